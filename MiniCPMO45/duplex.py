@@ -1,0 +1,287 @@
+"""Full duplex: the one-second unit loop of prepare, prefill, generate and finalize.
+
+Every method is a generator of requests over one `Session`; the capability keeps no state of its
+own. Source: model specification, section 6.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from MiniCPMO45.audio_features import LogFloor, clip_mels
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming, StreamTiming
+from MiniCPMO45.session import PendingUnit, Session
+from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.speech import CodeRule, UnitSpeech, speak_unit
+from MiniCPMO45.steps import Embeddings, EncodeClips, LlmForward, Steps, TokenIds
+from MiniCPMO45.stopwatch import Stopwatch
+from MiniCPMO45.token2wav.vocoder_state import VocoderState
+from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.unit_decoder import UnitDecoder, UnitDraft
+from MiniCPMO45.unit_input import encode_unit_audio, picture_pieces, split_unit_audio
+from MiniCPMO45.unit_policy import UnitPolicy
+from MiniCPMO45.unit_results import PrefillResult, UnitOrderError, UnitResult
+from MiniCPMO45.windows import maintain_units
+
+
+class DuplexCapability:
+    """The unit loop over any session.
+
+    Attributes:
+        defaults: settings of sessions that bring none; the reference reads most of its settings
+            from here alone.
+    """
+
+    def __init__(
+        self,
+        config: MiniCPMOConfig,
+        tokenizer: MiniCPMOTokenizerFast,
+        policy: UnitPolicy,
+        *,
+        compat: Compat,
+        defaults: DuplexSettings | None = None,
+    ) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.tokens = tokenizer.special
+        self.decoder = UnitDecoder(tokenizer, policy, compat)
+        self.compat = compat
+        self.defaults = defaults or DuplexSettings()
+        self.timing = StreamTiming()
+        self.speech_timing = SpeechTiming()
+
+    def prepare(
+        self,
+        session: Session,
+        prefix: str,
+        suffix: str,
+        *,
+        settings: DuplexSettings | None = None,
+        voice_sample: np.ndarray | None = None,
+        vocoder: VocoderState | None = None,
+    ) -> Steps[None]:
+        """Feed the system prompt around the voice sample and make the session ready.
+
+        Args:
+            session: a fresh conversation.
+            prefix: text before the voice sample.
+            suffix: text after it; units follow immediately.
+            settings: the conversation's settings.
+            voice_sample: float32 [n] at 16 kHz, what the language model hears as its voice.
+            vocoder: a fresh stream in the voice to speak with; None gives text only.
+        """
+        session.settings = self._effective(settings or self.defaults)
+        session.speech.vocoder = vocoder if session.settings.generate_audio else None
+        session.reset_speech()
+        opening: list[TokenIds | Embeddings] = [TokenIds(tuple(self.tokenizer.encode(prefix)))]
+        if voice_sample is not None:
+            leaks = self.compat.leak_mel_floor and session.hearing.floor_is_fixed
+            floor = LogFloor.FIXED if leaks else LogFloor.DYNAMIC
+            mels = tuple(clip_mels(voice_sample, floor))
+            rows = yield EncodeClips(mels, self.config.audio_block_frames)
+            opening.append(Embeddings(torch.cat(rows)))
+        closing = tuple(self.tokenizer.encode(suffix))
+        window, marker = session.window, session.settings.window.context_marker
+        yield LlmForward(session.kv, (*opening, TokenIds(closing)), wants_logits=False)
+        window.preserved = session.kv.length
+        window.prefix = session.kv.length - len(closing)
+        window.suffix_ids = closing
+        window.marker_ids = tuple(self.tokenizer.encode(marker))
+
+    def prefill(
+        self,
+        session: Session,
+        audio: np.ndarray | None = None,
+        frames: Sequence[Image.Image] = (),
+        max_slice_nums: int | Sequence[int] | None = None,
+    ) -> Steps[PrefillResult]:
+        """Feed one unit's input in one forward pass.
+
+        Args:
+            session: a prepared conversation.
+            audio: float32 [n] at 16 kHz; one second is consumed, the rest waits.
+            frames: pictures of this second, oldest first.
+            max_slice_nums: slices per picture, one number or one per frame; None takes the
+                conversation's setting.
+
+        Returns:
+            Success, or the reason nothing was fed.
+
+        Raises:
+            UnitOrderError: the previous unit was not generated or not finalized.
+        """
+        self._check_unit_closed(session)
+        watch, hearing = Stopwatch(time.perf_counter), session.hearing
+        has_audio = audio is not None and len(audio) > 0
+        if session.stop.is_set() or not (has_audio or frames):
+            return PrefillResult(False, "stopped" if session.stop.is_set() else "no input")
+        samples, waiting = None, hearing.pending
+        if audio is not None and has_audio:
+            samples, waiting = split_unit_audio(hearing, audio, self.timing)
+        is_short = has_audio and samples is None
+        if is_short and not self.compat.dangling_unit:
+            hearing.pending = waiting
+            return PrefillResult(False, "not enough audio", cost_all=watch.total())
+        unit_start, slices = session.kv.length, 0
+        pieces: list[TokenIds | Embeddings] = [TokenIds((self.tokens.unit_start,))]
+        if frames:
+            limit = session.settings.max_slice_nums if max_slice_nums is None else max_slice_nums
+            pictures, slices = yield from picture_pieces(
+                frames, limit, self.config.slice_config, self.tokens, watch
+            )
+            pieces += pictures
+        hearing.pending = waiting
+        if samples is not None:
+            rows = yield from encode_unit_audio(hearing, samples, self.timing, watch)
+            pieces.append(Embeddings(rows))
+        output = yield LlmForward(session.kv, tuple(pieces), wants_logits=not is_short)
+        watch.lap("audio_feed" if has_audio else "vision_feed")
+        if is_short:
+            return PrefillResult(False, "not enough audio", cost_all=watch.total())
+        session.turn.logits = output.logits
+        session.turn.unit_start = unit_start
+        session.turn.vision_slices = slices
+        hearing.units += 1
+        return _prefill_result(slices, watch)
+
+    def generate(self, session: Session, force_listen: bool = False) -> Steps[UnitResult]:
+        """Decide what the model does in this unit and synthesise what it says.
+
+        Args:
+            session: a conversation whose unit was prefilled.
+            force_listen: listen whatever the model wants; a running turn is ended first.
+
+        Returns:
+            The unit's result; its terminators reach the cache in `finalize`.
+        """
+        watch, turn = Stopwatch(time.perf_counter), session.turn
+        logits, turn.logits = turn.logits, None
+        if logits is None or session.stop.is_set():
+            return self._listen(session, watch, end_of_turn=session.stop.is_set())
+        draft = yield from self.decoder.decode(session, logits, force_listen)
+        watch.lap("llm")
+        text = self.tokenizer.decode(draft.ids, skip_special_tokens=True)
+        turn.pending = PendingUnit(draft.terminator, tuple(draft.ids), draft.is_listen, text)
+        if draft.is_listen:
+            return self._listen(session, watch, barge_in=draft.barge_in)
+        speech = yield from self._speak(session, draft, watch)
+        if draft.end_of_turn and not self.compat.unsigned_repetition_penalty:
+            session.sampler.history.clear()
+        return UnitResult(
+            is_listen=False,
+            text=text,
+            audio_waveform=self._silence() if speech.waveform is None else speech.waveform,
+            end_of_turn=draft.end_of_turn,
+            n_tokens=len(draft.ids),
+            n_tts_tokens=speech.n_codes,
+            barge_in=draft.barge_in,
+            **self._shared_fields(session, watch),
+        )
+
+    def finalize(self, session: Session) -> Steps[None]:
+        """Close the unit in the cache and keep the window; harmless when no unit is open."""
+        pending, turn = session.turn.pending, session.turn
+        if pending is None or turn.unit_start is None:
+            return
+        terminator = () if pending.terminator is None else (pending.terminator,)
+        closing = TokenIds((*terminator, self.tokens.unit_end))
+        yield LlmForward(session.kv, (closing,), wants_logits=False)
+        told = () if pending.is_listen else pending.ids
+        text_ids = [token for token in told if token not in self.tokens.untold_ids]
+        session.window.add_unit(session.kv.length - turn.unit_start, text_ids)
+        turn.pending, turn.unit_start = None, None
+        yield from maintain_units(session.kv, session.window, session.settings.window, self.compat)
+
+    def _effective(self, settings: DuplexSettings) -> DuplexSettings:
+        if not self.compat.ignore_session_settings:
+            return settings
+        fixed = self.defaults
+        return replace(
+            settings,
+            generate_audio=fixed.generate_audio,
+            ls_mode=fixed.ls_mode,
+            force_listen_count=fixed.force_listen_count,
+            max_new_speak_tokens_per_chunk=fixed.max_new_speak_tokens_per_chunk,
+            tts_temperature=fixed.tts_temperature,
+            tts_repetition_penalty=fixed.tts_repetition_penalty,
+            chunk_ms=fixed.chunk_ms,
+            window=fixed.window,
+        )
+
+    def _check_unit_closed(self, session: Session) -> None:
+        if session.turn.pending is not None:
+            raise UnitOrderError("finalize the previous unit before the next prefill")
+        if session.turn.logits is not None:
+            raise UnitOrderError("generate the prefilled unit before the next prefill")
+
+    def _speak(self, session: Session, draft: UnitDraft, watch: Stopwatch) -> Steps[UnitSpeech]:
+        if session.speech.vocoder is None or session.stop.is_set():
+            return UnitSpeech()
+        hidden = torch.stack(draft.hidden) if draft.hidden else None
+        settings, is_plain = session.settings, self.compat.plain_duplex_speech_sampling
+        rule = CodeRule(
+            temperature=settings.tts_temperature,
+            repetition_penalty=settings.tts_repetition_penalty,
+            top_p=1.0 if is_plain else settings.tts_top_p,
+            top_k=0 if is_plain else settings.tts_top_k,
+            is_greedy=settings.is_greedy,
+        )
+        tts = self.config.tts_config
+        return (
+            yield from speak_unit(session, draft.ids, hidden, draft.end_of_turn, tts, rule, watch)
+        )
+
+    def _listen(
+        self,
+        session: Session,
+        watch: Stopwatch,
+        *,
+        end_of_turn: bool = False,
+        barge_in: bool = False,
+    ) -> UnitResult:
+        return UnitResult(
+            is_listen=True,
+            audio_waveform=self._silence(),
+            end_of_turn=end_of_turn,
+            barge_in=barge_in,
+            **self._shared_fields(session, watch),
+        )
+
+    def _silence(self) -> np.ndarray:
+        return np.zeros(self.speech_timing.sample_rate_hz, np.float32)
+
+    def _shared_fields(self, session: Session, watch: Stopwatch) -> dict[str, Any]:
+        slices = session.turn.vision_slices
+        tokens = 0 if self.compat.zero_vision_tokens else slices * self.config.query_num
+        return {
+            "current_time": session.hearing.units,
+            "cost_llm": watch.seconds("llm"),
+            "cost_tts_prep": watch.seconds("tts_prep"),
+            "cost_tts": watch.seconds("tts"),
+            "cost_token2wav": watch.seconds("token2wav"),
+            "cost_all": watch.total(),
+            "vision_slices": slices,
+            "vision_tokens": tokens,
+        }
+
+
+def _prefill_result(slices: int, watch: Stopwatch) -> PrefillResult:
+    return PrefillResult(
+        True,
+        vision_slices=slices,
+        cost_vision_process=watch.seconds("vision_process"),
+        cost_vision_embed=watch.seconds("vision_embed"),
+        cost_vision_feed=watch.seconds("vision_feed"),
+        cost_audio_process=watch.seconds("audio_process"),
+        cost_audio_embed=watch.seconds("audio_embed"),
+        cost_audio_feed=watch.seconds("audio_feed"),
+        cost_all=watch.total(),
+    )

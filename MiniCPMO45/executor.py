@@ -1,0 +1,245 @@
+"""Answers requests with weights and caches; the only caller of any module's `forward`.
+
+Requests of one kind are answered in one pass, whichever conversations they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.audio_cache import new_audio_cache
+from MiniCPMO45.audio_encoder import StreamItem, encode_clips, encode_streams
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.configuration_minicpmo import DecoderConfig
+from MiniCPMO45.kv_cache import KvStore
+from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.rope import Rope
+from MiniCPMO45.session import HearingState, SamplerState, Session, SpeechState, TurnState
+from MiniCPMO45.steps import (
+    EncodeClips,
+    EncodeImages,
+    EncodeStream,
+    LlmForward,
+    LlmOutput,
+    OpenVoice,
+    Request,
+    SpeechCodes,
+    SpeechForward,
+    SpeechPiece,
+    SpokenText,
+    TextMarkers,
+    TokenIds,
+    Vocode,
+)
+from MiniCPMO45.streaming_mel import MelState
+from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
+from MiniCPMO45.token2wav.vocoder_state import VocoderState
+from MiniCPMO45.transformer import PackedBatch
+from MiniCPMO45.vision_encoder import encode_slices
+from MiniCPMO45.voices import VoiceLibrary
+from MiniCPMO45.windows import WindowState
+
+
+class MissingVoiceError(RuntimeError):
+    """Speech was asked for and the checkpoint has no vocoder."""
+
+
+class Executor:
+    """Weights, the stores their caches live in, and one method: `answer`.
+
+    Attributes:
+        model: the checkpoint's modules.
+        vocoder: flow and HiFT; None when the checkpoint has no Token2wav assets.
+        voices: makes and keeps voices; None without the assets.
+        llm_store: makes language-model caches.
+        tts_store: makes speech-decoder caches.
+    """
+
+    def __init__(
+        self,
+        model: MiniCPMO,
+        vocoder: Token2Wav | None = None,
+        voices: VoiceLibrary | None = None,
+        *,
+        compat: Compat,
+    ) -> None:
+        self.model = model
+        self.vocoder = vocoder
+        self.voices = voices
+        self.compat = compat
+        weight = model.llm.lm_head.weight
+        self.device, self.dtype = weight.device, weight.dtype
+        self.llm_store = self._store(model.config.decoder)
+        self.tts_store = self._store(model.config.tts_config.decoder)
+        with torch.inference_mode():
+            self.speech_head = model.tts.folded_head()  # [codes, width]
+        self._handlers: dict[type, Callable[[Sequence[Any]], list[Any]]] = {
+            LlmForward: self._run_llm,
+            EncodeClips: self._encode_clips,
+            EncodeStream: self._encode_streams,
+            EncodeImages: self._encode_images,
+            SpeechForward: self._run_tts,
+            Vocode: self._vocode,
+            OpenVoice: self._open_voices,
+        }
+
+    @torch.inference_mode()
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        """Answer requests of any kinds, one forward pass per kind.
+
+        Args:
+            requests: at most one per conversation.
+
+        Returns:
+            The answers in the order of the requests; each request type documents its own.
+        """
+        answers: list[Any] = [None] * len(requests)
+        by_kind: dict[type, list[int]] = {}
+        for index, request in enumerate(requests):
+            by_kind.setdefault(type(request), []).append(index)
+        for kind, indices in by_kind.items():
+            found = self._handlers[kind]([requests[index] for index in indices])
+            for index, value in zip(indices, found, strict=True):
+                answers[index] = value
+        return answers
+
+    def open_session(self, session_id: str, *, seed: int | None = None) -> Session:
+        """Return a fresh conversation whose caches live beside the weights.
+
+        Args:
+            session_id: its name in logs.
+            seed: fixes every draw of the conversation; None takes a fresh seed.
+        """
+        generator = torch.Generator(device=self.device)
+        if seed is None:
+            generator.seed()
+        else:
+            generator.manual_seed(seed)
+        cache = new_audio_cache(
+            self.model.config.audio_config, device=self.device, dtype=self.dtype
+        )
+        return Session(
+            id=session_id,
+            kv=self.llm_store.open(),
+            hearing=HearingState(MelState(), cache),
+            speech=SpeechState(self.tts_store.open()),
+            window=WindowState(),
+            turn=TurnState(),
+            sampler=SamplerState(generator),
+        )
+
+    def _store(self, shape: DecoderConfig) -> KvStore:
+        rope = Rope.build(
+            shape.head_dim,
+            shape.rope_theta,
+            device=self.device,
+            rounded_to=self.dtype if self.compat.rope_in_model_dtype else None,
+            moves_exactly=self.compat.exact_rope_reindex,
+        )
+        return KvStore(shape, rope, device=self.device, dtype=self.dtype)
+
+    def _run_llm(self, requests: Sequence[LlmForward]) -> list[LlmOutput]:
+        llm = self.model.llm
+        parts = [self._embed(request) for request in requests]
+        counts = [part.shape[0] for part in parts]
+        batch = PackedBatch.build(
+            [(request.kv, count) for request, count in zip(requests, counts, strict=True)],
+            self.llm_store.rope,
+            self.dtype,
+        )
+        hidden = llm.model(torch.cat(parts), batch)  # [N, hidden]
+        by_request = hidden.split(counts)
+        wanting = [index for index, request in enumerate(requests) if request.wants_logits]
+        logits: dict[int, Tensor] = {}
+        if wanting:
+            last = torch.stack([by_request[index][-1] for index in wanting])
+            logits = dict(zip(wanting, llm.lm_head(last), strict=True))  # [V] each
+        return [LlmOutput(logits.get(index), rows) for index, rows in enumerate(by_request)]
+
+    def _embed(self, request: LlmForward) -> Tensor:
+        table = self.model.llm.model.embed_tokens
+        rows = [
+            table(self._ids(piece.ids)) if isinstance(piece, TokenIds) else piece.rows
+            for piece in request.pieces
+        ]
+        return torch.cat(rows).to(self.dtype)  # [n, hidden]
+
+    def _run_tts(self, requests: Sequence[SpeechForward]) -> list[Tensor]:
+        parts = [torch.cat([self._speech_rows(p) for p in request.pieces]) for request in requests]
+        counts = [part.shape[0] for part in parts]
+        batch = PackedBatch.build(
+            [(request.kv, count) for request, count in zip(requests, counts, strict=True)],
+            self.tts_store.rope,
+            self.dtype,
+        )
+        hidden = self.model.tts.model(torch.cat(parts), batch)
+        last = torch.stack([rows[-1] for rows in hidden.split(counts)])
+        return list((last @ self.speech_head.T).float())  # [codes] each
+
+    def _speech_rows(self, piece: SpeechPiece) -> Tensor:
+        tts, ids = self.model.tts, self._ids(piece.ids)
+        match piece:
+            case SpokenText():
+                return tts.embed_spoken(ids, piece.hidden)
+            case TextMarkers():
+                return tts.emb_text(ids)
+            case SpeechCodes():
+                return tts.emb_code[0](ids)
+
+    def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
+        model = self.model
+        return [
+            encode_clips(
+                model.apm,
+                model.audio_projection_layer,
+                [mel.to(self.device) for mel in request.mels],
+                block_frames=request.block_frames,
+                padding_mask_in_mel_frames=self.compat.padding_mask_in_mel_frames,
+                pool_step=model.config.audio_pool_step,
+            )
+            for request in requests
+        ]
+
+    def _encode_streams(self, requests: Sequence[EncodeStream]) -> list[Tensor]:
+        items = [
+            StreamItem(r.mel.to(self.device), r.cache, r.prefix_frames, r.suffix_frames)
+            for r in requests
+        ]
+        model = self.model
+        return encode_streams(
+            model.apm, model.audio_projection_layer, items, pool_step=model.config.audio_pool_step
+        )
+
+    def _encode_images(self, requests: Sequence[EncodeImages]) -> list[list[Tensor]]:
+        slices = [patches for request in requests for patches in request.slices]
+        encoded = iter(
+            encode_slices(
+                self.model.vpm,
+                self.model.resampler,
+                slices,
+                batch_limit=self.model.config.vision_batch_size,
+            )
+        )
+        return [[next(encoded) for _ in request.slices] for request in requests]
+
+    def _vocode(self, requests: Sequence[Vocode]) -> list[Tensor]:
+        if self.vocoder is None:
+            raise MissingVoiceError("this checkpoint was loaded without its Token2wav assets")
+        return self.vocoder.stream_many(
+            [StreamCall(each.state, each.codes, each.is_last) for each in requests]
+        )
+
+    def _open_voices(self, requests: Sequence[OpenVoice]) -> list[VocoderState]:
+        if self.vocoder is None or self.voices is None:
+            raise MissingVoiceError("this checkpoint was loaded without its Token2wav assets")
+        return [
+            self.vocoder.new_state(self.voices.base_of(each.audio), each.generator)
+            for each in requests
+        ]
+
+    def _ids(self, ids: Sequence[int]) -> Tensor:
+        return torch.tensor(ids, dtype=torch.long, device=self.device)

@@ -1,0 +1,269 @@
+"""One set of weights and every way to converse with it; connects the parts and does nothing else.
+
+All state is in the `Session` a caller passes in, so nothing is switched or swapped between modes.
+Methods return steps; a driver such as `run_alone` carries them out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from PIL import Image
+
+from MiniCPMO45.chat import ChatCapability, ChatReply
+from MiniCPMO45.checkpoint import find_checkpoint, load_weights, open_checkpoint
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.duplex import DuplexCapability
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.message_input import MessageInput, PieceOptions
+from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.processing_minicpmo import Message, MiniCPMOProcessor
+from MiniCPMO45.prompts import DUPLEX_SUFFIX, DUPLEX_SYSTEM_PROMPT, duplex_prefix
+from MiniCPMO45.reply_policy import ReplyPolicy
+from MiniCPMO45.reply_speech import ReplySpeech
+from MiniCPMO45.session import Session
+from MiniCPMO45.settings import DuplexSettings, GenerationSettings
+from MiniCPMO45.steps import OpenVoice, Steps
+from MiniCPMO45.streaming import ReplyResult, StreamingCapability
+from MiniCPMO45.token2wav.load import load_token2wav
+from MiniCPMO45.token2wav.prompt import VoiceEncoder
+from MiniCPMO45.token2wav.vocoder import VocoderOptions
+from MiniCPMO45.unit_policy import UnitPolicy
+from MiniCPMO45.unit_results import PrefillResult, UnitResult
+from MiniCPMO45.voices import VoiceLibrary
+
+__all__ = ["DuplexCapability", "LoadOptions", "UnifiedModel"]
+
+logger = logging.getLogger(__name__)
+
+TOKEN2WAV_FOLDER = Path("assets") / "token2wav"
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a checkpoint is loaded.
+
+    Attributes:
+        device: where weights and caches live.
+        dtype: of the model; the vocoder is always float32.
+        overlay: a `.pt` file applied over the checkpoint.
+        hub: where a hub id is looked up, "huggingface" or "modelscope".
+        with_speech: load the vocoder; without it replies are text.
+        flow_steps: ODE steps of the vocoder's flow.
+        compat: which reference defects to reproduce.
+        duplex_defaults: settings of duplex sessions that bring none.
+        show_progress: draw progress bars.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    overlay: Path | None = None
+    hub: Literal["huggingface", "modelscope"] = "huggingface"
+    with_speech: bool = True
+    flow_steps: int = 5
+    compat: Compat = Compat()
+    duplex_defaults: DuplexSettings = DuplexSettings()
+    show_progress: bool = True
+
+    @classmethod
+    def for_device(cls, device: str | torch.device) -> LoadOptions:
+        """Return the usual options: bfloat16 on a GPU, float32 on a CPU."""
+        place = torch.device(device)
+        return cls(place, torch.float32 if place.type == "cpu" else torch.bfloat16)
+
+
+class UnifiedModel:
+    """The loaded model with its capabilities.
+
+    Attributes:
+        model: the weights.
+        processor: tokenizer and picture slicing.
+        executor: answers requests; makes sessions.
+        duplex: the unit loop.
+        streaming: turn-based conversation over a kept cache; half-duplex turns, too.
+        chat: one-shot replies.
+    """
+
+    def __init__(
+        self,
+        model: MiniCPMO,
+        processor: MiniCPMOProcessor,
+        executor: Executor,
+        *,
+        duplex_defaults: DuplexSettings | None = None,
+    ) -> None:
+        config, compat = model.config, executor.compat
+        tokens, device = processor.tokenizer.special, executor.device
+        messages = MessageInput(config, processor, compat)
+        policy = ReplyPolicy(tokens, device, compat)
+        speech = ReplySpeech(config.tts_config, compat)
+        self.model = model
+        self.processor = processor
+        self.executor = executor
+        self.duplex = DuplexCapability(
+            config,
+            processor.tokenizer,
+            UnitPolicy(tokens, device, compat),
+            compat=compat,
+            defaults=duplex_defaults,
+        )
+        self.streaming = StreamingCapability(messages, policy, speech, compat=compat)
+        self.chat = ChatCapability(messages, policy, speech, compat=compat)
+
+    @classmethod
+    def from_checkpoint(cls, source: str | Path, options: LoadOptions) -> UnifiedModel:
+        """Load a checkpoint folder or hub id.
+
+        Args:
+            source: a folder in the published layout, or a hub id.
+            options: device, dtype and what to leave out.
+
+        Raises:
+            CheckpointError: the checkpoint cannot be found, does not fit or is quantised; the
+                text says what to do.
+        """
+        checkpoint = open_checkpoint(find_checkpoint(source, hub=options.hub))
+        with torch.device("meta"):
+            model = MiniCPMO(checkpoint.config)
+        report = load_weights(
+            model,
+            checkpoint.folder,
+            device=options.device,
+            dtype=options.dtype,
+            overlay=options.overlay,
+            drop_unused=True,
+            show_progress=options.show_progress,
+        )
+        logger.info("loaded %s", report)
+        executor = _make_executor(model, checkpoint.folder, options)
+        processor = MiniCPMOProcessor.from_folder(checkpoint.folder)
+        return cls(model, processor, executor, duplex_defaults=options.duplex_defaults)
+
+    @property
+    def can_speak(self) -> bool:
+        """Whether the vocoder is loaded."""
+        return self.executor.vocoder is not None and self.executor.voices is not None
+
+    def open_session(self, session_id: str, *, seed: int | None = None) -> Session:
+        """Return a fresh conversation; `close` it to free its caches."""
+        return self.executor.open_session(session_id, seed=seed)
+
+    def init_token2wav_cache(self, session: Session, prompt_speech_16k: np.ndarray) -> Steps[None]:
+        """Give a conversation its voice.
+
+        Args:
+            session: the conversation; speech of a running turn is forgotten.
+            prompt_speech_16k: float32 [n] at 16 kHz, 0.5 to 16.88 s.
+
+        Raises:
+            VoiceSampleError: the recording cannot serve as a voice.
+            MissingVoiceError: the checkpoint has no vocoder.
+        """
+        generator = session.sampler.generator
+        session.speech.vocoder = yield OpenVoice(prompt_speech_16k, generator)
+        session.reset_speech()
+
+    def streaming_prefill(
+        self, session: Session, message: Message, options: PieceOptions | None = None
+    ) -> Steps[str]:
+        """Feed one message or piece; see `StreamingCapability.prefill`."""
+        return self.streaming.prefill(session, message, options)
+
+    def streaming_generate(
+        self,
+        session: Session,
+        settings: GenerationSettings,
+        *,
+        enable_speculative_snapshot: bool = False,
+    ) -> Steps[ReplyResult]:
+        """Stream a reply; see `StreamingCapability.generate`."""
+        if enable_speculative_snapshot:
+            session.take_snapshot()
+        return self.streaming.generate(session, settings)
+
+    def non_streaming_prefill(
+        self, session: Session, messages: Sequence[Message], options: PieceOptions | None = None
+    ) -> Steps[str]:
+        """Feed a whole history; see `StreamingCapability.prefill_history`."""
+        return self.streaming.prefill_history(session, messages, options)
+
+    def non_streaming_generate(
+        self, session: Session, settings: GenerationSettings
+    ) -> Steps[ChatReply]:
+        """Write a reply over a kept cache and speak it as a whole."""
+        return self.chat.reply_over_cache(self.streaming, session, settings)
+
+    def duplex_prepare(
+        self,
+        session: Session,
+        *,
+        system_prompt: str = DUPLEX_SYSTEM_PROMPT,
+        suffix: str = DUPLEX_SUFFIX,
+        settings: DuplexSettings | None = None,
+        voice_sample: np.ndarray | None = None,
+        speaking_voice: np.ndarray | None = None,
+    ) -> Steps[str]:
+        """Make a fresh session ready for units.
+
+        Args:
+            session: the conversation.
+            system_prompt: what the model is told about its part.
+            suffix: closes the system message.
+            settings: the conversation's settings.
+            voice_sample: float32 [n] at 16 kHz, heard by the language model.
+            speaking_voice: float32 [n] at 16 kHz, the voice to speak with; None takes
+                `voice_sample`.
+
+        Returns:
+            The prompt's text.
+        """
+        chosen = settings or self.duplex.defaults
+        speaking = voice_sample if speaking_voice is None else speaking_voice
+        vocoder = None
+        if chosen.generate_audio and speaking is not None and self.can_speak:
+            vocoder = yield OpenVoice(speaking, session.sampler.generator)
+        prefix = duplex_prefix(system_prompt)
+        yield from self.duplex.prepare(
+            session, prefix, suffix, settings=chosen, voice_sample=voice_sample, vocoder=vocoder
+        )
+        return prefix + suffix
+
+    def duplex_prefill(
+        self,
+        session: Session,
+        audio: np.ndarray | None = None,
+        frames: Sequence[Image.Image] = (),
+        max_slice_nums: int | Sequence[int] | None = None,
+    ) -> Steps[PrefillResult]:
+        """Feed one unit's input; see `DuplexCapability.prefill`."""
+        return self.duplex.prefill(session, audio, frames, max_slice_nums)
+
+    def duplex_generate(self, session: Session, force_listen: bool = False) -> Steps[UnitResult]:
+        """Decide and speak one unit; see `DuplexCapability.generate`."""
+        return self.duplex.generate(session, force_listen)
+
+    def duplex_finalize(self, session: Session) -> Steps[None]:
+        """Close one unit; see `DuplexCapability.finalize`."""
+        return self.duplex.finalize(session)
+
+
+def _make_executor(model: MiniCPMO, folder: Path, options: LoadOptions) -> Executor:
+    assets, compat = folder / TOKEN2WAV_FOLDER, options.compat
+    if not options.with_speech or not assets.is_dir():
+        if options.with_speech:
+            logger.warning("%s is missing; replies will be text only", assets)
+        return Executor(model, compat=compat)
+    vocoder_options = VocoderOptions(
+        n_steps=options.flow_steps,
+        freeze_token_rate_cache=compat.freeze_token_rate_cache,
+        keep_sixteen_steps=compat.keep_sixteen_flow_steps,
+    )
+    vocoder = load_token2wav(assets, vocoder_options, device=options.device)
+    voices = VoiceLibrary(VoiceEncoder.from_folder(assets, options.device), vocoder)
+    return Executor(model, vocoder, voices, compat=compat)

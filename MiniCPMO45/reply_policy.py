@@ -1,0 +1,94 @@
+"""Pure: the next token of a turn-based reply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.sampling import (
+    draw,
+    keep_top_k,
+    keep_top_p,
+    penalise_repetition,
+    scale_terminators,
+)
+from MiniCPMO45.settings import GenerationSettings
+from MiniCPMO45.special_tokens import SpecialTokens
+
+PENALTY_WINDOW = 128  # generated ids the repetition penalty sees; source: specification, 5.4
+MIN_TEMPERATURE = 1e-5
+
+
+class ReplyPolicy:
+    """Draws the tokens of streamed and one-shot replies.
+
+    Attributes:
+        tokens: ids of the control tokens.
+    """
+
+    def __init__(self, tokens: SpecialTokens, device: torch.device, compat: Compat) -> None:
+        self.tokens = tokens
+        self.device = device
+        self._allows_full_width = compat.full_width_marks_allowed
+        self._ignores_options = compat.ignore_sampling_options
+        self._forbidden = {
+            wide: torch.tensor(tokens.spoken_reply_forbidden(not wide), device=device)
+            for wide in (False, True)
+        }
+
+    def next_streamed(
+        self,
+        logits: Tensor,
+        ids: Sequence[int],
+        settings: GenerationSettings,
+        generator: torch.Generator,
+    ) -> int:
+        """Draw the next token of a streamed reply.
+
+        Args:
+            logits: [vocabulary] after the last row fed.
+            ids: tokens of this reply so far.
+            settings: the reply's settings.
+            generator: the conversation's random generator.
+
+        Source: model specification, sections 5.1 and 5.4.
+        """
+        logits = logits.float()
+        terminators = sorted(self.tokens.reply_terminators)
+        if settings.generate_audio:
+            wide = settings.forbid_full_width_marks and not self._allows_full_width
+            logits = logits.index_fill(0, self._forbidden[wide], -torch.inf)
+        if len(ids) < settings.min_new_tokens:
+            logits = self._without(logits, terminators)
+        logits = penalise_repetition(logits, ids[-PENALTY_WINDOW:], settings.repetition_penalty)
+        logits = scale_terminators(logits, terminators, settings.length_penalty)
+        return self._draw(logits, settings, generator)
+
+    def next_one_shot(
+        self,
+        logits: Tensor,
+        ids: Sequence[int],
+        settings: GenerationSettings,
+        generator: torch.Generator,
+    ) -> int:
+        """Draw the next token of a one-shot reply: the same without marks and length penalty."""
+        logits = logits.float()
+        if len(ids) < settings.min_new_tokens:
+            logits = self._without(logits, sorted(self.tokens.chat_terminators))
+        logits = penalise_repetition(logits, ids, settings.repetition_penalty)
+        return self._draw(logits, settings, generator)
+
+    def _without(self, logits: Tensor, ids: Sequence[int]) -> Tensor:
+        return logits.index_fill(0, torch.tensor(ids, device=self.device), -torch.inf)
+
+    def _draw(
+        self, logits: Tensor, settings: GenerationSettings, generator: torch.Generator
+    ) -> int:
+        if not settings.do_sample:
+            return draw(logits, None)
+        used = GenerationSettings() if self._ignores_options else settings
+        logits = logits / max(used.temperature, MIN_TEMPERATURE)
+        return draw(keep_top_p(keep_top_k(logits, used.top_k), used.top_p), generator)

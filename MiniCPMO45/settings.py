@@ -1,0 +1,95 @@
+"""What a caller may choose for one conversation: frozen records with the documented defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class WindowMode(StrEnum):
+    """Which part of the past stays in the cache."""
+
+    OFF = "off"
+    BASIC = "basic"
+    CONTEXT = "context"
+
+
+@dataclass(frozen=True)
+class SpeechSampling:
+    """How speech codes are drawn in a turn-based reply. Source: model specification, 5.6."""
+
+    temperature: float = 0.8
+    top_p: float = 0.85
+    top_k: int = 25
+    repetition_penalty: float = 1.05
+    max_codes_per_chunk: int = 500
+    max_codes_per_reply: int = 2048
+    min_codes_per_reply: int = 50
+    is_greedy: bool = False
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """How the text of a turn-based reply is drawn. Source: model specification, 5.4."""
+
+    max_new_tokens: int = 256
+    min_new_tokens: int = 0
+    do_sample: bool = True
+    temperature: float = 0.7
+    top_p: float = 0.8
+    top_k: int = 100
+    repetition_penalty: float = 1.02
+    length_penalty: float = 1.1
+    max_input_tokens: int = 8192
+    num_beams: int | None = None
+    enable_thinking: bool = False
+    use_speech_template: bool = True
+    generate_audio: bool = True
+    forbid_full_width_marks: bool = False
+    speech: SpeechSampling = field(default_factory=SpeechSampling)
+
+
+@dataclass(frozen=True)
+class WindowSettings:
+    """When old tokens leave the cache. Source: model specification, 5.8 and 6.9."""
+
+    mode: WindowMode = WindowMode.OFF
+    basic_high_tokens: int = 4000
+    basic_low_tokens: int = 3500
+    context_max_units: int = 24
+    context_previous_max_tokens: int = 500
+    context_marker: str = "\n\nprevious: "
+    text_high_tokens: int = 8000
+    text_low_tokens: int = 6000
+
+
+@dataclass(frozen=True)
+class DuplexSettings:
+    """How one duplex conversation decides, speaks and forgets. Source: specification, 6.2."""
+
+    generate_audio: bool = True
+    ls_mode: str = "explicit"
+    force_listen_count: int = 3
+    max_new_speak_tokens_per_chunk: int = 20
+    temperature: float = 0.7
+    top_k: int = 20
+    top_p: float = 0.8
+    listen_prob_scale: float = 1.0
+    listen_top_k: int | None = None
+    decode_mode: str = "sampling"
+    text_repetition_penalty: float = 1.05
+    text_repetition_window_size: int = 512
+    length_penalty: float = 1.1
+    tts_temperature: float = 0.8
+    tts_repetition_penalty: float = 1.05
+    tts_top_k: int = 0
+    tts_top_p: float = 1.0
+    chunk_ms: int = 1000
+    sample_rate: int = 16_000
+    max_slice_nums: int = 1
+    window: WindowSettings = field(default_factory=WindowSettings)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether decisions are the argmax instead of a draw."""
+        return self.decode_mode == "greedy"

@@ -1,0 +1,235 @@
+"""What a capability may ask of the executor, and the driver that serves one conversation.
+
+A capability is a generator: it yields requests and receives their answers, and yields `Emit`
+to hand a value to its caller while it goes on. It never calls the model itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from MiniCPMO45.audio_cache import AudioCache
+from MiniCPMO45.image_processing import Patches
+from MiniCPMO45.kv_cache import KvHandle
+from MiniCPMO45.token2wav.vocoder_state import VocoderState
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class TokenIds:
+    """Input rows given by token id."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """Input rows given as vectors [n, hidden]."""
+
+    rows: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class LlmForward:
+    """Feed rows to the language model, extending `kv`.
+
+    Answer: `LlmOutput`.
+    """
+
+    kv: KvHandle
+    pieces: tuple[TokenIds | Embeddings, ...]
+    wants_logits: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class LlmOutput:
+    """Answer to `LlmForward`.
+
+    Attributes:
+        logits: [vocabulary] after the last row, in the model's dtype; None if not asked for.
+        hidden: [n, hidden] of every row fed, after the final norm.
+    """
+
+    logits: Tensor | None
+    hidden: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class EncodeClips:
+    """Encode whole clips.
+
+    Answer: one Tensor [t, hidden] per clip.
+
+    Attributes:
+        mels: log-mel [80, frames] each.
+        block_frames: encoder frames per attention block; None for full attention.
+    """
+
+    mels: tuple[Tensor, ...]
+    block_frames: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class EncodeStream:
+    """Encode the next mel frames of a stream, extending `cache`.
+
+    Answer: Tensor [t, hidden].
+
+    Attributes:
+        mel: [80, frames] including context frames.
+        cache: the stream's encoder cache.
+        prefix_frames: mel frames of left context inside `mel`.
+        suffix_frames: mel frames of right context inside `mel`.
+    """
+
+    mel: Tensor
+    cache: AudioCache
+    prefix_frames: int
+    suffix_frames: int
+
+
+@dataclass(frozen=True, eq=False)
+class EncodeImages:
+    """Encode picture slices.
+
+    Answer: one Tensor [64, hidden] per slice.
+    """
+
+    slices: tuple[Patches, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SpokenText:
+    """Speech-decoder rows: text ids merged with their language-model hidden states [n, hidden]."""
+
+    ids: tuple[int, ...]
+    hidden: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class TextMarkers:
+    """Speech-decoder rows: bare text-embedding ids (text end, audio begin)."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SpeechCodes:
+    """Speech-decoder rows: codes fed back."""
+
+    ids: tuple[int, ...]
+
+
+SpeechPiece = SpokenText | TextMarkers | SpeechCodes
+
+
+@dataclass(frozen=True, eq=False)
+class SpeechForward:
+    """Feed rows to the speech decoder, extending `kv`.
+
+    Answer: logits [codes] float32 after the last row.
+    """
+
+    kv: KvHandle
+    pieces: tuple[SpeechPiece, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Vocode:
+    """Turn speech codes into waveform.
+
+    Answer: float32 Tensor [samples] at 24 kHz.
+    """
+
+    state: VocoderState
+    codes: tuple[int, ...]
+    is_last: bool
+
+
+@dataclass(frozen=True, eq=False)
+class OpenVoice:
+    """Prepare a voice, or take it from the voices kept, and open a vocoder stream with it.
+
+    Answer: `VocoderState` at the start of a turn.
+
+    Attributes:
+        audio: float32 [n] at 16 kHz, the reference recording.
+        generator: draws the excitation noise; None leaves it out.
+    """
+
+    audio: np.ndarray
+    generator: torch.Generator | None
+
+
+@dataclass(frozen=True, eq=False)
+class Emit:
+    """Not a request: hands `value` to the caller of a streaming capability."""
+
+    value: Any
+
+
+Request = (
+    LlmForward | EncodeClips | EncodeStream | EncodeImages | SpeechForward | Vocode | OpenVoice
+)
+Steps = Generator[Request | Emit, Any, T]
+
+
+class Answers(Protocol):
+    """Whoever answers requests."""
+
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        """Answer all requests, in order."""
+        ...
+
+
+def resume(steps: Steps[T], answer: Any) -> Request | Emit:
+    """Let a capability go on with an answer; its own tensor work records no gradients.
+
+    Args:
+        steps: the capability.
+        answer: to its last request; an exception is raised inside it; None starts it.
+
+    Raises:
+        StopIteration: it has ended; the value is its result.
+    """
+    with torch.inference_mode():
+        if isinstance(answer, Exception):
+            return steps.throw(answer)
+        return steps.send(answer)
+
+
+def stream_alone(steps: Steps[T], executor: Answers) -> Generator[Any, None, T]:
+    """Drive one conversation, yielding what it emits; a failed request is raised inside it."""
+    answer: Any = None
+    try:
+        while True:
+            request = resume(steps, answer)
+            if isinstance(request, Emit):
+                yield request.value
+                answer = None
+                continue
+            try:
+                [answer] = executor.answer([request])
+            except Exception as error:
+                answer = error
+    except StopIteration as end:
+        return end.value
+    finally:
+        steps.close()
+
+
+def run_alone(steps: Steps[T], executor: Answers) -> T:
+    """Drive one conversation to its end and return its result; emitted values are dropped."""
+    stream = stream_alone(steps, executor)
+    while True:
+        try:
+            next(stream)
+        except StopIteration as end:
+            return end.value

@@ -1,0 +1,304 @@
+"""Turn-based conversation over a kept cache: prefill messages piece by piece, stream a reply.
+
+Serves the half-duplex mode too. Every method is a generator of requests over one `Session`.
+Source: model specification, sections 5.3 to 5.9.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45 import prompts
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.message_input import MessageInput, PieceOptions
+from MiniCPMO45.processing_minicpmo import Message
+from MiniCPMO45.prompt_embedding import Pieces
+from MiniCPMO45.prompts import TurnOpening
+from MiniCPMO45.reply_policy import ReplyPolicy
+from MiniCPMO45.reply_speech import ReplyPiece, ReplySpeech
+from MiniCPMO45.session import Session
+from MiniCPMO45.settings import GenerationSettings
+from MiniCPMO45.steps import Emit, LlmForward, Steps, TokenIds
+from MiniCPMO45.streaming_mel import MelState
+from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.windows import Round, maintain_rounds
+
+logger = logging.getLogger(__name__)
+
+GROUP_TOKENS = 10  # text tokens that reach speech together; source: specification, 5.4
+BROKEN_CHARACTER = "\ufffd"  # decodes from the first bytes of a character
+
+
+class EmptyReplyError(RuntimeError):
+    """The reference fails when a reply's first token ends it."""
+
+
+@dataclass(frozen=True)
+class ReplyResult:
+    """A finished reply.
+
+    Attributes:
+        text: all of it.
+        ids: its tokens.
+        was_stopped: the caller ended it.
+        hit_limit: the token limit ended it.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    was_stopped: bool = False
+    hit_limit: bool = False
+
+
+@dataclass
+class _Reply:
+    """A reply being written.
+
+    Attributes:
+        ids: tokens drawn; the last one is not fed until its successor is wanted.
+        hidden: state [hidden] of every token fed.
+        grouped: tokens handed to speech or to the caller.
+        text_sent: characters handed to the caller.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    hidden: list[Tensor] = field(default_factory=list)
+    grouped: int = 0
+    text_sent: int = 0
+    has_ended: bool = False
+    hit_limit: bool = False
+    next_pieces: Pieces = ()
+
+
+class StreamingCapability:
+    """Turn-based conversation over any session."""
+
+    def __init__(
+        self,
+        messages: MessageInput,
+        policy: ReplyPolicy,
+        speech: ReplySpeech,
+        *,
+        compat: Compat,
+    ) -> None:
+        self.messages = messages
+        self.tokenizer: MiniCPMOTokenizerFast = messages.processor.tokenizer
+        self.policy = policy
+        self.speech = speech
+        self.compat = compat
+
+    def prefill(
+        self, session: Session, message: Message, options: PieceOptions | None = None
+    ) -> Steps[str]:
+        """Feed one message, or one piece of a user's turn, behind what the cache holds.
+
+        Args:
+            session: the conversation.
+            message: its role decides how the turn is opened and closed.
+            options: how it is read.
+
+        Returns:
+            The text fed, media as markers.
+
+        Raises:
+            ProcessingError: a part of the message cannot be used; nothing was fed.
+        """
+        options = options or PieceOptions()
+        turn, hearing = session.turn, session.hearing
+        is_user = message.role == "user"
+        is_first = session.kv.length == 0
+        prompt = self.messages.render_message(session, message, options)
+        pieces = yield from self.messages.embed_message(session, prompt, message.role, options)
+        yield from self._feed(session, pieces, message.role)
+        if is_user:
+            hearing.audio_units += len(prompt.clips) if not options.stream_input else 0
+            turn.opening = TurnOpening.CONTINUED
+        elif message.role == "assistant" and turn.opening is not TurnOpening.FIRST:
+            turn.opening = TurnOpening.AFTER_REPLY
+            turn.round += 1
+        if not is_user or (is_first and self.compat.drop_first_audio_cache):
+            hearing.cache.truncate(0)
+        return prompt.text
+
+    def prefill_history(
+        self, session: Session, messages: Sequence[Message], options: PieceOptions | None = None
+    ) -> Steps[str]:
+        """Feed a whole closed history as one piece.
+
+        Args:
+            session: a fresh conversation.
+            messages: oldest first; the last one is closed, too.
+            options: how the messages are read.
+
+        Returns:
+            The text fed, media as markers.
+        """
+        options = options or PieceOptions(omni_mode=False)
+        prompt = self.messages.render_history(messages, options)
+        pieces = yield from self.messages.embed_history(session, prompt)
+        yield from self._feed(session, pieces, "user")
+        return prompt.text
+
+    def generate(self, session: Session, settings: GenerationSettings) -> Steps[ReplyResult]:
+        """Write a reply, spoken as it is written; emits `ReplyPiece`s.
+
+        Args:
+            session: a conversation whose user turn was prefilled. `session.stop` ends the reply.
+            settings: how text and speech are drawn. Speech needs an open voice.
+
+        Returns:
+            The whole reply.
+        """
+        start = session.kv.length
+        reply = self._begin(session, settings)
+        speaks = settings.generate_audio and session.speech.vocoder is not None
+        while not (reply.has_ended or reply.hit_limit or session.stop.is_set()):
+            size = GROUP_TOKENS + 1 if not reply.ids else GROUP_TOKENS
+            yield from self._write(session, reply, settings, size)
+            if not reply.ids and reply.has_ended and self.compat.raise_on_empty_reply:
+                raise EmptyReplyError("the reply's first token ends it")
+            if session.stop.is_set():
+                break
+            if reply.hit_limit and not self.compat.drop_held_token:
+                yield from self._feed_held(session, reply)
+            yield from self._hand_out(session, reply, settings, speaks)
+        if session.stop.is_set():
+            reply.grouped = len(reply.hidden)
+        elif speaks:
+            yield from self.speech.finish(session, lambda: self._new_text(reply))
+        rest = self._new_text(reply, is_final=True)
+        if rest:
+            yield Emit(ReplyPiece(rest))
+        return self._end(session, reply, start, settings)
+
+    def write_with_hidden(
+        self, session: Session, settings: GenerationSettings
+    ) -> Steps[tuple[ReplyResult, Tensor | None]]:
+        """Write a whole reply as text.
+
+        Returns:
+            The reply and the state [n, hidden] of its tokens; None for an empty reply.
+        """
+        start = session.kv.length
+        reply = self._begin(session, settings)
+        while not (reply.has_ended or reply.hit_limit or session.stop.is_set()):
+            yield from self._write(session, reply, settings, GROUP_TOKENS)
+        if reply.hit_limit:
+            yield from self._feed_held(session, reply)
+        hidden = torch.stack(reply.hidden) if reply.hidden else None
+        return self._end(session, reply, start, settings), hidden
+
+    def _feed(self, session: Session, pieces: Pieces, role: str) -> Steps[None]:
+        window, limits = session.window, session.settings.window
+        maintain_rounds(session.kv, window, limits)
+        before = session.kv.length
+        yield LlmForward(session.kv, pieces, wants_logits=False)
+        window.rounds.append(Round(session.turn.round, role, session.kv.length - before))
+        maintain_rounds(session.kv, window, limits)
+
+    def _begin(self, session: Session, settings: GenerationSettings) -> _Reply:
+        """Reset what belongs to one turn and lay out the reply's prefix."""
+        session.reset_speech()
+        session.hearing.cache.truncate(0)
+        session.hearing.mel = MelState()
+        is_open = session.turn.opening is TurnOpening.CONTINUED
+        prefix = prompts.reply_prefix(
+            enable_thinking=settings.enable_thinking,
+            use_tts_template=settings.use_speech_template,
+            is_user_turn_open=is_open or self.compat.ignore_sampling_options,
+        )
+        return _Reply(next_pieces=(TokenIds(tuple(self.tokenizer.encode(prefix))),))
+
+    def _write(
+        self, session: Session, reply: _Reply, settings: GenerationSettings, size: int
+    ) -> Steps[None]:
+        """Draw up to `size` tokens."""
+        most = settings.max_new_tokens
+        if self.compat.drop_held_token:
+            most = -(-most // GROUP_TOKENS) * GROUP_TOKENS + 1
+        terminators = self.policy.tokens.reply_terminators
+        for _ in range(size):
+            if session.stop.is_set():
+                return
+            output = yield LlmForward(session.kv, reply.next_pieces)
+            if reply.ids:
+                reply.hidden.append(output.hidden[-1])
+            token = self.policy.next_streamed(
+                output.logits, reply.ids, settings, session.sampler.generator
+            )
+            if token in terminators:
+                reply.has_ended = True
+                return
+            reply.ids.append(token)
+            reply.next_pieces = (TokenIds((token,)),)
+            if len(reply.ids) >= most:
+                reply.hit_limit = True
+                return
+
+    def _feed_held(self, session: Session, reply: _Reply) -> Steps[None]:
+        """Feed the last token, so that its state exists and the cache holds the whole reply."""
+        output = yield LlmForward(session.kv, reply.next_pieces, wants_logits=False)
+        reply.hidden.append(output.hidden[-1])
+
+    def _hand_out(
+        self, session: Session, reply: _Reply, settings: GenerationSettings, speaks: bool
+    ) -> Steps[None]:
+        """Give the tokens whose states exist to speech, or their text to the caller."""
+        start, reply.grouped = reply.grouped, len(reply.hidden)
+        ids, hidden = reply.ids[start : reply.grouped], reply.hidden[start:]
+        if not speaks:
+            text = self._new_text(reply)
+            if text:
+                yield Emit(ReplyPiece(text))
+            return
+        if not reply.ids:
+            return
+        is_text_end = reply.has_ended or (reply.hit_limit and not self.compat.drop_held_token)
+        try:
+            yield from self.speech.speak_group(
+                session,
+                ids,
+                torch.stack(hidden),
+                settings.speech,
+                is_text_end=is_text_end,
+                take_text=lambda: self._new_text(reply),
+            )
+        except (RuntimeError, ValueError):
+            if not self.compat.swallow_speech_errors:
+                raise
+            logger.exception("speech failed; the reply goes on as text")
+
+    def _new_text(self, reply: _Reply, *, is_final: bool = False) -> str:
+        """Text of the grouped tokens that was not handed out; half a character waits."""
+        text = self.tokenizer.decode(reply.ids[: reply.grouped])
+        new = text[reply.text_sent :]
+        if not is_final:
+            new = new.rstrip(BROKEN_CHARACTER)
+        reply.text_sent += len(new)
+        return new
+
+    def _end(
+        self, session: Session, reply: _Reply, start: int, settings: GenerationSettings
+    ) -> ReplyResult:
+        """Register the reply in the window and return it."""
+        turn, window = session.turn, session.window
+        was_stopped = session.stop.is_set() and not reply.has_ended
+        kept = reply.ids[: len(reply.hidden)] if was_stopped else reply.ids
+        if not self.compat.approximate_round_lengths:
+            window.rounds.append(Round(turn.round, "assistant", session.kv.length - start))
+            turn.round += 1
+        elif settings.generate_audio:
+            spoken = self.tokenizer.decode(reply.ids[: reply.grouped])
+            again = self.tokenizer.encode(spoken)
+            window.rounds.append(Round(turn.round, "assistant", len(again)))
+            turn.round += 1
+        turn.opening = TurnOpening.AFTER_REPLY
+        if self.compat.debug_checksums:
+            held = session.kv.rows(0, session.kv.length)
+            logger.debug("cache checksum %s", float(held.keys.float().sum()))
+        return ReplyResult(self.tokenizer.decode(kept), tuple(kept), was_stopped, reply.hit_limit)

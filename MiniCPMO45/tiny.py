@@ -1,0 +1,152 @@
+"""Writes a complete checkpoint at toy size: `python -m MiniCPMO45.tiny OUT --seed 0`.
+
+Layout, names and file formats are the published ones; the weights are random. It is for tests and
+for starting the system without a download.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from safetensors.torch import save_file
+from torch import Tensor
+from tqdm import tqdm
+
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.tiny_assets import write_assets
+from MiniCPMO45.tiny_config import (
+    VARIANT,
+    generation_config,
+    model_config,
+    preprocessor_config,
+)
+from MiniCPMO45.tiny_tokenizer import (
+    TinyVocabulary,
+    train_vocabulary,
+    write_json,
+    write_tokenizer,
+)
+from MiniCPMO45.tiny_weights import tiny_tensors
+
+LAST_SHARD_PREFIXES = ("vpm.", "resampler.")  # the published last shard holds all of these
+INDEX_FILE = "model.safetensors.index.json"
+EXIT_REFUSED = 2
+BYTES_PER_MB = 1_000_000
+
+
+class TinyCheckpointError(ValueError):
+    """The folder cannot take a checkpoint."""
+
+
+def write_tiny_checkpoint(folder: Path, seed: int = 0, *, show_progress: bool = False) -> None:
+    """Write a tiny checkpoint; the same seed gives the same bytes.
+
+    Args:
+        folder: a new or empty folder, or one with an earlier tiny checkpoint to replace.
+        seed: of every random weight.
+        show_progress: show a bar on standard error.
+
+    Raises:
+        TinyCheckpointError: the folder holds something else.
+    """
+    _require_free(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = train_vocabulary()
+    steps = {
+        "configuration": lambda: _write_configuration(folder, vocabulary),
+        "tokenizer": lambda: write_tokenizer(folder, vocabulary),
+        "weights": lambda: _write_weights(folder, vocabulary, seed),
+        "assets": lambda: write_assets(folder, seed),
+    }
+    bar = tqdm(steps.items(), unit="part", disable=not show_progress)
+    for name, write in bar:
+        bar.set_description(f"writing {name}")
+        write()
+
+
+def _require_free(folder: Path) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise TinyCheckpointError(f"{folder} is a file, not a folder")
+    config = folder / "config.json"
+    if not any(folder.iterdir()):
+        return
+    if not config.is_file() or _variant(config) != VARIANT:
+        raise TinyCheckpointError(
+            f"{folder} is not empty and holds no tiny checkpoint; name another folder"
+        )
+
+
+def _variant(config: Path) -> str:
+    try:
+        return str(json.loads(config.read_text(encoding="utf8")).get("model_variant"))
+    except (ValueError, AttributeError):
+        return ""
+
+
+def _write_configuration(folder: Path, vocabulary: TinyVocabulary) -> None:
+    write_json(folder / "config.json", model_config(vocabulary))
+    write_json(folder / "generation_config.json", generation_config(vocabulary))
+    write_json(folder / "preprocessor_config.json", preprocessor_config())
+
+
+def _write_weights(folder: Path, vocabulary: TinyVocabulary, seed: int) -> None:
+    config = MiniCPMOConfig.from_dict(model_config(vocabulary))
+    shards: list[dict[str, Tensor]] = [{}, {}]
+    for name, tensor in tiny_tensors(config, vocabulary, seed):
+        shards[name.startswith(LAST_SHARD_PREFIXES)][name] = tensor
+    places, total_bytes = {}, 0
+    for number, shard in enumerate(shards, start=1):
+        file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        save_file(shard, folder / file, metadata={"format": "pt"})
+        places.update(dict.fromkeys(shard, file))
+        total_bytes += sum(tensor.nbytes for tensor in shard.values())
+    index = {"metadata": {"total_size": total_bytes}, "weight_map": dict(sorted(places.items()))}
+    write_json(folder / INDEX_FILE, index)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        arguments: of the command line; the process's own when None.
+
+    Returns:
+        Exit code: 0, or 2 when the folder cannot be used.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m MiniCPMO45.tiny",
+        description="Write a complete toy-size checkpoint with random weights, for tests and for "
+        "starting the system without a download.",
+    )
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder to write, new or empty")
+    parser.add_argument("--seed", type=int, default=0, help="of the random weights (default: 0)")
+    chosen = parser.parse_args(arguments)
+    try:
+        write_tiny_checkpoint(chosen.out, chosen.seed, show_progress=True)
+    except (TinyCheckpointError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+    _print_summary(chosen.out, chosen.seed)
+    return 0
+
+
+def _print_summary(folder: Path, seed: int) -> None:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        print(f"{path.stat().st_size:>10,} B  {path.relative_to(folder).as_posix()}")
+    total_mb = sum(path.stat().st_size for path in files) / BYTES_PER_MB
+    print(f"\n{len(files)} files, {total_mb:.1f} MB in {folder}")
+    print(
+        f"The weights are RANDOM (seed {seed}): this checkpoint listens, speaks and stops, but what"
+        " it says means nothing. It is for tests and for starting the system."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""The tokenizer files of the tiny checkpoint: a small byte-level BPE and the published controls."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from MiniCPMO45.special_tokens import control_tokens
+from MiniCPMO45.tiny_text import CHAT_TEMPLATE, SPOKEN_TEXT, training_texts
+from MiniCPMO45.tokenization_minicpmo_fast import UNK_TOKEN, byte_level_tokenizer
+
+MERGES = 1000
+PLAIN_SLOTS = (UNK_TOKEN, "<s>", "</s>")  # entries of the base vocabulary no text ever becomes
+MODEL_MAX_LENGTH = 131_072
+_NOT_SPECIAL = frozenset(  # added, but kept by a decode that skips special tokens
+    "<tool_call> </tool_call> <|fim_prefix|> <|fim_middle|> <|fim_suffix|> <|fim_pad|> "
+    "<|repo_name|> <|file_sep|> <tool_response> </tool_response> <think> </think>".split()
+)
+_UNSPEAKABLE = frozenset("()（）")
+
+
+@dataclass(frozen=True)
+class TinyVocabulary:
+    """Base entries in id order, merges, and added tokens in id order."""
+
+    base: tuple[str, ...]
+    merges: tuple[tuple[str, str], ...]
+    added: tuple[str, ...]
+
+    def id_of(self, token: str) -> int:
+        """Return the id of an entry.
+
+        Raises:
+            ValueError: there is none.
+        """
+        return (*self.base, *self.added).index(token)
+
+
+def train_vocabulary() -> TinyVocabulary:
+    """Train the byte-pair merges; the same on every machine."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=len(alphabet) + MERGES, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer = byte_level_tokenizer(models.BPE())
+    tokenizer.train_from_iterator(training_texts(), trainer)
+    trained = json.loads(tokenizer.to_str())["model"]
+    merges = tuple((left, right) for left, right in trained["merges"])
+    words = sorted(trained["vocab"], key=trained["vocab"].__getitem__)[len(alphabet) :]
+    added = tuple(token for token in control_tokens() if token != UNK_TOKEN)
+    return TinyVocabulary((*alphabet, *PLAIN_SLOTS, *words), merges, added)
+
+
+def write_tokenizer(folder: Path, vocabulary: TinyVocabulary) -> None:
+    """Write the tokenizer files of a checkpoint.
+
+    Args:
+        folder: an existing folder.
+        vocabulary: what `train_vocabulary` returned.
+    """
+    base = {token: i for i, token in enumerate(vocabulary.base)}
+    added = {token: len(base) + i for i, token in enumerate(vocabulary.added)}
+    decoder = {
+        str(i): _row(token, special=token not in _NOT_SPECIAL)
+        for token, i in {UNK_TOKEN: base[UNK_TOKEN], **added}.items()
+    }
+    special = [row["content"] for row in decoder.values() if row["special"]]
+    names = {
+        "bos_token": "<|im_start|>",
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "unk_token": UNK_TOKEN,
+    }
+    settings = {
+        "add_bos_token": False,
+        "add_prefix_space": False,
+        "added_tokens_decoder": decoder,
+        "additional_special_tokens": special,
+        "chat_template": CHAT_TEMPLATE,
+        "clean_up_tokenization_spaces": False,
+        "errors": "replace",
+        "model_max_length": MODEL_MAX_LENGTH,
+        "split_special_tokens": False,
+        "tokenizer_class": "MiniCPMOTokenizerFast",
+        **names,
+        "bad_token_ids": unspeakable_ids(vocabulary),
+    }
+    lines = [f"{left} {right}" for left, right in vocabulary.merges]
+    write_json(folder / "vocab.json", base, indent=None)
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *lines, ""]), encoding="utf8")
+    write_json(folder / "added_tokens.json", added)
+    write_json(folder / "special_tokens_map.json", {"additional_special_tokens": special, **names})
+    write_json(folder / "tokenizer_config.json", settings)
+
+
+def unspeakable_ids(vocabulary: TinyVocabulary) -> list[int]:
+    """Base ids that are no whole characters, or hold a bracket nobody can pronounce."""
+    texts = (base_text(token) for token in vocabulary.base)
+    return [i for i, text in enumerate(texts) if text is None or _UNSPEAKABLE & set(text)]
+
+
+def spoken_ids(vocabulary: TinyVocabulary) -> list[int]:
+    """Base ids that are whole words of the everyday sentences."""
+    cut = byte_level_tokenizer(models.BPE()).pre_tokenizer
+    words = {piece for piece, _ in cut.pre_tokenize_str(SPOKEN_TEXT)}
+    return [
+        i
+        for i, token in enumerate(vocabulary.base)
+        if token in words and any(c.isalpha() for c in base_text(token) or "")
+    ]
+
+
+def base_text(token: str) -> str | None:
+    """Return the text of a base entry, None if its bytes are not whole characters."""
+    text = decoders.ByteLevel().decode([token])
+    return None if "\ufffd" in text else text
+
+
+def write_json(path: Path, values: Any, indent: int | None = 2) -> None:
+    """Write a JSON file with a final line feed."""
+    text = json.dumps(values, ensure_ascii=False, indent=indent)
+    path.write_text(text + "\n", encoding="utf8")
+
+
+def _row(token: str, *, special: bool) -> dict[str, Any]:
+    plain = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False)
+    return {"content": token, **plain, "special": special}

@@ -1,0 +1,1 @@
+"""Speech tokens to waveform, and a recording to the voice that the waveform speaks with."""

@@ -1,0 +1,195 @@
+"""Loads the vocoder's weights: `flow.pt` and `hift.pt` (or safetensors), never executing them.
+
+Modules are built without memory and adopt the file's tensors, so nothing is held twice.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from MiniCPMO45.checkpoint_error import CheckpointError
+from MiniCPMO45.token2wav.config import Token2WavConfig, list_differences
+from MiniCPMO45.token2wav.flow_yaml import read_flow_yaml
+from MiniCPMO45.token2wav.hift import fold_weight_norm
+from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+
+logger = logging.getLogger(__name__)
+
+_LISTED_NAMES = 40  # in an error; the total is always given
+_PREFIXES = ("module.", "generator.")
+_OLD_WEIGHT_NORM = {  # names of weight-norm pairs before they became parametrizations
+    ".weight_g": ".parametrizations.weight.original0",
+    ".weight_v": ".parametrizations.weight.original1",
+}
+
+
+def read_state_dict(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a `.pt` or `.safetensors` file on the CPU.
+
+    Pickled code is refused. Files in the zip format are mapped, not read.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Tensors by name; entries that are no tensors (step counters) are left out.
+
+    Raises:
+        CheckpointError: the file is damaged, or more than plain tensors.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        is_mapped = zipfile.is_zipfile(path)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be read as plain tensors: {error}") from error
+    if not isinstance(content, Mapping):
+        raise CheckpointError(f"{path} holds no tensors by name")
+    if isinstance(content.get("state_dict"), Mapping):
+        content = content["state_dict"]
+    return {name: value for name, value in content.items() if isinstance(value, Tensor)}
+
+
+def clean_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Bring tensor names to the form of the modules here.
+
+    Removes a `generator.` or `module.` prefix and renames old weight-norm pairs.
+    """
+    cleaned = {}
+    for name, value in tensors.items():
+        for prefix in _PREFIXES:
+            name = name.removeprefix(prefix)
+        for old, new in _OLD_WEIGHT_NORM.items():
+            if name.endswith(old):
+                name = name.removesuffix(old) + new
+        cleaned[name] = value
+    return cleaned
+
+
+def adopt_weights(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Put tensors into a module built on the meta device.
+
+    Args:
+        module: any device; its parameters are replaced.
+        tensors: by cleaned name, floating point tensors as stored.
+        source: name of the file for the error.
+
+    Raises:
+        CheckpointError: one message that names what is missing, unexpected or of
+            another shape.
+    """
+    wanted = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    given = {name: tuple(value.shape) for name, value in tensors.items()}
+    lines = [f"missing {name} {shape}" for name, shape in wanted.items() if name not in given]
+    lines += [f"unexpected {name} {shape}" for name, shape in given.items() if name not in wanted]
+    lines += [
+        f"{name} has shape {shape}, expected {wanted[name]}"
+        for name, shape in given.items()
+        if name in wanted and wanted[name] != shape
+    ]
+    if lines:
+        shown = "; ".join(lines[:_LISTED_NAMES])
+        raise CheckpointError(f"{source} does not fit in {len(lines)} tensors: {shown}")
+    module.load_state_dict(dict(tensors), strict=True, assign=True)
+
+
+def build_token2wav(
+    config: Token2WavConfig,
+    flow: Mapping[str, Tensor],
+    hift: Mapping[str, Tensor],
+    options: VocoderOptions | None = None,
+    *,
+    device: torch.device | str = "cpu",
+    flow_dtype: torch.dtype = torch.float32,
+) -> Token2Wav:
+    """Make a ready vocoder from tensors.
+
+    Args:
+        config: sizes.
+        flow: tensors of the flow by name.
+        hift: tensors of the generator by name.
+        options: how it runs.
+        device: where the weights go.
+        flow_dtype: float32, or a half type for the flow alone; the generator stays float32.
+
+    Raises:
+        CheckpointError: the tensors do not fit the sizes.
+    """
+    with torch.device("meta"):
+        model = Token2Wav(config, options)
+    adopt_weights(model.flow, clean_names(flow), "flow")
+    adopt_weights(model.hift, clean_names(hift), "hift")
+    model.hift.to(torch.float32)
+    fold_weight_norm(model.hift)
+    model.flow.to(device=device, dtype=flow_dtype)
+    model.hift.to(device=device)
+    return model.requires_grad_(False).eval()
+
+
+def read_config(folder: Path) -> Token2WavConfig:
+    """Find out the sizes of the weights in a folder.
+
+    Reads `config.json` (names `flow` and `hift`) or else `flow.yaml`; without either the
+    published sizes are taken. Differences from the published sizes are logged.
+    """
+    published = Token2WavConfig()
+    if (folder / "config.json").is_file():
+        values = json.loads((folder / "config.json").read_text(encoding="utf8"))
+        config = Token2WavConfig.from_dict(values)
+    elif (folder / "flow.yaml").is_file():
+        config = Token2WavConfig(flow=read_flow_yaml(folder / "flow.yaml"))
+    else:
+        config = published
+    differences = list_differences(config, published)
+    if differences:
+        logger.warning("vocoder sizes differ from the published ones: %s", "; ".join(differences))
+    return config
+
+
+def load_token2wav(
+    folder: Path,
+    options: VocoderOptions | None = None,
+    *,
+    config: Token2WavConfig | None = None,
+    device: torch.device | str = "cpu",
+    flow_dtype: torch.dtype = torch.float32,
+) -> Token2Wav:
+    """Load the vocoder from a folder with `flow` and `hift` as `.safetensors` or `.pt`.
+
+    Args:
+        folder: for instance `assets/token2wav` of the checkpoint.
+        options: how it runs.
+        config: sizes (default: `read_config`).
+        device: where the weights go.
+        flow_dtype: see `build_token2wav`.
+
+    Raises:
+        CheckpointError: a weight file is missing, damaged, or does not fit the sizes.
+    """
+    return build_token2wav(
+        config or read_config(folder),
+        read_state_dict(_find_weights(folder, "flow")),
+        read_state_dict(_find_weights(folder, "hift")),
+        options,
+        device=device,
+        flow_dtype=flow_dtype,
+    )
+
+
+def _find_weights(folder: Path, name: str) -> Path:
+    for suffix in (".safetensors", ".pt"):
+        path = folder / f"{name}{suffix}"
+        if path.is_file():
+            return path
+    raise CheckpointError(f"neither {name}.safetensors nor {name}.pt in {folder}")

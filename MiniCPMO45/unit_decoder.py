@@ -1,0 +1,128 @@
+"""The text side of one duplex unit: decisions until something ends the unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.session import Session
+from MiniCPMO45.steps import LlmForward, Steps, TokenIds
+from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.unit_policy import MAX_UNIT_CHARACTERS, UnitPolicy
+
+
+@dataclass
+class UnitDraft:
+    """A unit's text while it is being decoded.
+
+    Attributes:
+        ids: spoken ids; the unit's first decision is not among them.
+        hidden: hidden state [hidden] of each of them.
+        terminator: id to feed when the unit is finalized.
+        is_listen: the unit stays silent.
+        end_of_turn: the turn ended in this unit.
+        barge_in: a running turn was cut.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    hidden: list[Tensor] = field(default_factory=list)
+    terminator: int | None = None
+    is_listen: bool = False
+    end_of_turn: bool = False
+    barge_in: bool = False
+
+
+class UnitDecoder:
+    """Decodes the text of units; holds no conversation."""
+
+    def __init__(
+        self, tokenizer: MiniCPMOTokenizerFast, policy: UnitPolicy, compat: Compat
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.tokens = tokenizer.special
+        self.policy = policy
+        self.compat = compat
+
+    def decode(self, session: Session, logits: Tensor, force_listen: bool) -> Steps[UnitDraft]:
+        """Decide tokens until the unit ends.
+
+        Args:
+            session: the conversation; its cache takes every accepted token in.
+            logits: [vocabulary] after the unit's input.
+            force_listen: listen whatever the model wants; a running turn is ended first.
+
+        Returns:
+            The unit's text; its terminator is not in the cache yet.
+
+        Source: model specification, section 6.4.
+        """
+        turn, settings, draft = session.turn, session.settings, UnitDraft()
+        override = self._take_break(session) or force_listen
+        force = override or turn.decisions < settings.force_listen_count
+        turn.decisions += 1
+        if override and not turn.has_ended:
+            logits = yield from self._interrupt(session)
+            draft.barge_in = True
+        last = settings.max_new_speak_tokens_per_chunk - 1
+        for step in range(last):
+            if session.stop.is_set():
+                return draft
+            token = self.tokens.listen if force else self._next(session, logits)
+            if self._ends_unit(session, draft, token, step):
+                return draft
+            if token == self.tokens.listen:
+                token = self.tokens.tts_bos  # a running turn cannot turn silent without ending
+            turn.has_ended = False
+            if step > 0 and self._is_full([*draft.ids, token]):
+                draft.terminator = self.tokens.chunk_eos
+                return draft
+            output = yield LlmForward(session.kv, (TokenIds((token,)),))
+            logits = output.logits
+            draft.end_of_turn = turn.has_ended = token == self.tokens.turn_eos
+            if step > 0:
+                draft.ids.append(token)
+                draft.hidden.append(output.hidden[-1])
+        draft.terminator = self.tokens.chunk_eos
+        return draft
+
+    def _next(self, session: Session, logits: Tensor) -> int:
+        sampler = session.sampler
+        return self.policy.decide(logits, sampler.history, session.settings, sampler.generator)
+
+    def _ends_unit(self, session: Session, draft: UnitDraft, token: int, step: int) -> bool:
+        """Whether `token` ends the unit instead of being fed; completes the draft if so."""
+        tokens = self.tokens
+        if draft.end_of_turn and not self.compat.lose_turn_tail:
+            draft.terminator = token if token in tokens.chunk_terminators else tokens.chunk_eos
+            return True
+        if token == tokens.listen and not session.turn.has_ended:
+            return False
+        draft.is_listen = token == tokens.listen
+        if draft.is_listen:
+            draft.end_of_turn = False
+        if token in tokens.chunk_terminators:
+            draft.terminator = token
+            return True
+        return False
+
+    def _take_break(self, session: Session) -> bool:
+        asked, session.turn.force_next_listen = session.turn.force_next_listen, False
+        return asked and not self.compat.ignore_break
+
+    def _interrupt(self, session: Session) -> Steps[Tensor]:
+        """End the running turn in the cache and forget its speech."""
+        output = yield LlmForward(session.kv, (TokenIds((self.tokens.turn_eos,)),))
+        session.turn.has_ended = True
+        if self.compat.keep_speech_cache_on_force_listen:
+            session.reset_vocoder()
+        else:
+            session.reset_speech()
+        if not self.compat.unsigned_repetition_penalty:
+            session.sampler.history.clear()
+        return output.logits
+
+    def _is_full(self, ids: list[int]) -> bool:
+        text = self.tokenizer.decode(ids, skip_special_tokens=True)
+        return len(text) >= MAX_UNIT_CHARACTERS

@@ -1,0 +1,117 @@
+"""The input side of one duplex unit: a second of audio and its pictures as prompt pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from MiniCPMO45.audio_features import LogFloor
+from MiniCPMO45.configuration_minicpmo import SliceConfig, StreamTiming
+from MiniCPMO45.image_processing import Patches, slice_image, to_patches
+from MiniCPMO45.session import HearingState
+from MiniCPMO45.special_tokens import SpecialTokens
+from MiniCPMO45.steps import Embeddings, EncodeImages, EncodeStream, Steps, TokenIds
+from MiniCPMO45.stopwatch import Stopwatch
+from MiniCPMO45.streaming_mel import push
+
+Pieces = list[TokenIds | Embeddings]
+
+
+def split_unit_audio(
+    hearing: HearingState, audio: np.ndarray, timing: StreamTiming
+) -> tuple[Tensor | None, Tensor]:
+    """Join waiting and new samples and cut off one unit's worth; `hearing` is left alone.
+
+    The first unit is led by zeros up to 16 560 samples, of which 16 480 are consumed; later
+    units consume 16 000.
+
+    Args:
+        hearing: the conversation's input state.
+        audio: float32 [n] at 16 kHz.
+        timing: the stream's clock.
+
+    Returns:
+        One unit's samples float32 [16480 or 16000], None while too little has arrived; and the
+        samples that wait for the next call.
+    """
+    held = torch.cat((hearing.pending, torch.from_numpy(np.asarray(audio, np.float32))))
+    need = timing.unit_samples
+    if hearing.audio_units == 0:
+        need = timing.first_unit_samples
+        lead = max(0, timing.first_pad_samples - len(held))
+        held = torch.cat((torch.zeros(lead), held))
+    if len(held) < need:
+        return None, held
+    return held[:need], held[need:].clone()
+
+
+def encode_unit_audio(
+    hearing: HearingState, samples: Tensor, timing: StreamTiming, watch: Stopwatch
+) -> Steps[Tensor]:
+    """Encode one unit's samples against the stream so far.
+
+    Args:
+        hearing: the conversation's input state, advanced by one audio unit.
+        samples: one unit's worth, from `split_unit_audio`.
+        timing: the stream's clock.
+        watch: books "audio_process" and "audio_embed".
+
+    Returns:
+        [10, hidden] embeddings.
+    """
+    context = timing.redundancy_frames
+    prefix = 0 if hearing.audio_units == 0 else context
+    mel = push(hearing.mel, samples)
+    hearing.floor_is_fixed = hearing.mel.floor is LogFloor.FIXED
+    hearing.audio_units += 1
+    watch.lap("audio_process")
+    rows = yield EncodeStream(mel, hearing.cache, prefix, context)
+    watch.lap("audio_embed")
+    return rows
+
+
+def picture_pieces(
+    frames: Sequence[Image.Image],
+    max_slice_nums: int | Sequence[int],
+    config: SliceConfig,
+    tokens: SpecialTokens,
+    watch: Stopwatch,
+) -> Steps[tuple[Pieces, int]]:
+    """Encode pictures and lay them out between their marks.
+
+    Args:
+        frames: RGB pictures, oldest first.
+        max_slice_nums: one limit for all, or one per frame.
+        config: slicing parameters.
+        tokens: control ids.
+        watch: books "vision_process" and "vision_embed".
+
+    Returns:
+        The prompt pieces, and the number of slices.
+
+    Raises:
+        ValueError: a list of limits whose length differs from the frames'.
+    """
+    limits = [max_slice_nums] * len(frames) if isinstance(max_slice_nums, int) else max_slice_nums
+    if len(limits) != len(frames):
+        raise ValueError(f"max_slice_nums has {len(limits)} entries for {len(frames)} frames")
+    pictures: list[list[Patches]] = [
+        [to_patches(each) for each in slice_image(frame, limit, config).slices]
+        for frame, limit in zip(frames, limits, strict=True)
+    ]
+    watch.lap("vision_process")
+    rows = yield EncodeImages(tuple(each for picture in pictures for each in picture))
+    watch.lap("vision_embed")
+    remaining = iter(rows)
+    pieces: Pieces = []
+    for picture in pictures:
+        for index in range(len(picture)):
+            is_source = index == 0
+            opening = tokens.image_start if is_source else tokens.slice_start
+            closing = tokens.image_end if is_source else tokens.slice_end
+            pieces += [TokenIds((opening,)), Embeddings(next(remaining)), TokenIds((closing,))]
+    return pieces, len(rows)

@@ -1,0 +1,70 @@
+"""Voices by content: a recording heard before is not prepared again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+
+from MiniCPMO45.token2wav.prompt import VoiceEncoder, voice_key
+from MiniCPMO45.token2wav.vocoder import Token2Wav
+from MiniCPMO45.token2wav.vocoder_state import VoiceBase
+
+
+class VoiceLibrary:
+    """The vocoder's starting points for the voices used last; the oldest leaves first.
+
+    Attributes:
+        max_voices: voices kept; one costs some tens of megabytes at the published size.
+    """
+
+    def __init__(
+        self,
+        encoder: VoiceEncoder,
+        vocoder: Token2Wav,
+        *,
+        max_voices: int = 8,
+        quantise_16_bit: bool = False,
+    ) -> None:
+        """Start empty.
+
+        Args:
+            encoder: turns a recording into a voice.
+            vocoder: runs the voice's prompt once.
+            max_voices: voices kept, at least 1.
+            quantise_16_bit: round recordings to 16 bits first, as services that pass them
+                through a file do.
+
+        Raises:
+            ValueError: `max_voices` is below 1.
+        """
+        if max_voices < 1:
+            raise ValueError(f"a voice library keeps at least one voice; found {max_voices}")
+        self.max_voices = max_voices
+        self._encoder = encoder
+        self._vocoder = vocoder
+        self._quantise_16_bit = quantise_16_bit
+        self._bases: OrderedDict[str, VoiceBase] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return the number of voices kept."""
+        return len(self._bases)
+
+    def base_of(self, audio: np.ndarray) -> VoiceBase:
+        """Return the starting point of a voice, preparing it only if it is not kept.
+
+        Args:
+            audio: float32 [n] at 16 kHz, 0.5 to 16.88 s.
+
+        Raises:
+            VoiceSampleError: the recording cannot serve as a voice.
+        """
+        key = voice_key(audio, quantise_16_bit=self._quantise_16_bit)
+        base = self._bases.get(key)
+        if base is None:
+            voice = self._encoder.prepare_voice(audio, quantise_16_bit=self._quantise_16_bit)
+            base = self._bases[key] = self._vocoder.set_up(voice)
+            if len(self._bases) > self.max_voices:
+                self._bases.popitem(last=False)
+        self._bases.move_to_end(key)
+        return base

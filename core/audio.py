@@ -1,0 +1,288 @@
+"""Where sound changes form: wire text or a file of any kind becomes float32 samples, and back.
+
+Everything inside the project is mono float32 in -1..1; 16 kHz towards the model. Memory stays
+bounded by the duration limit whatever a file claims to be.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import itertools
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import av
+import numpy as np
+import numpy.typing as npt
+import soundfile
+import soxr  # type: ignore[import-untyped]  # ships no type information
+
+from core.containers import MediaSource, container_duration_s, open_container, opened
+from core.errors import (
+    AudioCorruptError,
+    AudioEmptyError,
+    AudioError,
+    AudioMissingError,
+    AudioSilentError,
+    AudioTooLongError,
+    NotAudioError,
+)
+from core.schemas.limits import (
+    CHAT_AUDIO_MAX_S,
+    INPUT_SAMPLE_RATE_HZ,
+    SAMPLE_BYTES,
+    audio_chars,
+)
+
+FloatArray = npt.NDArray[np.float32]
+
+BLOCK_VALUES: Final = 262_144  # over all channels, decoded at a time
+MIN_RATE_HZ: Final = 1_000  # rates outside these are a damaged header
+MAX_RATE_HZ: Final = 768_000
+# Lossy codecs pad their last packet; so much above the limit is cut off, not refused.
+DURATION_SLACK_S: Final = 0.1
+SILENCE_PEAK: Final = 1e-3  # -60 dBFS: below this nothing can be heard
+HEAD_BYTES: Final = 16
+# How files of sound begin: WAV, W64, FLAC, Ogg, MP3, AIFF, CAF, AU, Matroska.
+SOUND_MARKS: Final = (
+    b"RIFF",
+    b"RF64",
+    b"riff",
+    b"fLaC",
+    b"OggS",
+    b"ID3",
+    b"FORM",
+    b"caff",
+    b".snd",
+    b"\x1a\x45\xdf\xa3",
+)
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """A file being decoded: its rate, the length it claims, and its mono samples as they come."""
+
+    rate_hz: int
+    claimed_s: float | None
+    blocks: Iterator[FloatArray]
+
+
+def decode_wire_audio(
+    text: str, *, max_duration_s: float, sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ
+) -> FloatArray:
+    """Turn wire audio into samples.
+
+    Args:
+        text: Base64 of little-endian float32 samples, mono.
+        max_duration_s: Longest sound accepted, s; checked before decoding.
+        sample_rate_hz: Samples per second, to know the length.
+
+    Returns:
+        Samples clipped to -1..1 [T], float32, writable.
+
+    Raises:
+        AudioTooLongError: It is longer than the limit.
+        AudioEmptyError: There is not one sample.
+        AudioCorruptError: It is not Base64, not whole samples, or holds NaN or infinity.
+    """
+    if len(text) > audio_chars(max_duration_s, sample_rate_hz):
+        raise AudioTooLongError(f"The audio is longer than {max_duration_s:g} s.")
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise AudioCorruptError("The audio is not valid Base64.") from error
+    if not raw:
+        raise AudioEmptyError()
+    if len(raw) % SAMPLE_BYTES:
+        raise AudioCorruptError(
+            f"The audio has {len(raw)} bytes; float32 samples take {SAMPLE_BYTES} bytes each."
+        )
+    return _in_range(np.frombuffer(raw, dtype="<f4").astype(np.float32))
+
+
+def encode_wire_audio(samples: FloatArray) -> str:
+    """Turn samples [T] into wire audio: Base64 of little-endian float32."""
+    return base64.b64encode(samples.astype("<f4", copy=False).tobytes()).decode("ascii")
+
+
+def read_audio(
+    source: MediaSource,
+    *,
+    max_duration_s: float = CHAT_AUDIO_MAX_S,
+    sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ,
+) -> FloatArray:
+    """Decode a sound or video file of any rate and any number of channels.
+
+    Args:
+        source: Path of a file, or its content.
+        max_duration_s: Longest sound accepted, s. A header that claims more is enough to refuse;
+            a header that lies is found out while decoding.
+        sample_rate_hz: Rate of the result.
+
+    Returns:
+        Mono samples, the mean of the channels, clipped to -1..1 [T], float32.
+
+    Raises:
+        AudioMissingError: The path names no file, or it cannot be opened.
+        AudioEmptyError: The file is empty or has no samples.
+        NotAudioError: It is no sound file, or a video without sound.
+        AudioCorruptError: It is damaged.
+        AudioTooLongError: It is longer than the limit.
+    """
+    try:
+        with opened(source) as file:
+            head = file.read(HEAD_BYTES)
+            file.seek(0)
+            if not head:
+                raise AudioEmptyError("The audio file is empty.")
+            return _read_opened(file, head, max_duration_s, sample_rate_hz)
+    except FileNotFoundError as error:
+        raise AudioMissingError(f"There is no audio file: {error}.") from error
+    except OSError as error:
+        raise AudioMissingError(f"The audio file cannot be opened: {error.strerror}.") from error
+
+
+def encode_wav(samples: FloatArray, sample_rate_hz: int, *, subtype: str = "PCM_16") -> bytes:
+    """Encode samples as a WAV file.
+
+    Args:
+        samples: [T] or [T, channels], float32 in -1..1.
+        sample_rate_hz: Samples per second.
+        subtype: libsndfile's name of the sample format, `PCM_16` or `FLOAT`.
+    """
+    out = BytesIO()
+    soundfile.write(out, np.clip(samples, -1.0, 1.0), sample_rate_hz, format="WAV", subtype=subtype)
+    return out.getvalue()
+
+
+def write_wav(path: Path, samples: FloatArray, sample_rate_hz: int) -> None:
+    """Write samples [T] or [T, channels] as a 16-bit WAV file."""
+    path.write_bytes(encode_wav(samples, sample_rate_hz))
+
+
+def resample(samples: FloatArray, from_rate_hz: int, to_rate_hz: int) -> FloatArray:
+    """Change the sample rate of mono samples [T] → [T · to / from]."""
+    if from_rate_hz == to_rate_hz:
+        return samples
+    return np.asarray(soxr.resample(samples, from_rate_hz, to_rate_hz), dtype=np.float32)
+
+
+def check_audible(samples: FloatArray) -> None:
+    """Refuse sound in which there is nothing to hear.
+
+    Args:
+        samples: [T], float32 in -1..1.
+
+    Raises:
+        AudioEmptyError: There is not one sample.
+        AudioSilentError: No sample is louder than -60 dBFS.
+    """
+    if samples.size == 0:
+        raise AudioEmptyError()
+    if float(np.abs(samples).max()) < SILENCE_PEAK:
+        raise AudioSilentError("The audio is silent: nothing in it is louder than -60 dBFS.")
+
+
+def _in_range(samples: FloatArray) -> FloatArray:
+    """Clip in place; refuse NaN and infinity."""
+    if not np.isfinite(samples).all():
+        raise AudioCorruptError("The audio holds values that are not finite numbers.")
+    return np.clip(samples, -1.0, 1.0, out=samples)
+
+
+def _read_opened(
+    file: BinaryIO, head: bytes, max_duration_s: float, sample_rate_hz: int
+) -> FloatArray:
+    """Decode with libsndfile if it knows the format, with FFmpeg otherwise."""
+    try:
+        if isinstance(file, BytesIO):
+            sound = soundfile.SoundFile(file)
+        else:  # by descriptor: a name would let its suffix choose the format
+            sound = soundfile.SoundFile(file.fileno(), closefd=False)
+    except soundfile.LibsndfileError:
+        file.seek(0)
+        return _read_container(file, head, max_duration_s, sample_rate_hz)
+    with sound:
+        claimed_s = sound.frames / max(sound.samplerate, 1)
+        blocks = _Blocks(sound.samplerate, claimed_s, _sound_blocks(sound))
+        return _collect(blocks, max_duration_s, sample_rate_hz)
+
+
+def _sound_blocks(sound: soundfile.SoundFile) -> Iterator[FloatArray]:
+    block_samples = max(1, BLOCK_VALUES // sound.channels)
+    while True:
+        try:
+            block = sound.read(block_samples, dtype="float32", always_2d=True)  # [T, channels]
+        except soundfile.LibsndfileError as error:
+            raise AudioCorruptError("The audio file is damaged.") from error
+        if len(block) == 0:
+            return
+        yield block.mean(axis=1, dtype=np.float32)  # [T]
+
+
+def _read_container(
+    file: BinaryIO, head: bytes, max_duration_s: float, sample_rate_hz: int
+) -> FloatArray:
+    try:
+        container = open_container(file)
+    except (av.FFmpegError, ValueError) as error:
+        raise _unreadable(head) from error
+    with closing(container):
+        if not container.streams.audio:
+            raise NotAudioError("The file holds no sound.")
+        stream = container.streams.audio[0]
+        if stream.codec_context is None:
+            raise NotAudioError("The file's sound is in a form that cannot be read.")
+        claimed_s = container_duration_s(container)
+        blocks = _Blocks(stream.rate or 0, claimed_s, _container_blocks(container, stream))
+        try:
+            return _collect(blocks, max_duration_s, sample_rate_hz)
+        except (av.FFmpegError, ValueError) as error:
+            raise AudioCorruptError("The audio file is damaged.") from error
+
+
+def _container_blocks(
+    container: av.container.InputContainer, stream: av.AudioStream
+) -> Iterator[FloatArray]:
+    # The rate is given because some streams begin with another one than they announce.
+    to_float = av.AudioResampler(format="fltp", rate=stream.rate)
+    for frame in itertools.chain(container.decode(stream), [None]):
+        for planes in to_float.resample(frame):
+            yield planes.to_ndarray().mean(axis=0, dtype=np.float32)  # [channels, T] → [T]
+
+
+def _unreadable(head: bytes) -> AudioError:
+    """Tell a damaged sound file from something that never was one."""
+    if head.startswith(SOUND_MARKS) or head[4:8] == b"ftyp":
+        return AudioCorruptError("The audio file is damaged.")
+    return NotAudioError("The file is not a sound or video file that can be read.")
+
+
+def _collect(source: _Blocks, max_duration_s: float, sample_rate_hz: int) -> FloatArray:
+    """Bring the blocks to one rate and join them, giving up as soon as they are too long."""
+    longest_s = max_duration_s + DURATION_SLACK_S
+    too_long = f"The audio is longer than {max_duration_s:g} s."
+    if not MIN_RATE_HZ <= source.rate_hz <= MAX_RATE_HZ:
+        raise AudioCorruptError(f"The audio claims {source.rate_hz} samples per second.")
+    if source.claimed_s is not None and source.claimed_s > longest_s:
+        raise AudioTooLongError(f"{too_long[:-1]}: it lasts {source.claimed_s:.0f} s.")
+    rates_differ = source.rate_hz != sample_rate_hz
+    stream = soxr.ResampleStream(source.rate_hz, sample_rate_hz, 1) if rates_differ else None
+    pieces: list[FloatArray] = []
+    heard_samples = 0
+    for block in source.blocks:
+        heard_samples += len(block)
+        if heard_samples > longest_s * source.rate_hz:
+            raise AudioTooLongError(too_long)
+        pieces.append(stream.resample_chunk(_in_range(block)) if stream else _in_range(block))
+    if heard_samples == 0:
+        raise AudioEmptyError("The audio file holds no samples.")
+    if stream:
+        pieces.append(stream.resample_chunk(np.zeros(0, np.float32), last=True))
+    samples = np.concatenate(pieces)[: round(max_duration_s * sample_rate_hz)]
+    return np.clip(samples, -1.0, 1.0, out=samples)

@@ -1,0 +1,121 @@
+"""The modes of a processor and what each can do. A table, no behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class ProcessorMode(StrEnum):
+    """How a caller talks with the model; `STREAMING` is another name of `HALF_DUPLEX`."""
+
+    CHAT = "chat"
+    HALF_DUPLEX = "half_duplex"
+    STREAMING = "half_duplex"  # the same value makes it an alias: one view serves both
+    DUPLEX = "duplex"
+
+    @classmethod
+    def _missing_(cls, value: object) -> ProcessorMode | None:
+        """Accept the alias as a value, in any letter case."""
+        if not isinstance(value, str):
+            return None
+        return cls.__members__.get(value.upper())
+
+
+@dataclass(frozen=True)
+class ProcessorCapabilities:
+    """What one mode takes in, gives out, and needs of a worker."""
+
+    mode: ProcessorMode
+    supports_text: bool
+    supports_image: bool
+    supports_audio: bool
+    supports_video: bool
+    supports_text_output: bool
+    supports_audio_output: bool
+    supports_streaming_output: bool
+    supports_multi_turn: bool
+    supports_interrupt: bool
+    supports_rollback: bool
+    requires_exclusive_worker: bool
+    supports_kv_cache_reuse: bool
+
+
+_CHAT = ProcessorCapabilities(
+    mode=ProcessorMode.CHAT,
+    supports_text=True,
+    supports_image=True,
+    supports_audio=True,
+    supports_video=False,
+    supports_text_output=True,
+    supports_audio_output=True,
+    supports_streaming_output=False,
+    supports_multi_turn=True,
+    supports_interrupt=False,
+    supports_rollback=True,
+    requires_exclusive_worker=False,
+    supports_kv_cache_reuse=True,
+)
+
+_HALF_DUPLEX = ProcessorCapabilities(
+    mode=ProcessorMode.HALF_DUPLEX,
+    supports_text=True,
+    supports_image=True,
+    supports_audio=True,
+    supports_video=False,
+    supports_text_output=True,
+    supports_audio_output=True,
+    supports_streaming_output=True,
+    supports_multi_turn=True,
+    supports_interrupt=False,
+    supports_rollback=True,
+    requires_exclusive_worker=True,
+    supports_kv_cache_reuse=True,
+)
+
+_DUPLEX = ProcessorCapabilities(
+    mode=ProcessorMode.DUPLEX,
+    # Text given during a conversation is outside what the model was trained on; the system
+    # prompt is the only text it takes.
+    supports_text=False,
+    supports_image=True,
+    supports_audio=True,
+    supports_video=True,
+    supports_text_output=True,
+    supports_audio_output=True,
+    supports_streaming_output=True,
+    supports_multi_turn=True,
+    supports_interrupt=True,
+    supports_rollback=False,
+    requires_exclusive_worker=True,
+    supports_kv_cache_reuse=False,
+)
+
+CAPABILITIES: Mapping[ProcessorMode, ProcessorCapabilities] = MappingProxyType(
+    {entry.mode: entry for entry in (_CHAT, _HALF_DUPLEX, _DUPLEX)}
+)
+
+
+def get_capabilities(mode: ProcessorMode) -> ProcessorCapabilities:
+    """Return the table row of a mode."""
+    return CAPABILITIES[mode]
+
+
+def supports_feature(mode: ProcessorMode, feature: str) -> bool:
+    """Say whether a mode has a feature.
+
+    Args:
+        mode: The mode asked about.
+        feature: A boolean column of `ProcessorCapabilities`, such as `supports_interrupt`.
+
+    Raises:
+        AttributeError: There is no such column.
+    """
+    columns = asdict(get_capabilities(mode))
+    del columns["mode"]
+    if feature not in columns:
+        known = ", ".join(columns)
+        raise AttributeError(f"{feature!r} is not a capability; the capabilities are: {known}")
+    return bool(columns[feature])

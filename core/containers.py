@@ -1,0 +1,61 @@
+"""Opens media containers (MP4, WebM, MP3, …) with PyAV so that a file can only mean itself.
+
+Play lists and other formats that name further files or addresses are refused: what is decoded here
+was often sent by a stranger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import av
+from av.container import InputContainer
+
+MediaSource = str | Path | bytes
+"""A file of the server, or the content of one."""
+
+# Demuxers by FFmpeg's names. None of them follows references to other files.
+READABLE_FORMATS: Final = (
+    "3gp,aac,ac3,aiff,amr,ape,asf,au,avi,caf,dsf,dts,eac3,flac,flv,m4a,matroska,mov,mp3,mp4,"
+    "mpeg,mpegts,ogg,tta,voc,w64,wav,webm,wv"
+)
+MICROSECONDS: Final = 1_000_000  # the unit of a container's duration
+
+
+@contextmanager
+def opened(source: MediaSource) -> Iterator[BinaryIO]:
+    """Open a file, or wrap its content, for reading.
+
+    Raises:
+        FileNotFoundError: The path names no regular file.
+        OSError: It cannot be opened.
+    """
+    if isinstance(source, bytes):
+        yield BytesIO(source)
+        return
+    path = Path(source)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.name!r} is not a file")
+    # Unbuffered, so that a library reading from the descriptor starts where we stand.
+    with path.open("rb", buffering=0) as file:
+        yield file
+
+
+def open_container(file: BinaryIO) -> InputContainer:
+    """Open a container for decoding; close it after use.
+
+    Raises:
+        av.FFmpegError: It is none of the formats this may read, or it is damaged.
+    """
+    # The file is open already, so no address of any protocol is ever needed.
+    options = {"format_whitelist": READABLE_FORMATS, "protocol_whitelist": "none"}
+    return av.open(file, mode="r", options=options, metadata_errors="replace")
+
+
+def container_duration_s(container: InputContainer) -> float | None:
+    """Return the length a container claims, s, or None if it claims none."""
+    return None if container.duration is None else container.duration / MICROSECONDS

@@ -1,0 +1,274 @@
+"""The project's exceptions: each knows its wire code, WebSocket close code and HTTP status.
+
+`describe_error` is the one place where an exception becomes what a client may read. Nothing here
+may import more than the standard library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import ClassVar
+
+INTERNAL_ERROR_TEXT = "Something went wrong on the server. Please start again."
+
+
+class ErrorCode(StrEnum):
+    """The `code` of an `error` or `warning` message."""
+
+    QUEUE_FULL = "queue_full"
+    QUEUE_CANCELLED = "queue_cancelled"
+    NO_WORKER = "no_worker"
+    WORKER_UNREACHABLE = "worker_unreachable"
+    WORKER_LOST = "worker_lost"
+    NOT_PREPARED = "not_prepared"
+    ALREADY_PREPARED = "already_prepared"
+    OUT_OF_ORDER = "out_of_order"
+    BAD_JSON = "bad_json"
+    BAD_AUDIO = "bad_audio"
+    BAD_FRAME = "bad_frame"
+    BAD_CONFIG = "bad_config"
+    UNKNOWN_TYPE = "unknown_type"
+    SESSION_IN_USE = "session_in_use"
+    INVALID_SESSION_ID = "invalid_session_id"
+    TIMEOUT = "timeout"
+    LATE_CHUNK = "late_chunk"
+    CONTEXT_NEARLY_FULL = "context_nearly_full"
+    CONTEXT_FULL = "context_full"
+    GENERATION_FAILED = "generation_failed"
+    INTERNAL = "internal"
+
+
+class CloseCode(IntEnum):
+    """WebSocket close codes in use. Source: RFC 6455, section 7.4.1, and its registry."""
+
+    NORMAL = 1000
+    SHUTDOWN = 1001
+    BINARY = 1003
+    BAD_PAYLOAD = 1007
+    POLICY = 1008
+    TOO_BIG = 1009
+    INTERNAL = 1011
+    TRY_LATER = 1013
+
+
+class OmniError(Exception):
+    """Base of every error this project raises on purpose; its text is fit for a client to read."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.INTERNAL
+    close_code: ClassVar[CloseCode] = CloseCode.INTERNAL
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str = "") -> None:
+        """Keep the sentence a client will read; without one, the class's own summary is used."""
+        super().__init__(message or (type(self).__doc__ or INTERNAL_ERROR_TEXT).strip())
+
+    @property
+    def message(self) -> str:
+        """The sentence for the client."""
+        return str(self)
+
+
+class InternalError(OmniError):
+    """Something went wrong on the server. Please start again."""
+
+
+class QueueFullError(OmniError):
+    """The queue is full. Please try again later."""
+
+    code = ErrorCode.QUEUE_FULL
+    close_code = CloseCode.TRY_LATER
+    http_status = 503
+
+
+class QueueCancelledError(OmniError):
+    """This place in the queue was cancelled."""
+
+    code = ErrorCode.QUEUE_CANCELLED
+    close_code = CloseCode.NORMAL
+    http_status = 503
+
+
+class NoWorkerError(OmniError):
+    """No worker is ready yet. Please try again later."""
+
+    code = ErrorCode.NO_WORKER
+    close_code = CloseCode.TRY_LATER
+    http_status = 503
+
+
+class WorkerUnreachableError(OmniError):
+    """The assigned worker could not be reached."""
+
+    code = ErrorCode.WORKER_UNREACHABLE
+    http_status = 502
+
+
+class WorkerLostError(OmniError):
+    """The connection to the worker was lost."""
+
+    code = ErrorCode.WORKER_LOST
+    http_status = 502
+
+
+class NotPreparedError(OmniError):
+    """The session is not prepared yet: send `prepare` first."""
+
+    code = ErrorCode.NOT_PREPARED
+    close_code = CloseCode.POLICY
+    http_status = 409
+
+
+class AlreadyPreparedError(OmniError):
+    """The session is already prepared."""
+
+    code = ErrorCode.ALREADY_PREPARED
+    close_code = CloseCode.POLICY
+    http_status = 409
+
+
+class OutOfOrderError(OmniError):
+    """This message is not expected now."""
+
+    code = ErrorCode.OUT_OF_ORDER
+    close_code = CloseCode.POLICY
+    http_status = 409
+
+
+class BadPayloadError(OmniError):
+    """The message could not be understood."""
+
+    code = ErrorCode.BAD_JSON
+    close_code = CloseCode.BAD_PAYLOAD
+    http_status = 422
+
+
+class UnknownTypeError(BadPayloadError):
+    """The message's type is not known here."""
+
+    code = ErrorCode.UNKNOWN_TYPE
+
+
+class BadConfigError(BadPayloadError):
+    """The settings are not valid."""
+
+    code = ErrorCode.BAD_CONFIG
+
+
+class AudioError(BadPayloadError):
+    """The audio cannot be used."""
+
+    code = ErrorCode.BAD_AUDIO
+    http_status = 400
+
+
+class AudioMissingError(AudioError):
+    """There is no such audio file."""
+
+
+class AudioEmptyError(AudioError):
+    """The audio holds no samples."""
+
+
+class AudioSilentError(AudioError):
+    """The audio is silent."""
+
+
+class AudioCorruptError(AudioError):
+    """The audio is damaged."""
+
+
+class NotAudioError(AudioError):
+    """The file holds no audio that can be read."""
+
+
+class AudioTooLongError(AudioError):
+    """The audio is too long."""
+
+    http_status = 413
+
+
+class PictureError(BadPayloadError):
+    """The picture cannot be used."""
+
+    code = ErrorCode.BAD_FRAME
+    http_status = 400
+
+
+class PictureMissingError(PictureError):
+    """There is no such picture or video file."""
+
+
+class PictureTooLargeError(PictureError):
+    """The picture or video is too large."""
+
+    http_status = 413
+
+
+class VideoError(PictureError):
+    """The video cannot be used."""
+
+
+class VoiceDetectorError(OmniError):
+    """The voice activity detector could not be loaded."""
+
+
+class SessionInUseError(OmniError):
+    """This session id is already in use."""
+
+    code = ErrorCode.SESSION_IN_USE
+    close_code = CloseCode.POLICY
+    http_status = 409
+
+
+class InvalidSessionIdError(OmniError):
+    """A session id has 1 to 64 characters out of A-Z, a-z, 0-9, _ and -."""
+
+    code = ErrorCode.INVALID_SESSION_ID
+    close_code = CloseCode.POLICY
+    http_status = 400
+
+
+class SessionTimeoutError(OmniError):
+    """The session ended because nothing was heard for too long."""
+
+    code = ErrorCode.TIMEOUT
+    close_code = CloseCode.NORMAL
+    http_status = 504
+
+
+class ContextFullError(OmniError):
+    """The conversation has reached the longest length the model can remember."""
+
+    code = ErrorCode.CONTEXT_FULL
+    close_code = CloseCode.NORMAL
+    http_status = 413
+
+
+class GenerationFailedError(OmniError):
+    """The reply could not be generated."""
+
+    code = ErrorCode.GENERATION_FAILED
+
+
+@dataclass(frozen=True)
+class ErrorFields:
+    """What goes on the wire for one error: the message's fields and how the connection ends."""
+
+    code: ErrorCode
+    message: str
+    close_code: CloseCode
+    http_status: int
+
+
+def describe_error(error: BaseException) -> ErrorFields:
+    """Turn any exception into the fields of an `error` message.
+
+    Args:
+        error: One of ours, or anything else; of the latter nothing but "internal" is told.
+
+    Returns:
+        Wire code, sentence, WebSocket close code and HTTP status.
+    """
+    known = error if isinstance(error, OmniError) else InternalError()
+    return ErrorFields(known.code, known.message, known.close_code, known.http_status)

@@ -1,0 +1,166 @@
+"""One-shot chat: request and reply of `POST /api/chat`, and the messages of `/ws/chat`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from core.schemas import limits
+from core.schemas.common import (
+    GenerationConfig,
+    ImageConfig,
+    TokenStats,
+    TTSConfig,
+    WireModel,
+)
+from core.schemas.queue import (
+    ErrorMessage,
+    Heartbeat,
+    Queued,
+    QueueDone,
+    QueueUpdate,
+    Stop,
+    WarningMessage,
+)
+from core.schemas.streaming import MessageList
+
+SOCKET_MAX_NEW_TOKENS = 256  # default of `/ws/chat`; source: service specification, 2.6
+REQUEST_TAG = "chat"  # stands for the one message that carries no type
+
+
+class ChatRequest(WireModel):
+    """Everything one reply needs."""
+
+    messages: MessageList = Field(description="Full history, the new user message last.")
+    generation: GenerationConfig = Field(
+        default_factory=GenerationConfig, description="How the text is drawn."
+    )
+    tts: TTSConfig = Field(default_factory=TTSConfig, description="Whether the reply is spoken.")
+    image: ImageConfig = Field(default_factory=ImageConfig, description="How pictures are cut.")
+    use_tts_template: bool = Field(False, description="Prompt for a spoken reply.")
+    omni_mode: bool = Field(False, description="Interleave pictures and sound second by second.")
+    enable_thinking: bool = Field(False, description="Let the model think before it answers.")
+    return_prompt: bool = Field(False, description="Return the prompt as the model saw it.")
+
+
+class ChatResponse(WireModel):
+    """A whole reply, or why there is none."""
+
+    text: str = Field("", description="The reply's text.")
+    audio_path: str | None = Field(None, description="Where the spoken reply was written.")
+    audio_data: str | None = Field(
+        None, description="The spoken reply: over HTTP, Base64 of a WAV file."
+    )
+    audio_sample_rate: int = Field(
+        limits.OUTPUT_SAMPLE_RATE_HZ, ge=1, description="Samples per second of the reply."
+    )
+    tokens_generated: int = Field(0, ge=0, description="Tokens of the reply.")
+    duration_ms: float = Field(0.0, ge=0, description="Time it took, ms.")
+    prompt: str | None = Field(None, description="The prompt, if it was asked for.")
+    token_stats: TokenStats | None = Field(None, description="What the reply cost, in tokens.")
+    recording_session_id: str | None = Field(None, description="Name of the recording.")
+    error: str | None = Field(None, description="Why there is no reply.")
+    success: bool = Field(True, description="There is a reply.")
+
+
+class GatewayChatResponse(ChatResponse):
+    """A reply as the gateway returns it."""
+
+    queue_wait_ms: int = Field(0, ge=0, description="Time spent in the queue, ms.")
+    estimated_queue_wait_s: float = Field(
+        0.0, ge=0, description="Wait estimated when the request came, s."
+    )
+
+
+def _socket_generation() -> GenerationConfig:
+    return GenerationConfig(max_new_tokens=SOCKET_MAX_NEW_TOKENS)
+
+
+class ChatSocketRequest(WireModel):
+    """The one request of a `/ws/chat` connection; its type may be left out."""
+
+    type: Literal["chat"] = Field("chat", description="Kind of message.")
+    messages: MessageList = Field(description="Full history, the new user message last.")
+    streaming: bool = Field(True, description="Send the reply in pieces.")
+    generation: GenerationConfig = Field(
+        default_factory=_socket_generation, description="How the text is drawn."
+    )
+    image: ImageConfig = Field(default_factory=ImageConfig, description="How pictures are cut.")
+    tts: TTSConfig = Field(default_factory=TTSConfig, description="Whether the reply is spoken.")
+    use_tts_template: bool = Field(False, description="Prompt for a spoken reply.")
+    omni_mode: bool = Field(False, description="Interleave pictures and sound second by second.")
+    enable_thinking: bool = Field(False, description="Let the model think before it answers.")
+
+    def to_request(self) -> ChatRequest:
+        """Return the same request as `POST /api/chat` takes it."""
+        generation = self.generation
+        if "max_new_tokens" not in generation.model_fields_set:
+            generation = generation.model_copy(update={"max_new_tokens": SOCKET_MAX_NEW_TOKENS})
+        return ChatRequest(
+            messages=self.messages,
+            generation=generation,
+            tts=self.tts,
+            image=self.image,
+            use_tts_template=self.use_tts_template,
+            omni_mode=self.omni_mode,
+            enable_thinking=self.enable_thinking,
+        )
+
+
+class ChatPrefillDone(WireModel):
+    """The request is in the KV cache."""
+
+    type: Literal["prefill_done"] = Field("prefill_done", description="Kind of message.")
+    input_tokens: int = Field(ge=0, description="Tokens fed.")
+
+
+class ChatChunk(WireModel):
+    """A piece of the reply."""
+
+    type: Literal["chunk"] = Field("chunk", description="Kind of message.")
+    text_delta: str | None = Field(None, description="New text.")
+    audio_data: str | None = Field(None, description="New sound: Base64 of float32, 24 kHz.")
+
+
+class ChatDone(WireModel):
+    """The reply is complete."""
+
+    type: Literal["done"] = Field("done", description="Kind of message.")
+    text: str = Field("", description="The whole reply.")
+    generated_tokens: int = Field(0, ge=0, description="Tokens of the reply.")
+    input_tokens: int = Field(0, ge=0, description="Tokens fed.")
+    stopped: bool = Field(False, description="The reply was cut short on request.")
+    audio_data: str | None = Field(
+        None, description="All sound when not streaming: Base64 of float32, 24 kHz."
+    )
+    recording_session_id: str | None = Field(None, description="Name of the recording.")
+
+
+def _tag(message: Any) -> str:
+    # Any: a discriminator sees either what was sent or one of our models.
+    if isinstance(message, WireModel):
+        return str(message.model_dump(include={"type"})["type"])
+    return str(message.get("type", REQUEST_TAG)) if isinstance(message, dict) else REQUEST_TAG
+
+
+ClientMessage = Annotated[
+    Annotated[ChatSocketRequest, Tag(REQUEST_TAG)]
+    | Annotated[Stop, Tag("stop")]
+    | Annotated[Heartbeat, Tag("heartbeat")],
+    Discriminator(_tag),
+]
+"""What a client may send on `/ws/chat`."""
+
+ServerMessage = Annotated[
+    Queued
+    | QueueUpdate
+    | QueueDone
+    | ChatPrefillDone
+    | ChatChunk
+    | ChatDone
+    | WarningMessage
+    | ErrorMessage,
+    Field(discriminator="type"),
+]
+"""What a client may receive on `/ws/chat`."""

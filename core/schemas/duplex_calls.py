@@ -1,0 +1,165 @@
+"""Full duplex as a library: the settings, requests and results that views take and give."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from core.schemas import limits
+from core.schemas.common import ServerPath, SliceCount, WireModel
+
+FrameList = Annotated[list[str], Field(max_length=limits.FRAMES_PER_MESSAGE_MAX)]
+"""Base64 pictures of one unit; what is too large is refused when it is decoded."""
+
+
+class DuplexConfig(WireModel):
+    """All settings of one duplex session; what is left out takes the default given here."""
+
+    # Unknown keys are kept so that they can be named in a warning.
+    model_config = ConfigDict(extra="allow")
+
+    generate_audio: bool = Field(True, description="Speak; false gives text alone.")
+    ls_mode: Literal["explicit"] = Field(
+        "explicit", description="How the model decides between listening and speaking."
+    )
+    force_listen_count: int = Field(
+        3, ge=0, le=1_000, description="Units at the start in which the model must listen."
+    )
+    max_new_speak_tokens_per_chunk: int = Field(
+        20, ge=1, le=200, description="Most tokens spoken in one unit."
+    )
+    temperature: float = Field(
+        0.7, ge=0, le=2, description="Higher is more varied; 0 takes the likeliest token."
+    )
+    top_k: int = Field(20, ge=0, le=200_000, description="Candidates kept; 0 keeps all.")
+    top_p: float = Field(0.8, gt=0, le=1, description="Nucleus: probability mass kept.")
+    listen_prob_scale: float = Field(
+        1.0, ge=0, le=100, description="Above 1 the model is quieter, below 1 more eager."
+    )
+    chunk_ms: int = Field(
+        1_000, ge=100, le=2_000, description="Length of one unit and of each audio_chunk, ms."
+    )
+    sample_rate: int = Field(
+        limits.INPUT_SAMPLE_RATE_HZ,
+        ge=limits.INPUT_SAMPLE_RATE_HZ,
+        le=limits.INPUT_SAMPLE_RATE_HZ,
+        description="Samples per second of the audio sent; must be 16000.",
+    )
+    decode_mode: Literal["sampling", "greedy"] = Field(
+        "sampling", description="Draw at random, or take the likeliest token."
+    )
+    listen_top_k: int | None = Field(
+        None, ge=1, le=200_000, description="Listen if listening is among this many likeliest."
+    )
+    text_repetition_penalty: float = Field(
+        1.05, ge=0.1, le=5, description="Above 1 discourages tokens spoken before."
+    )
+    text_repetition_window_size: int = Field(
+        512, ge=0, le=40_960, description="How far back the repetition penalty looks, tokens."
+    )
+    length_penalty: float = Field(
+        1.1, ge=0.1, le=5, description="Above 1 makes answers longer and harder to interrupt."
+    )
+    tts_temperature: float = Field(
+        0.8, ge=0, le=2, description="How varied the voice is; 0 takes the likeliest token."
+    )
+    max_slice_nums: SliceCount = Field(1, description="Most tiles per picture.")
+
+    @property
+    def unknown_keys(self) -> tuple[str, ...]:
+        """Names the client sent that mean nothing here."""
+        return tuple(sorted(self.model_extra or {}))
+
+
+class DuplexPrepareRequest(WireModel):
+    """Set-up of a duplex session, as a library call."""
+
+    prefix_system_prompt: str | None = Field(
+        None, max_length=limits.TEXT_MAX_CHARS, description="System prompt before the voice sample."
+    )
+    suffix_system_prompt: str | None = Field(
+        None, max_length=limits.TEXT_MAX_CHARS, description="System prompt after the voice sample."
+    )
+    ref_audio_path: ServerPath | None = Field(
+        None, description="Voice sample the model hears, as a file of the server."
+    )
+    prompt_wav_path: ServerPath | None = Field(
+        None, description="Voice sample the vocoder speaks with, as a file of the server."
+    )
+
+
+class DuplexPrefillRequest(WireModel):
+    """Input of one unit, as a library call."""
+
+    audio_waveform: str | list[float] | None = Field(
+        None, description="One unit of sound at 16 kHz, mono: samples, or their Base64."
+    )
+    audio_path: ServerPath | None = Field(None, description="The sound as a file of the server.")
+    frame_list: FrameList | None = Field(None, description="Base64 pictures of this unit.")
+    max_slice_nums: SliceCount = Field(1, description="Most tiles per picture.")
+
+
+class DuplexGenerateResult(WireModel):
+    """What the model did in one unit."""
+
+    is_listen: bool = Field(description="The model stayed silent.")
+    text: str = Field("", description="New text; empty when listening.")
+    audio_data: str | None = Field(
+        None, description="New sound: Base64 of float32, mono, 24 kHz; none when listening."
+    )
+    end_of_turn: bool = Field(False, description="The model has finished what it had to say.")
+    current_time: int = Field(0, ge=0, description="Audio heard so far, ms.")
+    cost_llm_ms: float = Field(0.0, ge=0, description="Time of the language model, ms.")
+    cost_tts_prep_ms: float | None = Field(
+        None, ge=0, description="Time to prepare the speech decoder, ms."
+    )
+    cost_tts_ms: float = Field(0.0, ge=0, description="Time of the speech decoder, ms.")
+    cost_token2wav_ms: float | None = Field(None, ge=0, description="Time of the vocoder, ms.")
+    cost_all_ms: float = Field(
+        0.0, ge=0, description="Time of the whole unit, ms; stays under chunk_ms in real time."
+    )
+    n_tokens: int = Field(0, ge=0, description="Tokens drawn.")
+    n_tts_tokens: int = Field(0, ge=0, description="Speech tokens drawn.")
+    server_send_ts: float | None = Field(None, ge=0, description="When it was sent, Unix seconds.")
+
+
+class DuplexOfflineInput(WireModel):
+    """A whole conversation on files, as a library call."""
+
+    system_prompt: str = Field(
+        "", max_length=limits.TEXT_MAX_CHARS, description="What the model is told about its part."
+    )
+    user_audio_path: ServerPath = Field(description="What the user says, a file of the server.")
+    ref_audio_path: ServerPath | None = Field(
+        None, description="Voice sample, a file of the server."
+    )
+    image_paths: list[ServerPath] | None = Field(
+        None, description="Pictures, one per unit, files of the server."
+    )
+    config: DuplexConfig = Field(default_factory=DuplexConfig, description="Settings.")
+
+
+class DuplexChunkResult(WireModel):
+    """One unit of an offline conversation."""
+
+    chunk_idx: int = Field(ge=0, description="Number of the unit, from 0.")
+    phase: str = Field("", description="Which part of the conversation it belongs to.")
+    is_listen: bool = Field(True, description="The model stayed silent.")
+    text: str = Field("", description="New text.")
+    has_audio: bool = Field(False, description="There is sound.")
+    audio_data: str | None = Field(None, description="New sound: Base64 of float32, 24 kHz.")
+    end_of_turn: bool = Field(False, description="The model has finished what it had to say.")
+    elapsed_ms: float = Field(0.0, ge=0, description="Time of the unit, ms.")
+
+
+class DuplexOfflineOutput(WireModel):
+    """Result of an offline conversation."""
+
+    success: bool = Field(True, description="The conversation was completed.")
+    error: str | None = Field(None, description="Why it was not.")
+    full_text: str = Field("", description="All text spoken.")
+    total_chunks: int = Field(0, ge=0, description="How many units there were.")
+    audio_duration_s: float = Field(0.0, ge=0, description="Length of the model's sound, s.")
+    total_duration_ms: float = Field(0.0, ge=0, description="Time it took, ms.")
+    chunks: list[DuplexChunkResult] = Field(default_factory=list, description="The units.")

@@ -1,0 +1,233 @@
+"""Voice chat with turn-taking by the server: settings and messages of `/ws/half_duplex`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AliasChoices, Field
+
+from core.schemas import limits
+from core.schemas.common import (
+    AudioContent,
+    ContentItem,
+    ItemList,
+    ReferenceAudio,
+    TextContent,
+    TokenStats,
+    WireModel,
+)
+from core.schemas.queue import (
+    ErrorMessage,
+    Heartbeat,
+    Interrupt,
+    Queued,
+    QueueDone,
+    QueueUpdate,
+    Stop,
+    WarningMessage,
+)
+from core.schemas.streaming import Chunk
+
+COLD_START_MS = 500  # audio ignored after `prepared`; source: service specification, 2.4.3
+
+
+class VadConfig(WireModel):
+    """When the user counts as speaking."""
+
+    threshold: float = Field(
+        0.8, ge=0.05, le=0.99, description="Speech begins at this probability; lower is keener."
+    )
+    min_speech_duration_ms: int = Field(
+        128, ge=0, le=10_000, description="Shorter bursts are discarded as noise, ms."
+    )
+    min_silence_duration_ms: int = Field(
+        800, ge=0, le=10_000, description="Silence that ends the user's turn, ms."
+    )
+    speech_pad_ms: int = Field(
+        30, ge=0, le=10_000, description="Kept before and after the speech, ms."
+    )
+
+
+class TurnGenerationConfig(WireModel):
+    """How the text of a reply is drawn."""
+
+    max_new_tokens: int = Field(256, ge=1, le=2_048, description="Most tokens of the reply.")
+    length_penalty: float = Field(
+        1.1, ge=0.1, le=5, description="Above 1 makes replies longer, below 1 shorter."
+    )
+    temperature: float = Field(
+        0.7, ge=0, le=2, description="Higher is more varied; 0 takes the likeliest token."
+    )
+
+
+class TurnSpeechConfig(WireModel):
+    """Whether replies are spoken."""
+
+    enabled: bool = Field(True, description="Speak the reply; false gives text alone.")
+
+
+class SessionConfig(WireModel):
+    """When the session ends by itself."""
+
+    timeout_s: float = Field(
+        180, ge=10, le=3_600, description="Ends after this long without an audio_chunk, s."
+    )
+
+
+class HalfDuplexConfig(WireModel):
+    """All settings of one half-duplex session."""
+
+    vad: VadConfig = Field(
+        default_factory=VadConfig, description="When the user counts as speaking."
+    )
+    generation: TurnGenerationConfig = Field(
+        default_factory=TurnGenerationConfig, description="How the text is drawn."
+    )
+    tts: TurnSpeechConfig = Field(
+        default_factory=TurnSpeechConfig, description="Whether replies are spoken."
+    )
+    session: SessionConfig = Field(
+        default_factory=SessionConfig, description="When the session ends by itself."
+    )
+
+
+class Prepare(WireModel):
+    """Set up the session; the first message after queue_done."""
+
+    type: Literal["prepare"] = Field("prepare", description="Kind of message.")
+    system_prompt: str | None = Field(
+        None,
+        max_length=limits.TEXT_MAX_CHARS,
+        description="What the model is told about its part; used without system_content.",
+    )
+    system_content: ItemList | None = Field(
+        None,
+        description="The same as items (text, audio, image); best as text, voice sample, text.",
+    )
+    ref_audio_base64: ReferenceAudio | None = Field(
+        None, description="Voice sample, Base64 of float32 at 16 kHz, at most 30 s."
+    )
+    tts_ref_audio_base64: ReferenceAudio | None = Field(
+        None, description="Voice to speak with, when it is not the voice of the system content."
+    )
+    ref_audio_id: str | None = Field(
+        None, max_length=limits.ID_MAX_CHARS, description="Voice sample by its registered name."
+    )
+    config: HalfDuplexConfig = Field(
+        default_factory=HalfDuplexConfig, description="Settings of this session."
+    )
+
+    @property
+    def voice_base64(self) -> str | None:
+        """The voice sample to speak with, by the documented precedence."""
+        items = self.system_content or []
+        first_audio = next((item.data for item in items if isinstance(item, AudioContent)), None)
+        return self.tts_ref_audio_base64 or first_audio or self.ref_audio_base64
+
+    def system_items(self, voice_instruction: str, default_prompt: str) -> list[ContentItem]:
+        """Return the system content by the documented precedence.
+
+        Args:
+            voice_instruction: Text put before the voice sample when the client gave a sample
+                but no content.
+            default_prompt: Text used when the client said nothing about the model's part.
+
+        Returns:
+            The given content; else instruction, voice sample and prompt; else the prompt alone.
+        """
+        if self.system_content:
+            return list(self.system_content)
+        prompt = TextContent(text=self.system_prompt or default_prompt)
+        if not self.ref_audio_base64:
+            return [prompt]
+        voice = AudioContent(data=self.ref_audio_base64)
+        return [TextContent(text=voice_instruction), voice, prompt]
+
+
+class AudioChunk(WireModel):
+    """What the microphone heard, about half a second."""
+
+    type: Literal["audio_chunk"] = Field("audio_chunk", description="Kind of message.")
+    audio_base64: str = Field(
+        max_length=limits.audio_chars(limits.CHUNK_MAX_S),
+        validation_alias=AliasChoices("audio_base64", "audio"),
+        description="Base64 of little-endian float32 samples, mono, 16 kHz, at most 2 s.",
+    )
+
+
+class Prepared(WireModel):
+    """Ready: send sound now."""
+
+    type: Literal["prepared"] = Field("prepared", description="Kind of message.")
+    session_id: str = Field(description="The session.")
+    timeout_s: float = Field(ge=0, description="Ends after this long without an audio_chunk, s.")
+    recording_session_id: str | None = Field(None, description="Name of the recording.")
+
+
+class VadState(WireModel):
+    """The user began or ceased to speak; false also when a short burst was discarded."""
+
+    type: Literal["vad_state"] = Field("vad_state", description="Kind of message.")
+    speaking: bool = Field(description="The user is speaking.")
+
+
+class Generating(WireModel):
+    """The user's turn is over and the reply is being made: stop sending sound."""
+
+    type: Literal["generating"] = Field("generating", description="Kind of message.")
+    speech_duration_ms: int = Field(ge=0, description="Length of what the user said, ms.")
+
+
+class TurnDone(WireModel):
+    """The reply is complete."""
+
+    type: Literal["turn_done"] = Field("turn_done", description="Kind of message.")
+    turn_index: int = Field(ge=0, description="Number of the turn, from 0.")
+    text: str = Field("", description="The whole reply.")
+    interrupted: bool = Field(False, description="The reply was cut short on request.")
+    elapsed_ms: float = Field(0.0, ge=0, description="Time the turn took, ms.")
+    kv_cache_length: int = Field(0, ge=0, description="Tokens in the KV cache.")
+    token_stats: TokenStats = Field(
+        default_factory=TokenStats, description="What the turn cost, in tokens."
+    )
+
+
+class Timeout(WireModel):
+    """Nothing was heard for too long, or the session reached its longest length."""
+
+    type: Literal["timeout"] = Field("timeout", description="Kind of message.")
+    elapsed_s: float = Field(ge=0, description="How long it was, s, to one decimal.")
+    reason: Literal["inactivity", "max_session"] = Field(
+        "inactivity", description="Which limit was reached."
+    )
+
+
+class Stopped(WireModel):
+    """Answer to stop."""
+
+    type: Literal["stopped"] = Field("stopped", description="Kind of message.")
+    session_id: str = Field(description="The session.")
+    recording_session_id: str | None = Field(None, description="Name of the recording.")
+
+
+ClientMessage = Annotated[
+    Prepare | AudioChunk | Stop | Interrupt | Heartbeat, Field(discriminator="type")
+]
+"""What a client may send on `/ws/half_duplex`."""
+
+ServerMessage = Annotated[
+    Queued
+    | QueueUpdate
+    | QueueDone
+    | Prepared
+    | VadState
+    | Generating
+    | Chunk
+    | TurnDone
+    | Timeout
+    | Stopped
+    | WarningMessage
+    | ErrorMessage,
+    Field(discriminator="type"),
+]
+"""What a client may receive on `/ws/half_duplex`."""

@@ -1,0 +1,47 @@
+"""Sizes and counts the wire accepts; every schema and decoder takes its limit from here.
+
+Source: service specification, sections 2.1, 2.4.1 and 2.5.4, unless a line says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+INPUT_SAMPLE_RATE_HZ: Final = 16_000
+OUTPUT_SAMPLE_RATE_HZ: Final = 24_000
+SAMPLE_BYTES: Final = 4  # one little-endian 32-bit float
+
+MIB: Final = 1024 * 1024
+CHAT_SOCKET_LIMIT_BYTES: Final = 64 * MIB  # /ws/streaming and /ws/chat, client to server
+PREPARE_LIMIT_BYTES: Final = 8 * MIB  # half-duplex and duplex `prepare`
+LIVE_SOCKET_LIMIT_BYTES: Final = 2 * MIB  # any other half-duplex or duplex message
+
+CHUNK_MAX_S: Final = 2.0
+REFERENCE_MAX_S: Final = 30.0
+CHAT_AUDIO_MAX_S: Final = 600.0
+
+FRAME_MAX_BYTES: Final = 4 * MIB
+FRAME_MAX_SIDE_PX: Final = 4096
+PICTURE_MAX_BYTES: Final = 20 * MIB  # ours: a camera's largest JPEG
+PICTURE_MAX_SIDE_PX: Final = 16_384  # ours
+PICTURE_MAX_PIXELS: Final = 64_000_000  # ours: 192 MB once decoded
+VIDEO_MAX_BYTES: Final = 48 * MIB  # what fits into CHAT_SOCKET_LIMIT_BYTES as Base64
+
+TEXT_MAX_CHARS: Final = 200_000  # ours: far above what 8,192 tokens can hold
+MESSAGES_MAX: Final = 1_024  # ours
+ITEMS_MAX: Final = 256  # ours: content items of one message
+FRAMES_PER_MESSAGE_MAX: Final = 64  # ours: only the newest few are used
+
+MAX_SLICES: Final = 16  # tiles of one picture
+ID_MAX_CHARS: Final = 128  # ours: names of voices and recordings
+PATH_MAX_CHARS: Final = 4_096  # ours: the usual limit of file systems
+
+
+def base64_chars(size_bytes: int) -> int:
+    """Return how many characters `size_bytes` take as Base64 with padding."""
+    return 4 * ((size_bytes + 2) // 3)
+
+
+def audio_chars(duration_s: float, sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ) -> int:
+    """Return how many Base64 characters `duration_s` of wire audio take."""
+    return base64_chars(round(duration_s * sample_rate_hz) * SAMPLE_BYTES)

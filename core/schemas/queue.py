@@ -1,0 +1,144 @@
+"""Messages every socket shares: the queue, errors and warnings, and the bare client commands."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final, Literal, Self
+
+from pydantic import AliasChoices, Field, computed_field
+
+from core.errors import ErrorCode, InvalidSessionIdError, OmniError, describe_error
+from core.schemas import limits
+from core.schemas.common import WireModel
+
+SESSION_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class RequestType(StrEnum):
+    """What a place in the queue is for."""
+
+    CHAT = "chat"
+    STREAMING = "streaming"
+    HALF_DUPLEX_AUDIO = "half_duplex_audio"
+    AUDIO_DUPLEX = "audio_duplex"
+    OMNI_DUPLEX = "omni_duplex"
+    DUPLEX = "duplex"  # older name of a duplex request of either kind
+
+
+def check_session_id(session_id: str) -> str:
+    """Return the session id if it may be used.
+
+    Raises:
+        InvalidSessionIdError: It is empty, too long or has a character outside A-Za-z0-9_-.
+    """
+    if SESSION_ID_PATTERN.fullmatch(session_id) is None:
+        raise InvalidSessionIdError()
+    return session_id
+
+
+def duplex_request_type(session_id: str) -> RequestType:
+    """Tell audio from omni duplex by the session id's prefix; anything unknown is omni."""
+    if session_id.startswith(("audio_duplex_", "adx_")):
+        return RequestType.AUDIO_DUPLEX
+    return RequestType.OMNI_DUPLEX
+
+
+class _QueuePlace(WireModel):
+    """Where a request stands in the queue."""
+
+    ticket_id: str = Field(max_length=limits.ID_MAX_CHARS, description="Name of the place.")
+    position: int = Field(ge=0, description="1 is next.")
+    estimated_wait_s: float = Field(
+        ge=0,
+        validation_alias=AliasChoices("estimated_wait_s", "eta_seconds"),
+        description="Estimated wait, s.",
+    )
+    queue_length: int = Field(ge=0, description="How many requests wait.")
+
+    @computed_field(description="Same as estimated_wait_s.")  # type: ignore[prop-decorator]
+    @property
+    def eta_seconds(self) -> float:
+        """The wait under its other spelling; both are always sent."""
+        return self.estimated_wait_s
+
+
+class Queued(_QueuePlace):
+    """The request waits; sent once and only if no worker is free."""
+
+    type: Literal["queued"] = Field("queued", description="Kind of message.")
+
+
+class QueueUpdate(_QueuePlace):
+    """The place in the queue or the estimate changed."""
+
+    type: Literal["queue_update"] = Field("queue_update", description="Kind of message.")
+
+
+class QueueDone(WireModel):
+    """A worker is assigned; the client may prepare now."""
+
+    type: Literal["queue_done"] = Field("queue_done", description="Kind of message.")
+    worker_id: str | None = Field(None, description="Name of the worker.")
+    position: int = Field(0, ge=0, description="Always 0.")
+
+
+class ErrorMessage(WireModel):
+    """Something cannot be helped; the connection closes after this."""
+
+    type: Literal["error"] = Field("error", description="Kind of message.")
+    message: str = Field(
+        validation_alias=AliasChoices("message", "error"),
+        description="What went wrong, for a person to read.",
+    )
+    code: ErrorCode = Field(ErrorCode.INTERNAL, description="What went wrong, for a program.")
+    fatal: bool = Field(True, description="Always true: the connection closes.")
+
+    @computed_field(description="Same as message.")  # type: ignore[prop-decorator]
+    @property
+    def error(self) -> str:
+        """The text under its other spelling; both are always sent."""
+        return self.message
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """Build the message for an exception; what is not ours is told as "internal"."""
+        fields = describe_error(error)
+        return cls(message=fields.message, code=fields.code)
+
+
+class WarningMessage(WireModel):
+    """Something was ignored or left out; the connection stays open."""
+
+    type: Literal["warning"] = Field("warning", description="Kind of message.")
+    code: ErrorCode = Field(description="What happened, for a program.")
+    message: str = Field(description="What happened, for a person to read.")
+
+    @classmethod
+    def of(cls, error: OmniError) -> Self:
+        """Build the warning for an error that does not end the connection."""
+        return cls(code=error.code, message=error.message)
+
+
+class Stop(WireModel):
+    """End what is going on: the wait, the reply or the session, as each protocol says."""
+
+    type: Literal["stop"] = Field("stop", description="Kind of message.")
+
+
+class Close(WireModel):
+    """End of the connection."""
+
+    type: Literal["close"] = Field("close", description="Kind of message.")
+
+
+class Interrupt(WireModel):
+    """Stop speaking and listen; the session goes on."""
+
+    type: Literal["interrupt"] = Field("interrupt", description="Kind of message.")
+
+
+class Heartbeat(WireModel):
+    """A sign of life; tolerated, never answered."""
+
+    type: Literal["heartbeat"] = Field("heartbeat", description="Kind of message.")

@@ -1,0 +1,277 @@
+"""Turn-based chat: the library's requests and records, and the messages of `/ws/streaming`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from core.schemas import limits
+from core.schemas.common import (
+    GenerationConfig,
+    ImageConfig,
+    Message,
+    ReferenceAudio,
+    ServerPath,
+    SliceCount,
+    TokenStats,
+    TTSConfig,
+    TTSSamplingParams,
+    WireModel,
+)
+from core.schemas.queue import (
+    Close,
+    ErrorMessage,
+    Heartbeat,
+    Queued,
+    QueueDone,
+    QueueUpdate,
+    Stop,
+    WarningMessage,
+)
+
+MessageList = Annotated[list[Message], Field(min_length=1, max_length=limits.MESSAGES_MAX)]
+"""A history, oldest first."""
+
+
+class StreamingConfig(WireModel):
+    """How a streamed reply is spoken."""
+
+    generate_audio: bool = Field(True, description="Speak the reply.")
+    audio_token_chunk_size: int = Field(
+        25, ge=1, le=1_000, description="Speech tokens per piece of sound; 25 are one second."
+    )
+    ref_audio_path: ServerPath | None = Field(
+        None, description="Voice sample as a file of the server; library use only."
+    )
+    ref_audio_data: ReferenceAudio | None = Field(
+        None, description="Voice sample, Base64 of float32 at 16 kHz, at most 30 s."
+    )
+    enable_speculative_snapshot: bool = Field(
+        False, description="Keep a point to roll back to before generating."
+    )
+    tts_sampling: TTSSamplingParams = Field(
+        default_factory=TTSSamplingParams, description="How speech tokens are drawn."
+    )
+
+
+class StreamingRequest(WireModel):
+    """One prefill, as a library call."""
+
+    session_id: str = Field(max_length=limits.ID_MAX_CHARS, description="Whose cache to extend.")
+    messages: MessageList = Field(description="What to feed, oldest first.")
+    is_last_chunk: bool = Field(False, description="A reply is generated after this.")
+    generation: GenerationConfig = Field(
+        default_factory=GenerationConfig, description="How the text is drawn."
+    )
+    streaming: StreamingConfig = Field(
+        default_factory=StreamingConfig, description="How the reply is spoken."
+    )
+    omni_mode: bool = Field(True, description="Interleave pictures and sound second by second.")
+    use_tts_template: bool = Field(True, description="Prompt for a spoken reply.")
+    enable_thinking: bool = Field(False, description="Let the model think before it answers.")
+    image: ImageConfig = Field(default_factory=ImageConfig, description="How pictures are cut.")
+
+
+class StreamingChunk(WireModel):
+    """A piece of a reply: new text, new sound, or both."""
+
+    chunk_index: int = Field(ge=0, description="Number of the piece, from 0.")
+    text_delta: str | None = Field(None, description="New text.")
+    audio_data: str | None = Field(
+        None, description="New sound: Base64 of float32, mono, at audio_sample_rate."
+    )
+    audio_sample_rate: int = Field(
+        limits.OUTPUT_SAMPLE_RATE_HZ, ge=1, description="Samples per second of audio_data."
+    )
+    is_final: bool = Field(False, description="The last piece; it carries neither text nor sound.")
+    duration_ms: float = Field(0.0, ge=0, description="Time it took to make this piece, ms.")
+
+
+class StreamingResponse(WireModel):
+    """A whole turn, as a library result."""
+
+    session_id: str = Field(description="Whose turn it was.")
+    full_text: str = Field("", description="The reply's text.")
+    audio_path: str | None = Field(None, description="Where the spoken reply was written.")
+    audio_data: str | None = Field(
+        None, description="The spoken reply: Base64 of float32, mono, at audio_sample_rate."
+    )
+    audio_sample_rate: int = Field(
+        limits.OUTPUT_SAMPLE_RATE_HZ, ge=1, description="Samples per second of the reply."
+    )
+    audio_duration_ms: float = Field(0.0, ge=0, description="Length of the spoken reply, ms.")
+    total_chunks: int = Field(0, ge=0, description="In how many pieces it came.")
+    total_duration_ms: float = Field(0.0, ge=0, description="Time the turn took, ms.")
+    success: bool = Field(True, description="The turn was completed.")
+    error: str | None = Field(None, description="Why it was not.")
+
+
+class RollbackResult(WireModel):
+    """What became of a rollback."""
+
+    success: bool = Field(description="The session is back at its rollback point.")
+    reason: str | None = Field(None, description="Why it is not.")
+    restored_position: int | None = Field(
+        None, ge=0, description="Tokens in the KV cache after the rollback."
+    )
+
+
+class Prefill(WireModel):
+    """Start of a turn: the whole history, the new user message last."""
+
+    type: Literal["prefill"] = Field("prefill", description="Kind of message.")
+    messages: MessageList = Field(description="Full history, the new user message last.")
+    session_id: str | None = Field(
+        None, max_length=limits.ID_MAX_CHARS, description="The session; the path's one counts."
+    )
+    tts_ref_audio_base64: ReferenceAudio | None = Field(
+        None, description="Voice to speak with, Base64 of float32 at 16 kHz, at most 30 s."
+    )
+    ref_audio_base64: ReferenceAudio | None = Field(
+        None, description="The same, used when tts_ref_audio_base64 is absent."
+    )
+    max_slice_nums: SliceCount | None = Field(None, description="Most tiles per picture.")
+    omni_mode: bool | None = Field(
+        None, description="Interleave pictures and sound second by second."
+    )
+    use_tts_template: bool | None = Field(None, description="Prompt for a spoken reply.")
+    enable_thinking: bool = Field(False, description="Let the model think before it answers.")
+    is_last_chunk: bool = Field(True, description="A reply is generated after this.")
+    generation: GenerationConfig | None = Field(
+        None, description="Defaults for the `generate` that follows."
+    )
+    streaming: StreamingConfig | None = Field(
+        None, description="Defaults for the `generate` that follows."
+    )
+    image: ImageConfig | None = Field(None, description="max_slice_nums in its older place.")
+    tts: TTSConfig | None = Field(None, description="Voice and speech in their older place.")
+
+    @property
+    def voice_base64(self) -> str | None:
+        """The voice sample to speak with: the first given of all spellings."""
+        candidates = (
+            self.tts_ref_audio_base64,
+            self.ref_audio_base64,
+            self.tts.ref_audio_data if self.tts else None,
+            self.streaming.ref_audio_data if self.streaming else None,
+        )
+        return next((voice for voice in candidates if voice), None)
+
+    @property
+    def slice_limit(self) -> int | None:
+        """Most tiles per picture: the message's own value, else the older place's."""
+        if self.max_slice_nums is not None:
+            return self.max_slice_nums
+        return self.image.max_slice_nums if self.image else None
+
+
+class WorkerPrefill(Prefill):
+    """A prefill as the gateway passes it to a worker."""
+
+    clear_kv_cache: bool = Field(False, description="Forget what the cache holds first.")
+    expect_hash: str | None = Field(
+        None,
+        max_length=limits.ID_MAX_CHARS,
+        description="History the cache must hold; otherwise the worker answers cache_miss.",
+    )
+
+
+class Generate(WireModel):
+    """Generate the reply to what was prefilled."""
+
+    type: Literal["generate"] = Field("generate", description="Kind of message.")
+    session_id: str | None = Field(
+        None, max_length=limits.ID_MAX_CHARS, description="The session; the path's one counts."
+    )
+    generate_audio: bool = Field(True, description="Speak the reply.")
+    max_new_tokens: int = Field(256, ge=1, le=4_096, description="Most tokens of the reply.")
+    length_penalty: float = Field(
+        1.1, ge=0.1, le=5, description="Above 1 makes replies longer, below 1 shorter."
+    )
+    temperature: float = Field(
+        0.7, ge=0, le=2, description="Higher is more varied; 0 takes the likeliest token."
+    )
+    top_p: float = Field(0.8, gt=0, le=1, description="Nucleus: probability mass kept.")
+    top_k: int = Field(100, ge=0, le=200_000, description="Candidates kept; 0 keeps all.")
+    do_sample: bool = Field(True, description="Draw at random; false takes the likeliest token.")
+
+    def with_defaults(self, prefill: Prefill) -> Generate:
+        """Fill what this message leaves out from the defaults the prefill carried.
+
+        Args:
+            prefill: The message this one follows.
+
+        Returns:
+            A message in which every field has its effective value.
+        """
+        given = self.model_dump(include=self.model_fields_set)
+        defaults: dict[str, object] = {}
+        if prefill.tts is not None and "enabled" in prefill.tts.model_fields_set:
+            defaults["generate_audio"] = prefill.tts.enabled
+        for group in (prefill.streaming, prefill.generation):
+            if group is not None:
+                shared = group.model_fields_set & set(Generate.model_fields)
+                defaults |= group.model_dump(include=shared)
+        return Generate.model_validate(defaults | given)
+
+
+class PrefillDone(WireModel):
+    """The history is in the KV cache."""
+
+    type: Literal["prefill_done"] = Field("prefill_done", description="Kind of message.")
+    cached_tokens: int = Field(ge=0, description="Tokens reused; above 0 on a cache hit.")
+    input_tokens: int = Field(ge=0, description="Tokens fed now.")
+    message_count: int = Field(0, ge=0, description="Messages fed now.")
+    prompt_length: int = Field(0, ge=0, description="Characters of the prompt fed now.")
+    cache_hit: bool = Field(False, description="Earlier turns were not fed again.")
+    recording_session_id: str | None = Field(None, description="Name of the recording.")
+
+
+class Chunk(StreamingChunk):
+    """A piece of the reply."""
+
+    type: Literal["chunk"] = Field("chunk", description="Kind of message.")
+
+
+class Done(WireModel):
+    """The turn is over."""
+
+    type: Literal["done"] = Field("done", description="Kind of message.")
+    session_id: str = Field(description="The session.")
+    text: str = Field("", description="The whole reply.")
+    elapsed_ms: float = Field(0.0, ge=0, description="Time from prefill to here, ms.")
+    stopped: bool = Field(False, description="The reply was cut short on request.")
+    token_stats: TokenStats = Field(
+        default_factory=TokenStats, description="What the turn cost, in tokens."
+    )
+    recording_session_id: str | None = Field(None, description="Name of the recording.")
+
+
+class CacheMiss(WireModel):
+    """Worker to gateway: the cache does not hold the expected history; send everything."""
+
+    type: Literal["cache_miss"] = Field("cache_miss", description="Kind of message.")
+
+
+ClientMessage = Annotated[
+    Prefill | Generate | Stop | Close | Heartbeat, Field(discriminator="type")
+]
+"""What a client may send on `/ws/streaming`."""
+
+ServerMessage = Annotated[
+    Queued | QueueUpdate | QueueDone | PrefillDone | Chunk | Done | WarningMessage | ErrorMessage,
+    Field(discriminator="type"),
+]
+"""What a client may receive on `/ws/streaming`."""
+
+WorkerClientMessage = Annotated[
+    WorkerPrefill | Generate | Stop | Close | Heartbeat, Field(discriminator="type")
+]
+"""What a worker accepts on its own `/ws/streaming`."""
+
+WorkerServerMessage = Annotated[
+    PrefillDone | Chunk | Done | CacheMiss | WarningMessage | ErrorMessage,
+    Field(discriminator="type"),
+]
+"""What a worker answers on its own `/ws/streaming`."""

@@ -1,0 +1,72 @@
+"""What a worker says about itself over HTTP, and the requests it takes there."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from core.schemas import limits
+from core.schemas.common import WireModel
+
+
+class WorkerStatus(StrEnum):
+    """What a worker is doing."""
+
+    LOADING = "loading"
+    IDLE = "idle"
+    ERROR = "error"
+    OFFLINE = "offline"  # only the gateway says this, of a worker it cannot reach
+    BUSY_CHAT = "busy_chat"
+    BUSY_STREAMING = "busy_streaming"
+    BUSY_HALF_DUPLEX = "busy_half_duplex"
+    DUPLEX_ACTIVE = "duplex_active"
+    DUPLEX_PAUSED = "duplex_paused"
+
+    @property
+    def is_busy(self) -> bool:
+        """A conversation occupies the worker."""
+        return self.value.startswith(("busy_", "duplex_"))
+
+
+class WorkerHealth(WireModel):
+    """Answer to `GET /health` of a worker."""
+
+    status: Literal["healthy", "error", "initializing"] = Field(description="In one word.")
+    worker_status: WorkerStatus = Field(description="What the worker is doing.")
+    gpu_id: int | None = Field(None, ge=0, description="Its GPU.")
+    model_loaded: bool = Field(False, description="The model is ready.")
+    current_session_id: str | None = Field(None, description="Whose conversation occupies it.")
+    total_requests: int = Field(0, ge=0, description="Requests since it started.")
+    avg_inference_time_ms: float = Field(0.0, ge=0, description="Mean time of a request, ms.")
+    kv_cache_length: int = Field(0, ge=0, description="Tokens in the KV cache.")
+    error: str | None = Field(None, description="Why the model could not be loaded.")
+    vram_used_mb: float | None = Field(None, ge=0, description="GPU memory in use, MB.")
+    vram_total_mb: float | None = Field(None, ge=0, description="GPU memory, MB.")
+    uptime_s: float = Field(0.0, ge=0, description="Time since it started, s.")
+    capabilities: list[str] = Field(default_factory=list, description="Modes it serves.")
+
+
+class CacheStatus(WireModel):
+    """Answer to `GET /cache_info` of a worker."""
+
+    status: WorkerStatus = Field(description="What the worker is doing.")
+    note: str = Field("", description="About the cache, for a person to read.")
+    cached_hash: str | None = Field(None, description="History the cache holds.")
+    kv_cache_length: int = Field(0, ge=0, description="Tokens in the KV cache.")
+
+
+class StopRequest(WireModel):
+    """Body of a stop request."""
+
+    session_id: str | None = Field(
+        None, max_length=limits.ID_MAX_CHARS, description="Whose reply to stop; null means all."
+    )
+
+
+class ActionResult(WireModel):
+    """Whether a request did what it was asked to."""
+
+    success: bool = Field(description="It did.")
+    message: str = Field("", description="What happened, for a person to read.")

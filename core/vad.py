@@ -1,0 +1,346 @@
+"""Silero VAD (version 6) over ONNX, its recurrent state passed in and out, and speech segments.
+
+The model file is the one inside the `silero-vad` package; the package's code is never imported.
+Nothing here may run on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnxruntime
+from onnxruntime.capi.onnxruntime_pybind11_state import (
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    InvalidProtobuf,
+)
+
+from core.audio import FloatArray
+from core.endpointing import (
+    Endpointer,
+    EndpointOptions,
+    SpeechDiscarded,
+    SpeechEnded,
+    SpeechStarted,
+)
+from core.errors import VoiceDetectorError
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+
+MODEL_PACKAGE: Final = "silero_vad"
+MODEL_FILE: Final = "data/silero_vad.onnx"
+MODEL_INPUTS: Final = frozenset({"input", "state", "sr"})
+MODEL_WINDOW_SAMPLES: Final = 512  # what the model judges at once, at 16 kHz
+CONTEXT_SAMPLES: Final = 64  # the end of the window before, put in front of each window
+STATE_SHAPE: Final = (2, 1, 128)
+LOAD_ERRORS: Final = (Fail, InvalidArgument, InvalidGraph, InvalidProtobuf)
+ERRORS_ONLY: Final = 3  # onnxruntime's log severity
+MS_PER_S: Final = 1_000
+
+BATCH_OPTIONS: Final = EndpointOptions(threshold=0.7, min_silence_duration_ms=500)
+"""Defaults for whole recordings."""
+
+# Ours: a live conversation must hold a bounded amount of sound, and so must the model's context.
+STREAMING_OPTIONS: Final = EndpointOptions(max_speech_duration_s=300.0)
+"""Defaults for live conversations."""
+
+
+@dataclass(frozen=True)
+class VadState:
+    """All the detector remembers of a stream."""
+
+    recurrent: FloatArray  # [2, 1, 128]
+    context: FloatArray  # [64]
+
+
+@dataclass(frozen=True)
+class SpeechSpan:
+    """Speech at [start, stop), in samples of the stream."""
+
+    start_samples: int
+    stop_samples: int
+
+
+@dataclass(frozen=True)
+class SpeechSegment:
+    """Speech cut out of a stream."""
+
+    samples: FloatArray  # [T], 16 kHz, padding included
+    start_samples: int
+    speech_samples: int  # without padding
+
+    @property
+    def duration_ms(self) -> int:
+        """Length with padding."""
+        return len(self.samples) * MS_PER_S // INPUT_SAMPLE_RATE_HZ
+
+
+VadEvent = SpeechStarted | SpeechSegment | SpeechDiscarded
+
+
+class SileroVad:
+    """The model: weights only, to be shared by any number of streams."""
+
+    def __init__(self, model_path: Path | None = None) -> None:
+        """Load the model.
+
+        Args:
+            model_path: ONNX file; by default the one of the installed `silero-vad` package.
+
+        Raises:
+            VoiceDetectorError: The file is missing or is not this model.
+        """
+        path = model_path or _packaged_model()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1  # a window is too small to share
+        options.inter_op_num_threads = 1
+        options.log_severity_level = ERRORS_ONLY
+        try:
+            self._session = onnxruntime.InferenceSession(
+                path.read_bytes(), options, providers=["CPUExecutionProvider"]
+            )
+        except (OSError, *LOAD_ERRORS) as error:
+            raise VoiceDetectorError(f"{path.name} cannot be loaded: {error}") from error
+        if {given.name for given in self._session.get_inputs()} != MODEL_INPUTS:
+            raise VoiceDetectorError(f"{path.name} is not a Silero VAD model of version 5 or 6.")
+
+    @staticmethod
+    def initial_state() -> VadState:
+        """Return the state at the start of a stream."""
+        return VadState(np.zeros(STATE_SHAPE, np.float32), np.zeros(CONTEXT_SAMPLES, np.float32))
+
+    def probabilities(self, samples: FloatArray, state: VadState) -> tuple[FloatArray, VadState]:
+        """Judge windows that follow each other.
+
+        Args:
+            samples: [N · 512], 16 kHz mono, -1..1.
+            state: What the windows before left; it is not changed.
+
+        Returns:
+            Probability of speech in each window [N], and the state after the last.
+        """
+        assert len(samples) % MODEL_WINDOW_SAMPLES == 0
+        windows = samples.reshape(-1, MODEL_WINDOW_SAMPLES)  # [N, 512]
+        rate = np.array(INPUT_SAMPLE_RATE_HZ, np.int64)
+        recurrent, context = state.recurrent, state.context
+        found = np.empty(len(windows), np.float32)
+        for index, window in enumerate(windows):
+            heard = np.concatenate([context, window])[None]  # [1, 576]
+            inputs = {"input": heard, "state": recurrent, "sr": rate}
+            probability, recurrent = self._session.run(None, inputs)
+            found[index] = probability.item()
+            context = window[-CONTEXT_SAMPLES:]
+        return found, VadState(recurrent, context.copy())
+
+
+class StreamingVAD:
+    """Finds the speech in one live stream.
+
+    `process` tells everything that happens; `feed` only hands out complete segments.
+    """
+
+    def __init__(
+        self, options: EndpointOptions = STREAMING_OPTIONS, detector: SileroVad | None = None
+    ) -> None:
+        """Start a stream.
+
+        Args:
+            options: When speech begins and ends; the window is a multiple of 512 samples.
+            detector: The model, if it is loaded already.
+
+        Raises:
+            VoiceDetectorError: The model cannot be loaded.
+        """
+        _check_window(options)
+        self._options = options
+        self._detector = detector or SileroVad()
+        self._state = self._detector.initial_state()
+        self._endpointer = Endpointer(options)
+        self._kept = np.zeros(0, np.float32)  # what a segment may still need, and what is unjudged
+        self._kept_from_samples = 0
+        self._waiting: deque[SpeechSegment] = deque()
+
+    @property
+    def is_speaking(self) -> bool:
+        """Speech has started and not ended."""
+        return self._endpointer.is_speaking
+
+    @property
+    def nbytes(self) -> int:
+        """Memory the sound of this stream takes, bytes."""
+        return self._kept.nbytes + sum(segment.samples.nbytes for segment in self._waiting)
+
+    def process(self, chunk: FloatArray) -> list[VadEvent]:
+        """Take the sound that follows and say what happened in it.
+
+        Args:
+            chunk: [T], 16 kHz mono, any length; what does not fill a window waits for the next.
+
+        Returns:
+            Beginnings, complete segments and discarded bursts, oldest first.
+        """
+        self._kept = np.concatenate([self._kept, chunk])
+        clock = self._endpointer.clock_samples
+        unjudged = self._kept[clock - self._kept_from_samples :]
+        whole = len(unjudged) - len(unjudged) % self._options.window_samples
+        found, self._state = _window_probabilities(
+            self._detector, unjudged[:whole], self._state, self._options
+        )
+        events = self._with_sound(self._endpointer.feed(found))
+        self._forget_what_no_segment_needs()
+        return events
+
+    def feed(self, chunk: FloatArray) -> SpeechSegment | None:
+        """Take the sound that follows; return the oldest complete segment not yet returned.
+
+        Args:
+            chunk: [T], 16 kHz mono. A chunk that completes several segments returns the first;
+                the others follow from the next calls.
+        """
+        self._queue(self.process(chunk))
+        return self._waiting.popleft() if self._waiting else None
+
+    def flush(self) -> SpeechSegment | None:
+        """End the stream: speech that is going on becomes a segment, and a new stream begins.
+
+        Returns:
+            The oldest segment not yet returned; call again until there is none.
+        """
+        end = self._kept_from_samples + len(self._kept)
+        missing = -(end - self._endpointer.clock_samples) % self._options.window_samples
+        events = self.process(np.zeros(missing, np.float32))
+        events += self._with_sound(self._endpointer.flush())
+        self._queue([_without_filling(event, end) for event in events])
+        self._start_over()
+        return self._waiting.popleft() if self._waiting else None
+
+    def reset(self) -> None:
+        """Forget the stream and everything not yet returned."""
+        self._waiting.clear()
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._state = self._detector.initial_state()
+        self._endpointer.reset()
+        self._kept = np.zeros(0, np.float32)
+        self._kept_from_samples = 0
+
+    def _queue(self, events: Sequence[VadEvent]) -> None:
+        self._waiting.extend(event for event in events if isinstance(event, SpeechSegment))
+
+    def _with_sound(
+        self, events: Sequence[SpeechStarted | SpeechEnded | SpeechDiscarded]
+    ) -> list[VadEvent]:
+        return [self._cut(event) if isinstance(event, SpeechEnded) else event for event in events]
+
+    def _cut(self, event: SpeechEnded) -> SpeechSegment:
+        first = event.start_samples - self._kept_from_samples
+        last = event.stop_samples - self._kept_from_samples
+        return SpeechSegment(
+            self._kept[first:last].copy(), event.start_samples, event.speech_samples
+        )
+
+    def _forget_what_no_segment_needs(self) -> None:
+        surplus = self._endpointer.needed_from_samples - self._kept_from_samples
+        if surplus > 0:
+            self._kept = self._kept[surplus:].copy()
+            self._kept_from_samples += surplus
+
+
+def get_speech_timestamps(
+    samples: FloatArray,
+    options: EndpointOptions = BATCH_OPTIONS,
+    detector: SileroVad | None = None,
+) -> list[SpeechSpan]:
+    """Find the speech in a whole recording.
+
+    Args:
+        samples: [T], 16 kHz mono, -1..1.
+        options: When speech begins and ends; the window is a multiple of 512 samples.
+        detector: The model, if it is loaded already.
+
+    Returns:
+        Spans in order, padding included, never overlapping.
+
+    Raises:
+        VoiceDetectorError: The model cannot be loaded.
+    """
+    _check_window(options)
+    model = detector or SileroVad()
+    padded = np.pad(samples, (0, -len(samples) % options.window_samples))
+    found, _ = _window_probabilities(model, padded, model.initial_state(), options)
+    endpointer = Endpointer(options)
+    events = endpointer.feed(found) + endpointer.flush()
+    return [
+        SpeechSpan(event.start_samples, min(event.stop_samples, len(samples)))
+        for event in events
+        if isinstance(event, SpeechEnded)
+    ]
+
+
+def collect_chunks(samples: FloatArray, spans: Sequence[SpeechSpan]) -> FloatArray:
+    """Join the spans of a recording [T] → [total length of the spans]."""
+    pieces = [samples[span.start_samples : span.stop_samples] for span in spans]
+    return np.concatenate([np.zeros(0, np.float32), *pieces])
+
+
+def run_vad(
+    samples: FloatArray,
+    options: EndpointOptions = BATCH_OPTIONS,
+    detector: SileroVad | None = None,
+) -> tuple[FloatArray, list[SpeechSpan]]:
+    """Leave only the speech of a recording.
+
+    Args:
+        samples: [T], 16 kHz mono, -1..1.
+        options: When speech begins and ends.
+        detector: The model, if it is loaded already.
+
+    Returns:
+        The speech joined [total length of the spans], and where it was.
+    """
+    spans = get_speech_timestamps(samples, options, detector)
+    return collect_chunks(samples, spans), spans
+
+
+def _packaged_model() -> Path:
+    """Find the model file without importing its package."""
+    spec = find_spec(MODEL_PACKAGE)
+    folders = [] if spec is None else list(spec.submodule_search_locations or [])
+    for folder in folders:
+        path = Path(folder) / MODEL_FILE
+        if path.is_file():
+            return path
+    raise VoiceDetectorError(
+        "The voice activity detector is not installed: pip install 'silero-vad>=6.2,<7'."
+    )
+
+
+def _without_filling(event: VadEvent, end_samples: int) -> VadEvent:
+    """Cut off what lies after the end of the stream."""
+    if not isinstance(event, SpeechSegment):
+        return event
+    real_samples = end_samples - event.start_samples
+    speech_samples = min(event.speech_samples, real_samples)
+    return SpeechSegment(event.samples[:real_samples], event.start_samples, speech_samples)
+
+
+def _check_window(options: EndpointOptions) -> None:
+    if options.window_samples % MODEL_WINDOW_SAMPLES:
+        raise ValueError(f"window_samples must be a multiple of {MODEL_WINDOW_SAMPLES}")
+
+
+def _window_probabilities(
+    detector: SileroVad, samples: FloatArray, state: VadState, options: EndpointOptions
+) -> tuple[list[float], VadState]:
+    """Judge documented windows; of the model windows in each, the likeliest speech counts."""
+    found, after = detector.probabilities(samples, state)
+    per_window = options.window_samples // MODEL_WINDOW_SAMPLES
+    largest = found.reshape(-1, per_window).max(axis=1)  # [N · per_window] → [N]
+    return [float(value) for value in largest], after

@@ -1,0 +1,198 @@
+"""Pictures and sound out of a video file, at the few frames per second the model looks at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+import av
+import numpy as np
+from av.container import InputContainer
+from PIL import Image
+
+from core.audio import FloatArray, read_audio
+from core.containers import MediaSource, container_duration_s, open_container, opened
+from core.errors import (
+    AudioEmptyError,
+    NotAudioError,
+    PictureMissingError,
+    PictureTooLargeError,
+    VideoError,
+)
+from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, PICTURE_MAX_PIXELS
+
+DEFAULT_MAX_FRAMES: Final = 64  # source: model specification, section 4.7
+CANDIDATES_PER_S: Final = 10  # where a long clip may be looked at; same source
+DEFAULT_MAX_SIDE_PX: Final = 1_344  # three tiles of the vision encoder's 448 pixels
+QUARTER_TURN_DEG: Final = 90
+FULL_TURN: Final = 4  # quarters
+
+
+@dataclass(frozen=True)
+class VideoClip:
+    """What was taken from a video."""
+
+    frames: tuple[Image.Image, ...]  # RGB, upright
+    times_s: tuple[float, ...]  # when each frame is on screen, from the start of the video
+    audio: FloatArray  # [T] float32 at 16 kHz; empty when the video has no sound
+    duration_s: float
+
+
+def read_video(
+    source: MediaSource,
+    *,
+    fps: float = 1.0,
+    max_frames: int = DEFAULT_MAX_FRAMES,
+    max_duration_s: float = CHAT_AUDIO_MAX_S,
+    max_side_px: int = DEFAULT_MAX_SIDE_PX,
+) -> VideoClip:
+    """Take frames and sound from a video file.
+
+    Args:
+        source: Path of a file, or its content.
+        fps: Frames taken per second, from second 0 on.
+        max_frames: If `fps` would give more, this many are spread evenly over the video.
+        max_duration_s: Longest video accepted, s.
+        max_side_px: Frames are scaled down until no side is longer.
+
+    Returns:
+        The frames on screen at the chosen times, and all of the sound.
+
+    Raises:
+        PictureMissingError: The path names no file, or it cannot be opened.
+        PictureTooLargeError: It is too long, or its pictures have too many pixels.
+        VideoError: It is no video file, has no pictures, or is damaged.
+        AudioError: Its sound is damaged.
+    """
+    try:
+        with opened(source) as file:
+            times_s, frames, duration_s = _read_frames(
+                file, _Choice(fps, max_frames, max_duration_s), max_side_px
+            )
+    except FileNotFoundError as error:
+        raise PictureMissingError(f"There is no video file: {error}.") from error
+    except OSError as error:
+        raise PictureMissingError(f"The video cannot be opened: {error.strerror}.") from error
+    try:
+        audio = read_audio(source, max_duration_s=max_duration_s)
+    except (NotAudioError, AudioEmptyError):
+        audio = np.zeros(0, np.float32)
+    longest_s = max(duration_s, len(audio) / INPUT_SAMPLE_RATE_HZ)
+    return VideoClip(tuple(frames), tuple(times_s), audio, longest_s)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Which moments of a video are looked at."""
+
+    fps: float
+    max_frames: int
+    max_duration_s: float
+
+    def times_s(self, duration_s: float) -> list[float]:
+        """Return the moments, s, ascending; source: model specification, section 4.7."""
+        wanted = max(1, math.ceil(round(duration_s * self.fps, 3)))
+        if wanted <= self.max_frames:
+            return [index / self.fps for index in range(wanted)]
+        candidates = max(self.max_frames, int(duration_s * CANDIDATES_PER_S))
+        gap = candidates / self.max_frames
+        spacing_s = min(1 / CANDIDATES_PER_S, duration_s / candidates)
+        return [int(index * gap + gap / 2) * spacing_s for index in range(self.max_frames)]
+
+
+def _read_frames(
+    file: BinaryIO, choice: _Choice, max_side_px: int
+) -> tuple[list[float], list[Image.Image], float]:
+    try:
+        container = open_container(file)
+    except (av.FFmpegError, ValueError) as error:
+        raise VideoError("The file is not a video that can be read.") from error
+    with closing(container):
+        stream = _video_stream(container)
+        try:
+            duration_s = _duration_s(container, stream)
+            if duration_s > choice.max_duration_s:
+                raise PictureTooLargeError(
+                    f"The video is longer than {choice.max_duration_s:g} s: "
+                    f"it lasts {duration_s:.0f} s."
+                )
+            times_s = choice.times_s(duration_s)
+            frames = _frames_at(times_s, container, stream, max_side_px)
+        except (av.FFmpegError, ValueError) as error:
+            raise VideoError("The video is damaged.") from error
+    if not frames:
+        raise VideoError("The video holds no pictures.")
+    return times_s[: len(frames)], frames, duration_s
+
+
+def _video_stream(container: InputContainer) -> av.VideoStream:
+    if not container.streams.video:
+        raise VideoError("The file holds no pictures.")
+    stream = container.streams.video[0]
+    if stream.codec_context is None:
+        raise VideoError("The video's pictures are in a form that cannot be read.")
+    if stream.width * stream.height > PICTURE_MAX_PIXELS:
+        raise PictureTooLargeError(
+            f"The video is {stream.width} x {stream.height} pixels, which is too large."
+        )
+    stream.thread_type = "AUTO"
+    return stream
+
+
+def _duration_s(container: InputContainer, stream: av.VideoStream) -> float:
+    """Return the length of the video; read all packets if the header does not tell it."""
+    claimed_s = container_duration_s(container)
+    if claimed_s is not None and claimed_s > 0:
+        return claimed_s
+    last_s = 0.0
+    for packet in container.demux(stream):
+        if packet.pts is not None and packet.time_base is not None:
+            last_s = max(last_s, float((packet.pts + (packet.duration or 0)) * packet.time_base))
+    container.seek(0)
+    return last_s
+
+
+def _frames_at(
+    times_s: Sequence[float],
+    container: InputContainer,
+    stream: av.VideoStream,
+    max_side_px: int,
+) -> list[Image.Image]:
+    """Decode once and keep, for each moment, the picture on screen then."""
+    chosen: list[Image.Image] = []
+    shown: av.VideoFrame | None = None
+    for at_s, frame in _timed_frames(container, stream):
+        while shown is not None and len(chosen) < len(times_s) and times_s[len(chosen)] < at_s:
+            chosen.append(_to_picture(shown, max_side_px))
+        shown = frame
+        if len(chosen) == len(times_s):
+            break
+    if shown is not None:
+        chosen += [_to_picture(shown, max_side_px) for _ in times_s[len(chosen) :]]
+    return chosen
+
+
+def _timed_frames(
+    container: InputContainer, stream: av.VideoStream
+) -> Iterator[tuple[float, av.VideoFrame]]:
+    """Yield decoded frames with their time from the start of the video, s."""
+    first_s: float | None = None
+    for frame in container.decode(stream):
+        at_s = frame.time if frame.time is not None else 0.0
+        first_s = at_s if first_s is None else first_s
+        yield at_s - first_s, frame
+
+
+def _to_picture(frame: av.VideoFrame, max_side_px: int) -> Image.Image:
+    """Scale down, convert to RGB and turn upright."""
+    scale = min(1.0, max_side_px / max(frame.width, frame.height))
+    width_px, height_px = round(frame.width * scale), round(frame.height * scale)
+    small = frame.reformat(
+        max(1, width_px), max(1, height_px), format="rgb24", interpolation="BICUBIC"
+    )
+    picture = Image.fromarray(small.to_ndarray())  # [H, W, 3]
+    turns = round(frame.rotation / QUARTER_TURN_DEG) % FULL_TURN
+    return picture.rotate(turns * QUARTER_TURN_DEG, expand=True) if turns else picture

@@ -1,0 +1,24 @@
+"""Settings every test shares. Never import torch here: unit tests must start without it."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+from tests.goldens.places import recordings
+
+# Timing on a shared machine says nothing about the code, so no example has a deadline.
+settings.register_profile(
+    "ci", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "nightly", max_examples=5_000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_report_header() -> str:
+    """Say which recordings the numbers are compared with."""
+    found = [f"{name} ({path})" for name, path in recordings().items()]
+    return "recordings: " + (", ".join(found) or "none")

@@ -1,0 +1,1 @@
+"""Small stand-ins that tests share."""

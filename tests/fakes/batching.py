@@ -1,0 +1,39 @@
+"""A driver for many conversations: one pending request of each is answered in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from MiniCPMO45.steps import Answers, Emit, Request, Steps, resume
+
+
+def run_together(steps: Sequence[Steps[Any]], executor: Answers) -> list[Any]:
+    """Drive capabilities side by side to their ends; emitted values are dropped.
+
+    Args:
+        steps: one capability per conversation.
+        executor: answers all requests that are due at once.
+
+    Returns:
+        Their results, in order.
+    """
+    results: list[Any] = [None] * len(steps)
+    answers: dict[int, Any] = dict.fromkeys(range(len(steps)))
+    while answers:
+        waiting: dict[int, Request] = {}
+        for index, answer in answers.items():
+            try:
+                waiting[index] = _next_request(steps[index], answer)
+            except StopIteration as end:
+                results[index] = end.value
+        answered = executor.answer(list(waiting.values())) if waiting else []
+        answers = dict(zip(waiting, answered, strict=True))
+    return results
+
+
+def _next_request(steps: Steps[Any], answer: Any) -> Request:
+    """Go on until something is asked for."""
+    while isinstance(request := resume(steps, answer), Emit):
+        answer = None
+    return request

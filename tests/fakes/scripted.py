@@ -1,0 +1,215 @@
+"""An executor without a model: answers follow a script, caches hold what was fed.
+
+Cached values are the ids of the rows, so that a test can read a conversation back from its cache,
+whatever was dropped or moved meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.audio_cache import new_audio_cache
+from MiniCPMO45.configuration_minicpmo import AudioConfig, DecoderConfig, SpeechTiming
+from MiniCPMO45.kv_cache import KvHandle, KvStore
+from MiniCPMO45.rope import Rope, apply_rotation
+from MiniCPMO45.session import HearingState, SamplerState, Session, SpeechState, TurnState
+from MiniCPMO45.steps import (
+    EncodeClips,
+    EncodeImages,
+    EncodeStream,
+    LlmForward,
+    LlmOutput,
+    OpenVoice,
+    Request,
+    SpeechForward,
+    SpokenText,
+    TokenIds,
+    Vocode,
+)
+from MiniCPMO45.streaming_mel import MelState
+from MiniCPMO45.token2wav.chunking import Piece, count_samples
+from MiniCPMO45.token2wav.vocoder_state import VocoderState
+from MiniCPMO45.windows import WindowState
+
+R = TypeVar("R")
+Row = int | Tensor  # a token to be certain of, or a whole row of logits
+
+EMBEDDING = -1  # label of a row that was fed as a vector
+CODE_COUNT = 6562
+CODE_EOS = CODE_COUNT - 1
+ROWS_PER_SECOND = 10
+ROWS_PER_SLICE = 64
+CERTAIN = 40.0  # logit of a scripted token; all others are 0
+TONE_LEVEL = 0.25
+HIDDEN_SIZE = 4
+
+_SHAPE = DecoderConfig(
+    hidden_size=HIDDEN_SIZE,
+    intermediate_size=HIDDEN_SIZE,
+    num_hidden_layers=1,
+    num_attention_heads=1,
+    num_key_value_heads=1,
+    head_dim=2,
+    rms_norm_eps=1e-6,
+    rope_theta=10_000.0,
+    max_position_embeddings=100_000,
+    has_qk_norm=False,
+)
+_AUDIO = AudioConfig(d_model=4, encoder_layers=1, encoder_attention_heads=1, encoder_ffn_dim=16)
+
+
+def one_hot(token: int, size: int) -> Tensor:
+    """Logits that leave no choice, float32 [size]."""
+    logits = torch.zeros(size)
+    logits[token] = CERTAIN
+    return logits
+
+
+def cached_labels(kv: KvHandle) -> list[int]:
+    """What a scripted cache holds, oldest first: token ids, `EMBEDDING` for vectors."""
+    return [int(label) for label in kv.rows(0, kv.length).values[0, 0, :, 0]]
+
+
+def cached_angles(kv: KvHandle) -> Tensor:
+    """Angle each cached key is rotated to, float32 [length] in -pi ... pi."""
+    keys = kv.rows(0, kv.length).keys[0, 0]  # [n, 2]
+    return torch.atan2(keys[:, 1], keys[:, 0])
+
+
+class ToneVoice(VocoderState):
+    """A voice that counts what happens to it."""
+
+    def __init__(self) -> None:
+        self.resets = 0
+        self.calls = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Nothing."""
+        return 0
+
+    def reset(self) -> None:
+        """Start a new turn."""
+        self.resets += 1
+        self.calls = 0
+
+
+class ScriptedExecutor:
+    """Plays the model's part.
+
+    Attributes:
+        decisions: logits of the next language-model calls that want any, in order.
+        codes: speech codes of the next speech-decoder calls; counted up from 0 when used up.
+        requests: everything asked for, in order.
+    """
+
+    def __init__(self, vocabulary_size: int, decisions: Iterable[Row] = ()) -> None:
+        self.vocabulary_size = vocabulary_size
+        self.decisions: list[Row] = list(decisions)
+        self.codes: list[Row] = []
+        self.requests: list[Request] = []
+        self.llm_store = _store()
+        self.tts_store = _store()
+        self._next_code = 0
+
+    def open_session(self, session_id: str = "scripted", *, seed: int = 0) -> Session:
+        """A fresh conversation."""
+        return Session(
+            id=session_id,
+            kv=self.llm_store.open(),
+            hearing=HearingState(MelState(), new_audio_cache(_AUDIO)),
+            speech=SpeechState(self.tts_store.open()),
+            window=WindowState(),
+            turn=TurnState(),
+            sampler=SamplerState(torch.Generator().manual_seed(seed)),
+        )
+
+    def of_kind(self, kind: type[R]) -> list[R]:
+        """Requests of one kind, in order."""
+        return [request for request in self.requests if isinstance(request, kind)]
+
+    def fed_ids(self) -> list[tuple[int, ...]]:
+        """Labels of the rows of each language-model call."""
+        return [tuple(_labels(request)) for request in self.of_kind(LlmForward)]
+
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        """Answer in order, as `Executor.answer`."""
+        self.requests += requests
+        handlers: dict[type, Callable[[Any], Any]] = {
+            LlmForward: self._run_llm,
+            SpeechForward: self._run_tts,
+            Vocode: self._vocode,
+            EncodeStream: lambda _: torch.zeros(ROWS_PER_SECOND, HIDDEN_SIZE),
+            EncodeClips: lambda r: [torch.zeros(ROWS_PER_SECOND, HIDDEN_SIZE) for _ in r.mels],
+            EncodeImages: lambda r: [torch.zeros(ROWS_PER_SLICE, HIDDEN_SIZE) for _ in r.slices],
+            OpenVoice: lambda _: ToneVoice(),
+        }
+        return [handlers[type(request)](request) for request in requests]
+
+    def _run_llm(self, request: LlmForward) -> LlmOutput:
+        labels = _labels(request)
+        first = request.kv.next_position
+        _append(request.kv, labels)
+        hidden = torch.zeros(len(labels), HIDDEN_SIZE)
+        hidden[:, 0] = torch.tensor(labels)
+        hidden[:, 1] = torch.arange(first, first + len(labels))
+        if not request.wants_logits:
+            return LlmOutput(None, hidden)
+        assert self.decisions, "the script has ended and another decision is wanted"
+        return LlmOutput(self._logits(self.decisions.pop(0), self.vocabulary_size), hidden)
+
+    def _run_tts(self, request: SpeechForward) -> Tensor:
+        _append(request.kv, [label for piece in request.pieces for label in piece.ids])
+        if self.codes:
+            return self._logits(self.codes.pop(0), CODE_COUNT)
+        self._next_code += 1
+        return one_hot(self._next_code - 1, CODE_COUNT)
+
+    def _vocode(self, request: Vocode) -> Tensor:
+        assert isinstance(request.state, ToneVoice)
+        is_first = request.state.calls == 0
+        request.state.calls += 1
+        timing = SpeechTiming()
+        if not request.is_last:
+            assert len(request.codes) > timing.lookahead_codes
+        n_samples = count_samples(Piece(request.codes, request.is_last), is_first=is_first)
+        return torch.full((n_samples,), TONE_LEVEL)
+
+    def _logits(self, row: Row, size: int) -> Tensor:
+        return row.clone() if isinstance(row, Tensor) else one_hot(row, size)
+
+
+def spoken(request: SpeechForward) -> tuple[int, ...]:
+    """Text ids a speech-decoder call is conditioned on."""
+    return tuple(
+        label for piece in request.pieces if isinstance(piece, SpokenText) for label in piece.ids
+    )
+
+
+def _labels(request: LlmForward) -> list[int]:
+    labels: list[int] = []
+    for piece in request.pieces:
+        is_tokens = isinstance(piece, TokenIds)
+        labels += piece.ids if is_tokens else [EMBEDDING] * len(piece.rows)
+    return labels
+
+
+def _append(kv: KvHandle, labels: Sequence[int]) -> None:
+    """Feed rows: values are labels, keys the unit vector rotated to its position."""
+    count, first = len(labels), kv.next_position
+    kv.reserve(kv.length + count)
+    cos, sin = kv.store.rope.tables(torch.arange(first, first + count), torch.float32)
+    unit = torch.tensor([1.0, 0.0]).expand(count, 1, 2)
+    values = torch.tensor(labels, dtype=torch.float32)[:, None, None].expand(count, 1, 2)
+    kv.write(0, apply_rotation(unit, cos, sin), values)
+    kv.advance(count)
+
+
+def _store() -> KvStore:
+    device = torch.device("cpu")
+    rope = Rope.build(_SHAPE.head_dim, _SHAPE.rope_theta, device=device)
+    return KvStore(_SHAPE, rope, device=device, dtype=torch.float32, initial_tokens=64)

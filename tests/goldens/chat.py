@@ -1,0 +1,217 @@
+"""Whole turn-based conversations: prompts, feeds, tokens, text and the streamed voice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.message_input import MessageInput, PieceOptions
+from MiniCPMO45.processing_minicpmo import Message, Part
+from MiniCPMO45.prompts import AUDIO_MARKER, IMAGE_MARKER
+from MiniCPMO45.reply_policy import ReplyPolicy
+from MiniCPMO45.reply_speech import ReplyPiece, ReplySpeech
+from MiniCPMO45.settings import GenerationSettings, SpeechSampling
+from MiniCPMO45.steps import run_alone, stream_alone
+from MiniCPMO45.streaming import GROUP_TOKENS, StreamingCapability
+from tests.goldens import whole_model
+from tests.goldens.folder import GoldenFolder
+from tests.goldens.llm import compare_cache
+from tests.goldens.report import Report
+from tests.goldens.whole_model import HIDDEN, WholeModel, compare_feeds, recorded_voice
+
+# Media of each run in order of their markers; stated in the goldens README.
+MEDIA = {
+    "chat_multimodal": ("ref_voice.wav", "image_small.png", "question_1.wav", "question_2.wav"),
+    "chat_sliced_image": ("image_large.png",),
+    "chat_speech": ("ref_voice.wav",),
+    "chat_two_audios": ("question_1.wav", "question_2.wav"),
+    "chat_two_images": ("image_small.png", "frame_1.png"),
+}
+FILES = tuple(MEDIA)
+
+SLICED_LIMIT = 9  # slices of `chat_sliced_image`; every other run has 1
+MOST_CODES = 60  # speech codes per text chunk; the reference's own limit is 500
+TEMPLATE_MESSAGE = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>\n", re.DOTALL)
+PIECE_FRAME = re.compile(
+    r"^(?:(?:<\|tts_eos\|>)?<\|im_end\|>\n)?<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\n)?$",
+    re.DOTALL,
+)
+WAVE = {"atol": 2e-3, "min_correlation": 0.999}
+
+
+def compare(folder: GoldenFolder, report: Report) -> None:
+    """Replay every recorded conversation."""
+    parts = whole_model.build(folder)
+    for file in FILES:
+        if folder.has(file):
+            _Replay(folder, report, parts, file).run()
+
+
+class _Replay:
+    """One recorded conversation against ours."""
+
+    def __init__(self, folder: GoldenFolder, report: Report, parts: WholeModel, file: str) -> None:
+        self.folder, self.report, self.parts, self.file = folder, report, parts, file
+        self.want = folder.tensors(file)
+        self.turns = folder.meta(f"{file}_meta")["turns"]
+        compat = Compat.reference()
+        self.chat = StreamingCapability(
+            MessageInput(folder.config, parts.processor, compat),
+            ReplyPolicy(parts.processor.tokenizer.special, torch.device("cpu"), compat),
+            ReplySpeech(folder.config.tts_config, compat),
+            compat=compat,
+        )
+        self.session = parts.executor.open_session(file, seed=0)
+        self.media = self._load_media()
+        self.tags: list[int] = []
+
+    @property
+    def has_speech(self) -> bool:
+        return any("tts_tokens" in turn for turn in self.turns)
+
+    def run(self) -> None:
+        self.parts.llm_log.clear()
+        if self.has_speech and self.parts.executor.vocoder is not None:
+            self.session.speech.vocoder = recorded_voice(self.folder, self.parts.executor.vocoder)
+        for number, turn in enumerate(self.turns):
+            self._run_turn(number, turn)
+        compare_feeds(self.report, self.file, self.want, self.parts, self.tags)
+        compare_cache(self.report, self.file, "final_kv", self.session.kv, self.want)
+        self.session.close()
+
+    def _run_turn(self, number: int, turn: dict[str, Any]) -> None:
+        name = f"{self.file}_meta/turn{number}"
+        for index, given in enumerate(turn["prefills"]):
+            prompt, kv = self._prefill(given)
+            self.report.exact(f"{name}/prefill{index}/prompt", prompt, given["prompt"])
+            self.report.exact(f"{name}/prefill{index}/kv", kv, given["kv"])
+        self._tag(10 * number)
+        self.parts.tts_log.clear()
+        first_call = len(self.parts.llm_log.hidden)
+        pieces, result = self._generate(turn)
+        self._tag(10 * number + 1)
+        self.report.exact(f"{name}/tokens", list(result.ids), turn["tokens"])
+        self.report.exact(f"{name}/decoded", result.text, turn["decoded"])
+        self.report.exact(
+            f"{name}/kv_after_generate", self.session.kv.length, turn["kv_after_generate"]
+        )
+        rounds = [
+            {"length": each.length, "type": each.role, "round": each.number}
+            for each in self.session.window.rounds
+        ]
+        self.report.exact(f"{name}/rounds", rounds, turn["rounds"])
+        texts = "".join(turn["texts"] if self.has_speech else turn["streamed_text"])
+        self.report.exact(f"{name}/streamed_text", "".join(p.text for p in pieces), texts)
+        self._compare_hidden(number, turn, self.parts.llm_log.hidden[first_call:])
+        if self.has_speech:
+            self._compare_speech(number, turn, pieces)
+
+    def _prefill(self, given: dict[str, Any]) -> tuple[str, int]:
+        if "role" in given:
+            match = PIECE_FRAME.match(given["prompt"])
+            assert match is not None, given["prompt"]
+            message = Message(match[1], self._content(match[2]))
+            steps = self.chat.prefill(
+                self.session, message, PieceOptions(omni_mode=False, max_slice_nums=1)
+            )
+        else:
+            messages = [
+                Message(role, self._content(text))
+                for role, text in TEMPLATE_MESSAGE.findall(given["prompt"])
+            ]
+            limit = SLICED_LIMIT if self.file == "chat_sliced_image" else 1
+            options = PieceOptions(omni_mode=False, max_slice_nums=limit)
+            steps = self.chat.prefill_history(self.session, messages, options)
+        return run_alone(steps, self.parts.executor), self.session.kv.length
+
+    def _generate(self, turn: dict[str, Any]) -> tuple[list[ReplyPiece], Any]:
+        settings = GenerationSettings(
+            max_new_tokens=GROUP_TOKENS * len(turn["token_chunks"]),
+            do_sample=False,
+            generate_audio=self.has_speech,
+            speech=SpeechSampling(max_codes_per_chunk=MOST_CODES, is_greedy=True),
+        )
+        stream = stream_alone(self.chat.generate(self.session, settings), self.parts.executor)
+        pieces = []
+        while True:
+            try:
+                pieces.append(next(stream))
+            except StopIteration as end:
+                return pieces, end.value
+
+    def _compare_hidden(self, number: int, turn: dict[str, Any], calls: list[Tensor]) -> None:
+        """The prefix is the first call; each later call fed one token."""
+        fed = torch.cat(calls[1:]) if len(calls) > 1 else torch.zeros(0)
+        start = 0
+        for index in range(len(turn["token_chunks"])):
+            key = f"turn{number}_llm_hidden_chunk{index}"
+            if key not in self.want:
+                continue
+            stop = start + len(self.want[key])
+            self.report.close(f"{self.file}/{key}", fed[start:stop], self.want[key], **HIDDEN)
+            start = stop
+
+    def _compare_speech(self, number: int, turn: dict[str, Any], pieces: list[ReplyPiece]) -> None:
+        log, want, prefix = self.parts.tts_log, self.want, f"turn{number}"
+        calls = turn["tts_calls"]
+        got = [
+            {"q": len(rows), "kv": len(rows) + before}
+            for rows, before in zip(log.rows, _call_starts(log), strict=True)
+        ]
+        name = f"{self.file}_meta/{prefix}/tts_calls"
+        self.report.exact(name, got, [{"q": c["q"], "kv": c["kv"]} for c in calls])
+        starts = [position for rows, position in zip(log.rows, _positions(log), strict=True)]
+        self.report.exact(f"{name}/pos0", starts, [c["pos0"] for c in calls])
+        conditions = [rows for rows in log.rows if len(rows) > 1]
+        for index, rows in enumerate(conditions):
+            key = f"{prefix}_tts_condition{index}"
+            self.report.close(f"{self.file}/{key}", rows, want[key], **HIDDEN)
+        key = f"{prefix}_tts_hidden"
+        hidden = torch.stack([each[-1] for each in log.hidden])
+        self.report.close(f"{self.file}/{key}", hidden, want[key], **HIDDEN)
+        waves = [piece.waveform for piece in pieces if piece.waveform is not None]
+        lengths = [len(wave) for wave in waves]
+        self.report.exact(f"{self.file}_meta/{prefix}/wav_lengths", lengths, turn["wav_lengths"])
+        for index, wave in enumerate(waves):
+            key = f"{prefix}_wav{index}"
+            self.report.close(f"{self.file}/{key}", wave, want[key], **WAVE)
+
+    def _content(self, text: str) -> list[Part]:
+        """Cut a prompt's content back into the parts it was joined from."""
+        parts: list[Part] = []
+        for line in text.split("\n"):
+            if line in (IMAGE_MARKER, AUDIO_MARKER):
+                parts.append(next(self.media))
+            else:
+                parts.append(line)
+        return parts
+
+    def _load_media(self) -> Iterator[Part]:
+        for name in MEDIA[self.file]:
+            yield self.folder.wav(name) if name.endswith(".wav") else self.folder.image(name)
+
+    def _tag(self, tag: int) -> None:
+        fed = sum(len(rows) for rows in self.parts.llm_log.rows)
+        self.tags += [tag] * (fed - len(self.tags))
+
+
+def _call_starts(log: whole_model.DecoderLog) -> list[int]:
+    """Cache length before every call."""
+    return _first_of_calls(log, log.cache_lengths)
+
+
+def _positions(log: whole_model.DecoderLog) -> list[int]:
+    """First position of every call."""
+    return _first_of_calls(log, log.positions)
+
+
+def _first_of_calls(log: whole_model.DecoderLog, per_row: list[int]) -> list[int]:
+    lengths = [len(rows) for rows in log.rows]
+    firsts = np.cumsum([0, *lengths[:-1]])
+    return [per_row[int(first)] for first in firsts]

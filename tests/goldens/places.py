@@ -1,0 +1,30 @@
+"""Where recordings may lie on this machine. Light on purpose: the test header imports it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+COMPACT = ROOT / "tests" / "golden"
+"""A subset small enough to live in the repository."""
+
+FULL = ROOT.parent / "shared" / "goldens"
+"""The full set, if it was unpacked beside the repository."""
+
+VARIABLE = "MINICPMO_GOLDENS"
+"""Environment variable that names one more folder."""
+
+
+def recordings() -> dict[str, Path]:
+    """The folders to compare with, by a short name."""
+    found = {}
+    if any(COMPACT.glob("*.safetensors")):
+        found["compact"] = COMPACT
+    if FULL.is_dir():
+        found["full"] = FULL
+    named = os.environ.get(VARIABLE)
+    if named:
+        found["named"] = Path(named)
+    return found

@@ -1,0 +1,222 @@
+"""Compares the vocoder: voice set-up, streaming with both cache rules, whole utterance, HiFT."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from MiniCPMO45.token2wav.config import Token2WavConfig
+from MiniCPMO45.token2wav.flow_encoder import EncoderCache
+from MiniCPMO45.token2wav.load import build_token2wav
+from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.vocoder_state import VocoderState, VoiceBase
+from MiniCPMO45.token2wav.voice import VoicePrompt
+from tests.goldens.folder import GoldenFolder
+from tests.goldens.report import Report
+from tests.goldens.voice import compare_causal_waves
+
+OVERLAP = "token2wav_overlap"
+CAUSAL = "token2wav_causal"
+FILES: tuple[str, ...] = (OVERLAP, f"{OVERLAP}_meta", CAUSAL, f"{CAUSAL}_meta")
+
+CACHE_RTOL_OF_MAX = 1e-4
+HIDDEN_RTOL_OF_MAX = 1e-4
+MEL_RTOL_OF_MAX = 5e-4
+F0_RTOL = 1e-3
+WAVE_ATOL = 2e-3
+WAVE_MIN_CORRELATION = 0.999
+
+
+def compare(folder: GoldenFolder, report: Report) -> None:
+    """Compare every recording of the vocoder that the folder has."""
+    if folder.has(OVERLAP):
+        _compare_overlap(folder, report)
+        if folder.has(CAUSAL):  # it was recorded with the other file's voice and noise
+            _compare_causal(folder, report)
+
+
+def load_vocoder(folder: GoldenFolder, options: VocoderOptions) -> Token2Wav:
+    """Build the overlap vocoder with the folder's tiny weights."""
+    sizes = json.loads((folder.path / "token2wav_weights" / "config.json").read_text("utf8"))
+    return build_token2wav(
+        Token2WavConfig.from_dict(sizes),
+        folder.token2wav_weights("flow"),
+        folder.token2wav_weights("hift"),
+        options,
+    )
+
+
+def load_voice(folder: GoldenFolder) -> tuple[VoicePrompt, Tensor]:
+    """The recorded voice prompt and the starting noise of the flow [1, bins, N]."""
+    recorded = folder.tensors(OVERLAP)
+    voice = VoicePrompt(
+        codes=torch.from_numpy(recorded["prompt_tokens"]).long(),
+        speaker=torch.from_numpy(recorded["prompt_speaker"]),
+        mel=torch.from_numpy(recorded["prompt_mel"]),
+    )
+    return voice, torch.from_numpy(recorded["initial_noise"])
+
+
+def _compare_overlap(folder: GoldenFolder, report: Report) -> None:
+    recorded, meta = folder.tensors(OVERLAP), folder.meta(f"{OVERLAP}_meta")
+    steps = meta["ode_steps"]
+    options = VocoderOptions(n_steps=steps, n_steps_whole=steps, freeze_token_rate_cache=True)
+    vocoder = load_vocoder(folder, options)
+    voice, noise = load_voice(folder)
+    inputs = ("prompt_tokens", "prompt_speaker", "prompt_mel", "initial_noise", "whole_tokens")
+    report.given(*(f"{OVERLAP}/{name}" for name in inputs))
+    base = vocoder.set_up(voice, noise=noise)
+    _compare_prompt(base, recorded, report)
+    _compare_streaming(vocoder, base, recorded, meta, report)
+    _compare_settings(OVERLAP, vocoder, base, meta, report)
+    _compare_whole(vocoder, voice, noise, recorded, report)
+    _compare_hift(vocoder, recorded, report)
+
+
+def _compare_prompt(base: VoiceBase, recorded: dict[str, np.ndarray], report: Report) -> None:
+    """The caches after the voice prompt, in the recording's layout."""
+    attention = base.estimator.ordered_attention()
+    actual = {
+        "prompt_conformer_cnn_cache": _encoder_tails(base.encoder),
+        "prompt_conformer_att_cache": _encoder_columns(base.encoder),
+    }
+    for name in recorded:
+        steps = [int(step) for step in re.findall(r"\d+", name)]
+        if name.startswith("prompt_estimator_att_cache"):
+            actual[name] = attention[steps]
+        elif name.startswith("prompt_estimator_cnn_cache"):
+            actual[name] = base.estimator.convolution[steps]
+    for name, value in actual.items():
+        expected = recorded[name]
+        report.close(f"{OVERLAP}/{name}", value, expected, rtol_of_max=CACHE_RTOL_OF_MAX)
+
+
+def _compare_streaming(
+    vocoder: Token2Wav,
+    base: VoiceBase,
+    recorded: dict[str, np.ndarray],
+    meta: dict,
+    report: Report,
+) -> None:
+    """Mel and waveform of every chunk; the flow runs twice, in two streams of one voice."""
+    mel_only, whole_way = vocoder.new_state(base), vocoder.new_state(base)
+    shapes = []
+    codes = _chunks(recorded, "tokens")
+    for index, chunk in enumerate(codes):
+        name, is_last = f"{OVERLAP}/chunk{index}", index == len(codes) - 1
+        report.given(f"{name}_tokens")
+        mel = vocoder.mel([StreamCall(mel_only, chunk.tolist(), is_last)])
+        wave = vocoder.stream(whole_way, chunk.tolist(), is_last)
+        expected = recorded[f"chunk{index}_mel"]
+        report.close(f"{name}_mel", mel[0].T, expected, rtol_of_max=MEL_RTOL_OF_MAX)
+        _close_wave(report, f"{name}_wav", wave, recorded[f"chunk{index}_wav"])
+        shapes.append(_cache_shapes(whole_way))
+    report.exact(f"{OVERLAP}_meta/chunk_sizes", [len(c) for c in codes], meta["chunk_sizes"])
+    expected_shapes = meta["cache_shapes_after_chunk"]
+    report.exact(f"{OVERLAP}_meta/cache_shapes_after_chunk", shapes, expected_shapes)
+
+
+def _compare_settings(
+    file: str, vocoder: Token2Wav, base: VoiceBase, meta: dict, report: Report
+) -> None:
+    report.exact(f"{file}_meta/ode_steps", base.n_steps, meta["ode_steps"])
+    report.exact(f"{file}_meta/cfg_rate", vocoder.config.flow.cfg_rate, meta["cfg_rate"])
+    report.exact(f"{file}_meta/prompt_len", base.frames // 2, meta["prompt_len"])
+
+
+def _compare_whole(
+    vocoder: Token2Wav,
+    voice: VoicePrompt,
+    noise: Tensor,
+    recorded: dict[str, np.ndarray],
+    report: Report,
+) -> None:
+    codes, flow = recorded["whole_tokens"].tolist(), vocoder.flow
+    embedded = flow.input_embedding(torch.tensor([codes]))
+    encoded, _ = flow.encoder(embedded, [flow.encoder.new_cache()], is_last=True)
+    expected = recorded["whole_encoder_out"]
+    name = f"{OVERLAP}/whole_encoder_out"
+    report.close(name, encoded[0], expected, rtol_of_max=HIDDEN_RTOL_OF_MAX)
+    mel = vocoder.mel_of_whole(voice, codes, noise=noise)[0].T
+    name = f"{OVERLAP}/whole_mel"
+    report.close(name, mel, recorded["whole_mel"], rtol_of_max=MEL_RTOL_OF_MAX)
+
+
+def _compare_hift(vocoder: Token2Wav, recorded: dict[str, np.ndarray], report: Report) -> None:
+    hift = vocoder.hift
+    mel = torch.from_numpy(recorded["vocoder_mel"])[None]
+    noisy_f0 = torch.from_numpy(recorded["noisy_f0_upsampled"])[None]
+    noisy_f0 = noisy_f0[:, :: hift.config.samples_per_frame]
+    noise = torch.from_numpy(recorded["noisy_noise"])[None]
+    # The recorded phase acts on the first sample, which the reference's resampling never reads.
+    inputs = ("vocoder_mel", "noisy_f0_upsampled", "noisy_noise", "noisy_initial_phase")
+    report.given(*(f"{OVERLAP}/{name}" for name in inputs))
+    f0 = hift.predict_f0(mel)
+    report.close(f"{OVERLAP}/vocoder_f0", f0[0], recorded["vocoder_f0"], rtol=F0_RTOL)
+    waves = {
+        "vocoder_source": hift.excite(f0, None)[0, 0],
+        "noisy_source": hift.excite(noisy_f0, noise)[0, 0],
+        "vocoder_wav": hift(mel, None)[0],
+    }
+    for name, wave in waves.items():
+        _close_wave(report, f"{OVERLAP}/{name}", wave, recorded[name])
+
+
+def _compare_causal(folder: GoldenFolder, report: Report) -> None:
+    """The flow with look-ahead from the prompt and per-rate trimming, then the causal HiFT."""
+    recorded, meta = folder.tensors(CAUSAL), folder.meta(f"{CAUSAL}_meta")
+    options = VocoderOptions(n_steps=meta["ode_steps"], lookahead_from_prompt=True)
+    vocoder = load_vocoder(folder, options)
+    voice, noise = load_voice(folder)
+    base = vocoder.set_up(voice, noise=noise)
+    state = vocoder.new_state(base)
+    codes = _chunks(recorded, "tokens")
+    mels, shapes = [], []
+    for index, chunk in enumerate(codes):
+        name = f"{CAUSAL}/chunk{index}"
+        report.given(f"{name}_tokens")
+        call = StreamCall(state, chunk.tolist(), index == len(codes) - 1)
+        mels.append(vocoder.mel([call])[0].T)
+        expected = recorded[f"chunk{index}_mel"]
+        report.close(f"{name}_mel", mels[-1], expected, rtol_of_max=MEL_RTOL_OF_MAX)
+        shapes.append(_cache_shapes(state))
+    report.exact(f"{CAUSAL}_meta/chunk_sizes", [len(c) for c in codes], meta["chunk_sizes"])
+    expected_shapes = meta["cache_shapes_after_chunk"]
+    report.exact(f"{CAUSAL}_meta/cache_shapes_after_chunk", shapes, expected_shapes)
+    _compare_settings(CAUSAL, vocoder, base, meta, report)
+    compare_causal_waves(folder, report, mels)
+
+
+def _chunks(recorded: dict[str, np.ndarray], what: str) -> list[np.ndarray]:
+    """`chunk<i>_<what>` in order of i."""
+    pattern = re.compile(rf"chunk(\d+)_{what}")
+    found = {int(m[1]): recorded[m[0]] for m in map(pattern.fullmatch, recorded) if m}
+    return [found[index] for index in sorted(found)]
+
+
+def _encoder_tails(cache: EncoderCache) -> Tensor:
+    return torch.cat((cache.lookahead, cache.upsample), dim=2)
+
+
+def _encoder_columns(cache: EncoderCache) -> Tensor:
+    """Both rates in one array, the token-rate columns twice over, as the recording has them."""
+    doubled = torch.cat((cache.token_rate, cache.token_rate), dim=3)
+    return torch.cat((doubled, cache.mel_rate))
+
+
+def _cache_shapes(state: VocoderState) -> dict[str, list[int]]:
+    tensors = {
+        "conformer_cnn_cache": _encoder_tails(state.encoder),
+        "conformer_att_cache": _encoder_columns(state.encoder),
+        "estimator_cnn_cache": state.estimator.convolution,
+        "estimator_att_cache": state.estimator.ordered_attention(),
+    }
+    return {name: list(tensor.shape) for name, tensor in tensors.items()}
+
+
+def _close_wave(report: Report, name: str, actual: Tensor, expected: np.ndarray) -> None:
+    report.close(name, actual, expected, atol=WAVE_ATOL, min_correlation=WAVE_MIN_CORRELATION)

@@ -1,0 +1,198 @@
+"""Finding a checkpoint: a folder, or a model hub that a fake stands in for."""
+
+from __future__ import annotations
+
+import sys
+import types
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+from huggingface_hub import errors as hub_errors
+from torch import Tensor
+
+from MiniCPMO45 import checkpoint_source, published
+from MiniCPMO45.checkpoint import (
+    CheckpointError,
+    find_checkpoint,
+)
+from MiniCPMO45.weight_files import INDEX_FILE
+from tests.fakes.toy_checkpoint import (
+    toy_weights,
+    write_config,
+    write_single,
+)
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, Tensor]:
+    """Random values for every tensor."""
+    return toy_weights()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
+    """A complete checkpoint in one file."""
+    write_config(tmp_path)
+    write_single(tmp_path, weights)
+    return tmp_path
+
+
+def test_folder_is_taken_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_checkpoint(str(folder)) == folder
+    monkeypatch.setenv("HOME", str(folder.parent))
+    assert find_checkpoint(f"~/{folder.name}") == folder
+
+
+@pytest.mark.parametrize("source", ["/no/such/folder", "nowhere", "./a/b", "a/b/c", Path("a/b")])
+def test_missing_folder_says_what_to_do(source: str | Path) -> None:
+    with pytest.raises(CheckpointError, match="There is no folder.*openbmb/MiniCPM-o-4_5"):
+        find_checkpoint(source)
+
+
+def test_folder_without_configuration_and_plain_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"holds no config\.json"):
+        find_checkpoint(tmp_path)
+    (tmp_path / "model.gguf").touch()
+    with pytest.raises(CheckpointError, match="is a file"):
+        find_checkpoint(tmp_path / "model.gguf")
+
+
+class FakeHub:
+    """Stands at the hub library's boundary; answers every call with a folder or an error."""
+
+    def __init__(self, answer: Path | Exception) -> None:
+        self.answer = answer
+        self.calls: list[dict[str, Any]] = []
+
+    def snapshot_download(self, repo: str, **options: Any) -> str:
+        """As both hub libraries call it."""
+        self.calls.append({"repo": repo} | options)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return str(self.answer)
+
+
+def install(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> FakeHub:
+    """Put a fake in place of the hub's download."""
+    hub = FakeHub(answer)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub.snapshot_download)
+    return hub
+
+
+def test_hub_id_is_fetched_without_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = install(monkeypatch, folder)
+    cache = folder / "cache"
+    found = find_checkpoint(published.HUGGINGFACE_ID, revision="abc", cache_dir=cache)
+    assert found == folder
+    assert [call["allow_patterns"] for call in hub.calls] == [
+        ["config.json"],
+        list(checkpoint_source.NEEDED_FILES),
+    ]
+    for call in hub.calls:
+        assert (call["repo"], call["revision"]) == (published.HUGGINGFACE_ID, "abc")
+        assert call["cache_dir"] == cache
+        assert "*.py" in call["ignore_patterns"]
+
+
+def test_patterns_fetch_what_is_needed() -> None:
+    needed = [
+        "config.json",
+        "tokenizer_config.json",
+        "vocab.json",
+        "merges.txt",
+        "model-00001-of-00004.safetensors",
+        INDEX_FILE,
+        *(name for name, _ in published.FILE_SIZES_BYTES),
+    ]
+    others = ["modeling_minicpmo.py", "assets/token2wav/x.py", "README.md", "assets/demo.mp4"]
+    chosen = [
+        name
+        for name in [*needed, *others]
+        if any(fnmatch(name, pattern) for pattern in checkpoint_source.NEEDED_FILES)
+        and not any(fnmatch(name, pattern) for pattern in checkpoint_source.EXCLUDED_FILES)
+    ]
+    assert chosen == needed
+
+
+def test_quantised_hub_checkpoint_is_refused_before_its_weights_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(tmp_path, quantization_config={"quant_method": "gptq"})
+    hub = install(monkeypatch, tmp_path)
+    with pytest.raises(CheckpointError, match="gptq"):
+        find_checkpoint("openbmb/MiniCPM-o-4_5-gptq")
+    assert len(hub.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        hub_errors.LocalEntryNotFoundError("no connection\nmore"),
+        ConnectionError("no route to host"),
+        OSError("no space left on device"),
+        vars(hub_errors)["HTTPError"]("timed out"),
+        hub_errors.HFValidationError("bad id"),
+    ],
+)
+def test_hub_out_of_reach_is_one_clear_error(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, error)
+    monkeypatch.setattr(checkpoint_source.hub_constants, "HF_HUB_OFFLINE", False)
+    with pytest.raises(CheckpointError) as refusal:
+        find_checkpoint("owner/name")
+    text = str(refusal.value)
+    assert "There is no folder owner/name here" in text
+    assert str(error).splitlines()[0] in text
+    assert "HF_ENDPOINT" in text and "hf download owner/name --local-dir" in text
+    assert "\n" not in text
+
+
+def test_offline_without_a_cached_copy_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, hub_errors.LocalEntryNotFoundError("not cached"))
+    monkeypatch.setattr(checkpoint_source.hub_constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE forbids.*Unset HF_HUB_OFFLINE"):
+        find_checkpoint(published.HUGGINGFACE_ID)
+
+
+def test_offline_never_reaches_for_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_source.hub_constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE"):
+        find_checkpoint(published.HUGGINGFACE_ID, cache_dir=tmp_path)
+
+
+def test_modelscope_without_its_package_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "modelscope", None)
+    with pytest.raises(CheckpointError, match="pip install modelscope"):
+        find_checkpoint(published.MODELSCOPE_ID, hub="modelscope")
+
+
+def fake_modelscope(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> FakeHub:
+    """Put a package of that name in place."""
+    hub = FakeHub(answer)
+    package, errors = types.ModuleType("modelscope"), types.ModuleType("modelscope.hub.errors")
+    package.__dict__["snapshot_download"] = hub.snapshot_download
+    for name in ("NotExistError", "NoValidRevisionError", "RequestError", "FileDownloadError"):
+        errors.__dict__[name] = type(name, (Exception,), {})
+    monkeypatch.setitem(sys.modules, "modelscope", package)
+    monkeypatch.setitem(sys.modules, "modelscope.hub.errors", errors)
+    return hub
+
+
+def test_modelscope_is_asked_when_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = fake_modelscope(monkeypatch, folder)
+    assert find_checkpoint(published.MODELSCOPE_ID, hub="modelscope") == folder
+    assert hub.calls[-1]["allow_patterns"] == list(checkpoint_source.NEEDED_FILES)
+
+
+def test_modelscope_out_of_reach_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_modelscope(monkeypatch, ConnectionError("no route"))
+    with pytest.raises(CheckpointError, match="ModelScope .no route.*modelscope download"):
+        find_checkpoint(published.MODELSCOPE_ID, hub="modelscope")

@@ -1,0 +1,130 @@
+"""A recording becomes a voice: shapes, limits, 16-bit rounding, the cache."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from MiniCPMO45.tiny_voice import write_campplus_onnx, write_speech_tokenizer_onnx
+from MiniCPMO45.token2wav.campplus import SpeakerEncoder
+from MiniCPMO45.token2wav.prompt import (
+    MAX_VOICE_S,
+    SPEAKER_FILE,
+    TOKENIZER_FILE,
+    VoiceEncoder,
+    VoiceSampleError,
+    fit_frames,
+    round_to_16_bits,
+    voice_key,
+)
+
+RATE_HZ = 16_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both tiny graphs, as a checkpoint has them."""
+    path = tmp_path_factory.mktemp("token2wav")
+    write_speech_tokenizer_onnx(path / TOKENIZER_FILE, seed=1)
+    write_campplus_onnx(path / SPEAKER_FILE, seed=2)
+    return path
+
+
+@pytest.fixture(scope="module")
+def encoder(folder: Path) -> VoiceEncoder:
+    return VoiceEncoder.from_folder(folder, torch.device("cpu"))
+
+
+def _recording(n_samples: int, seed: int = 0) -> NDArray[np.float32]:
+    noise = np.random.default_rng(seed).standard_normal(n_samples)
+    return (0.1 * noise).astype(np.float32)
+
+
+@pytest.mark.parametrize("n_samples", [8_000, 8_639, 20_001, 48_000, 270_080])
+def test_mel_has_two_frames_for_every_code(encoder: VoiceEncoder, n_samples: int) -> None:
+    voice = encoder.prepare_voice(_recording(n_samples))
+    n_codes = math.ceil(n_samples // 160 / 4)
+    assert voice.codes.shape == (1, n_codes)
+    assert voice.codes.dtype == torch.int64
+    assert voice.speaker.shape == (1, 192)
+    assert voice.mel.shape == (1, 2 * n_codes, 80)
+    assert voice.mel.dtype == voice.speaker.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("audio", "message"),
+    [
+        (_recording(7_999), r"at least 0\.5 s; found 0\.50 s"),
+        (_recording(round(MAX_VOICE_S * RATE_HZ) + 1), r"at most 16\.88 s; found 16\.88 s"),
+        (_recording(40 * RATE_HZ), r"at most 16\.88 s; found 40\.00 s"),
+        (_recording(32_000).reshape(2, -1), "one channel"),
+        (np.full(16_000, np.nan, np.float32), "finite"),
+    ],
+)
+def test_what_cannot_be_a_voice_is_refused(
+    encoder: VoiceEncoder, audio: NDArray[np.float32], message: str
+) -> None:
+    with pytest.raises(VoiceSampleError, match=message):
+        encoder.prepare_voice(audio)
+
+
+def test_the_longest_voice_leaves_room_for_a_chunk(encoder: VoiceEncoder) -> None:
+    voice = encoder.prepare_voice(_recording(round(MAX_VOICE_S * RATE_HZ)))
+    assert voice.mel.shape[1] + 156 == 1_000
+
+
+def test_16_bit_rounding_equals_a_trip_through_a_file(
+    encoder: VoiceEncoder, tmp_path: Path
+) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    audio = _recording(16_000)
+    audio[:4] = (1.5, -1.5, 1.0, -1.0)
+    soundfile.write(tmp_path / "a.wav", audio, RATE_HZ, subtype="PCM_16")
+    read, _ = soundfile.read(tmp_path / "a.wav", dtype="float32")
+    np.testing.assert_array_equal(round_to_16_bits(audio), read)
+    np.testing.assert_array_equal(round_to_16_bits(read), read)
+    quantised = encoder.prepare_voice(audio, quantise_16_bit=True)
+    direct = encoder.prepare_voice(read)
+    assert torch.equal(quantised.mel, direct.mel)
+    assert torch.equal(quantised.codes, direct.codes)
+    assert not torch.equal(direct.mel, encoder.prepare_voice(audio).mel)
+
+
+def test_frames_are_cropped_or_the_last_one_repeated() -> None:
+    mel = torch.randn(80, 5)
+    assert torch.equal(fit_frames(mel, 3), mel[:, :3])
+    longer = fit_frames(mel, 7)
+    assert torch.equal(longer[:, :5], mel)
+    assert torch.equal(longer[:, 5:], mel[:, -1:].expand(80, 2))
+
+
+def test_the_key_tells_what_the_voice_depends_on() -> None:
+    audio = _recording(100)
+    key = voice_key(audio, quantise_16_bit=False)
+    assert voice_key(audio.copy(), quantise_16_bit=False) == key
+    assert voice_key(audio, quantise_16_bit=True) != key
+    assert voice_key(audio[:-1], quantise_16_bit=False) != key
+    rounded = round_to_16_bits(audio)
+    assert voice_key(audio, quantise_16_bit=True) == voice_key(rounded, quantise_16_bit=False)
+
+
+def test_missing_files_are_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=SPEAKER_FILE):
+        VoiceEncoder.from_folder(tmp_path, torch.device("cpu"))
+    (tmp_path / SPEAKER_FILE).write_bytes((folder / SPEAKER_FILE).read_bytes())
+    with pytest.raises(FileNotFoundError, match=TOKENIZER_FILE):
+        VoiceEncoder.from_folder(tmp_path, torch.device("cpu"))
+
+
+def test_the_speaker_encoder_can_be_freed_and_used_again(folder: Path) -> None:
+    speaker = SpeakerEncoder(folder / SPEAKER_FILE)
+    bank = _recording(50 * 80).reshape(50, 80)
+    embedding = speaker.embed(bank)
+    speaker.close()
+    np.testing.assert_array_equal(speaker.embed(bank), embedding)
+    assert not np.array_equal(speaker.embed(bank[:20]), embedding)

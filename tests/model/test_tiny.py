@@ -1,0 +1,191 @@
+"""The tiny checkpoint: layout, names, sameness, and that it takes turns."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+from MiniCPMO45.audio_features import LogFloor, clip_mels
+from MiniCPMO45.checkpoint import load_weights, open_checkpoint
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.image_processing import Patches
+from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
+from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.steps import Embeddings, EncodeClips, EncodeImages, LlmForward, TokenIds
+from MiniCPMO45.tiny import TinyCheckpointError, main, write_tiny_checkpoint
+from MiniCPMO45.tiny_assets import voice_sample
+from MiniCPMO45.token2wav.load import load_token2wav
+from MiniCPMO45.token2wav.prompt import VoiceEncoder
+from tests.goldens.places import COMPACT
+
+PUBLIC_FILES = {
+    "added_tokens.json",
+    "assets/system_ref_audio.wav",
+    "assets/token2wav/campplus.onnx",
+    "assets/token2wav/flow.pt",
+    "assets/token2wav/flow.yaml",
+    "assets/token2wav/hift.pt",
+    "assets/token2wav/speech_tokenizer_v2_25hz.onnx",
+    "config.json",
+    "generation_config.json",
+    "merges.txt",
+    "model-00001-of-00002.safetensors",
+    "model-00002-of-00002.safetensors",
+    "model.safetensors.index.json",
+    "preprocessor_config.json",
+    "special_tokens_map.json",
+    "tokenizer_config.json",
+    "vocab.json",
+}
+OWN_FILES = {"assets/token2wav/config.json"}  # sizes the published files leave unsaid
+LARGEST_MB = 20
+SECOND = 16_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    written = tmp_path_factory.mktemp("tiny") / "checkpoint"
+    write_tiny_checkpoint(written, seed=0)
+    return written
+
+
+@pytest.fixture(scope="module")
+def executor(folder: Path) -> Executor:
+    with torch.device("meta"):
+        model = MiniCPMO(open_checkpoint(folder).config)
+    load_weights(model, folder, device="cpu", dtype=torch.float32, show_progress=False)
+    return Executor(model, compat=Compat())
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_layout_is_the_public_one_and_small(folder: Path) -> None:
+    files = files_of(folder)
+    assert set(files) == PUBLIC_FILES | OWN_FILES
+    assert sum(map(len, files.values())) < LARGEST_MB * 1_000_000
+
+
+def test_a_seed_decides_every_byte(folder: Path, tmp_path: Path) -> None:
+    write_tiny_checkpoint(tmp_path / "same", seed=0)
+    write_tiny_checkpoint(tmp_path / "other", seed=1)
+    first, same, other = (files_of(f) for f in (folder, tmp_path / "same", tmp_path / "other"))
+    assert first == same
+    changed = {name for name in first if first[name] != other[name]}
+    assert changed == {name for name in first if name.endswith((".safetensors", ".pt", ".onnx"))}
+
+
+def scheme(names: set[str]) -> set[str]:
+    """Names without layer numbers."""
+    return {re.sub(r"\.\d+\.", ".N.", name) for name in names}
+
+
+def test_tensor_names_follow_the_published_scheme(folder: Path) -> None:
+    index = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf8"))
+    stored = {}
+    for shard in folder.glob("*.safetensors"):
+        with safe_open(shard, "pt") as opened:
+            stored.update({n: (shard.name, opened.get_slice(n)) for n in opened.keys()})
+    assert index["weight_map"] == {n: file for n, (file, _) in stored.items()}
+    assert {part.get_dtype() for _, part in stored.values()} == {"BF16"}
+    published = json.loads((COMPACT / "state_dict.json").read_text(encoding="utf8"))
+    assert scheme(set(stored)) == scheme(set(published))
+
+
+def test_sizes_respect_what_the_parts_ask_of_each_other(folder: Path) -> None:
+    config = MiniCPMOConfig.from_folder(folder)
+    processor = MiniCPMOProcessor.from_folder(folder)
+    special = processor.tokenizer.special
+    assert config.model_variant == "tiny"
+    assert config.hidden_size % 128 == 0
+    assert config.audio_config.d_model == config.audio_config.encoder_ffn_dim // 4
+    assert config.tts_config.llm_dim == config.hidden_size
+    assert config.vocab_size == len(processor.tokenizer) <= config.tts_config.num_text_tokens
+    assert config.tts_config.audio_bos_token_id == special.focus_start
+    assert config.tts_config.text_eos_token_id == special.perception_end
+    assert (config.bos_token_id, config.eos_token_id) == (special.endoftext, special.im_end)
+
+
+def test_a_foreign_folder_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "diary.txt").write_text("dear diary", encoding="utf8")
+    with pytest.raises(TinyCheckpointError, match="not empty"):
+        write_tiny_checkpoint(tmp_path)
+    assert main([str(tmp_path)]) == 2
+    assert "not empty" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["diary.txt"]
+    assert main([str(tmp_path / "diary.txt")]) == 2
+
+
+def test_the_command_says_that_the_weights_are_random(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    target = tmp_path / "new"
+    assert main([str(target), "--seed", "3"]) == 0
+    assert main([str(target), "--seed", "3"]) == 0  # an earlier one is replaced
+    said = capsys.readouterr().out
+    assert "RANDOM (seed 3)" in said
+    assert "model.safetensors.index.json" in said
+
+
+@torch.inference_mode()
+def test_silence_is_answered_and_noise_is_heard_out(folder: Path, executor: Executor) -> None:
+    tokenizer = MiniCPMOProcessor.from_folder(folder).tokenizer
+    special = tokenizer.special
+    noise = np.random.default_rng(0).standard_normal(SECOND).astype(np.float32) * 0.2
+    decided = []
+    for sound in (np.zeros(SECOND, np.float32), noise):
+        mels = tuple(clip_mels(sound, LogFloor.FIXED))
+        [rows] = executor.answer([EncodeClips(mels, block_frames=50)])
+        opening = (*tokenizer.encode(duplex_prefix() + DUPLEX_SUFFIX), special.unit_start)
+        pieces = (TokenIds(opening), Embeddings(torch.cat(rows)))
+        [answer] = executor.answer([LlmForward(executor.llm_store.open(), pieces)])
+        decided.append(int(answer.logits.argmax()))
+    assert decided == [special.speak, special.listen]
+
+
+@torch.inference_mode()
+def test_after_speak_words_are_likely(folder: Path, executor: Executor) -> None:
+    tokenizer = MiniCPMOProcessor.from_folder(folder).tokenizer
+    special = tokenizer.special
+    ids = TokenIds((*tokenizer.encode(duplex_prefix()), special.unit_start, special.speak))
+    [answer] = executor.answer([LlmForward(executor.llm_store.open(), (ids,))])
+    chances = answer.logits.softmax(-1)
+    spoken = [i for i in range(len(tokenizer)) if tokenizer.decode([i]).strip().isalpha()]
+    controls = sorted(special.special_ids)
+    assert chances[spoken].sum() > 0.6
+    assert 0.0 < chances[controls].sum() < 0.4
+
+
+@torch.inference_mode()
+def test_pictures_become_finite_rows(executor: Executor) -> None:
+    pixels = np.random.default_rng(0).uniform(-1, 1, (6 * 4, 588)).astype(np.float32)
+    [rows] = executor.answer([EncodeImages((Patches(pixels, 6, 4),))])
+    assert rows[0].shape == (64, executor.model.config.hidden_size)
+    assert rows[0].isfinite().all()
+    assert 0.1 < rows[0].std() < 10
+
+
+def test_the_voice_speaks_audibly_and_without_clipping(folder: Path) -> None:
+    assets = folder / "assets" / "token2wav"
+    vocoder = load_token2wav(assets)
+    voice = VoiceEncoder.from_folder(assets, torch.device("cpu")).prepare_voice(voice_sample())
+    state = vocoder.new_state(vocoder.set_up(voice), torch.Generator().manual_seed(0))
+    codes = torch.randint(0, 6561, (28,), generator=torch.Generator().manual_seed(0)).tolist()
+    samples = torch.cat([vocoder.stream(state, codes), vocoder.stream(state, codes)])
+    assert samples.shape == (2 * 25 * 960,)
+    assert samples.isfinite().all()
+    assert 0.005 < samples.square().mean().sqrt() < 0.3

@@ -1,0 +1,113 @@
+"""Weight files of the vocoder: names, shapes, formats, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from MiniCPMO45.checkpoint_error import CheckpointError
+from MiniCPMO45.token2wav.config import Token2WavConfig
+from MiniCPMO45.token2wav.load import build_token2wav, load_token2wav, read_config, read_state_dict
+from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+from tests.fakes.toy_vocoder import toy_codes, toy_config, toy_voice, toy_weights
+
+
+def old_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weight-norm pairs as older files name them, behind the trainer's prefix."""
+    renamed = {}
+    for name, value in tensors.items():
+        name = name.replace(".parametrizations.weight.original0", ".weight_g")
+        name = name.replace(".parametrizations.weight.original1", ".weight_v")
+        renamed[f"generator.{name}"] = value
+    return renamed
+
+
+def first_words(model: Token2Wav) -> Tensor:
+    return model.stream(model.new_state(model.set_up(toy_voice())), toy_codes(28))
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_pt_and_safetensors_give_the_same_vocoder(tmp_path: Path, is_zip: bool) -> None:
+    flow, hift = toy_weights()
+    options = VocoderOptions(n_steps=2)
+    torch.save({**flow, "epoch": 3}, tmp_path / "flow.pt", _use_new_zipfile_serialization=is_zip)
+    torch.save(old_names(hift), tmp_path / "hift.pt", _use_new_zipfile_serialization=is_zip)
+    from_pt = load_token2wav(tmp_path, options, config=toy_config())
+    save_file(flow, tmp_path / "flow.safetensors")
+    save_file(hift, tmp_path / "hift.safetensors")
+    from_safetensors = load_token2wav(tmp_path, options, config=toy_config())
+    weights = from_safetensors.state_dict()
+    assert all(torch.equal(weights[name], t) for name, t in from_pt.state_dict().items())
+    # A mapped tensor may lie at another alignment, which moves the last bits of a sum.
+    torch.testing.assert_close(
+        first_words(from_pt), first_words(from_safetensors), atol=1e-3, rtol=0
+    )
+    assert not any(p.requires_grad or p.is_meta for p in from_pt.parameters())
+    assert not any("parametrizations" in name for name in from_pt.state_dict())
+
+
+def test_the_flow_alone_may_run_in_half_precision() -> None:
+    model = build_token2wav(
+        toy_config(), *toy_weights(), VocoderOptions(n_steps=2), flow_dtype=torch.bfloat16
+    )
+    assert model.flow.dtype == torch.bfloat16 and model.hift.dtype == torch.float32
+    samples = first_words(model)
+    assert samples.dtype == torch.float32 and samples.isfinite().all()
+
+
+def test_one_message_lists_everything_that_does_not_fit() -> None:
+    flow, hift = toy_weights()
+    del flow["encoder_proj.bias"]
+    flow["surprise"] = torch.zeros(2)
+    flow["input_embedding.weight"] = torch.zeros(3, 16)
+    with pytest.raises(CheckpointError) as caught:
+        build_token2wav(toy_config(), flow, hift)
+    text = str(caught.value)
+    assert "missing encoder_proj.bias" in text and "unexpected surprise" in text
+    assert "input_embedding.weight has shape (3, 16), expected (6561, 16)" in text
+    assert "3 tensors" in text
+
+
+class Trap:
+    """Would make a folder when unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (str(self.path),)
+
+
+def test_code_in_a_pt_file_is_not_executed(tmp_path: Path) -> None:
+    torch.save({"a": Trap(tmp_path / "made")}, tmp_path / "flow.pt")
+    with pytest.raises(CheckpointError, match="plain tensors"):
+        read_state_dict(tmp_path / "flow.pt")
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("name", ["flow.pt", "flow.safetensors"])
+def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"not a checkpoint")
+    with pytest.raises(CheckpointError, match=name):
+        read_state_dict(tmp_path / name)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"flow\.safetensors"):
+        load_token2wav(tmp_path, config=toy_config())
+
+
+def test_sizes_come_from_the_folder(tmp_path: Path) -> None:
+    assert read_config(tmp_path) == Token2WavConfig()
+    (tmp_path / "flow.yaml").write_text("flow: !new:a.B\n  vocab_size: 77\n")
+    assert read_config(tmp_path).flow.vocab_size == 77
+    sizes = {"flow": {"vocab_size": 88}, "hift": {"istft_params": {"n_fft": 8, "hop_len": 2}}}
+    (tmp_path / "config.json").write_text(json.dumps(sizes))
+    config = read_config(tmp_path)
+    assert config.flow.vocab_size == 88 and (config.hift.n_fft, config.hift.hop_len) == (8, 2)

@@ -1,0 +1,161 @@
+"""The whole model at toy size in float32: tiny random weights, a vocoder and a voice.
+
+Built in memory from the tiny checkpoint's own recipe, so that it listens, speaks and ends turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.duplex import DuplexCapability
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.session import Session
+from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.steps import Steps
+from MiniCPMO45.tiny_assets import write_vocoder
+from MiniCPMO45.tiny_config import model_config, vocoder_config
+from MiniCPMO45.tiny_tokenizer import train_vocabulary, write_tokenizer
+from MiniCPMO45.tiny_weights import tiny_tensors
+from MiniCPMO45.token2wav.config import Token2WavConfig
+from MiniCPMO45.token2wav.load import load_token2wav
+from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.vocoder_state import VocoderState, VoiceBase
+from MiniCPMO45.token2wav.voice import VoicePrompt
+from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.unit_policy import UnitPolicy
+from MiniCPMO45.unit_results import UnitResult
+
+VOICE_CODES = 25  # one second
+FLOW_STEPS = 2  # of the ODE; nobody listens
+INPUT_RATE_HZ = 16_000
+
+
+@dataclass(frozen=True, eq=False)
+class Toy:
+    """Everything a conversation needs, weights shared by all tests."""
+
+    config: MiniCPMOConfig
+    tokenizer: MiniCPMOTokenizerFast
+    model: MiniCPMO
+    vocoder: Token2Wav
+    voice: VoiceBase
+
+    def executor(self, compat: Compat | None = None) -> Executor:
+        """A fresh executor with stores of its own."""
+        return Executor(self.model, self.vocoder, compat=compat or Compat())
+
+    def duplex(
+        self, compat: Compat | None = None, defaults: DuplexSettings | None = None
+    ) -> DuplexCapability:
+        """The unit loop."""
+        compat = compat or Compat()
+        policy = UnitPolicy(self.tokenizer.special, torch.device("cpu"), compat)
+        return DuplexCapability(
+            self.config, self.tokenizer, policy, compat=compat, defaults=defaults
+        )
+
+    def open_voice(self, generator: torch.Generator | None = None) -> VocoderState:
+        """A fresh stream in the toy voice, opened the way the executor opens one."""
+        with torch.inference_mode():
+            return self.vocoder.new_state(self.voice, generator)
+
+
+def build_toy(folder: Path, seed: int = 0) -> Toy:
+    """Make the toy model; about a second, most of it the first import of torch's meta device.
+
+    Args:
+        folder: an empty folder for tokenizer and vocoder files.
+        seed: of every random weight.
+    """
+    vocabulary = train_vocabulary()
+    write_tokenizer(folder, vocabulary)
+    write_vocoder(folder, seed)
+    config = MiniCPMOConfig.from_dict(model_config(vocabulary))
+    with torch.device("meta"):
+        model = MiniCPMO(config)
+    tensors = tiny_tensors(config, vocabulary, seed)
+    model.load_state_dict({name: tensor.float() for name, tensor in tensors}, assign=True)
+    vocoder = load_token2wav(
+        folder,
+        VocoderOptions(n_steps=FLOW_STEPS),
+        config=Token2WavConfig.from_dict(vocoder_config()),
+    )
+    generator = torch.Generator().manual_seed(seed)
+    voice = VoicePrompt(
+        torch.randint(0, config.tts_config.speech_eos_id, (1, VOICE_CODES), generator=generator),
+        torch.randn(1, 192, generator=generator),
+        torch.randn(1, 2 * VOICE_CODES, 80, generator=generator),
+    )
+    return Toy(
+        config=config,
+        tokenizer=MiniCPMOTokenizerFast.from_folder(folder),
+        model=model.requires_grad_(False).eval(),
+        vocoder=vocoder,
+        voice=vocoder.set_up(voice),
+    )
+
+
+def speech(seconds: float, seed: int = 0) -> np.ndarray:
+    """Noise that is loud and quiet in turns of a second, float32 at 16 kHz."""
+    n_samples = round(seconds * INPUT_RATE_HZ)
+    random = np.random.default_rng(seed)
+    loudness = 10.0 ** random.uniform(-3.5, -0.5, n_samples // INPUT_RATE_HZ + 1)
+    noise = random.standard_normal(n_samples) * np.repeat(loudness, INPUT_RATE_HZ)[:n_samples]
+    return noise.astype(np.float32)
+
+
+def picture(seed: int, width: int = 120, height: int = 80) -> Image.Image:
+    """Coloured noise."""
+    random = np.random.default_rng(seed)
+    return Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+@dataclass(frozen=True)
+class UnitInput:
+    """What one unit is given."""
+
+    audio: np.ndarray | None
+    frames: tuple[Image.Image, ...] = ()
+    force_listen: bool = False
+
+
+def prepare(
+    duplex: DuplexCapability,
+    session: Session,
+    settings: DuplexSettings | None = None,
+    vocoder: VocoderState | None = None,
+    voice_sample: np.ndarray | None = None,
+) -> Steps[None]:
+    """The usual system prompt."""
+    return duplex.prepare(
+        session,
+        duplex_prefix(),
+        DUPLEX_SUFFIX,
+        settings=settings,
+        voice_sample=voice_sample,
+        vocoder=vocoder,
+    )
+
+
+def run_unit(duplex: DuplexCapability, session: Session, unit: UnitInput) -> Steps[UnitResult]:
+    """Prefill, generate, finalize."""
+    yield from duplex.prefill(session, unit.audio, unit.frames)
+    result = yield from duplex.generate(session, unit.force_listen)
+    yield from duplex.finalize(session)
+    return result
+
+
+def seconds_of(audio: np.ndarray) -> Iterator[np.ndarray]:
+    """Whole seconds of a recording."""
+    for start in range(0, len(audio) - INPUT_RATE_HZ + 1, INPUT_RATE_HZ):
+        yield audio[start : start + INPUT_RATE_HZ]

@@ -1,0 +1,118 @@
+"""Log-mel of whole clips: counts, padding, floors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from MiniCPMO45.audio_features import (
+    MIN_CLIP_SAMPLES,
+    LogFloor,
+    clip_mels,
+    embedding_count,
+    encoder_frame_count,
+    log_mel,
+)
+from MiniCPMO45.mel import mel_filter_bank
+from MiniCPMO45.streaming_mel import MelState, push
+
+# samples: mel frames, encoder frames, embeddings
+COUNTS = {
+    800: (5, 3, 0),
+    1600: (10, 5, 1),
+    8000: (50, 25, 5),
+    16_000: (100, 50, 10),
+    16_480: (103, 52, 10),
+    16_560: (104, 52, 10),
+    32_000: (200, 100, 20),
+    160_000: (1000, 500, 100),
+    480_000: (3000, 1500, 300),
+}
+
+
+def _noise(n_samples: int, seed: int = 0) -> Tensor:
+    return 0.1 * torch.randn(n_samples, generator=torch.Generator().manual_seed(seed))
+
+
+def _plain_log_mel(audio: Tensor, is_dynamic: bool) -> Tensor:
+    """The textbook way: torch's own centred transform, last frame left out."""
+    spectrum = torch.stft(audio, 400, 160, window=torch.hann_window(400), return_complex=True)
+    power = spectrum[:, :-1].abs() ** 2
+    mel = (mel_filter_bank(16_000, 400, 80, 0.0, 8000.0) @ power).clamp(min=1e-10).log10()
+    if is_dynamic:
+        mel = torch.maximum(mel, mel.max() - 8.0)
+    return (mel + 4.0) / 4.0
+
+
+@pytest.mark.parametrize(("n_samples", "counts"), COUNTS.items())
+def test_counts_follow_the_table(n_samples: int, counts: tuple[int, int, int]) -> None:
+    mel_frames, encoder_frames, embeddings = counts
+    assert clip_mels(_noise(n_samples))[0].shape == (80, mel_frames)
+    assert encoder_frame_count(mel_frames) == encoder_frames
+    assert embedding_count(n_samples) == embeddings
+
+
+def test_long_audio_counts_piece_by_piece() -> None:
+    assert embedding_count(480_000 + 16_000) == 310
+    assert embedding_count(2 * 480_000 + 800) == 600
+    assert [mel.shape[1] for mel in clip_mels(_noise(480_000 + 801))] == [3000, 6]
+
+
+def test_the_shortest_useful_clip_is_known() -> None:
+    assert MIN_CLIP_SAMPLES == 1281
+    assert embedding_count(MIN_CLIP_SAMPLES) == 1
+    assert embedding_count(MIN_CLIP_SAMPLES - 1) == 0
+
+
+def test_an_empty_clip_has_no_pieces() -> None:
+    assert clip_mels(np.zeros(0, dtype=np.float32)) == []
+    assert embedding_count(0) == 0
+
+
+@pytest.mark.parametrize("n_samples", [1, 199, 201, 16_000, 16_561, 479_100, 479_999, 480_000])
+@pytest.mark.parametrize("floor", LogFloor)
+def test_a_clip_counts_as_padded_to_thirty_seconds(n_samples: int, floor: LogFloor) -> None:
+    audio = _noise(n_samples)
+    padded = torch.cat([audio, torch.zeros(480_000 - n_samples)])
+    expected = _plain_log_mel(padded, floor is LogFloor.DYNAMIC)[:, : -(-n_samples // 160)]
+    torch.testing.assert_close(clip_mels(audio, floor)[0], expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("floor", LogFloor)
+def test_log_mel_mirrors_the_edges(floor: LogFloor) -> None:
+    audio = _noise(5000)
+    expected = _plain_log_mel(audio, floor is LogFloor.DYNAMIC)
+    torch.testing.assert_close(log_mel(audio, floor), expected, atol=1e-5, rtol=0)
+
+
+def test_arrays_and_tensors_give_the_same() -> None:
+    audio = _noise(4000)
+    read_only = audio.numpy().copy()
+    read_only.flags.writeable = False
+    assert torch.equal(clip_mels(read_only)[0], clip_mels(audio)[0])
+
+
+def test_silence_lies_on_the_lowest_value_under_both_floors() -> None:
+    for floor in LogFloor:
+        assert torch.all(clip_mels(torch.zeros(1600), floor)[0] == -1.5)
+
+
+def test_the_floor_of_a_stream_does_not_reach_a_later_clip() -> None:
+    audio = _noise(20_000)
+    audio[8000:] *= 1e-6
+    before = clip_mels(audio)[0]
+    push(MelState(), _noise(16_480))
+    assert torch.equal(clip_mels(audio)[0], before)
+    assert not torch.equal(clip_mels(audio, LogFloor.FIXED)[0], before)
+
+
+def test_signals_too_short_to_mirror_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 201"):
+        log_mel(torch.zeros(200), LogFloor.FIXED)
+
+
+def test_stereo_is_refused() -> None:
+    with pytest.raises(ValueError, match="one dimension"):
+        clip_mels(torch.zeros(2, 1600))

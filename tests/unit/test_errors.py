@@ -1,0 +1,74 @@
+"""Every error knows its wire code, and nothing internal reaches a client."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from core import errors
+from core.errors import (
+    INTERNAL_ERROR_TEXT,
+    AudioTooLongError,
+    CloseCode,
+    ErrorCode,
+    OmniError,
+    QueueFullError,
+    describe_error,
+)
+
+ALL_ERRORS = [
+    item
+    for item in vars(errors).values()
+    if inspect.isclass(item) and issubclass(item, OmniError) and item is not OmniError
+]
+
+
+@pytest.mark.parametrize("kind", ALL_ERRORS)
+def test_every_error_has_code_sentence_and_status(kind: type[OmniError]) -> None:
+    fields = describe_error(kind())
+    assert fields.code in ErrorCode
+    assert fields.close_code in CloseCode
+    assert 400 <= fields.http_status < 600
+    assert fields.message.endswith(".")
+    assert "\n" not in fields.message
+
+
+def test_the_documented_codes_exist() -> None:
+    documented = (
+        "queue_full queue_cancelled no_worker worker_unreachable worker_lost not_prepared "
+        "already_prepared bad_json bad_audio bad_frame bad_config unknown_type session_in_use "
+        "invalid_session_id timeout context_full internal"
+    )
+    assert set(documented.split()) <= {code.value for code in ErrorCode}
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "close_code"),
+    [
+        (errors.QueueFullError, "queue_full", 1013),
+        (errors.QueueCancelledError, "queue_cancelled", 1000),
+        (errors.InvalidSessionIdError, "invalid_session_id", 1008),
+        (errors.SessionInUseError, "session_in_use", 1008),
+        (errors.BadPayloadError, "bad_json", 1007),
+        (errors.InternalError, "internal", 1011),
+    ],
+)
+def test_codes_and_close_codes_are_the_documented_ones(
+    kind: type[OmniError], code: str, close_code: int
+) -> None:
+    fields = describe_error(kind())
+    assert (fields.code.value, int(fields.close_code)) == (code, close_code)
+
+
+def test_own_sentence_is_told() -> None:
+    assert describe_error(QueueFullError("Queue full (7 requests)")).message == (
+        "Queue full (7 requests)"
+    )
+    assert describe_error(AudioTooLongError("too long")).http_status == 413
+
+
+def test_foreign_errors_tell_nothing() -> None:
+    fields = describe_error(ValueError("/secret/path"))
+    assert fields.code is ErrorCode.INTERNAL
+    assert fields.message == INTERNAL_ERROR_TEXT

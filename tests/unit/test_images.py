@@ -1,0 +1,161 @@
+"""Pictures: every accepted format upright in RGB, everything else refused before it is decoded."""
+
+from __future__ import annotations
+
+import base64
+import io
+import random
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from core.errors import OmniError, PictureError, PictureMissingError, PictureTooLargeError
+from core.images import FRAME_LIMITS, PICTURE_LIMITS, decode_wire_picture, read_picture
+
+ORIENTATION_TAG = 0x0112
+TURNED_RIGHT = 6  # the camera was held so that the picture must be turned by 90° to the right
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+
+
+def picture(mode: str = "RGB", size: tuple[int, int] = (64, 48)) -> Image.Image:
+    """Return a picture whose upper left quarter is red."""
+    image = Image.new("RGB", size, "black")
+    image.paste((255, 0, 0), (0, 0, size[0] // 2, size[1] // 2))
+    return image.convert(mode)
+
+
+def file_of(image: Image.Image, kind: str, **options: Any) -> bytes:
+    """Encode with Pillow."""
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+def bomb(width_px: int, height_px: int) -> bytes:
+    """Return a PNG of a few bytes that claims a size."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        check = zlib.crc32(name + content)
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", check)
+
+    header = struct.pack(">IIBBBBB", width_px, height_px, 8, 2, 0, 0, 0)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(100))) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def is_red(image: Image.Image, at: tuple[int, int]) -> bool:
+    """Say whether a pixel is red, as far as a lossy format keeps it."""
+    red, green, blue = np.asarray(image)[at[1], at[0]]
+    return bool(red > 200 and green < 60 and blue < 60)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_formats(kind: str, tmp_path: Path) -> None:
+    content = file_of(picture(), kind)
+    path = tmp_path / "picture"
+    path.write_bytes(content)
+    for source in (content, path, str(path)):
+        image = read_picture(source)
+        assert (image.mode, image.size) == ("RGB", (64, 48))
+        assert is_red(image, (8, 8))
+        assert not is_red(image, (56, 40))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_wire_pictures(kind: str) -> None:
+    text = base64.b64encode(file_of(picture(), kind)).decode()
+    assert decode_wire_picture(text, allowed=FRAME_LIMITS).size == (64, 48)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "1", "CMYK"])
+def test_every_mode_becomes_rgb(mode: str) -> None:
+    kind = "TIFF" if mode == "CMYK" else "PNG"
+    assert read_picture(file_of(picture(mode), kind)).mode == "RGB"
+
+
+def test_16_bit_grey_is_scaled() -> None:
+    grey = Image.fromarray(np.full((4, 4), 0x8000, np.uint16))
+    assert np.asarray(read_picture(file_of(grey, "PNG")))[0, 0].tolist() == [0x80, 0x80, 0x80]
+
+
+def test_the_way_the_camera_was_held() -> None:
+    exif = Image.Exif()
+    exif[ORIENTATION_TAG] = TURNED_RIGHT
+    image = read_picture(file_of(picture(), "JPEG", exif=exif, quality=95))
+    assert image.size == (48, 64)
+    assert is_red(image, (40, 8))
+    assert not is_red(image, (8, 8))
+
+
+def test_the_first_picture_of_an_animation() -> None:
+    others = [Image.new("RGB", (64, 48), "blue")] * 3
+    for kind in ("GIF", "WEBP", "PNG"):
+        content = file_of(picture(), kind, save_all=True, append_images=others)
+        assert is_red(read_picture(content), (8, 8))
+
+
+def test_frames_are_jpeg_png_or_webp() -> None:
+    with pytest.raises(PictureError, match="not one of JPEG, PNG, WEBP"):
+        read_picture(file_of(picture(), "BMP"), allowed=FRAME_LIMITS)
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_sides_pixels_and_bytes_are_limited() -> None:
+    with pytest.raises(PictureTooLargeError, match="4096"):
+        read_picture(bomb(4_097, 10), allowed=FRAME_LIMITS)
+    with pytest.raises(PictureTooLargeError, match="million pixels"):
+        read_picture(bomb(12_000, 12_000))
+    with pytest.raises(PictureTooLargeError):
+        read_picture(bomb(60_000, 60_000))
+    with pytest.raises(PictureTooLargeError, match="4 MiB"):
+        decode_wire_picture("A" * (6 * 1024 * 1024), allowed=FRAME_LIMITS)
+    with pytest.raises(PictureTooLargeError, match="20 MiB"):
+        read_picture(bytes(PICTURE_LIMITS.max_bytes + 1))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"hello", bytes(1_000), file_of(picture(), "PNG")[:60], file_of(picture(), "JPEG")[:300]],
+)
+def test_what_is_no_picture_gets_one_clear_sentence(content: bytes) -> None:
+    with pytest.raises(PictureError) as caught:
+        read_picture(content)
+    assert str(caught.value).endswith(".")
+    assert caught.value.code.value == "bad_frame"
+
+
+def test_bad_base64_is_a_picture_error() -> None:
+    for text in ("data:image/png;base64,AAAA", "ÄÄ", "A"):
+        with pytest.raises(PictureError, match="Base64"):
+            decode_wire_picture(text)
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.png", tmp_path):
+        with pytest.raises(PictureMissingError):
+            read_picture(path)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_files_are_pictures_or_one_of_our_errors(kind: str) -> None:
+    rng = random.Random(kind)
+    exif = Image.Exif()
+    exif[ORIENTATION_TAG] = TURNED_RIGHT
+    options = {} if kind in ("GIF", "BMP") else {"exif": exif}
+    content = file_of(picture(), kind, **options)
+    for _ in range(100):
+        damaged = bytearray(content)
+        for _ in range(rng.randint(1, 5)):
+            damaged[rng.randrange(min(len(damaged), 400))] = rng.randrange(256)
+        if rng.random() < 0.2:
+            del damaged[rng.randrange(len(damaged)) :]
+        try:
+            assert read_picture(bytes(damaged)).mode == "RGB"
+        except OmniError as error:
+            assert error.message

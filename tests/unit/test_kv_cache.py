@@ -1,0 +1,221 @@
+"""The cache of one conversation: growth, holes, limits, and giving memory back."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from MiniCPMO45.configuration_minicpmo import DecoderConfig
+from MiniCPMO45.kv_cache import CacheFullError, CacheRangeError, KvHandle, KvStore
+from MiniCPMO45.rope import Rope, apply_rotation
+
+SHAPE = DecoderConfig(
+    hidden_size=8,
+    intermediate_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=4,
+    rms_norm_eps=1e-6,
+    rope_theta=10_000.0,
+    max_position_embeddings=200,
+    has_qk_norm=True,
+)
+CPU = torch.device("cpu")
+FIRST_ROOM = 4
+
+
+def _store(*, limit: int = SHAPE.max_position_embeddings, moves_exactly: bool = False) -> KvStore:
+    rope = Rope.build(SHAPE.head_dim, SHAPE.rope_theta, device=CPU, moves_exactly=moves_exactly)
+    return KvStore(
+        replace(SHAPE, max_position_embeddings=limit),
+        rope,
+        device=CPU,
+        dtype=torch.float32,
+        initial_tokens=FIRST_ROOM,
+    )
+
+
+def _bare(label: int, layer: int) -> tuple[Tensor, Tensor]:
+    """Key before rotation and value of a token, each [1, kv heads, d]."""
+    generator = torch.Generator().manual_seed(1000 * layer + label)
+    return torch.randn(2, 1, 2, SHAPE.head_dim, generator=generator).unbind(0)
+
+
+def _append(kv: KvHandle, labels: list[int]) -> None:
+    """What a decoder does with new tokens."""
+    kv.reserve(kv.length + len(labels))
+    positions = torch.arange(kv.length, kv.length + len(labels))
+    cos, sin = kv.store.rope.tables(positions, torch.float32)
+    for layer in range(SHAPE.num_hidden_layers):
+        rows = [_bare(label, layer) for label in labels]
+        keys = torch.cat([key for key, _ in rows])
+        values = torch.cat([value for _, value in rows])
+        kv.write(layer, apply_rotation(keys, cos, sin), values)
+    kv.advance(len(labels))
+
+
+def _assert_holds(kv: KvHandle, labels: list[int]) -> None:
+    """Exactly these tokens, rotated for positions 0, 1, 2, ..."""
+    assert kv.length == kv.next_position == len(labels)
+    fresh = _store(limit=10_000).open()
+    if labels:
+        _append(fresh, labels)
+    mine, theirs = kv.rows(0, kv.length), fresh.rows(0, fresh.length)
+    torch.testing.assert_close(mine.keys, theirs.keys, atol=1e-4, rtol=0)
+    assert torch.equal(mine.values, theirs.values)
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["append", "drop", "truncate", "lift"]), st.integers(0, 10**6)),
+    max_size=14,
+)
+
+
+@pytest.mark.parametrize("moves_exactly", [False, True])
+@given(steps)
+def test_whatever_happens_positions_are_dense_and_the_right_tokens_stay(
+    moves_exactly: bool, steps: list[tuple[str, int]]
+) -> None:
+    kv, labels, next_label = _store(moves_exactly=moves_exactly).open(), [], 0
+    for kind, number in steps:
+        start = number % (len(labels) + 1)
+        if kind == "append":
+            new = list(range(next_label, next_label + number % 9 + 1))
+            next_label += len(new)
+            _append(kv, new)
+            labels += new
+        elif kind == "drop" and start < len(labels):
+            stop = start + 1 + number // 7 % (len(labels) - start)
+            kv.drop(start, stop)
+            del labels[start:stop]
+        elif kind == "truncate":
+            kv.truncate(start)
+            del labels[start:]
+        elif kind == "lift":  # take a tail out, write something else, put the tail behind it
+            tail = kv.rows(start, kv.length)
+            kv.truncate(start)
+            _append(kv, [next_label])
+            kv.put(tail)
+            labels.insert(start, next_label)
+            next_label += 1
+        assert kv.length == len(labels)
+    _assert_holds(kv, labels)
+
+
+def test_growth_keeps_the_contents() -> None:
+    kv, labels, capacities = _store().open(), list(range(60)), set()
+    for label in labels:
+        _append(kv, [label])
+        capacities.add(kv.capacity)
+    _assert_holds(kv, labels)
+    assert len(capacities) <= math.ceil(math.log2(60 / FIRST_ROOM)) + 1, "growth is not amortised"
+
+
+def test_growth_stops_at_the_limit() -> None:
+    kv = _store(limit=10).open()
+    _append(kv, list(range(9)))
+    assert kv.capacity <= 10
+    _append(kv, [9])
+    _assert_holds(kv, list(range(10)))
+
+
+@given(held=st.integers(0, 10), wanted=st.integers(11, 500))
+def test_a_full_context_leaves_the_cache_as_it_was(held: int, wanted: int) -> None:
+    kv = _store(limit=10).open()
+    if held:
+        _append(kv, list(range(held)))
+    capacity = kv.capacity
+    with pytest.raises(CacheFullError, match="10"):
+        kv.reserve(wanted)
+    assert kv.capacity == capacity
+    _assert_holds(kv, list(range(held)))
+
+
+def test_an_empty_handle_costs_nothing_and_a_full_one_its_buffer() -> None:
+    store = _store()
+    kv = store.open()
+    assert store.nbytes == kv.nbytes == 0
+    _append(kv, [1, 2, 3])
+    assert store.nbytes == kv.nbytes == kv.capacity * store.bytes_per_token
+
+
+def test_one_token_costs_keys_and_values_of_every_layer() -> None:
+    assert _store().bytes_per_token == 2 * 2 * 2 * 4 * 4
+
+
+def test_lifted_rows_are_a_copy() -> None:
+    kv = _store().open()
+    _append(kv, [1, 2, 3])
+    lifted = kv.rows(1, 3)
+    before = lifted.keys.clone()
+    kv.truncate(0)
+    _append(kv, [7, 8, 9])
+    assert torch.equal(lifted.keys, before)
+
+
+def test_written_rows_do_not_count_before_they_are_advanced() -> None:
+    kv = _store().open()
+    _append(kv, [1])
+    kv.reserve(2)
+    key, value = _bare(2, 0)
+    keys, values = kv.write(0, key, value)
+    assert keys.shape == values.shape == (2, 2, SHAPE.head_dim)
+    _assert_holds(kv, [1])
+
+
+@pytest.mark.parametrize(("start", "stop"), [(2, 2), (3, 1), (-1, 2), (0, 6), (5, 6)])
+def test_dropping_nothing_or_what_is_not_there_is_refused(start: int, stop: int) -> None:
+    kv = _store().open()
+    _append(kv, list(range(5)))
+    with pytest.raises(CacheRangeError):
+        kv.drop(start, stop)
+    _assert_holds(kv, list(range(5)))
+
+
+@pytest.mark.parametrize("length", [-1, 4])
+def test_truncating_to_what_is_not_there_is_refused(length: int) -> None:
+    kv = _store().open()
+    _append(kv, [1, 2, 3])
+    with pytest.raises(CacheRangeError):
+        kv.truncate(length)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(2, 1), (-1, 2), (0, 4)])
+def test_lifting_what_is_not_there_is_refused(start: int, stop: int) -> None:
+    kv = _store().open()
+    _append(kv, [1, 2, 3])
+    with pytest.raises(CacheRangeError):
+        kv.rows(start, stop)
+
+
+def test_closing_gives_the_buffer_back() -> None:
+    store = _store()
+    stays, goes = store.open(), store.open()
+    _append(stays, [1])
+    before = store.nbytes
+    _append(goes, [2])
+    buffer = weakref.ref(goes._buffer)
+    goes.close()
+    assert store.nbytes == before
+    assert store.handles == {stays}
+    assert buffer() is None, "something still holds the buffer"
+    goes.close()  # once more does no harm
+    _assert_holds(stays, [1])
+
+
+def test_handles_do_not_share_rows() -> None:
+    store = _store()
+    one, other = store.open(), store.open()
+    _append(one, [1, 2])
+    _append(other, [3])
+    _append(one, [4])
+    _assert_holds(one, [1, 2, 4])
+    _assert_holds(other, [3])

@@ -1,0 +1,173 @@
+"""Imports point down the layers of docs/architecture.md, section 2."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from tests.source_tree import ROOT, SourceFile, imported_modules, python_files
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One row of the table.
+
+    Attributes:
+        name: number and word.
+        modules: dotted prefixes of what belongs to it; the longest prefix of all layers wins.
+        below: layers it may import, besides itself.
+        packages: third-party packages it may import.
+        forbidden: parts of the standard library it must not import.
+    """
+
+    name: str
+    modules: tuple[str, ...]
+    below: tuple[str, ...]
+    packages: frozenset[str]
+    forbidden: frozenset[str] = frozenset()
+
+
+IO_AND_CLOCKS = frozenset(
+    "asyncio concurrent datetime http io multiprocessing os pathlib queue random selectors shutil "
+    "signal socket ssl subprocess sys tempfile threading time urllib".split()
+)
+EVENT_LOOP = frozenset({"asyncio"})
+WORDS = frozenset({"pydantic", "pydantic_core", "pydantic_settings"})
+MEDIA = frozenset({"PIL", "av", "numpy", "onnxruntime", "soundfile", "soxr"})
+MODEL = frozenset(
+    "PIL huggingface_hub jinja2 modelscope numpy onnx onnxruntime safetensors tokenizers torch "
+    "tqdm yaml".split()
+)
+TERMINAL = frozenset({"rich", "typer"})
+
+LAYERS = (
+    Layer(
+        "0 words",
+        ("core", "core.schemas", "core.errors", "core.capabilities", "config"),
+        (),
+        WORDS,
+        IO_AND_CLOCKS - {"datetime", "os", "pathlib"},  # settings read files; types may be dates
+    ),
+    Layer(
+        "1 rules",
+        (
+            "core.protocols",
+            "core.endpointing",
+            "gateway_modules.dispatch",
+            "gateway_modules.eta",
+            "gateway_modules.history",
+        ),
+        ("0 words",),
+        frozenset(),
+        IO_AND_CLOCKS,
+    ),
+    Layer(
+        "2 media",
+        ("core.audio", "core.containers", "core.images", "core.vad", "core.video"),
+        ("0 words", "1 rules"),
+        MEDIA,
+        EVENT_LOOP,
+    ),
+    Layer("3 model", ("MiniCPMO45",), (), MODEL, EVENT_LOOP),
+    Layer(
+        "4 use",
+        ("core.processors", "core.factory"),
+        ("0 words", "2 media", "3 model"),
+        MEDIA | MODEL | WORDS,
+        EVENT_LOOP,
+    ),
+    Layer(
+        "5 service",
+        ("core.serving", "gateway_modules", "session_recorder", "session_cleanup"),
+        ("0 words", "1 rules", "2 media", "4 use"),
+        MEDIA | WORDS,
+    ),
+    Layer(
+        "6 programs",
+        ("gateway", "worker", "core.talk", "benchmarks"),
+        ("0 words", "1 rules", "2 media", "3 model", "4 use", "5 service"),
+        MEDIA | MODEL | WORDS | TERMINAL,
+    ),
+)
+
+FILES = python_files(with_tests=False)
+GATEWAY_FILES = [source for source in FILES if source.module.split(".")[0].startswith("gateway")]
+OURS = frozenset(source.module.split(".")[0] for source in FILES)
+
+
+def layer_of(module: str) -> Layer | None:
+    """The layer whose longest prefix fits, None if no layer names the module."""
+    best: tuple[int, Layer] | None = None
+    for layer in LAYERS:
+        for prefix in layer.modules:
+            # `core` stands for the package's own file, not for everything below it.
+            fits = module == prefix or (prefix != "core" and module.startswith(f"{prefix}."))
+            if fits and (best is None or len(prefix) > best[0]):
+                best = (len(prefix), layer)
+    return best[1] if best else None
+
+
+def offences(source: SourceFile) -> list[str]:
+    """Imports of `source` that its layer may not make."""
+    layer = layer_of(source.module)
+    if layer is None:
+        return [f"{source.name} belongs to no layer: add it to the table here and in the docs"]
+    modules = {known.module for known in FILES}
+    found = []
+    for name, line in imported_modules(source):
+        top = name.split(".")[0]
+        where = f"{source.name}:{line} imports {name}"
+        if top in OURS:
+            target = layer_of(name) if name in modules else None
+            if target and target is not layer and target.name not in layer.below:
+                found.append(f"{where}: {layer.name} may not import {target.name}")
+        elif top == "tests":
+            found.append(f"{where}: tests are not part of the program")
+        elif top in sys.stdlib_module_names:
+            if top in layer.forbidden:
+                found.append(f"{where}: forbidden in {layer.name}")
+        elif top not in layer.packages:
+            found.append(f"{where}: not among the packages of {layer.name}")
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize("source", FILES, ids=lambda source: source.name)
+def test_imports_point_down(source: SourceFile) -> None:
+    assert offences(source) == []
+
+
+@pytest.mark.parametrize("source", GATEWAY_FILES, ids=lambda source: source.name)
+def test_the_gateway_knows_no_tensors(source: SourceFile) -> None:
+    """Stricter than its layer, which serves the worker too."""
+    for name, line in imported_modules(source):
+        where = f"{source.name}:{line} imports {name}"
+        assert name.split(".")[0] not in {"MiniCPMO45", "torch", "numpy"}, where
+        assert not name.startswith(("core.processors", "core.factory", "core.serving")), where
+
+
+LIGHT_MODULES = ("core", "core.schemas", "core.errors", "core.capabilities", "gateway")
+
+
+@pytest.mark.parametrize("module", LIGHT_MODULES)
+def test_importing_leaves_torch_out(module: str) -> None:
+    if importlib.util.find_spec(module.split(".")[0]) is None:
+        pytest.skip(f"there is no {module} yet")
+    program = f"import sys, {module}; print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+def test_media_leave_torch_out() -> None:
+    program = "import sys, core.audio, core.images, core.vad; print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "False"

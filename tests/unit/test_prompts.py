@@ -1,0 +1,138 @@
+"""Every row of the tables of fixed texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from MiniCPMO45 import prompts
+from MiniCPMO45.prompts import TurnOpening
+
+SYSTEM_PROMPTS = [
+    (
+        "omni",
+        "en",
+        "Clone the voice in the provided audio prompt.",
+        "As an assistant, you will speak using this voice style.",
+    ),
+    (
+        "omni",
+        "zh",
+        "模仿音频样本的音色并生成新的内容。",
+        "请用这种声音风格来为用户提供帮助。 请认真、高质量地回复用户的问题。 "
+        "请用高自然度的方式和用户聊天。",
+    ),
+    (
+        "audio_assistant",
+        "en",
+        "Use the voice in the audio prompt to synthesize new content.",
+        "You are a helpful assistant with the above voice style.",
+    ),
+    (
+        "audio_assistant",
+        "zh",
+        "模仿音频样本的音色并生成新的内容。",
+        "你的任务是用这种声音模式来当一个助手。请认真、高质量地回复用户的问题。请用高自然度的方式"
+        "和用户聊天。你是由面壁智能开发的人工智能助手：面壁小钢炮。",
+    ),
+    (
+        "audio_roleplay",
+        "en",
+        "Clone the voice in the provided audio prompt.",
+        "Try to role-play the character based on the audio prompt above.",
+    ),
+    (
+        "audio_roleplay",
+        "zh",
+        "模仿输入音频中的声音特征。",
+        "假装你是上述音频中的人物，与我进行对话。",
+    ),
+    ("voice_cloning", "en", "Clone the voice in the provided audio prompt.", ""),
+    ("voice_cloning", "zh", "模仿输入音频中的声音特征。", ""),
+]
+DEFAULT = (
+    "You are a helpful assistant. You can accept audio and text input and output voice and text."
+)
+
+
+@pytest.mark.parametrize(("mode", "language", "before", "after"), SYSTEM_PROMPTS)
+def test_system_prompt_surrounds_the_voice(
+    mode: str, language: str, before: str, after: str
+) -> None:
+    voice = object()
+    expected = [before, voice, after] if after else [before, voice]
+    assert prompts.system_prompt(mode, language).parts(voice) == expected
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_default_prompt_never_holds_a_voice(language: str) -> None:
+    assert prompts.system_prompt("default", language).parts(object()) == [DEFAULT]
+
+
+@pytest.mark.parametrize("mode", ["omni", "audio_assistant", "audio_roleplay"])
+def test_without_a_voice_the_default_is_used(mode: str) -> None:
+    assert prompts.system_prompt(mode, "en", has_voice=False).parts(None) == [DEFAULT]
+
+
+def test_voice_cloning_needs_a_voice() -> None:
+    with pytest.raises(ValueError, match="needs a voice"):
+        prompts.system_prompt("voice_cloning", "en", has_voice=False)
+
+
+@pytest.mark.parametrize(("mode", "language"), [("opera", "en"), ("omni", "fr")])
+def test_unknown_names_are_refused(mode: str, language: str) -> None:
+    with pytest.raises(ValueError):
+        prompts.system_prompt(mode, language)
+
+
+def test_closed_message() -> None:
+    assert prompts.message_text("system", "Be kind.") == "<|im_start|>system\nBe kind.<|im_end|>\n"
+
+
+@pytest.mark.parametrize(
+    ("opening", "expected"),
+    [
+        (TurnOpening.FIRST, "<|im_start|>user\nHi"),
+        (TurnOpening.AFTER_REPLY, "<|tts_eos|><|im_end|>\n<|im_start|>user\nHi"),
+        (TurnOpening.AFTER_COMPLETE_REPLY, "<|im_end|>\n<|im_start|>user\nHi"),
+        (TurnOpening.CONTINUED, "Hi"),
+    ],
+)
+def test_user_piece(opening: TurnOpening, expected: str) -> None:
+    assert prompts.user_piece("Hi", opening) == expected
+
+
+@pytest.mark.parametrize(
+    ("thinking", "speech", "is_open", "expected"),
+    [
+        (
+            False,
+            True,
+            True,
+            "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n<|tts_bos|>",
+        ),
+        (False, False, True, "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"),
+        (True, True, True, "<|im_end|>\n<|im_start|>assistant\n<|tts_bos|>"),
+        (True, False, True, "<|im_end|>\n<|im_start|>assistant\n"),
+        (False, True, False, "<|im_start|>assistant\n<think>\n\n</think>\n\n<|tts_bos|>"),
+    ],
+)
+def test_reply_prefix(thinking: bool, speech: bool, is_open: bool, expected: str) -> None:
+    assert (
+        prompts.reply_prefix(
+            enable_thinking=thinking, use_tts_template=speech, is_user_turn_open=is_open
+        )
+        == expected
+    )
+
+
+def test_duplex_texts() -> None:
+    assert (
+        prompts.duplex_prefix()
+        == "<|im_start|>system\nStreaming Omni Conversation.\n<|audio_start|>"
+    )
+    assert (
+        prompts.duplex_prefix(prompts.SERVICE_DUPLEX_SYSTEM_PROMPT)
+        == "<|im_start|>system\nYou are a helpful assistant.\n<|audio_start|>"
+    )
+    assert prompts.DUPLEX_SUFFIX == "<|audio_end|><|im_end|>"
+    assert prompts.CONTEXT_MARKER == "\n\nprevious: "

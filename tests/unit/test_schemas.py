@@ -1,0 +1,331 @@
+"""The library's records: names, defaults, ranges; and what holds for every model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from core import schemas
+from core.schemas import (
+    AudioContent,
+    ChatRequest,
+    ChatResponse,
+    DuplexConfig,
+    DuplexGenerateResult,
+    DuplexOfflineInput,
+    DuplexOfflineOutput,
+    DuplexPrefillRequest,
+    DuplexPrepareRequest,
+    GenerationConfig,
+    ImageConfig,
+    ImageContent,
+    Message,
+    Role,
+    RollbackResult,
+    StreamingChunk,
+    StreamingConfig,
+    StreamingRequest,
+    StreamingResponse,
+    TextContent,
+    TTSConfig,
+    TTSMode,
+    TTSSamplingParams,
+    VideoContent,
+    WireModel,
+    WorkerHealth,
+    WorkerStatus,
+)
+from core.schemas.limits import audio_chars, base64_chars
+
+HEAVY = ("numpy", "torch", "PIL", "onnxruntime", "av", "soundfile")
+USER = Message(role=Role.USER, content="Hello")
+
+
+def all_models(base: type[WireModel] = WireModel) -> Iterator[type[WireModel]]:
+    """Walk every model on the wire."""
+    for model in base.__subclasses__():
+        if model.__module__.startswith("core.schemas"):
+            yield model
+            yield from all_models(model)
+
+
+def refused(model: type[BaseModel], **fields: Any) -> str:
+    """Return what is said when `fields` are refused."""
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(fields)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("model", list(dict.fromkeys(all_models())))
+def test_every_model_is_frozen_and_every_field_is_described(model: type[WireModel]) -> None:
+    assert model.model_config["frozen"] is True
+    assert model.__doc__
+    for name, field in model.model_fields.items():
+        assert field.description, f"{model.__name__}.{name} has no description"
+    for name, computed in model.model_computed_fields.items():
+        assert computed.description, f"{model.__name__}.{name} has no description"
+
+
+def test_everything_named_is_there() -> None:
+    assert all(vars(schemas)[name] is not None for name in schemas.__all__)
+
+
+def test_importing_the_words_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, time; before = time.process_time(); import core.schemas, core.capabilities;"
+        "import core.endpointing; print(time.process_time() - before);"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert float(answer[0]) < 0.3
+    assert answer[1] == "[]"
+
+
+def test_enumerations() -> None:
+    assert [role.value for role in Role] == ["system", "user", "assistant"]
+    assert {mode.value for mode in TTSMode} == {
+        "default",
+        "audio_assistant",
+        "omni",
+        "audio_roleplay",
+        "voice_cloning",
+    }
+
+
+@pytest.mark.parametrize("model", [ImageContent, AudioContent, VideoContent])
+def test_media_need_their_data(model: type[WireModel]) -> None:
+    assert "data" in refused(model)
+    assert model.model_validate({"data": "AAAA"})
+
+
+def test_text_may_be_empty() -> None:
+    assert TextContent(text="").text == ""
+    assert TextContent(text="").type == "text"
+    assert "text" in refused(TextContent)
+
+
+def test_only_16_khz_is_accepted_and_the_message_says_so() -> None:
+    assert AudioContent(data="AAAA").sample_rate == 16_000
+    for rate in (8_000, 24_000, 44_100):
+        assert "16000" in refused(AudioContent, data="AAAA", sample_rate=rate)
+
+
+def test_video_frames_per_second() -> None:
+    assert VideoContent(data="AAAA").stack_frames == 1
+    refused(VideoContent, data="AAAA", stack_frames=0)
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_messages_take_text_or_items(role: Role) -> None:
+    assert Message(role=role, content="text").content == "text"
+    items = [{"type": "text", "text": "a"}, {"type": "audio", "data": "AAAA"}]
+    message = Message.model_validate({"role": role.value, "content": items})
+    assert message.content == [TextContent(text="a"), AudioContent(data="AAAA")]
+    refused(Message, role=role.value, content=[{"type": "smell", "data": "AAAA"}])
+    refused(Message, role="nobody", content="text")
+
+
+def test_models_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        USER.content = "Bye"  # type: ignore[misc]
+
+
+def test_speech_settings() -> None:
+    config = TTSConfig()
+    assert not config.enabled
+    assert config.mode is TTSMode.AUDIO_ASSISTANT
+    assert config.language == "en"
+    assert config.sampling == TTSSamplingParams(
+        top_p=0.85,
+        min_p=0.01,
+        top_k=25,
+        repetition_penalty=1.05,
+        temperature=0.8,
+        win_size=16,
+        tau_r=0.1,
+    )
+    assert TTSConfig(enabled=True).ref_audio_path is None
+    assert TTSConfig(enabled=True, ref_audio_data="AAAA").server_paths == ()
+    assert TTSConfig(enabled=True, ref_audio_path="a.wav").server_paths == ("ref_audio_path",)
+    refused(TTSConfig, ref_audio_max_ms=999)
+
+
+@pytest.mark.parametrize(
+    ("field", "good", "bad"),
+    [
+        ("max_new_tokens", (1, 4_096), (0, 4_097)),
+        ("temperature", (0.0, 2.0), (-0.1, 2.1)),
+        ("length_penalty", (0.1, 5.0), (0.0, 5.1)),
+        ("top_p", (0.01, 1.0), (0.0, 1.1)),
+    ],
+)
+def test_generation_ranges(field: str, good: tuple[Any, ...], bad: tuple[Any, ...]) -> None:
+    for value in good:
+        assert GenerationConfig.model_validate({field: value})
+    for value in (*bad, "many", float("nan"), float("inf")):
+        assert field in refused(GenerationConfig, **{field: value})
+
+
+def test_generation_defaults() -> None:
+    assert GenerationConfig().model_dump() == {
+        "max_new_tokens": 512,
+        "min_new_tokens": 0,
+        "do_sample": True,
+        "temperature": 0.7,
+        "top_p": 0.8,
+        "top_k": 100,
+        "length_penalty": 1.1,
+        "max_inp_length": 8_192,
+    }
+    assert ImageConfig().model_dump() == {"max_slice_nums": None, "use_image_id": False}
+    refused(ImageConfig, max_slice_nums=17)
+
+
+def test_chat_request() -> None:
+    request = ChatRequest(messages=[USER])
+    assert not request.tts.enabled
+    flags = (
+        request.use_tts_template,
+        request.omni_mode,
+        request.enable_thinking,
+        request.return_prompt,
+    )
+    assert flags == (False, False, False, False)
+    refused(ChatRequest, messages=[])
+    refused(ChatRequest)
+    again = ChatRequest.model_validate_json(request.to_json())
+    assert again == request
+
+
+def test_chat_request_from_json_with_every_kind_of_content() -> None:
+    given = {
+        "messages": [
+            {"role": "system", "content": "Be kind."},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "What is this?"},
+                    {"type": "image", "data": "AAAA"},
+                    {"type": "audio", "data": "AAAA", "sample_rate": 16_000},
+                    {"type": "video", "data": "AAAA", "stack_frames": 2},
+                ],
+            },
+        ],
+        "tts": {"enabled": True, "mode": "voice_cloning", "ref_audio_data": "AAAA"},
+        "surprise": 1,
+    }
+    request = ChatRequest.model_validate_json(json.dumps(given))
+    assert [item.type for item in request.messages[1].content if not isinstance(item, str)] == [
+        "text",
+        "image",
+        "audio",
+        "video",
+    ]
+    assert request.tts.mode is TTSMode.VOICE_CLONING
+
+
+def test_chat_response() -> None:
+    assert ChatResponse(text="Hi").success
+    assert ChatResponse(text="Hi").audio_sample_rate == 24_000
+    failed = ChatResponse(success=False, error="no picture")
+    assert json.loads(failed.to_json())["error"] == "no picture"
+    spoken = ChatResponse(text="Hi", audio_data="AAAA", tokens_generated=3, duration_ms=1.5)
+    assert ChatResponse.model_validate_json(spoken.to_json()) == spoken
+
+
+def test_streaming_records() -> None:
+    request = StreamingRequest(session_id="s", messages=[USER])
+    assert (request.is_last_chunk, request.omni_mode) == (False, True)
+    assert (request.use_tts_template, request.enable_thinking) == (True, False)
+    config = StreamingConfig()
+    assert (config.generate_audio, config.audio_token_chunk_size) == (True, 25)
+    assert not config.enable_speculative_snapshot
+    chunk = StreamingChunk(chunk_index=0)
+    assert (chunk.text_delta, chunk.audio_data, chunk.is_final) == (None, None, False)
+    assert chunk.audio_sample_rate == 24_000
+    refused(StreamingChunk, chunk_index=-1)
+    response = StreamingResponse(session_id="s", full_text="Hi", total_chunks=2)
+    assert response.success
+    result = RollbackResult(success=True, restored_position=17)
+    assert (result.reason, result.restored_position) == (None, 17)
+
+
+def test_duplex_defaults() -> None:
+    assert DuplexConfig().model_dump() == {
+        "generate_audio": True,
+        "ls_mode": "explicit",
+        "force_listen_count": 3,
+        "max_new_speak_tokens_per_chunk": 20,
+        "temperature": 0.7,
+        "top_k": 20,
+        "top_p": 0.8,
+        "listen_prob_scale": 1.0,
+        "chunk_ms": 1_000,
+        "sample_rate": 16_000,
+        "decode_mode": "sampling",
+        "listen_top_k": None,
+        "text_repetition_penalty": 1.05,
+        "text_repetition_window_size": 512,
+        "length_penalty": 1.1,
+        "tts_temperature": 0.8,
+        "max_slice_nums": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"ls_mode": "implicit"}, {"sample_rate": 8_000}, {"decode_mode": "beam"}, {"top_p": 0}],
+)
+def test_duplex_refuses_what_it_cannot_do(wrong: dict[str, Any]) -> None:
+    assert next(iter(wrong)) in refused(DuplexConfig, **wrong)
+
+
+def test_duplex_custom_and_unknown_settings() -> None:
+    given = {"force_listen_count": 0, "decode_mode": "greedy", "typo": 1, "another": 2}
+    config = DuplexConfig.model_validate(given)
+    assert (config.force_listen_count, config.decode_mode) == (0, "greedy")
+    assert config.unknown_keys == ("another", "typo")
+    assert DuplexConfig().unknown_keys == ()
+
+
+def test_duplex_records() -> None:
+    prepare = DuplexPrepareRequest(prefix_system_prompt="Hi", prompt_wav_path="a.wav")
+    assert (prepare.suffix_system_prompt, prepare.ref_audio_path) == (None, None)
+    assert DuplexPrefillRequest(audio_waveform=[0.0, 0.5]).max_slice_nums == 1
+    assert DuplexPrefillRequest(audio_waveform="AAAA", frame_list=["AAAA"]).frame_list == ["AAAA"]
+    listening = DuplexGenerateResult(is_listen=True)
+    assert (listening.text, listening.end_of_turn, listening.n_tokens) == ("", False, 0)
+    speaking = DuplexGenerateResult(is_listen=False, text="Hi", audio_data="AAAA", cost_llm_ms=4.5)
+    assert DuplexGenerateResult.model_validate_json(speaking.to_json()) == speaking
+    offline = DuplexOfflineInput(user_audio_path="a.wav")
+    assert offline.config == DuplexConfig()
+    assert DuplexOfflineOutput().chunks == []
+
+
+def test_worker_status() -> None:
+    busy = {status.value for status in WorkerStatus if status.is_busy}
+    assert busy == {
+        "busy_chat",
+        "busy_streaming",
+        "busy_half_duplex",
+        "duplex_active",
+        "duplex_paused",
+    }
+    health = WorkerHealth(status="healthy", worker_status=WorkerStatus.IDLE, model_loaded=True)
+    assert json.loads(health.to_json())["worker_status"] == "idle"
+
+
+def test_sizes_are_limited() -> None:
+    assert base64_chars(0) == 0
+    assert (base64_chars(1), base64_chars(3), base64_chars(4)) == (4, 4, 8)
+    assert audio_chars(2.0) == base64_chars(2 * 16_000 * 4)
+    assert "at most" in refused(TTSConfig, ref_audio_data="A" * (audio_chars(30.0) + 1))
+    refused(Message, role="user", content=[{"type": "text", "text": ""}] * 257)

@@ -1,0 +1,286 @@
+"""Ids, control tokens and the chat template, on the tiny tokenizer and on the published one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import unicodedata
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import models
+
+from MiniCPMO45 import prompts
+from MiniCPMO45.special_tokens import (
+    ASCII_MARKS,
+    FULL_WIDTH_MARKS,
+    SpecialTokenError,
+    control_tokens,
+)
+from MiniCPMO45.tiny_tokenizer import train_vocabulary, write_tokenizer
+from MiniCPMO45.tokenization_minicpmo_fast import (
+    MiniCPMOTokenizerFast,
+    TokenizerError,
+    byte_level_tokenizer,
+)
+from tests.goldens.places import FULL
+
+PUBLISHED = FULL / "tiny_checkpoint"
+
+# Source: model specification, sections 3.1, 3.5, 5.4 and 6.9.
+PUBLISHED_IDS = {
+    "<unk>": 128_244,
+    "<|endoftext|>": 151_643,
+    "<|im_start|>": 151_644,
+    "<|im_end|>": 151_645,
+    "<tool_call>": 151_657,
+    "</think>": 151_668,
+    "<image>": 151_669,
+    "</slice>": 151_680,
+    "<image_id>": 151_681,
+    "<unit>": 151_683,
+    "</unit>": 151_684,
+    "<focus>": 151_687,
+    "</perception>": 151_692,
+    "<|audio_start|>": 151_697,
+    "<|audio_end|>": 151_699,
+    "<|tts_bos|>": 151_703,
+    "<|tts_eos|>": 151_704,
+    "<|listen|>": 151_705,
+    "<|speak|>": 151_706,
+    "<|turn_eos|>": 151_717,
+    "<|chunk_eos|>": 151_718,
+    "<|chunk_tts_eos|>": 151_721,
+    "<|tts_pad|>": 151_722,
+    "<|timbre_7|>": 151_723,
+    "<|timbre_31|>": 151_747,
+}
+REPLY_PREFIX = (151645, 198, 151644, 77091, 198, 151667, 271, 151668, 271, 151703)
+NEXT_USER_PREFIX = (151704, 151645, 198, 151644, 872, 198)
+ASCII_MARK_IDS = (25, 2, 31, 9, 7, 8, 58, 60, 5, 14, 3)
+WIDE_MARK_IDS = (5122, 24968, 2073, 854, 14009, 527, 10904, 10958, 12881, 10429, 9909, 7552)
+N_PUBLISHED = 151_748
+N_BAD = 6965
+
+has_published = pytest.mark.skipif(
+    not (PUBLISHED / "tokenizer_config.json").is_file(), reason="no published tokenizer here"
+)
+
+
+@pytest.fixture(scope="module")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny_tokenizer")
+    write_tokenizer(folder, train_vocabulary())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_folder: Path) -> MiniCPMOTokenizerFast:
+    return MiniCPMOTokenizerFast.from_folder(tiny_folder)
+
+
+@pytest.fixture(scope="module")
+def published() -> MiniCPMOTokenizerFast:
+    return MiniCPMOTokenizerFast.from_folder(PUBLISHED)
+
+
+@pytest.fixture
+def copied(tiny_folder: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(tiny_folder, tmp_path / "copy"))
+
+
+def test_all_control_tokens_exist_and_are_single_ids(tiny: MiniCPMOTokenizerFast) -> None:
+    names = control_tokens()
+    assert len(names) == len(set(names)) == 106  # 105 added tokens and <unk>
+    ids = [tiny.token_id(name) for name in names]
+    assert None not in ids
+    assert [tiny.encode(name) for name in names] == [[i] for i in ids]
+    assert ids[1:] == list(range(len(tiny) - 105, len(tiny)))  # added ones follow the base
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_comes_back_in_composed_form(text: str) -> None:
+    tokenizer = _tiny_in_memory()
+    assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
+
+
+@cache
+def _tiny_in_memory() -> MiniCPMOTokenizerFast:
+    vocabulary = train_vocabulary()
+    base = {token: i for i, token in enumerate(vocabulary.base)}
+    return MiniCPMOTokenizerFast(byte_level_tokenizer(models.BPE(base, list(vocabulary.merges))))
+
+
+def test_skipping_special_tokens_keeps_thoughts_and_tools(tiny: MiniCPMOTokenizerFast) -> None:
+    ids = tiny.encode("<|im_start|><think>hm</think><|tts_bos|>Hello<tool_call><|timbre_9|>")
+    assert tiny.decode(ids, skip_special_tokens=True) == "<think>hm</think>Hello<tool_call>"
+
+
+def test_an_unknown_token_maps_to_unk(tiny: MiniCPMOTokenizerFast) -> None:
+    assert tiny.convert_token_to_id("no such token") == tiny.special.unk
+    assert tiny.convert_id_to_token(tiny.special.unk) == "<unk>"
+    assert tiny.token_id("no such token") is None
+
+
+def test_terminators(tiny: MiniCPMOTokenizerFast) -> None:
+    special = tiny.special
+    found = tiny.token_id("</s>")
+    assert special.reply_terminators == {special.tts_eos, special.im_end, found}
+    assert special.chunk_terminators == {
+        special.listen,
+        special.chunk_eos,
+        special.chunk_tts_eos,
+    }
+    assert special.chat_terminators == {special.im_end, special.endoftext}
+
+
+def test_forbidden_marks_follow_the_compat_switch(tiny: MiniCPMOTokenizerFast) -> None:
+    special = tiny.special
+    ascii_ids = {tiny.encode(mark)[0] for mark in ASCII_MARKS}
+    wide_ids = {tiny.encode(mark)[0] for mark in FULL_WIDTH_MARKS}
+    fixed = set(special.spoken_reply_forbidden())
+    reference = set(special.spoken_reply_forbidden(full_width_marks_allowed=True))
+    assert len(wide_ids) == len(FULL_WIDTH_MARKS) == len(special.full_width_mark_ids)
+    assert ascii_ids | {special.unk} <= reference
+    assert fixed - reference == wide_ids - set(special.bad_token_ids)
+
+
+def test_unit_decisions_never_draw_the_chunk_end_or_padding(tiny: MiniCPMOTokenizerFast) -> None:
+    special = tiny.special
+    assert set(special.unit_forbidden()) == {
+        *special.bad_token_ids,
+        special.tts_pad,
+        special.chunk_eos,
+    }
+
+
+def test_carried_text_leaves_out_controls(tiny: MiniCPMOTokenizerFast) -> None:
+    special = tiny.special
+    assert {special.unk, special.listen, special.speak, special.unit_end} <= special.untold_ids
+    assert special.think_start not in special.untold_ids
+
+
+def test_missing_control_tokens_are_one_error_that_lists_all(copied: Path) -> None:
+    config = json.loads((copied / "tokenizer_config.json").read_text(encoding="utf8"))
+    rows = config["added_tokens_decoder"]
+    last_two = sorted(rows, key=int)[-2:]
+    dropped = [rows.pop(i)["content"] for i in last_two]
+    (copied / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf8")
+    (copied / "added_tokens.json").unlink()
+    with pytest.raises(SpecialTokenError) as error:
+        _ = MiniCPMOTokenizerFast.from_folder(copied).special
+    assert all(token in str(error.value) for token in dropped)
+
+
+@pytest.mark.parametrize("name", ["vocab.json", "merges.txt", "tokenizer_config.json"])
+def test_a_missing_file_is_named(copied: Path, name: str) -> None:
+    (copied / name).unlink()
+    with pytest.raises(TokenizerError, match=name):
+        MiniCPMOTokenizerFast.from_folder(copied)
+
+
+def test_damaged_files_are_named(copied: Path) -> None:
+    merges = copied / "merges.txt"
+    merges.write_text(merges.read_text(encoding="utf8") + "nonsense pair\n", encoding="utf8")
+    with pytest.raises(TokenizerError, match=r"merges\.txt, line \d+"):
+        MiniCPMOTokenizerFast.from_folder(copied)
+    (copied / "vocab.json").write_text("[", encoding="utf8")
+    with pytest.raises(TokenizerError, match=r"vocab\.json is not valid JSON"):
+        MiniCPMOTokenizerFast.from_folder(copied)
+
+
+def test_contradicting_added_ids_are_refused(copied: Path) -> None:
+    config = json.loads((copied / "tokenizer_config.json").read_text(encoding="utf8"))
+    rows = config["added_tokens_decoder"]
+    first, second = sorted(rows, key=int)[-2:]
+    rows[first], rows[second] = rows[second], rows[first]
+    (copied / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf8")
+    swapped = MiniCPMOTokenizerFast.from_folder(copied)  # ids follow the file, in id order
+    assert swapped.token_id(rows[first]["content"]) == int(first)
+    rows[str(int(second) + 7)] = rows.pop(second)
+    (copied / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf8")
+    (copied / "added_tokens.json").unlink()
+    with pytest.raises(TokenizerError, match="wanted"):
+        MiniCPMOTokenizerFast.from_folder(copied)
+
+
+def test_tokenizer_json_is_read_first(copied: Path, tiny: MiniCPMOTokenizerFast) -> None:
+    tiny._backend.save(str(copied / "tokenizer.json"))
+    for name in ("vocab.json", "merges.txt"):
+        (copied / name).unlink()
+    whole = MiniCPMOTokenizerFast.from_folder(copied)
+    text = "<|im_start|>Hello, 12 birds!<unit>"
+    assert whole.encode(text) == tiny.encode(text)
+    assert whole.special == tiny.special
+
+
+def test_a_template_cannot_reach_out_of_its_sandbox(tiny: MiniCPMOTokenizerFast) -> None:
+    evil = MiniCPMOTokenizerFast(tiny._backend, "{{ messages.__class__.__mro__ }}")
+    with pytest.raises(TokenizerError, match="template failed"):
+        evil.apply_chat_template([])
+    with pytest.raises(TokenizerError, match="no chat template"):
+        MiniCPMOTokenizerFast(tiny._backend).apply_chat_template([])
+
+
+def test_the_tiny_template_drops_old_thoughts(tiny: MiniCPMOTokenizerFast) -> None:
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "<think>\nhm\n</think>\n\nb"},
+        {"role": "user", "content": "c"},
+    ]
+    expected = "".join(
+        prompts.message_text(role, text)
+        for role, text in (("user", "a"), ("assistant", "b"), ("user", "c"))
+    )
+    assert tiny.apply_chat_template(messages) == expected
+
+
+@has_published
+def test_published_ids(published: MiniCPMOTokenizerFast) -> None:
+    assert len(published) == N_PUBLISHED
+    for token, expected in PUBLISHED_IDS.items():
+        assert published.convert_token_to_id(token) == expected
+    names = control_tokens()
+    assert [published.token_id(n) for n in names[1:]] == list(range(151_643, N_PUBLISHED))
+    special = published.special
+    assert special.reply_prefix == REPLY_PREFIX
+    assert special.next_user_prefix == NEXT_USER_PREFIX
+    assert special.duplex_suffix == (151_699, 151_645)
+    assert special.context_marker == (271, 19_702, 25, 220)
+    assert special.ascii_mark_ids == ASCII_MARK_IDS
+    assert special.full_width_mark_ids == WIDE_MARK_IDS
+    assert special.reply_terminators == {151_704, 151_645, 128_247}
+    assert len(special.bad_token_ids) == N_BAD
+    assert special.bad_token_ids[:4] == (7, 8, 94, 95)
+
+
+@has_published
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        (
+            prompts.duplex_prefix(),
+            [151_644, 8948, 198, 76_509, 85_225, 50_830, 624, 151_697],
+        ),
+        (
+            prompts.duplex_prefix(prompts.SERVICE_DUPLEX_SYSTEM_PROMPT),
+            [151_644, 8948, 198, 2610, 525, 264, 10_950, 17_847, 624, 151_697],
+        ),
+        (prompts.DUPLEX_SUFFIX, [151_699, 151_645]),
+    ],
+)
+def test_published_duplex_ids(published: MiniCPMOTokenizerFast, text: str, ids: list[int]) -> None:
+    assert published.encode(text) == ids
+
+
+@has_published
+def test_special_flags_equal_the_published_ones(
+    published: MiniCPMOTokenizerFast, tiny: MiniCPMOTokenizerFast
+) -> None:
+    for name in control_tokens():
+        flags = [t.token_id(name) in t.special_ids for t in (published, tiny)]
+        assert flags[0] == flags[1], name

@@ -191,6 +191,14 @@ class KvHandle:
         self.truncate(start)
         self.put(tail)
 
+    def fork(self) -> KvHandle:
+        """Return an independent handle that holds the same tokens; `close` it, too."""
+        copy = self.store.open()
+        copy._buffer = copy._allocate(self.capacity)
+        copy._buffer[:, :, :, : self.length] = self._buffer[:, :, :, : self.length]
+        copy.length, copy.skipped = self.length, self.skipped
+        return copy
+
     def close(self) -> None:
         """Give the memory back; the handle is empty afterwards and leaves its store."""
         self.length = 0

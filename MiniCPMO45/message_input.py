@@ -34,6 +34,8 @@ class PieceOptions:
         is_last_chunk: nothing follows this piece in the user's turn.
         enable_thinking: the replies of this conversation begin with a thought.
         use_tts_template: the replies of this conversation can be spoken.
+        use_image_id: number the pictures of a whole history; None for the folder's default.
+        max_tokens: refuse a longer prompt; None for no limit.
     """
 
     max_slice_nums: int = STREAMING_SLICES
@@ -42,6 +44,8 @@ class PieceOptions:
     is_last_chunk: bool = False
     enable_thinking: bool = False
     use_tts_template: bool = True
+    use_image_id: bool | None = None
+    max_tokens: int | None = None
 
 
 class MessageInput:
@@ -73,8 +77,9 @@ class MessageInput:
 
         Raises:
             ProcessingError: a part of a message cannot be used.
+            PromptTooLongError: the prompt exceeds `options.max_tokens`.
         """
-        numbered = replace(self._prompt_options(options), use_image_id=None)
+        numbered = replace(self._prompt_options(options), use_image_id=options.use_image_id)
         return self.processor.render(messages, numbered)
 
     def embed_message(
@@ -115,6 +120,7 @@ class MessageInput:
             max_slice_nums=options.max_slice_nums,
             use_image_id=False,
             omni_mode=options.omni_mode,
+            max_tokens=options.max_tokens,
             merge_clips=self.compat.merge_clips and not options.stream_input,
             iterate_string_content=self.compat.iterate_string_content,
         )

@@ -65,6 +65,8 @@ class ReplyPolicy:
             logits = self._without(logits, terminators)
         logits = penalise_repetition(logits, ids[-PENALTY_WINDOW:], settings.repetition_penalty)
         logits = scale_terminators(logits, terminators, settings.length_penalty)
+        if self._ignores_options:
+            settings = GenerationSettings(do_sample=settings.do_sample)
         return self._draw(logits, settings, generator)
 
     def next_one_shot(
@@ -89,6 +91,5 @@ class ReplyPolicy:
     ) -> int:
         if not settings.do_sample:
             return draw(logits, None)
-        used = GenerationSettings() if self._ignores_options else settings
-        logits = logits / max(used.temperature, MIN_TEMPERATURE)
-        return draw(keep_top_p(keep_top_k(logits, used.top_k), used.top_p), generator)
+        logits = logits / max(settings.temperature, MIN_TEMPERATURE)
+        return draw(keep_top_p(keep_top_k(logits, settings.top_k), settings.top_p), generator)

@@ -218,7 +218,8 @@ class Session:
         """Put the vocoder back to the start of a turn in this voice."""
         self.speech.buffer.reset()
         if self.speech.vocoder is not None:
-            self.speech.vocoder.reset()
+            with torch.inference_mode():  # its caches were made there and are written in place
+                self.speech.vocoder.reset()
 
     def close(self) -> None:
         """Free every cache; the conversation cannot be used afterwards."""
@@ -227,7 +228,8 @@ class Session:
         self.speech.kv.close()
         self.speech.vocoder = None
         self.hearing.cache.truncate(0)
-        self.turn.logits = None
+        self.hearing = HearingState(MelState(), self.hearing.cache.clone())  # without its storage
+        self.turn = TurnState()
         self.snapshot = None
 
 

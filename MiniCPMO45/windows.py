@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.kv_cache import KvHandle
@@ -139,7 +140,8 @@ def _carry_and_drop(
     kv: KvHandle, window: WindowState, settings: WindowSettings, count: int, always_recompute: bool
 ) -> Steps[None]:
     said = tuple(token for unit in window.units[:count] for token in unit.text_ids)
-    window.carried_ids = (window.carried_ids + said)[-settings.context_previous_max_tokens :]
+    carried = window.carried_ids + said
+    window.carried_ids = carried[max(0, len(carried) - settings.context_previous_max_tokens) :]
     if not window.carried_ids or not (said or always_recompute):
         _drop_oldest_units(kv, window, count)
         return
@@ -153,29 +155,36 @@ def _carry_and_drop(
     del window.units[:count]
 
 
-def rounds_to_drop(window: WindowState, length: int, settings: WindowSettings) -> int:
-    """Return how many of the oldest droppable messages must leave, whole rounds only.
+def rounds_to_drop(
+    window: WindowState, length: int, settings: WindowSettings
+) -> list[tuple[int, int]]:
+    """Return which messages must leave, oldest first, whole rounds only.
 
-    Rounds that contain the system message stay; messages before the first droppable one do too.
+    Rounds that contain a system message stay, and so does the newest round.
 
     Args:
         window: bookkeeping; `rounds` oldest first.
         length: cached tokens now.
         settings: high and low limits.
+
+    Returns:
+        Ranges [first, last) of `window.rounds`, with messages that stay between them.
     """
-    if length <= settings.text_high_tokens:
-        return 0
-    droppable = window.rounds[_first_droppable(window) :]
-    count, position = 0, 0
-    while position < len(droppable) and length > settings.text_low_tokens:
-        number = droppable[position].number
-        while position < len(droppable) and droppable[position].number == number:
-            length -= droppable[position].length
-            position += 1
-        if position == len(droppable):  # the newest round is being written
-            break
-        count = position
-    return count
+    rounds = window.rounds
+    if length <= settings.text_high_tokens or not rounds:
+        return []
+    staying = {each.number for each in rounds if each.role == "system"} | {rounds[-1].number}
+    ranges: list[tuple[int, int]] = []
+    first = 0
+    for number, messages in groupby(rounds, key=lambda each: each.number):
+        lengths = [each.length for each in messages]
+        last = first + len(lengths)
+        if number not in staying and length > settings.text_low_tokens:
+            length -= sum(lengths)
+            joins = bool(ranges) and ranges[-1][1] == first
+            ranges.append((ranges.pop()[0] if joins else first, last))
+        first = last
+    return ranges
 
 
 def maintain_rounds(kv: KvHandle, window: WindowState, settings: WindowSettings) -> int:
@@ -191,22 +200,11 @@ def maintain_rounds(kv: KvHandle, window: WindowState, settings: WindowSettings)
 
     Source: model specification, section 5.8.
     """
-    count = rounds_to_drop(window, kv.length, settings)
-    if count == 0:
-        return 0
-    first = _first_droppable(window)
-    start = sum(each.length for each in window.rounds[:first])
-    length = sum(each.length for each in window.rounds[first : first + count])
-    kv.drop(start, start + length)
-    del window.rounds[first : first + count]
-    window.evictions += 1
-    return length
-
-
-def _first_droppable(window: WindowState) -> int:
-    """Index of the first message whose round holds no system message."""
-    pinned = {each.number for each in window.rounds if each.role == "system"}
-    for index, each in enumerate(window.rounds):
-        if each.number not in pinned:
-            return index
-    return len(window.rounds)
+    before = kv.length
+    ranges = rounds_to_drop(window, kv.length, settings)
+    for first, last in reversed(ranges):  # from the end, so that earlier places stay where they are
+        start = sum(each.length for each in window.rounds[:first])
+        kv.drop(start, start + sum(each.length for each in window.rounds[first:last]))
+        del window.rounds[first:last]
+    window.evictions += bool(ranges)
+    return before - kv.length

@@ -16,6 +16,14 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from tests.goldens.report import ABSENT
+
+
+class Recording(dict[str, np.ndarray]):
+    """Tensors of one file by name; a name that was not recorded gives `ABSENT`."""
+
+    def __missing__(self, name: str) -> Any:
+        return ABSENT
 
 
 @dataclass(frozen=True)
@@ -34,18 +42,18 @@ class GoldenFolder:
         """Whether `name.safetensors` (or `name.npz`) was recorded."""
         return any((self.path / f"{name}{ext}").is_file() for ext in (".safetensors", ".npz"))
 
-    def tensors(self, name: str) -> dict[str, np.ndarray]:
+    def tensors(self, name: str) -> Recording:
         """All arrays of `name.safetensors` or `name.npz`; bfloat16 widened to float32."""
         archive = self.path / f"{name}.npz"
         if archive.is_file():
             with np.load(archive) as opened:
-                return {key: opened[key] for key in opened.files}
+                return Recording((key, opened[key]) for key in opened.files)
         path = self.path / f"{name}.safetensors"
         with safe_open(path, "pt") as opened:
             has_bf16 = any(opened.get_slice(k).get_dtype() == "BF16" for k in opened.keys())
             if has_bf16:
-                return {k: opened.get_tensor(k).float().numpy() for k in opened.keys()}
-        return load_file(path)
+                return Recording((k, opened.get_tensor(k).float().numpy()) for k in opened.keys())
+        return Recording(load_file(path))
 
     def meta(self, name: str) -> Any:
         """The parsed `name.json`."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-COMPACT = ROOT / "tests" / "golden"
+COMPACT = ROOT / "tests" / "golden" / "recordings"
 """A subset small enough to live in the repository."""
 
 FULL = ROOT.parent / "shared" / "goldens"

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
+ABSENT = object()
+"""Stands for a tensor that a compact folder leaves out; comparing with it is skipped."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -33,6 +36,8 @@ class Report:
 
     def exact(self, name: str, actual: object, expected: object) -> None:
         """Compare ids, lengths, strings, lists or dictionaries for equality."""
+        if expected is ABSENT:
+            return
         if isinstance(expected, np.ndarray):
             got = np.asarray(actual)
             same = got.shape == expected.shape and bool(np.array_equal(got, expected))
@@ -63,6 +68,8 @@ class Report:
             rtol: tolerance relative to each recorded element.
             min_correlation: if given, the least allowed correlation of the flattened arrays.
         """
+        if expected is ABSENT:
+            return
         got = np.asarray(actual, dtype=np.float64)
         want = np.asarray(expected, dtype=np.float64)
         text = " + ".join(

@@ -1,0 +1,291 @@
+"""One-shot chat: the whole history in, one whole reply out, spoken as a whole if asked for.
+
+Also the non-streaming reply over a kept cache. Holds no conversation.
+Source: model specification, sections 5.2, 5.5 and 5.7.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from MiniCPMO45.beam_search import BeamSearch, Draft
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.message_input import MessageInput, PieceOptions
+from MiniCPMO45.processing_minicpmo import Message, Prompt, PromptOptions
+from MiniCPMO45.prompts import SPEECH_END
+from MiniCPMO45.reply_policy import ReplyPolicy
+from MiniCPMO45.reply_speech import ReplySpeech
+from MiniCPMO45.session import Session
+from MiniCPMO45.settings import GenerationSettings
+from MiniCPMO45.steps import LlmForward, Steps, TokenIds
+from MiniCPMO45.streaming import StreamingCapability
+
+logger = logging.getLogger(__name__)
+
+REFERENCE_BEAMS = 3  # what the reference takes where the caller does not say
+PADDING_ID = 0  # what the reference pads replies with; an exclamation mark in the vocabulary
+
+
+class SpeechAlignmentError(RuntimeError):
+    """Spoken tokens and their hidden states do not fit together; only the reference gets there."""
+
+
+class NonStreamingReplyError(RuntimeError):
+    """The reference cannot write a whole reply over a kept cache with more than one beam."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChatReply:
+    """A whole reply.
+
+    Attributes:
+        text: what it says.
+        waveform: float32 [samples] at 24 kHz; None when it is not spoken.
+        prompt: the text it answers, media as markers; empty over a kept cache.
+        ids: its tokens without the terminator.
+        was_stopped: the caller ended it.
+        hit_limit: the token limit ended it.
+        prompt_tokens: tokens fed before it.
+    """
+
+    text: str
+    waveform: np.ndarray | None = None
+    prompt: str = ""
+    ids: tuple[int, ...] = ()
+    was_stopped: bool = False
+    hit_limit: bool = False
+    prompt_tokens: int = 0
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens generated."""
+        return len(self.ids)
+
+
+class ChatCapability:
+    """One-shot replies over any session."""
+
+    def __init__(
+        self,
+        messages: MessageInput,
+        policy: ReplyPolicy,
+        speech: ReplySpeech,
+        *,
+        compat: Compat,
+    ) -> None:
+        self.messages = messages
+        self.tokenizer = messages.processor.tokenizer
+        self.policy = policy
+        self.speech = speech
+        self.compat = compat
+
+    def reply(
+        self,
+        session: Session,
+        messages: Sequence[Message],
+        settings: GenerationSettings,
+        options: PieceOptions | None = None,
+    ) -> Steps[ChatReply]:
+        """Answer a history.
+
+        Args:
+            session: a fresh conversation; afterwards its cache holds prompt and reply. Speech
+                needs an open voice. `session.stop` ends everything early.
+            messages: the whole history, oldest first.
+            settings: how text and speech are drawn; they decide about thought and speech template,
+                too.
+            options: how pictures and parts are read; by default pictures are cut as the
+                checkpoint says and parts are joined by a line feed.
+
+        Returns:
+            The reply.
+
+        Raises:
+            ProcessingError: a part of a message cannot be used.
+            PromptTooLongError: the prompt exceeds `settings.max_input_tokens`; nothing was run.
+            ValueError: the conversation has begun already.
+        """
+        if session.kv.length:
+            raise ValueError("a one-shot reply needs a fresh conversation")
+        prompt = self._render(messages, settings, options)
+        pieces = yield from self.messages.embed_history(session, prompt)
+        if session.stop.is_set():
+            return ChatReply("", prompt=prompt.text, was_stopped=True)
+        output = yield LlmForward(session.kv, pieces)
+        speaks = (
+            settings.generate_audio
+            and session.speech.vocoder is not None
+            and self.policy.tokens.tts_bos in prompt.ids
+        )
+        draft = yield from self._write(session, output.logits, settings, speaks)
+        waveform = None
+        if speaks and not session.stop.is_set():
+            hidden = torch.cat((output.hidden, *(row[None] for row in draft.hidden)))
+            waveform = yield from self._speak_span(session, prompt, draft, hidden, settings)
+        return ChatReply(
+            self._clean(draft.ids),
+            waveform,
+            prompt.text,
+            draft.ids,
+            draft.was_stopped,
+            draft.hit_limit,
+            len(prompt.ids),
+        )
+
+    def reply_over_cache(
+        self, streaming: StreamingCapability, session: Session, settings: GenerationSettings
+    ) -> Steps[ChatReply]:
+        """Write a reply behind what the cache holds, then speak it as a whole.
+
+        Args:
+            streaming: writes the text.
+            session: a conversation whose user turn was prefilled.
+            settings: how text and speech are drawn.
+
+        Returns:
+            The reply; the conversation can go on.
+
+        Raises:
+            NonStreamingReplyError: D15 only, unless one beam is asked for.
+        """
+        if self.compat.non_streaming_raises and settings.num_beams != 1:
+            raise NonStreamingReplyError("a cache of one conversation does not fit several beams")
+        result, hidden = yield from streaming.write_with_hidden(session, settings)
+        waveform = None
+        speaks = settings.generate_audio and session.speech.vocoder is not None
+        if speaks and result.ids and not session.stop.is_set():
+            waveform = yield from self._speak(session, result.ids, hidden, settings)
+        return ChatReply(
+            result.text,
+            waveform,
+            ids=result.ids,
+            was_stopped=result.was_stopped,
+            hit_limit=result.hit_limit,
+        )
+
+    def _render(
+        self,
+        messages: Sequence[Message],
+        settings: GenerationSettings,
+        options: PieceOptions | None,
+    ) -> Prompt:
+        rendering = PromptOptions(
+            max_tokens=settings.max_input_tokens, merge_clips=self.compat.merge_clips
+        )
+        if options is not None:
+            rendering = PromptOptions(
+                max_slice_nums=options.max_slice_nums,
+                use_image_id=options.use_image_id,
+                omni_mode=options.omni_mode,
+                max_tokens=rendering.max_tokens,
+                merge_clips=rendering.merge_clips,
+            )
+        return self.messages.processor.render(
+            messages,
+            rendering,
+            add_generation_prompt=True,
+            enable_thinking=settings.enable_thinking,
+            use_tts_template=settings.use_speech_template,
+        )
+
+    def _write(
+        self, session: Session, logits: Tensor, settings: GenerationSettings, speaks: bool
+    ) -> Steps[Draft]:
+        n_beams = settings.num_beams or (REFERENCE_BEAMS if self.compat.three_beams else 1)
+        if speaks and not self.compat.three_beams:
+            n_beams = 1  # several beams would leave the states of a reply that was not chosen
+        if n_beams > 1:
+            search = BeamSearch(n_beams, settings, self.policy.tokens.chat_terminators)
+            return (yield from search.run(session, logits))
+        return (yield from self._write_plainly(session, logits, settings))
+
+    def _write_plainly(
+        self, session: Session, logits: Tensor, settings: GenerationSettings
+    ) -> Steps[Draft]:
+        """Draw one token after another; the last one is not fed."""
+        ids: list[int] = []
+        hidden: list[Tensor] = []
+        terminators, generator = self.policy.tokens.chat_terminators, session.sampler.generator
+        while not session.stop.is_set():
+            token = self.policy.next_one_shot(logits, ids, settings, generator)
+            if token in terminators:
+                return Draft(tuple(ids), tuple(hidden), has_ended=True)
+            ids.append(token)
+            if len(ids) >= settings.max_new_tokens:
+                return Draft(tuple(ids), tuple(hidden))
+            output = yield LlmForward(session.kv, (TokenIds((token,)),))
+            hidden.append(output.hidden[-1])
+            logits = output.logits
+        return Draft(tuple(ids), tuple(hidden), was_stopped=True)
+
+    def _clean(self, ids: Sequence[int]) -> str:
+        """Return a reply's text without the marks around it."""
+        if ids and ids[0] == self.policy.tokens.im_start:
+            ids = ids[1:]
+        if self.compat.strip_terminator_characters:
+            kept = [token for token in ids if token != PADDING_ID]
+            return self.tokenizer.decode(kept).rstrip(SPEECH_END)
+        return self.tokenizer.decode(ids).removesuffix(SPEECH_END)
+
+    def _speak_span(
+        self,
+        session: Session,
+        prompt: Prompt,
+        draft: Draft,
+        hidden: Tensor,
+        settings: GenerationSettings,
+    ) -> Steps[np.ndarray | None]:
+        """Speak what stands between the speech marks of prompt and reply.
+
+        Args:
+            session: the conversation; a voice is open.
+            prompt: what was answered; it holds the opening mark.
+            draft: the reply.
+            hidden: [n, hidden] of the prompt's and the reply's rows that were fed.
+            settings: how speech is drawn.
+        """
+        tokens, length = self.policy.tokens, len(prompt.ids) + len(draft.ids)
+        ids = (*prompt.ids, *draft.ids)
+        start = _last(ids, tokens.tts_bos, 0) + 1
+        stop = _last(ids, tokens.tts_eos, start)
+        if stop < 0:
+            stop = length + int(draft.has_ended)  # the terminator is part of the sequence
+        if self.compat.require_final_hidden and stop > len(hidden):
+            return self._fail(SpeechAlignmentError("the last token's state does not exist"))
+        stop = min(stop, len(hidden), length)
+        if stop <= start:
+            return None
+        return (yield from self._speak(session, ids[start:stop], hidden[start:stop], settings))
+
+    def _speak(
+        self,
+        session: Session,
+        ids: Sequence[int],
+        hidden: Tensor | None,
+        settings: GenerationSettings,
+    ) -> Steps[np.ndarray | None]:
+        assert hidden is not None and len(hidden) == len(ids)
+        try:
+            return (yield from self.speech.speak_whole(session, ids, hidden, settings.speech))
+        except Exception as error:
+            return self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Raise a failure of speech; under D18 it only makes the reply a text."""
+        if not self.compat.swallow_speech_errors:
+            raise error
+        logger.error("speech failed; the reply is text only", exc_info=error)
+
+
+def _last(ids: Sequence[int], token: int, start: int) -> int:
+    """Index of the last `token` from `start` on, -1 if there is none."""
+    for index in range(len(ids) - 1, start - 1, -1):
+        if ids[index] == token:
+            return index
+    return -1

@@ -1,4 +1,4 @@
-.PHONY: check fix
+.PHONY: check fix map
 
 check:
 	./run_tests.sh
@@ -7,3 +7,6 @@ fix:
 	scripts/setup.sh gateway,worker,dev
 	.venv/bin/python -m ruff check --fix .
 	.venv/bin/python -m ruff format .
+
+map:
+	.venv/bin/python -m scripts.module_map

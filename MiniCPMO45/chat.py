@@ -153,13 +153,16 @@ class ChatCapability:
 
         Raises:
             NonStreamingReplyError: D15 only, unless one beam is asked for.
+            SpeechAlignmentError: D15 only, when speech is asked for.
         """
         if self.compat.non_streaming_raises and settings.num_beams != 1:
             raise NonStreamingReplyError("a cache of one conversation does not fit several beams")
         result, hidden = yield from streaming.write_with_hidden(session, settings)
         waveform = None
         speaks = settings.generate_audio and session.speech.vocoder is not None
-        if speaks and result.ids and not session.stop.is_set():
+        if speaks and result.ids and self.compat.non_streaming_raises:
+            self._report(SpeechAlignmentError("states are taken ten positions late"))
+        elif speaks and result.ids and not session.stop.is_set():
             waveform = yield from self._speak(session, result.ids, hidden, settings)
         return ChatReply(
             result.text,
@@ -257,7 +260,8 @@ class ChatCapability:
         if stop < 0:
             stop = length + int(draft.has_ended)  # the terminator is part of the sequence
         if self.compat.require_final_hidden and stop > len(hidden):
-            return self._fail(SpeechAlignmentError("the last token's state does not exist"))
+            self._report(SpeechAlignmentError("the last token's state does not exist"))
+            return None
         stop = min(stop, len(hidden), length)
         if stop <= start:
             return None
@@ -274,9 +278,10 @@ class ChatCapability:
         try:
             return (yield from self.speech.speak_whole(session, ids, hidden, settings.speech))
         except Exception as error:
-            return self._fail(error)
+            self._report(error)
+            return None
 
-    def _fail(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         """Raise a failure of speech; under D18 it only makes the reply a text."""
         if not self.compat.swallow_speech_errors:
             raise error

@@ -31,6 +31,8 @@ from MiniCPMO45.unit_policy import UnitPolicy
 from MiniCPMO45.unit_results import PrefillResult, UnitOrderError, UnitResult
 from MiniCPMO45.windows import maintain_units
 
+EXPLICIT = "explicit"  # the one `ls_mode` in which terminators are written into the cache
+
 
 class DuplexCapability:
     """The unit loop over any session.
@@ -191,13 +193,14 @@ class DuplexCapability:
         pending, turn = session.turn.pending, session.turn
         if pending is None or turn.unit_start is None:
             return
-        terminator = () if pending.terminator is None else (pending.terminator,)
+        is_written = session.settings.ls_mode == EXPLICIT and pending.terminator is not None
+        terminator = (pending.terminator,) if is_written else ()
         closing = TokenIds((*terminator, self.tokens.unit_end))
         yield LlmForward(session.kv, (closing,), wants_logits=False)
         told = () if pending.is_listen else pending.ids
         text_ids = [token for token in told if token not in self.tokens.untold_ids]
         session.window.add_unit(session.kv.length - turn.unit_start, text_ids)
-        turn.pending, turn.unit_start = None, None
+        turn.pending, turn.unit_start, turn.vision_slices = None, None, 0
         yield from maintain_units(session.kv, session.window, session.settings.window, self.compat)
 
     def _effective(self, settings: DuplexSettings) -> DuplexSettings:

@@ -7,6 +7,7 @@ Positions are dense: the next token's position is always the handle's length.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -55,7 +56,7 @@ class KvStore:
         self.device = device
         self.dtype = dtype
         self.initial_tokens = initial_tokens
-        self.handles: set[KvHandle] = set()
+        self.handles: WeakSet[KvHandle] = WeakSet()
 
     @property
     def bytes_per_token(self) -> int:
@@ -65,7 +66,7 @@ class KvStore:
 
     @property
     def nbytes(self) -> int:
-        """Memory held by all open handles."""
+        """Memory held by all handles that were neither closed nor dropped."""
         return sum(handle.nbytes for handle in self.handles)
 
     def open(self) -> KvHandle:

@@ -265,5 +265,9 @@ def _make_executor(model: MiniCPMO, folder: Path, options: LoadOptions) -> Execu
         keep_sixteen_steps=compat.keep_sixteen_flow_steps,
     )
     vocoder = load_token2wav(assets, vocoder_options, device=options.device)
-    voices = VoiceLibrary(VoiceEncoder.from_folder(assets, options.device), vocoder)
+    voices = VoiceLibrary(
+        VoiceEncoder.from_folder(assets, options.device),
+        vocoder,
+        quantise_16_bit=compat.quantise_voice_to_16_bits,
+    )
     return Executor(model, vocoder, voices, compat=compat)

@@ -21,7 +21,7 @@ SPEECH_END = "<|tts_eos|>"
 
 DUPLEX_SYSTEM_PROMPT = "Streaming Omni Conversation."
 SERVICE_DUPLEX_SYSTEM_PROMPT = "You are a helpful assistant."
-DUPLEX_SUFFIX = "<|audio_end|><|im_end|>"
+DUPLEX_SUFFIX = "<|audio_end|><|im_end|>"  # what `duplex_suffix` gives without a text
 CONTEXT_MARKER = "\n\nprevious: "
 
 Voice = TypeVar("Voice")
@@ -191,6 +191,11 @@ def reply_prefix(
         + ("" if enable_thinking else EMPTY_THOUGHT)
         + (SPEECH_START if use_tts_template else "")
     )
+
+
+def duplex_suffix(text: str = "") -> str:
+    """Return what closes a duplex system message; `text` is told after the voice sample."""
+    return f"<|audio_end|>{text}<|im_end|>"
 
 
 def duplex_prefix(system_text: str = DUPLEX_SYSTEM_PROMPT) -> str:

@@ -116,6 +116,8 @@ class ReplySpeech:
         repeats = self.compat.repeat_window_tail
         waves = []
         for piece in cut_whole_reply(codes, repeat_window_tail=repeats):
+            if session.stop.is_set():
+                break
             waves.append((yield Vocode(vocoder, piece.codes, piece.is_last)))
         session.reset_speech()
         joined = torch.cat(waves) if waves else torch.zeros(0)

@@ -18,10 +18,6 @@ from MiniCPMO45.token2wav.vocoder_state import VocoderState
 from MiniCPMO45.windows import WindowState
 
 
-class SessionClosedError(RuntimeError):
-    """A closed conversation was used."""
-
-
 @dataclass
 class HearingState:
     """What of the input audio is not yet inside the language model's cache.

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import SpeechTiming, TTSConfig
+from MiniCPMO45.kv_cache import KvHandle
 from MiniCPMO45.sampling import draw, keep_top_k, keep_top_p_ascending, penalise_frequency
 from MiniCPMO45.session import Session
 from MiniCPMO45.steps import (
@@ -157,6 +158,7 @@ class CodeRun:
         session, step = self.session, len(self.codes)
         if self.has_ended or step >= self.budget.most or session.stop.is_set():
             return None
+        _make_room(session.speech.kv, sum(len(piece.ids) for piece in self._next_pieces))
         logits = yield SpeechForward(session.speech.kv, self._next_pieces)
         code = self.rule.choose(
             logits,
@@ -179,6 +181,13 @@ class CodeRun:
         while (yield from self.next()) is not None:
             pass
         return self.codes
+
+
+def _make_room(kv: KvHandle, rows: int) -> None:
+    """Forget the older half of a turn that outgrows the speech decoder, minutes into it."""
+    limit = kv.store.shape.max_position_embeddings
+    if kv.length + rows > limit and kv.length > limit // 2:
+        kv.drop(0, kv.length - limit // 2)
 
 
 @dataclass(frozen=True, eq=False)

@@ -142,6 +142,8 @@ class StreamingCapability:
         prompt = self.messages.render_history(messages, options)
         pieces = yield from self.messages.embed_history(session, prompt)
         yield from self._feed(session, pieces, "user")
+        if not self.compat.approximate_round_lengths:
+            self._split_into_rounds(session, prompt.ids, messages)
         return prompt.text
 
     def generate(self, session: Session, settings: GenerationSettings) -> Steps[ReplyResult]:
@@ -192,6 +194,21 @@ class StreamingCapability:
             yield from self._feed_held(session, reply)
         hidden = torch.stack(reply.hidden) if reply.hidden else None
         return self._end(session, reply, start, settings), hidden
+
+    def _split_into_rounds(
+        self, session: Session, ids: Sequence[int], messages: Sequence[Message]
+    ) -> None:
+        """Register each message of a history, so that the window can drop rounds one by one."""
+        start = self.policy.tokens.im_start
+        starts = [index for index, token in enumerate(ids) if token == start]
+        if len(starts) != len(messages):  # a message spells the mark out
+            return
+        session.window.rounds.pop()
+        stops = [*starts[1:], len(ids)]
+        for message, first, last in zip(messages, [0, *starts[1:]], stops, strict=True):
+            if message.role == "user" and any(r.role != "system" for r in session.window.rounds):
+                session.turn.round += 1
+            session.window.rounds.append(Round(session.turn.round, message.role, last - first))
 
     def _feed(self, session: Session, pieces: Pieces, role: str) -> Steps[None]:
         window, limits = session.window, session.settings.window
@@ -288,6 +305,8 @@ class StreamingCapability:
         """Register the reply in the window and return it."""
         turn, window = session.turn, session.window
         was_stopped = session.stop.is_set() and not reply.has_ended
+        if session.kv.length == start:  # stopped before the first pass: the turn is still open
+            return ReplyResult("", (), was_stopped)
         kept = reply.ids[: len(reply.hidden)] if was_stopped else reply.ids
         if not self.compat.approximate_round_lengths:
             window.rounds.append(Round(turn.round, "assistant", session.kv.length - start))

@@ -38,7 +38,7 @@ def split_unit_audio(
         One unit's samples float32 [16480 or 16000], None while too little has arrived; and the
         samples that wait for the next call.
     """
-    held = torch.cat((hearing.pending, torch.from_numpy(np.asarray(audio, np.float32))))
+    held = torch.cat((hearing.pending, torch.from_numpy(np.array(audio, np.float32))))
     need = timing.unit_samples
     if hearing.audio_units == 0:
         need = timing.first_unit_samples

@@ -160,6 +160,11 @@ def encode_wav(samples: FloatArray, sample_rate_hz: int, *, subtype: str = "PCM_
     return out.getvalue()
 
 
+def encode_wire_wav(samples: FloatArray, sample_rate_hz: int) -> str:
+    """Turn samples [T] into the Base64 of a 16-bit WAV file, as HTTP replies carry them."""
+    return base64.b64encode(encode_wav(samples, sample_rate_hz)).decode("ascii")
+
+
 def write_wav(path: Path, samples: FloatArray, sample_rate_hz: int) -> None:
     """Write samples [T] or [T, channels] as a 16-bit WAV file."""
     path.write_bytes(encode_wav(samples, sample_rate_hz))

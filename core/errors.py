@@ -28,6 +28,7 @@ class ErrorCode(StrEnum):
     BAD_AUDIO = "bad_audio"
     BAD_FRAME = "bad_frame"
     BAD_CONFIG = "bad_config"
+    TOO_BIG = "too_big"
     UNKNOWN_TYPE = "unknown_type"
     SESSION_IN_USE = "session_in_use"
     INVALID_SESSION_ID = "invalid_session_id"
@@ -36,6 +37,15 @@ class ErrorCode(StrEnum):
     CONTEXT_NEARLY_FULL = "context_nearly_full"
     CONTEXT_FULL = "context_full"
     GENERATION_FAILED = "generation_failed"
+    RECORDING_STOPPED = "recording_stopped"
+    ENDED_BY_ADMIN = "ended_by_admin"
+    APP_DISABLED = "app_disabled"
+    ORIGIN_REFUSED = "origin_refused"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    RATE_LIMITED = "rate_limited"
+    NOT_FOUND = "not_found"
+    STILL_WRITING = "still_writing"
     INTERNAL = "internal"
 
 
@@ -97,6 +107,14 @@ class NoWorkerError(OmniError):
     http_status = 503
 
 
+class ShuttingDownError(OmniError):
+    """The server is shutting down. Please try again later."""
+
+    code = ErrorCode.NO_WORKER
+    close_code = CloseCode.SHUTDOWN
+    http_status = 503
+
+
 class WorkerUnreachableError(OmniError):
     """The assigned worker could not be reached."""
 
@@ -141,6 +159,20 @@ class BadPayloadError(OmniError):
     code = ErrorCode.BAD_JSON
     close_code = CloseCode.BAD_PAYLOAD
     http_status = 422
+
+
+class TooBigError(BadPayloadError):
+    """The message is too big."""
+
+    code = ErrorCode.TOO_BIG
+    close_code = CloseCode.TOO_BIG
+    http_status = 413
+
+
+class BinaryMessageError(BadPayloadError):
+    """Messages are text: one JSON object each."""
+
+    close_code = CloseCode.BINARY
 
 
 class UnknownTypeError(BadPayloadError):
@@ -249,6 +281,81 @@ class GenerationFailedError(OmniError):
     """The reply could not be generated."""
 
     code = ErrorCode.GENERATION_FAILED
+
+
+class ModelError(OmniError):
+    """The model could not be loaded."""
+
+
+class RecordingStoppedError(OmniError):
+    """The recording was stopped; the conversation goes on."""
+
+    code = ErrorCode.RECORDING_STOPPED
+    http_status = 507
+
+
+class EndedByAdminError(OmniError):
+    """An administrator ended this session."""
+
+    code = ErrorCode.ENDED_BY_ADMIN
+    close_code = CloseCode.POLICY
+    http_status = 409
+
+
+class AppDisabledError(OmniError):
+    """This app is currently disabled."""
+
+    code = ErrorCode.APP_DISABLED
+    close_code = CloseCode.POLICY
+    http_status = 403
+
+
+class OriginRefusedError(OmniError):
+    """Pages of other sites may not use this server."""
+
+    code = ErrorCode.ORIGIN_REFUSED
+    close_code = CloseCode.POLICY
+    http_status = 403
+
+
+class UnauthorizedError(OmniError):
+    """The administrator's token is missing or wrong."""
+
+    code = ErrorCode.UNAUTHORIZED
+    close_code = CloseCode.POLICY
+    http_status = 401
+
+
+class ForbiddenError(OmniError):
+    """Without a configured token only the machine itself may do this."""
+
+    code = ErrorCode.FORBIDDEN
+    close_code = CloseCode.POLICY
+    http_status = 403
+
+
+class RateLimitedError(OmniError):
+    """Too many requests or connections. Please try again later."""
+
+    code = ErrorCode.RATE_LIMITED
+    close_code = CloseCode.TRY_LATER
+    http_status = 429
+
+
+class NotFoundError(OmniError):
+    """There is no such thing here."""
+
+    code = ErrorCode.NOT_FOUND
+    close_code = CloseCode.POLICY
+    http_status = 404
+
+
+class StillWritingError(OmniError):
+    """The recording is still being written."""
+
+    code = ErrorCode.STILL_WRITING
+    close_code = CloseCode.POLICY
+    http_status = 409
 
 
 @dataclass(frozen=True)

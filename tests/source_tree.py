@@ -10,8 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-CODE_FOLDERS = ("MiniCPMO45", "benchmarks", "core", "gateway_modules", "tests")
-"""Folders with Python of our own; programs lie at the top."""
+CODE_FOLDERS = tuple(sorted(path.parent.name for path in ROOT.glob("[!.]*/__init__.py")))
+"""Packages of our own; programs lie at the top."""
 
 TEXT_SUFFIXES = (".md", ".py", ".sh", ".toml", ".svg", ".js", ".html", ".css", ".yaml", ".yml")
 

@@ -140,17 +140,17 @@ def build_token2wav(
 def read_config(folder: Path) -> Token2WavConfig:
     """Find out the sizes of the weights in a folder.
 
-    Reads `config.json` (names `flow` and `hift`) or else `flow.yaml`; without either the
-    published sizes are taken. Differences from the published sizes are logged.
+    A `config.json` (names `flow` and `hift`) stands in folders that are not the published one
+    and say so; `flow.yaml` is the published form, whose differences from the published sizes are
+    logged. Without either the published sizes are taken.
     """
-    published = Token2WavConfig()
     if (folder / "config.json").is_file():
         values = json.loads((folder / "config.json").read_text(encoding="utf8"))
-        config = Token2WavConfig.from_dict(values)
-    elif (folder / "flow.yaml").is_file():
-        config = Token2WavConfig(flow=read_flow_yaml(folder / "flow.yaml"))
-    else:
-        config = published
+        return Token2WavConfig.from_dict(values)
+    published = Token2WavConfig()
+    if not (folder / "flow.yaml").is_file():
+        return published
+    config = Token2WavConfig(flow=read_flow_yaml(folder / "flow.yaml"))
     differences = list_differences(config, published)
     if differences:
         logger.warning("vocoder sizes differ from the published ones: %s", "; ".join(differences))

@@ -31,6 +31,7 @@ from core.schemas.queue import (
 
 __all__ = [
     "AudioChunk",
+    "BargeInConfig",
     "ClientDiagnostic",
     "ClientMessage",
     "DuplexChunkResult",
@@ -53,6 +54,17 @@ __all__ = [
     "Timeout",
     "VideoFrame",
 ]
+
+
+class BargeInConfig(WireModel):
+    """The server listens for the user while the model speaks, and breaks the model off."""
+
+    threshold: float = Field(
+        0.8, ge=0.05, le=0.99, description="Speech begins at this probability; lower is keener."
+    )
+    min_speech_duration_ms: int = Field(
+        128, ge=0, le=10_000, description="Shorter bursts break nothing off, ms."
+    )
 
 
 class Prepare(WireModel):
@@ -91,6 +103,9 @@ class Prepare(WireModel):
     )
     deferred_finalize: bool = Field(
         True, description="Send each result before the unit's bookkeeping."
+    )
+    barge_in: BargeInConfig | None = Field(
+        None, description="When given, the user's voice breaks the model off; else it never does."
     )
 
     @model_validator(mode="before")
@@ -235,7 +250,9 @@ class Timeout(WireModel):
     """The pause or the session was too long; the connection closes."""
 
     type: Literal["timeout"] = Field("timeout", description="Kind of message.")
-    reason: Literal["pause", "max_session"] = Field("pause", description="Which limit was reached.")
+    reason: Literal["pause", "max_session", "inactivity"] = Field(
+        "pause", description="Which limit was reached; inactivity is silence without a pause."
+    )
     elapsed_s: float = Field(ge=0, description="How long it was, s.")
     session_id: str = Field(description="The session.")
 

@@ -32,6 +32,7 @@ MESSAGES_MAX: Final = 1_024  # ours
 ITEMS_MAX: Final = 256  # ours: content items of one message
 FRAMES_PER_MESSAGE_MAX: Final = 64  # ours: only the newest few are used
 
+SLOTS_MAX: Final = 64  # ours: sessions one worker takes at once
 MAX_SLICES: Final = 16  # tiles of one picture
 ID_MAX_CHARS: Final = 128  # ours: names of voices and recordings
 PATH_MAX_CHARS: Final = 4_096  # ours: the usual limit of file systems

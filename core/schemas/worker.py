@@ -37,6 +37,10 @@ class WorkerHealth(WireModel):
     worker_status: WorkerStatus = Field(description="What the worker is doing.")
     gpu_id: int | None = Field(None, ge=0, description="Its GPU.")
     model_loaded: bool = Field(False, description="The model is ready.")
+    load_progress: float | None = Field(
+        None, ge=0, le=1, description="How much of the model is loaded, 0 to 1."
+    )
+    load_stage: str | None = Field(None, description="What loading does now, for a person.")
     current_session_id: str | None = Field(None, description="Whose conversation occupies it.")
     total_requests: int = Field(0, ge=0, description="Requests since it started.")
     avg_inference_time_ms: float = Field(0.0, ge=0, description="Mean time of a request, ms.")
@@ -46,6 +50,10 @@ class WorkerHealth(WireModel):
     vram_total_mb: float | None = Field(None, ge=0, description="GPU memory, MB.")
     uptime_s: float = Field(0.0, ge=0, description="Time since it started, s.")
     capabilities: list[str] = Field(default_factory=list, description="Modes it serves.")
+    slots: int = Field(1, ge=1, le=limits.SLOTS_MAX, description="Sessions it takes at once.")
+    active_sessions: int | None = Field(
+        None, ge=0, description="Sessions it holds now, being cleaned up included."
+    )
 
 
 class CacheStatus(WireModel):

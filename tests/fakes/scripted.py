@@ -7,6 +7,7 @@ whatever was dropped or moved meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -107,13 +108,19 @@ class ScriptedExecutor:
         requests: everything asked for, in order.
     """
 
-    def __init__(self, vocabulary_size: int, decisions: Iterable[Row] = ()) -> None:
+    def __init__(
+        self,
+        vocabulary_size: int,
+        decisions: Iterable[Row] = (),
+        *,
+        speech_limit: int = _SHAPE.max_position_embeddings,
+    ) -> None:
         self.vocabulary_size = vocabulary_size
         self.decisions: list[Row] = list(decisions)
         self.codes: list[Row] = []
         self.requests: list[Request] = []
         self.llm_store = _store()
-        self.tts_store = _store()
+        self.tts_store = _store(speech_limit)
         self._next_code = 0
 
     def open_session(self, session_id: str = "scripted", *, seed: int = 0) -> Session:
@@ -136,6 +143,7 @@ class ScriptedExecutor:
         """Labels of the rows of each language-model call."""
         return [tuple(_labels(request)) for request in self.of_kind(LlmForward)]
 
+    @torch.inference_mode()
     def answer(self, requests: Sequence[Request]) -> list[Any]:
         """Answer in order, as `Executor.answer`."""
         self.requests += requests
@@ -193,8 +201,7 @@ def spoken(request: SpeechForward) -> tuple[int, ...]:
 def _labels(request: LlmForward) -> list[int]:
     labels: list[int] = []
     for piece in request.pieces:
-        is_tokens = isinstance(piece, TokenIds)
-        labels += piece.ids if is_tokens else [EMBEDDING] * len(piece.rows)
+        labels += piece.ids if isinstance(piece, TokenIds) else [EMBEDDING] * len(piece.rows)
     return labels
 
 
@@ -209,7 +216,8 @@ def _append(kv: KvHandle, labels: Sequence[int]) -> None:
     kv.advance(count)
 
 
-def _store() -> KvStore:
+def _store(limit: int = _SHAPE.max_position_embeddings) -> KvStore:
     device = torch.device("cpu")
     rope = Rope.build(_SHAPE.head_dim, _SHAPE.rope_theta, device=device)
-    return KvStore(_SHAPE, rope, device=device, dtype=torch.float32, initial_tokens=64)
+    shape = replace(_SHAPE, max_position_embeddings=limit)
+    return KvStore(shape, rope, device=device, dtype=torch.float32, initial_tokens=64)

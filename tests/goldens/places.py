@@ -7,7 +7,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-COMPACT = ROOT / "tests" / "golden" / "recordings"
+COMMITTED = ROOT / "tests" / "golden"
+"""Small files of record that live in the repository."""
+
+COMPACT = COMMITTED / "recordings"
 """A subset small enough to live in the repository."""
 
 FULL = ROOT.parent / "shared" / "goldens"

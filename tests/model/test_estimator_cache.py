@@ -44,10 +44,12 @@ def sort_columns(columns: Tensor) -> Tensor:
 def test_equals_concatenation_and_trimming(prompt_frames: int, chunks: list[int]) -> None:
     cache = new_cache(prompt_frames + SPARE_FRAMES)
     generator = torch.Generator().manual_seed(5)
-    expected = torch.zeros(STEPS, DEPTH, 2, HEADS, 0, 2 * HEAD_DIM)
+    expected, numbered = torch.zeros(STEPS, DEPTH, 2, HEADS, 0, 2 * HEAD_DIM), 0
     for n_frames in (prompt_frames, *chunks):
         shape = (STEPS, DEPTH, 2, HEADS, n_frames, 2 * HEAD_DIM)
         chunk = torch.randn(shape, generator=generator)
+        chunk[:, :, 0, 0, :, 0] = torch.arange(n_frames) + numbered  # no two columns sort alike
+        numbered += n_frames
         expected = torch.cat((chunk, expected), dim=4)
         seen = run_chunk(cache, chunk, prompt_frames)
         for index, columns in enumerate(seen):

@@ -22,7 +22,7 @@ from MiniCPMO45.token2wav.config import FlowConfig, HiFTConfig
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
-from tests.goldens.places import COMPACT
+from tests.goldens.places import COMMITTED
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -38,7 +38,7 @@ TENSORS_PER_PART = {
 
 def recorded(name: str) -> Any:
     """A parsed file of tests/golden."""
-    return json.loads((COMPACT / name).read_text(encoding="utf8"))
+    return json.loads((COMMITTED / name).read_text(encoding="utf8"))
 
 
 def to_shapes(values: dict[str, list[int]]) -> Shapes:

@@ -25,7 +25,7 @@ from MiniCPMO45.tiny import TinyCheckpointError, main, write_tiny_checkpoint
 from MiniCPMO45.tiny_assets import voice_sample
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.prompt import VoiceEncoder
-from tests.goldens.places import COMPACT
+from tests.goldens.places import COMMITTED
 
 PUBLIC_FILES = {
     "added_tokens.json",
@@ -102,7 +102,7 @@ def test_tensor_names_follow_the_published_scheme(folder: Path) -> None:
             stored.update({n: (shard.name, opened.get_slice(n)) for n in opened.keys()})
     assert index["weight_map"] == {n: file for n, (file, _) in stored.items()}
     assert {part.get_dtype() for _, part in stored.values()} == {"BF16"}
-    published = json.loads((COMPACT / "state_dict.json").read_text(encoding="utf8"))
+    published = json.loads((COMMITTED / "state_dict.json").read_text(encoding="utf8"))
     assert scheme(set(stored)) == scheme(set(published))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,9 @@ from MiniCPMO45.unit_results import UnitResult
 VOICE_CODES = 25  # one second
 FLOW_STEPS = 2  # of the ODE; nobody listens
 INPUT_RATE_HZ = 16_000
+
+assert_close = partial(torch.testing.assert_close, atol=1e-4, rtol=1e-4)
+"""The same up to the order of float32 sums."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -185,6 +185,7 @@ def test_resampling() -> None:
             AudioCorruptError,
         ),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",  # bytes may hold the time of day
 )
 def test_what_is_no_sound_gets_one_clear_sentence(
     tmp_path: Path, name: str, content: bytes, error: type[AudioError]

@@ -1,0 +1,1 @@
+"""Programs that measure the model on the machine they run on."""

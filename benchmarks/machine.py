@@ -1,0 +1,77 @@
+"""What the machine is and how much memory is in use."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.summary import Memory
+from MiniCPMO45.session import Session
+
+_STATM = Path("/proc/self/statm")
+
+
+def waiter(device: torch.device) -> Callable[[], None]:
+    """Return a function that returns when the device has done all its work."""
+    if device.type == "cuda":
+        return lambda: torch.cuda.synchronize(device)
+    return lambda: None
+
+
+def reset_peak(device: torch.device) -> None:
+    """Let the peak of `read_memory` begin anew."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def read_memory(device: torch.device, session: Session) -> Memory:
+    """Read memory now."""
+    held, process = session.nbytes, resident_bytes()
+    if device.type != "cuda":
+        return Memory(held, held, held, 0, held, process)
+    free, total = torch.cuda.mem_get_info(device)
+    return Memory(
+        torch.cuda.memory_allocated(device),
+        torch.cuda.memory_reserved(device),
+        torch.cuda.max_memory_allocated(device),
+        total - free,
+        held,
+        process,
+    )
+
+
+def resident_bytes() -> int:
+    """Return the process's resident memory, 0 where the system does not tell."""
+    if not _STATM.is_file():
+        return 0
+    return int(_STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def describe(device: torch.device) -> dict[str, object]:
+    """Return versions, device and what decides its speed."""
+    found: dict[str, object] = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "cpu_count": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "device": str(device),
+    }
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        found |= {
+            "device_name": properties.name,
+            "device_bytes": properties.total_memory,
+            "multiprocessors": properties.multi_processor_count,
+            "cuda": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version(),
+            "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
+            "tf32_convolution": torch.backends.cudnn.allow_tf32,
+        }
+    return found

@@ -1,0 +1,196 @@
+"""Builds what a benchmark runs: the published model with random weights, or a checkpoint.
+
+The voice is always synthetic, so no voice model is needed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from MiniCPMO45.checkpoint import (
+    drop_unused_tensors,
+    find_checkpoint,
+    load_weights,
+    open_checkpoint,
+    random_weights,
+)
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.tiny_tokenizer import train_vocabulary, write_tokenizer
+from MiniCPMO45.token2wav.config import Token2WavConfig
+from MiniCPMO45.token2wav.hift import fold_weight_norm
+from MiniCPMO45.token2wav.load import load_token2wav
+from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.vocoder_state import VoiceBase
+from MiniCPMO45.token2wav.voice import MEL_FRAMES_PER_CODE, VoicePrompt
+from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+
+ASSETS = Path("assets") / "token2wav"
+
+
+@dataclass(frozen=True)
+class RigOptions:
+    """What to build.
+
+    Attributes:
+        device: where everything lives.
+        dtype: of the model; the vocoder is float32.
+        seed: of every random weight.
+        flow_steps: ODE steps of the vocoder.
+        voice_s: length of the synthetic voice in seconds.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    seed: int = 0
+    flow_steps: int = 5
+    voice_s: float = 6.0
+
+
+@dataclass(frozen=True, eq=False)
+class Rig:
+    """Everything a conversation needs.
+
+    Attributes:
+        config: the model's configuration.
+        tokenizer: its tokenizer.
+        executor: weights and stores.
+        voice: where streams of speech start.
+        build: seconds per part and in all, parameters, bytes.
+    """
+
+    config: MiniCPMOConfig
+    tokenizer: MiniCPMOTokenizerFast
+    executor: Executor
+    voice: VoiceBase
+    build: dict[str, float]
+
+
+def random_full_rig(options: RigOptions, wait: Callable[[], None]) -> Rig:
+    """Build the published configuration with random weights made on the device.
+
+    Args:
+        options: what to build.
+        wait: returns when the device is done.
+    """
+    seconds = _Seconds(wait)
+    with tempfile.TemporaryDirectory() as folder:
+        write_tokenizer(Path(folder), train_vocabulary())
+        tokenizer = MiniCPMOTokenizerFast.from_folder(Path(folder))
+    seconds.lap("tokenizer_seconds")
+    config = MiniCPMOConfig()
+    with torch.device("meta"):
+        model = MiniCPMO(config)
+        vocoder = Token2Wav(Token2WavConfig(), VocoderOptions(n_steps=options.flow_steps))
+    seconds.lap("modules_seconds")
+    n_model = random_weights(model, device=options.device, dtype=options.dtype, seed=options.seed)
+    drop_unused_tensors(model)
+    seconds.lap("model_seconds")
+    n_vocoder = random_weights(
+        vocoder, device=options.device, dtype=torch.float32, seed=options.seed
+    )
+    fold_weight_norm(vocoder.hift)
+    seconds.lap("vocoder_seconds")
+    return _finish(options, config, tokenizer, (model, n_model), (vocoder, n_vocoder), seconds)
+
+
+def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -> Rig:
+    """Load a checkpoint folder or hub id.
+
+    Args:
+        source: a folder in the published layout, or a hub id.
+        options: what to build.
+        wait: returns when the device is done.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be found or does not fit.
+    """
+    seconds = _Seconds(wait)
+    checkpoint = open_checkpoint(find_checkpoint(source))
+    tokenizer = MiniCPMOTokenizerFast.from_folder(checkpoint.folder)
+    seconds.lap("tokenizer_seconds")
+    with torch.device("meta"):
+        model = MiniCPMO(checkpoint.config)
+    seconds.lap("modules_seconds")
+    n_model = sum(tensor.numel() for tensor in model.state_dict().values())
+    load_weights(
+        model,
+        checkpoint.folder,
+        device=options.device,
+        dtype=options.dtype,
+        drop_unused=True,
+        show_progress=False,
+    )
+    seconds.lap("model_seconds")
+    vocoder = load_token2wav(
+        checkpoint.folder / ASSETS,
+        VocoderOptions(n_steps=options.flow_steps),
+        device=options.device,
+    )
+    n_vocoder = sum(tensor.numel() for tensor in vocoder.state_dict().values())
+    seconds.lap("vocoder_seconds")
+    parts = (model, n_model), (vocoder, n_vocoder)
+    return _finish(options, checkpoint.config, tokenizer, *parts, seconds)
+
+
+def synthetic_voice(vocoder: Token2Wav, n_codes: int, seed: int) -> VoicePrompt:
+    """Return a voice of random numbers in the right shapes."""
+    flow, generator = vocoder.config.flow, torch.Generator().manual_seed(seed)
+    frames = MEL_FRAMES_PER_CODE * n_codes
+    return VoicePrompt(
+        torch.randint(0, flow.vocab_size, (1, n_codes), generator=generator),
+        torch.randn(1, flow.spk_embed_dim, generator=generator),
+        torch.randn(1, frames, flow.output_size, generator=generator),
+    )
+
+
+class _Seconds:
+    """Seconds per part of the build."""
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self.parts: dict[str, float] = {}
+        self._wait = wait
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        self._wait()
+        now = time.perf_counter()
+        self.parts[name], self._last = now - self._last, now
+
+
+def _finish(
+    options: RigOptions,
+    config: MiniCPMOConfig,
+    tokenizer: MiniCPMOTokenizerFast,
+    model: tuple[MiniCPMO, int],
+    vocoder: tuple[Token2Wav, int],
+    seconds: _Seconds,
+) -> Rig:
+    executor = Executor(model[0], vocoder[0], compat=Compat())
+    n_codes = round(options.voice_s * SpeechTiming().codes_per_second)
+    with torch.inference_mode():
+        voice = vocoder[0].set_up(synthetic_voice(vocoder[0], n_codes, options.seed))
+    seconds.lap("voice_seconds")
+    build = {
+        "seconds": sum(seconds.parts.values()),
+        **seconds.parts,
+        "model_parameters": model[1],
+        "vocoder_parameters": vocoder[1],
+        "model_bytes": _bytes_of(model[0]),
+        "vocoder_bytes": _bytes_of(vocoder[0]),
+        "voice_bytes": voice.nbytes,
+    }
+    return Rig(config, tokenizer, executor, voice, build)
+
+
+def _bytes_of(module: nn.Module) -> int:
+    return sum(tensor.nbytes for tensor in module.state_dict().values())

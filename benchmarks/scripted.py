@@ -1,0 +1,118 @@
+"""A conversation whose decisions are written beforehand while all of the model's work is done.
+
+Every forward pass, every draw and every vocoder call runs; only what was drawn is replaced, so
+that units of any weights say equally much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.special_tokens import SpecialTokens
+from MiniCPMO45.steps import Request, SpeechForward
+from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.unit_policy import UnitPolicy
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"  # one character a token stays below a unit's limit
+MAX_TEXT_TOKENS = 17  # beside speak, turn end and the forced end of a unit of 20 steps
+
+
+class Act(StrEnum):
+    """What a unit is told to do; the letters of a pattern."""
+
+    LISTEN = "l"
+    SPEAK = "s"
+    SPEAK_LAST = "e"  # the turn ends with this unit
+
+
+def parse_pattern(text: str) -> tuple[Act, ...]:
+    """Read a pattern such as "ls".
+
+    Raises:
+        ValueError: it is empty or has other letters.
+    """
+    known = {act.value for act in Act}
+    if not text or set(text) - known:
+        raise ValueError(f"a pattern consists of the letters {' '.join(sorted(known))}: {text!r}")
+    return tuple(Act(letter) for letter in text)
+
+
+def text_ids(tokenizer: MiniCPMOTokenizerFast, count: int) -> tuple[int, ...]:
+    """Return ids of `count` single letters."""
+    return tuple(tokenizer.encode(letter)[0] for letter in LETTERS[:count])
+
+
+class ScriptedPolicy(UnitPolicy):
+    """Draws like the usual policy, then does what the script says.
+
+    Attributes:
+        words: ids a speaking unit says.
+    """
+
+    def __init__(
+        self,
+        tokens: SpecialTokens,
+        device: torch.device,
+        compat: Compat,
+        words: tuple[int, ...],
+    ) -> None:
+        super().__init__(tokens, device, compat)
+        self.words = words
+        self._due: list[int] = []
+
+    def begin(self, act: Act) -> None:
+        """Write the decisions of the next unit."""
+        tokens = self.tokens
+        if act is Act.LISTEN:
+            self._due = [tokens.listen]
+        else:
+            end = [tokens.turn_eos] if act is Act.SPEAK_LAST else []
+            self._due = [tokens.speak, *self.words, *end, tokens.chunk_eos]
+
+    def decide(
+        self,
+        logits: Tensor,
+        history: list[int],
+        settings: DuplexSettings,
+        generator: torch.Generator,
+    ) -> int:
+        """Draw as usual, then return the script's decision; see `UnitPolicy.decide`."""
+        super().decide(logits, history, settings, generator)
+        return self._due.pop(0)
+
+
+class ScriptedAnswers:
+    """An executor whose speech never ends early, and which waits for the device if asked."""
+
+    def __init__(
+        self, executor: Executor, speech_eos: int, wait: Callable[[], None] | None
+    ) -> None:
+        """Wrap an executor.
+
+        Args:
+            executor: does the work.
+            speech_eos: the code that is never drawn.
+            wait: called after each answer so that stages are told apart; None for no waiting.
+        """
+        self._executor = executor
+        self._speech_eos = speech_eos
+        self._wait = wait
+
+    @torch.inference_mode()
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        """Answer requests; see `Executor.answer`."""
+        answers = self._executor.answer(requests)
+        for request, answer in zip(requests, answers, strict=True):
+            if isinstance(request, SpeechForward):
+                answer[self._speech_eos] = -torch.inf
+        if self._wait is not None:
+            self._wait()
+        return answers

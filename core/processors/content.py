@@ -1,0 +1,175 @@
+"""Message content on the wire into what the model's processor takes: text, pictures, sound.
+
+Also finds the voice sample of a request. Files are read for library use only; whoever serves a
+network refuses paths before they get here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image
+
+from core.audio import FloatArray, decode_wire_audio, read_audio
+from core.errors import BadConfigError, VideoError
+from core.images import FRAME_LIMITS, decode_wire_picture
+from core.schemas.common import (
+    AudioContent,
+    ContentItem,
+    ImageContent,
+    Role,
+    TextContent,
+    TTSConfig,
+    VideoContent,
+)
+from core.schemas.common import Message as WireMessage
+from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S
+from core.video import DEFAULT_MAX_FRAMES, DEFAULT_MAX_SIDE_PX, read_video
+from MiniCPMO45.processing_minicpmo import Message, Part
+from MiniCPMO45.prompts import Language, system_prompt
+from MiniCPMO45.video_parts import video_parts
+
+MS_PER_S = 1_000
+
+Item = Part | list[Part]
+"""One content item; the parts of a film clip stand in a list of their own."""
+
+
+def model_content(content: str | Sequence[ContentItem]) -> str | list[Item]:
+    """Decode the content of one message; a text stays as it is. See `model_items`."""
+    return content if isinstance(content, str) else model_items(content)
+
+
+def model_items(items: Sequence[ContentItem]) -> list[Item]:
+    """Decode content items.
+
+    Args:
+        items: in order.
+
+    Returns:
+        Text as it is; sound [T] float32 at 16 kHz; RGB pictures; a video as a list of its
+        pictures and pieces of sound in time order.
+
+    Raises:
+        AudioError: a sound cannot be used.
+        PictureError: a picture or a video cannot be used.
+    """
+    return [_item(each) for each in items]
+
+
+def model_messages(messages: Sequence[WireMessage]) -> list[Message]:
+    """Decode messages; the errors are those of `model_content`."""
+    return [Message(each.role.value, model_content(each.content)) for each in messages]
+
+
+def with_voice_prompt(
+    messages: list[Message], tts: TTSConfig, voice: FloatArray | None
+) -> list[Message]:
+    """Put the model's own system prompt in front unless the caller gave a system message.
+
+    Args:
+        messages: decoded history.
+        tts: says in which words and language the voice is introduced.
+        voice: the voice sample, [T] float32 at 16 kHz.
+
+    Raises:
+        BadConfigError: an unknown language, or voice cloning without a sample.
+    """
+    if not tts.enabled or any(each.role == Role.SYSTEM.value for each in messages):
+        return messages
+    try:
+        prompt = system_prompt(tts.mode.value, Language(tts.language), has_voice=voice is not None)
+    except ValueError as error:
+        raise BadConfigError(f"The voice prompt cannot be made: {error}.") from error
+    return [Message(Role.SYSTEM.value, prompt.parts(voice)), *messages]
+
+
+def resolve_voice(tts: TTSConfig, default: FloatArray | None) -> FloatArray | None:
+    """Return the voice sample of a request: the file, else the samples sent, else the default.
+
+    Args:
+        tts: the request's voice settings.
+        default: [T] float32 at 16 kHz.
+
+    Raises:
+        AudioError: the sample cannot be used.
+    """
+    voice = default
+    if tts.ref_audio_path:
+        voice = read_voice(tts.ref_audio_path)
+    elif tts.ref_audio_data:
+        voice = decode_voice(tts.ref_audio_data)
+    if voice is None or tts.ref_audio_max_ms is None:
+        return voice
+    return voice[: tts.ref_audio_max_ms * INPUT_SAMPLE_RATE_HZ // MS_PER_S]
+
+
+def read_voice(path: str | Path) -> FloatArray:
+    """Read a voice sample from a sound file, at most 30 s of it; [T] float32 at 16 kHz."""
+    return read_audio(path, max_duration_s=REFERENCE_MAX_S)
+
+
+def decode_voice(text: str) -> FloatArray:
+    """Decode a voice sample sent as wire audio, at most 30 s; [T] float32 at 16 kHz."""
+    return decode_wire_audio(text, max_duration_s=REFERENCE_MAX_S)
+
+
+def first_sound(messages: Sequence[WireMessage], role: Role = Role.SYSTEM) -> FloatArray | None:
+    """Return the first sound a party's messages hold: of the system's, the voice sample."""
+    for message in messages:
+        if message.role is role and not isinstance(message.content, str):
+            for item in message.content:
+                if isinstance(item, AudioContent):
+                    return decode_wire_audio(item.data, max_duration_s=CHAT_AUDIO_MAX_S)
+    return None
+
+
+def decode_frames(frames: Sequence[Image.Image | str]) -> list[Image.Image]:
+    """Return camera pictures as RGB, those sent as Base64 decoded.
+
+    Raises:
+        PictureError: one of them cannot be used.
+    """
+    return [
+        decode_wire_picture(frame, allowed=FRAME_LIMITS) if isinstance(frame, str) else frame
+        for frame in frames
+    ]
+
+
+def _item(item: ContentItem) -> Item:
+    match item:
+        case TextContent():
+            return item.text
+        case ImageContent():
+            return decode_wire_picture(item.data)
+        case AudioContent():
+            return decode_wire_audio(item.data, max_duration_s=CHAT_AUDIO_MAX_S)
+        case VideoContent():
+            return _video(item)
+
+
+def _video(item: VideoContent) -> list[Part]:
+    try:
+        film = base64.b64decode(item.data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise VideoError("The video is not valid Base64.") from error
+    # A piece is a second: one picture opens it, the others of that second follow as a composite.
+    # More pictures a second are made smaller, so that any clip takes the same memory.
+    clip = read_video(
+        film,
+        fps=float(item.stack_frames),
+        max_frames=DEFAULT_MAX_FRAMES * item.stack_frames,
+        max_side_px=DEFAULT_MAX_SIDE_PX // math.ceil(math.sqrt(item.stack_frames)),
+    )
+    parts = video_parts(
+        clip.frames,
+        clip.times_s,
+        clip.audio,
+        max(clip.duration_s, clip.times_s[-1]),
+        frames_per_piece=item.stack_frames,
+    )
+    return list(parts)

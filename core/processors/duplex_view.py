@@ -1,0 +1,283 @@
+"""Full duplex: prepare a conversation, then prefill, generate and finalize unit after unit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from core.audio import FloatArray, read_audio
+from core.capabilities import ProcessorMode
+from core.errors import OmniError
+from core.images import FRAME_LIMITS, read_picture
+from core.processors.base import View
+from core.processors.content import decode_frames, read_voice
+from core.processors.results import MS_PER_S, duplex_record
+from core.processors.wire_settings import UNIT_MS, duplex_settings
+from core.schemas.duplex_calls import (
+    DuplexChunkResult,
+    DuplexConfig,
+    DuplexGenerateResult,
+    DuplexOfflineInput,
+    DuplexOfflineOutput,
+)
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+from MiniCPMO45.prompts import DUPLEX_SYSTEM_PROMPT, duplex_suffix
+from MiniCPMO45.session import Session
+from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.unit_results import PrefillResult, UnitResult
+
+DUPLEX_SESSION = "duplex"
+UNIT_SAMPLES = INPUT_SAMPLE_RATE_HZ * UNIT_MS // MS_PER_S
+REST_MAX_UNITS = 30  # silent units an offline conversation adds while the model is still speaking
+
+
+@dataclass(frozen=True, eq=False)
+class _OfflineUnit:
+    """One unit's input of an offline conversation."""
+
+    phase: str
+    audio: FloatArray
+    frames: list[Image.Image]
+
+
+class DuplexView(View):
+    """The documented methods of full duplex."""
+
+    mode = ProcessorMode.DUPLEX
+
+    def prepare(
+        self,
+        system_prompt_text: str | None = None,
+        ref_audio_path: str | Path | None = None,
+        prompt_wav_path: str | Path | None = None,
+        *,
+        ref_audio: FloatArray | None = None,
+        tts_audio: FloatArray | None = None,
+        suffix_text: str | None = None,
+        config: DuplexConfig | None = None,
+        session_id: str = DUPLEX_SESSION,
+    ) -> str:
+        """Begin a fresh conversation; the one before is freed.
+
+        Args:
+            system_prompt_text: what the model is told about its part; None or empty for the
+                prompt it was trained with.
+            ref_audio_path: voice sample the model hears, as a file.
+            prompt_wav_path: voice sample it speaks with, as a file; without one, the former.
+            ref_audio: the former as samples [T] float32 at 16 kHz; wins over the file. Without
+                either it is the default voice.
+            tts_audio: the latter as samples; wins over the file.
+            suffix_text: told after the voice sample.
+            config: settings of this conversation; None for the processor's.
+            session_id: its name.
+
+        Returns:
+            The system prompt's text.
+
+        Raises:
+            AudioError: a recording cannot be read or cannot serve as a voice.
+            BadConfigError: a setting the model cannot follow.
+        """
+        context = self.context
+        heard = _first_given(ref_audio, ref_audio_path, context.default_voice)
+        spoken = _first_given(tts_audio, prompt_wav_path, heard)
+        defaults = context.model.duplex.defaults
+        settings = defaults if config is None else duplex_settings(config, defaults)
+        session = self._start_prepared(session_id)
+        steps = context.model.duplex_prepare(
+            session,
+            system_prompt=system_prompt_text or DUPLEX_SYSTEM_PROMPT,
+            suffix=duplex_suffix(suffix_text or ""),
+            settings=settings,
+            voice_sample=heard,
+            speaking_voice=spoken,
+        )
+        try:
+            return context.run(steps)
+        except OmniError:
+            self.cleanup()
+            raise
+
+    def prefill(
+        self,
+        audio_waveform: FloatArray | None = None,
+        audio_path: str | Path | None = None,
+        frame_list: Sequence[Image.Image | str] | None = None,
+        max_slice_nums: int | Sequence[int] | None = None,
+    ) -> PrefillResult:
+        """Feed one unit's input.
+
+        Args:
+            audio_waveform: [T] float32 at 16 kHz; one second is consumed, the rest waits.
+            audio_path: the sound as a file, if there is no waveform.
+            frame_list: pictures of this unit, oldest first, RGB or Base64.
+            max_slice_nums: most slices per picture, for all or one per picture; None takes the
+                conversation's setting.
+
+        Returns:
+            Whether the unit can be generated, and what it cost in seconds.
+
+        Raises:
+            NotPreparedError: `prepare` was not called.
+            OutOfOrderError: the previous unit was not generated or not finalized.
+            AudioError: the file cannot be read.
+            PictureError: a picture cannot be used.
+            ContextFullError: the conversation is too long for the model.
+        """
+        session, audio = self.session, audio_waveform
+        if audio is None and audio_path is not None:
+            audio = read_audio(audio_path)
+        frames = decode_frames(frame_list or ())
+        steps = self.context.model.duplex_prefill(session, audio, frames, max_slice_nums)
+        return self.context.run(steps)
+
+    def generate(self, force_listen: bool = False) -> DuplexGenerateResult:
+        """Let the model decide and speak in the prefilled unit.
+
+        Args:
+            force_listen: listen whatever the model wants; a running turn is ended first.
+
+        Returns:
+            What it did; costs in milliseconds, sound as wire audio.
+
+        Raises:
+            NotPreparedError: `prepare` was not called.
+        """
+        return self.to_record(self.generate_unit(force_listen))
+
+    def generate_unit(self, force_listen: bool = False) -> UnitResult:
+        """Do the same as `generate`; costs in seconds, sound as an array."""
+        return self.context.run(self.context.model.duplex_generate(self.session, force_listen))
+
+    def to_record(self, unit: UnitResult) -> DuplexGenerateResult:
+        """Return a unit as the wire has it."""
+        return duplex_record(
+            unit,
+            unit_ms=self.session.settings.chunk_ms,
+            has_voice=self.session.speech.vocoder is not None,
+            counts_units=self.context.compat.zero_vision_tokens,
+        )
+
+    def finalize(self) -> None:
+        """Close the generated unit; harmless when none is open.
+
+        Raises:
+            NotPreparedError: `prepare` was not called.
+            ContextFullError: the conversation is too long for the model.
+        """
+        self.context.run(self.context.model.duplex_finalize(self.session))
+
+    def set_break(self) -> None:
+        """Make the next unit listen; may be called from any thread."""
+        self.session.turn.force_next_listen = True
+
+    def clear_break(self) -> None:
+        """Take `set_break` back."""
+        self.session.turn.force_next_listen = False
+
+    def is_break_set(self) -> bool:
+        """Say whether the next unit has to listen."""
+        return self.has_session and self.session.turn.force_next_listen
+
+    @property
+    def settings(self) -> DuplexSettings:
+        """Settings of the conversation."""
+        return self.session.settings
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the system prompt, voice sample included."""
+        return self.session.window.preserved
+
+    def offline_inference(self, request: DuplexOfflineInput) -> DuplexOfflineOutput:
+        """Hold a whole conversation with files; what goes wrong is told in the output.
+
+        The recording is filled up to whole units with silence. If the model is speaking when it
+        ends, silent units follow until it has finished.
+
+        Args:
+            request: recording, pictures (one per unit, the last one stays), voice and settings.
+        """
+        started_s = time.perf_counter()
+        chunks: list[DuplexChunkResult] = []
+        spoken_samples, failure = 0, None
+        try:
+            self.prepare(request.system_prompt, request.ref_audio_path, config=request.config)
+            for unit in self._offline_units(request):
+                chunk, n_samples = self._offline_step(len(chunks), unit)
+                chunks.append(chunk)
+                spoken_samples += n_samples
+        except OmniError as error:
+            failure = error.message
+        finally:
+            self.cleanup()
+        return DuplexOfflineOutput(
+            success=failure is None,
+            error=failure,
+            full_text="".join(chunk.text for chunk in chunks),
+            total_chunks=len(chunks),
+            audio_duration_s=spoken_samples / OUTPUT_SAMPLE_RATE_HZ,
+            total_duration_ms=(time.perf_counter() - started_s) * MS_PER_S,
+            chunks=chunks,
+        )
+
+    def _start_prepared(self, session_id: str) -> Session:
+        """Begin a fresh session; D33 and D4: with what the one before left in the hearing."""
+        compat = self.context.compat
+        cache, floor_is_fixed = None, False
+        if self._session is not None:
+            hearing = self._session.hearing
+            cache = hearing.cache.clone() if compat.keep_hearing_across_sessions else None
+            floor_is_fixed = hearing.floor_is_fixed and compat.leak_mel_floor
+        session = self._start(session_id)
+        session.hearing.cache = session.hearing.cache if cache is None else cache
+        session.hearing.floor_is_fixed = floor_is_fixed
+        return session
+
+    def _offline_units(self, request: DuplexOfflineInput) -> Iterator[_OfflineUnit]:
+        audio = read_audio(request.user_audio_path)
+        pictures = [read_picture(p, allowed=FRAME_LIMITS) for p in request.image_paths or ()]
+        padded = np.pad(audio, (0, -len(audio) % UNIT_SAMPLES))
+        for number, start in enumerate(range(0, len(padded), UNIT_SAMPLES)):
+            frames = pictures[min(number, len(pictures) - 1) :][:1]
+            yield _OfflineUnit("input", padded[start : start + UNIT_SAMPLES], frames)
+            if self.is_stopped():
+                return
+        silence = np.zeros(UNIT_SAMPLES, np.float32)
+        for _ in range(REST_MAX_UNITS):
+            if self.session.turn.has_ended or self.is_stopped():
+                return
+            yield _OfflineUnit("rest", silence, pictures[-1:])
+
+    def _offline_step(self, number: int, unit: _OfflineUnit) -> tuple[DuplexChunkResult, int]:
+        """Run one unit; also returns how many samples it spoke."""
+        started_s = time.perf_counter()
+        self.prefill(unit.audio, frame_list=unit.frames)
+        done = self.generate_unit()
+        result = self.to_record(done)
+        self.finalize()
+        has_audio, sound = result.audio_data is not None, done.audio_waveform
+        chunk = DuplexChunkResult(
+            chunk_idx=number,
+            phase=unit.phase,
+            is_listen=result.is_listen,
+            text=result.text,
+            has_audio=has_audio,
+            audio_data=result.audio_data,
+            end_of_turn=result.end_of_turn,
+            elapsed_ms=(time.perf_counter() - started_s) * MS_PER_S,
+        )
+        return chunk, len(sound) if has_audio and sound is not None else 0
+
+
+def _first_given(
+    samples: FloatArray | None, path: str | Path | None, otherwise: FloatArray | None
+) -> FloatArray | None:
+    if samples is not None:
+        return samples
+    return otherwise if path is None else read_voice(path)

@@ -1,0 +1,274 @@
+"""`UnifiedProcessor`: one loaded model, and a view of it for every mode.
+
+Choosing a mode only says which view is meant: all state is in the views' sessions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+
+import torch
+
+from core.audio import FloatArray
+from core.capabilities import ProcessorMode
+from core.errors import AudioError, ModelError
+from core.processors.base import AloneDriver, BaseProcessor, Driver, ViewContext
+from core.processors.chat_view import ChatView
+from core.processors.content import read_voice
+from core.processors.duplex_view import DuplexView
+from core.processors.failures import model_errors
+from core.processors.half_duplex_view import HalfDuplexView
+from core.processors.streaming_view import StreamingView
+from core.processors.wire_settings import duplex_settings
+from core.schemas.duplex_calls import DuplexConfig
+from MiniCPMO45.checkpoint import find_checkpoint
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
+from MiniCPMO45.settings import DuplexSettings, WindowSettings
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_VOICE_FILE: Final = Path("assets") / "system_ref_audio.wav"  # of the checkpoint
+OWN_ATTENTION: Final = ("auto", "sdpa")  # both name the one implementation there is
+
+DtypeName = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class ProcessorOptions:
+    """How a processor was made; the fields are the arguments of `UnifiedProcessor`."""
+
+    model_path: str | Path
+    pt_path: str | Path | None = None
+    device: str = "cuda"
+    ref_audio_path: str | Path | None = None
+    duplex_config: DuplexConfig | None = None
+    compile: bool = False
+    attn_implementation: str = "auto"
+    window: WindowSettings = WindowSettings()
+    compat: Compat = Compat()
+    seed: int | None = None
+    dtype: DtypeName | None = None
+    show_progress: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class _Views:
+    """One view per mode; streaming and half duplex are the same."""
+
+    chat: ChatView
+    half_duplex: HalfDuplexView
+    duplex: DuplexView
+
+    def of(self, mode: ProcessorMode) -> ChatView | HalfDuplexView | DuplexView:
+        """The view of a mode."""
+        if mode is ProcessorMode.CHAT:
+            return self.chat
+        return self.duplex if mode is ProcessorMode.DUPLEX else self.half_duplex
+
+
+class UnifiedProcessor(BaseProcessor):
+    """A loaded model with its views.
+
+    Attributes:
+        options: how it was made.
+    """
+
+    def __init__(
+        self,
+        model_path: str | Path,
+        pt_path: str | Path | None = None,
+        device: str = "cuda",
+        ref_audio_path: str | Path | None = None,
+        duplex_config: DuplexConfig | None = None,
+        compile: bool = False,
+        attn_implementation: str = "auto",
+        *,
+        window: WindowSettings | None = None,
+        compat: Compat | None = None,
+        seed: int | None = None,
+        dtype: DtypeName | None = None,
+        show_progress: bool = True,
+        make_driver: Callable[[Executor], Driver] = AloneDriver,
+    ) -> None:
+        """Load a checkpoint.
+
+        Args:
+            model_path: checkpoint folder or hub id.
+            pt_path: weights applied over the checkpoint's.
+            device: where the model runs.
+            ref_audio_path: default voice; None takes the checkpoint's own.
+            duplex_config: settings of duplex conversations that bring none.
+            compile: accepted and without effect, which is logged.
+            attn_implementation: "auto" or "sdpa"; anything else is logged and without effect.
+            window: when old units and rounds leave the cache.
+            compat: which reference defects to reproduce; none by default.
+            seed: of every session's draws; None takes a fresh seed for each.
+            dtype: of the model; None takes bfloat16 on a GPU and float32 on a CPU.
+            show_progress: draw progress bars while loading.
+            make_driver: makes what carries out the views' steps.
+
+        Raises:
+            ModelError: the checkpoint or the device cannot be used; the text says what to do.
+            AudioError: the default voice cannot be read.
+            BadConfigError: `duplex_config` holds what the model cannot follow.
+        """
+        self.options = ProcessorOptions(
+            model_path,
+            pt_path,
+            device,
+            ref_audio_path,
+            duplex_config,
+            compile,
+            attn_implementation,
+            window or WindowSettings(),
+            compat or Compat(),
+            seed,
+            dtype,
+            show_progress,
+        )
+        self._mode = ProcessorMode.CHAT
+        with model_errors():
+            model = self._load_model()
+        driver = make_driver(model.executor)
+        context = ViewContext(model, driver, self._default_voice(), seed)
+        views = _Views(ChatView(context), HalfDuplexView(context), DuplexView(context))
+        self._views: _Views | None = views
+
+    @property
+    def mode(self) -> ProcessorMode:
+        """The mode chosen last; chat at first."""
+        return self._mode
+
+    @property
+    def chat(self) -> ChatView:
+        """The view of chat; the mode stays."""
+        return self._loaded().chat
+
+    @property
+    def streaming(self) -> StreamingView:
+        """The view of streaming, the same as of half duplex; the mode stays."""
+        return self._loaded().half_duplex
+
+    @property
+    def half_duplex(self) -> HalfDuplexView:
+        """The view of half duplex; the mode stays."""
+        return self._loaded().half_duplex
+
+    @property
+    def duplex(self) -> DuplexView:
+        """The view of full duplex; the mode stays."""
+        return self._loaded().duplex
+
+    @property
+    def model(self) -> UnifiedModel:
+        """The loaded model."""
+        return self._loaded().chat.context.model
+
+    @property
+    def kv_cache_length(self) -> int:
+        """Tokens in the cache of the chosen mode's conversation."""
+        return 0 if self._views is None else self._views.of(self._mode).kv_cache_length
+
+    def set_chat_mode(self) -> ChatView:
+        """Choose chat."""
+        self._mode = ProcessorMode.CHAT
+        return self.chat
+
+    def set_streaming_mode(self) -> StreamingView:
+        """Choose streaming, another name of half duplex."""
+        return self.set_half_duplex_mode()
+
+    def set_half_duplex_mode(self) -> HalfDuplexView:
+        """Choose half duplex."""
+        self._mode = ProcessorMode.HALF_DUPLEX
+        return self.half_duplex
+
+    def set_duplex_mode(self) -> DuplexView:
+        """Choose full duplex."""
+        self._mode = ProcessorMode.DUPLEX
+        return self.duplex
+
+    def is_ready(self) -> bool:
+        """Say whether the model is loaded."""
+        return self._views is not None
+
+    def release(self) -> None:
+        """Free every conversation and the model; harmless when called again."""
+        if self._views is not None:
+            self._release_resources()
+
+    def _load_model(self) -> UnifiedModel:
+        options = self.options
+        _explain_ignored(options)
+        return UnifiedModel.from_checkpoint(options.model_path, _load_options(options))
+
+    def _release_resources(self) -> None:
+        views, self._views = self._loaded(), None
+        on_gpu = views.chat.context.model.executor.device.type == "cuda"
+        for view in (views.chat, views.half_duplex, views.duplex):
+            view.cleanup()
+        del views, view
+        if on_gpu:
+            torch.cuda.empty_cache()
+
+    def _loaded(self) -> _Views:
+        if self._views is None:
+            raise ModelError("The model was released.")
+        return self._views
+
+    def _default_voice(self) -> FloatArray | None:
+        """The operator's voice, else the checkpoint's own, else none."""
+        if self.options.ref_audio_path is not None:
+            return read_voice(self.options.ref_audio_path)
+        with model_errors():
+            path = find_checkpoint(self.options.model_path) / DEFAULT_VOICE_FILE
+        if not path.is_file():
+            return None
+        try:
+            return read_voice(path)
+        except AudioError as error:
+            logger.warning("%s is no default voice: %s", path, error)
+            return None
+
+
+def _load_options(options: ProcessorOptions) -> LoadOptions:
+    try:
+        device = torch.device(options.device)
+    except RuntimeError as error:
+        raise ModelError(f"{options.device!r} is no device; try 'cuda' or 'cpu'.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError("There is no CUDA device here; pass device='cpu' to run without one.")
+    usual = LoadOptions.for_device(device)
+    defaults = DuplexSettings(window=options.window)
+    if options.duplex_config is not None:
+        defaults = duplex_settings(options.duplex_config, defaults)
+    return replace(
+        usual,
+        dtype=usual.dtype if options.dtype is None else _dtype(options.dtype),
+        overlay=None if options.pt_path is None else Path(options.pt_path),
+        compat=options.compat,
+        duplex_defaults=defaults,
+        show_progress=options.show_progress,
+    )
+
+
+def _dtype(name: DtypeName) -> torch.dtype:
+    known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    return known[name]
+
+
+def _explain_ignored(options: ProcessorOptions) -> None:
+    """Say what was asked for and has no effect."""
+    if options.compile:
+        logger.warning("compile=True has no effect: the model runs without compilation")
+    if options.attn_implementation not in OWN_ATTENTION:
+        logger.warning(
+            "attn_implementation=%r has no effect: there is one implementation of attention",
+            options.attn_implementation,
+        )

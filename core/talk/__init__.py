@@ -1,0 +1,1 @@
+"""`python -m core.talk`: a whole conversation on a file."""

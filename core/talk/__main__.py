@@ -1,0 +1,133 @@
+"""Command line of `python -m core.talk`; exit code 2 and one sentence for what cannot be used."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import torch
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from core.errors import OmniError
+from core.processors.unified import UnifiedProcessor
+from core.talk.conversation import Conversation, TalkOptions
+from core.talk.inputs import read_inputs
+from core.talk.rows import Row, make_table, summarise
+
+UNUSABLE_INPUT = 2  # exit code
+
+
+class Mode(StrEnum):
+    """How the conversation is held."""
+
+    DUPLEX = "duplex"
+    HALF_DUPLEX = "half_duplex"
+    STREAMING = "streaming"
+
+
+NOUNS = {Mode.DUPLEX: "unit", Mode.HALF_DUPLEX: "turn", Mode.STREAMING: "reply"}
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def talk(
+    checkpoint: Annotated[str, typer.Option(help="Checkpoint folder or hub id.")],
+    out: Annotated[Path, typer.Option(help="Stereo WAV to write: you left, the model right.")],
+    mode: Annotated[Mode, typer.Option(help="How the conversation is held.")] = Mode.DUPLEX,
+    audio: Annotated[Path | None, typer.Option(help="Sound file the model hears.")] = None,
+    video: Annotated[Path | None, typer.Option(help="Film it sees, one picture a second.")] = None,
+    frames: Annotated[Path | None, typer.Option(help="Folder of pictures, one a second.")] = None,
+    voice: Annotated[
+        Path | None, typer.Option(help="Recording of the voice to speak with.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="What the model is told it is.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Makes every draw repeatable.")] = None,
+    device: Annotated[str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.")] = "cpu",
+    overlay: Annotated[Path | None, typer.Option(help="A .pt file applied over it.")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write every row here.")] = None,
+    max_minutes: Annotated[float, typer.Option(help="Longest input accepted.")] = 30.0,
+    text_only: Annotated[bool, typer.Option("--text-only", help="No speech.")] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+) -> None:
+    """Hold a whole conversation on a file at full speed and write both voices on one clock."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    try:
+        given = read_inputs(audio, video, frames, voice, max_duration_s=max_minutes * 60)
+        _check_writable(out, json_path)
+        processor = UnifiedProcessor(checkpoint, pt_path=overlay, device=device, seed=seed)
+        _choose_threads(processor, threads)
+        conversation = Conversation(
+            processor, given, TalkOptions(system=system, speaks=not text_only)
+        )
+        rows = _hold(conversation, mode)
+        conversation.timeline.write(out)
+    except OmniError as error:
+        _refuse(error.message)
+    except OSError as error:
+        _refuse(f"{error.filename or out}: {error.strerror}.")
+    console = Console()
+    console.print(make_table(rows, noun=NOUNS[mode], width=console.width))
+    summary = summarise(rows, given.duration_s)
+    _print_summary(console, summary, out, conversation.timeline.duration_s)
+    if json_path is not None:
+        report = {
+            "mode": mode,
+            "checkpoint": checkpoint,
+            "seed": seed,
+            "summary": summary,
+            "rows": [asdict(row) for row in rows],
+        }
+        json_path.write_text(json.dumps(report, ensure_ascii=False, indent=2), encoding="utf8")
+
+
+def _choose_threads(processor: UnifiedProcessor, threads: int | None) -> None:
+    """Toy tensors gain nothing from a second thread, and lose much where cores are shared."""
+    is_toy = bool(processor.model.model.config.model_variant)
+    if threads is not None or is_toy:
+        torch.set_num_threads(threads or 1)
+
+
+def _hold(conversation: Conversation, mode: Mode) -> list[Row]:
+    rows: list[Row] = []
+    length = conversation.given.duration_s
+    with Console(stderr=True).status("listening") as status:
+        for row in conversation.hold(mode.value):
+            rows.append(row)
+            status.update(f"{row.at_s:.0f} of {length:.0f} s")
+    return rows
+
+
+def _print_summary(console: Console, summary: dict[str, Any], out: Path, duration_s: float) -> None:
+    medians = ", ".join(
+        f"{name} {summary[key]:.0f} ms"
+        for name, key in (("listen", "median_listen_ms"), ("speak", "median_speak_ms"))
+        if summary[key] is not None
+    )
+    if not summary["rows"]:
+        console.print("No speech was found in the recording, so there was nothing to answer.")
+    else:
+        console.print(f"medians: {medians}; real-time factor {summary['real_time_factor']:.2f}")
+    console.print(f"[bold]{escape(str(out))}[/bold]: {duration_s:.1f} s, you left, the model right")
+
+
+def _check_writable(*paths: Path | None) -> None:
+    """Find out before the model is loaded that a result has nowhere to go."""
+    for path in paths:
+        if path is not None and not path.absolute().parent.is_dir():
+            _refuse(f"There is no folder {path.absolute().parent} to write {path.name} to.")
+
+
+def _refuse(sentence: str) -> NoReturn:
+    Console(stderr=True).print(escape(sentence), soft_wrap=True)
+    raise typer.Exit(UNUSABLE_INPUT)
+
+
+if __name__ == "__main__":
+    app()

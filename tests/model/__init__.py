@@ -1,0 +1,1 @@
+"""The real classes at toy size, float32, CPU."""

@@ -1,0 +1,362 @@
+"""One-shot chat: the prompt, the tokens, the text, and what of it is spoken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from MiniCPMO45.chat import ChatReply, SpeechAlignmentError
+from MiniCPMO45.message_input import PieceOptions
+from MiniCPMO45.processing_minicpmo import Message, PromptTooLongError
+from MiniCPMO45.settings import GenerationSettings, SpeechSampling
+from MiniCPMO45.steps import (
+    EncodeClips,
+    LlmForward,
+    Request,
+    SpeechForward,
+    SpokenText,
+    TokenIds,
+    Vocode,
+    run_alone,
+)
+from tests.fakes.scripted import CODE_EOS, spoken
+from tests.model.toy import Toy, picture, speech
+from tests.model.turns import GREEDY, VARIED, ScriptedTurns, Stopping, ToyTurns
+
+CODES = SpeechSampling(max_codes_per_reply=60, min_codes_per_reply=0)
+SPOKEN = GenerationSettings(do_sample=False, speech=CODES)
+HELLO = (Message("user", "hello"),)
+
+
+def ask(
+    talk: ScriptedTurns,
+    ids: Sequence[int],
+    settings: GenerationSettings = GREEDY,
+    codes: int = 5,
+    messages: Sequence[Message] = HELLO,
+) -> ChatReply:
+    """Have the script answer; `ids` includes whatever ends the reply."""
+    talk.executor.decisions = list(ids)
+    talk.executor.codes = [*range(codes), CODE_EOS]
+    steps = talk.model.chat.reply(talk.session, messages, settings)
+    return run_alone(steps, talk.answers)
+
+
+def conditions(talk: ScriptedTurns) -> list[tuple[int, ...]]:
+    """Text ids speech was made of, one tuple per run."""
+    calls = talk.executor.of_kind(SpeechForward)
+    return [spoken(call) for call in calls if spoken(call)]
+
+
+def texts(call: SpeechForward) -> list[SpokenText]:
+    """Text a speech-decoder call is conditioned on, with its states."""
+    return [piece for piece in call.pieces if isinstance(piece, SpokenText)]
+
+
+# Prompt and tokens
+
+
+def test_the_prompt_is_the_template_over_the_whole_history(toy: Toy) -> None:
+    talk = ScriptedTurns(toy)
+    history = [
+        Message("system", "Be brief."),
+        Message("user", "hello"),
+        Message("assistant", "yes?"),
+        Message("user", "go on"),
+    ]
+    reply = ask(talk, [talk.tokens.im_end], messages=history)
+    assert reply.prompt == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhello<|im_end|>\n"
+        "<|im_start|>assistant\nyes?<|im_end|>\n<|im_start|>user\ngo on<|im_end|>\n"
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n<|tts_bos|>"
+    )
+    assert talk.cached == talk.encode(reply.prompt)
+    assert reply.prompt_tokens == len(talk.cached)
+    assert (reply.text, reply.ids, reply.hit_limit) == ("", (), False)
+
+
+def test_thought_and_speech_template_follow_the_settings(toy: Toy) -> None:
+    plain = replace(GREEDY, use_speech_template=False)
+    for settings, ending in (
+        (plain, "assistant\n<think>\n\n</think>\n\n"),
+        (replace(plain, enable_thinking=True), "assistant\n"),
+    ):
+        talk = ScriptedTurns(toy)
+        assert ask(talk, [talk.tokens.im_end], settings).prompt.endswith(ending)
+
+
+def test_a_history_with_sound_asks_for_speech_and_is_read_in_blocks(toy: Toy) -> None:
+    talk = ToyTurns(toy)
+    messages = [Message("user", ["hear", speech(2.3)])]
+    settings = replace(VARIED, use_speech_template=False)
+    reply = talk.run(talk.model.chat.reply(talk.session, messages, settings))
+    assert reply.prompt.endswith("<|tts_bos|>")
+    [request] = talk.recorder.of_kind(EncodeClips)
+    assert request.block_frames == toy.config.audio_block_frames
+
+
+def test_pictures_are_cut_as_asked(toy: Toy) -> None:
+    lengths = []
+    for options in (None, PieceOptions(max_slice_nums=1, omni_mode=True, use_image_id=False)):
+        talk = ToyTurns(toy)
+        messages = [Message("user", ["look", picture(1, 900, 900)])]
+        settings = replace(VARIED, max_new_tokens=1, min_new_tokens=0)
+        reply = talk.run(talk.model.chat.reply(talk.session, messages, settings, options))
+        lengths.append(reply.prompt_tokens)
+    assert lengths[1] < 100 < lengths[0]
+
+
+def test_a_prompt_that_is_too_long_is_refused_before_anything_runs(toy: Toy) -> None:
+    talk = ScriptedTurns(toy)
+    messages = [Message("user", ["hello " * 40, speech(1.0)])]
+    with pytest.raises(PromptTooLongError, match="at most 30 are allowed"):
+        ask(talk, [], replace(GREEDY, max_input_tokens=30), messages=messages)
+    assert not talk.executor.requests
+
+
+def test_a_conversation_that_has_begun_is_refused(toy: Toy) -> None:
+    talk = ScriptedTurns(toy)
+    talk.prefill("user", "hello")
+    with pytest.raises(ValueError, match="fresh"):
+        ask(talk, [])
+
+
+def test_greedy_is_the_likeliest_token_given_everything_before(toy: Toy) -> None:
+    """Every step is fed again from scratch; the penalty sees the whole reply."""
+    talk = ToyTurns(toy)
+    settings = replace(VARIED, min_new_tokens=0, max_new_tokens=10)
+    reply = talk.run(talk.model.chat.reply(talk.session, HELLO, settings))
+    assert len(reply.ids) == 10 and reply.hit_limit
+    for index, token in enumerate(reply.ids):
+        fresh = talk.model.open_session("again")
+        fed = (*toy.tokenizer.encode(reply.prompt), *reply.ids[:index])
+        [output] = talk.recorder.answer([LlmForward(fresh.kv, (TokenIds(fed),))])
+        logits = output.logits.float().clone()
+        for seen in set(reply.ids[:index]):
+            factor = settings.repetition_penalty
+            logits[seen] = logits[seen] / factor if logits[seen] > 0 else logits[seen] * factor
+        assert int(logits.argmax()) == token
+        fresh.close()
+
+
+def test_the_length_penalty_of_streaming_has_no_effect(toy: Toy) -> None:
+    replies = []
+    for penalty in (1.0, 5.0):
+        talk = ToyTurns(toy)
+        settings = replace(VARIED, min_new_tokens=0, length_penalty=penalty)
+        replies.append(talk.run(talk.model.chat.reply(talk.session, HELLO, settings)).ids)
+    assert replies[0] == replies[1]
+
+
+@pytest.mark.parametrize("name", ["im_end", "endoftext"])
+def test_chat_ends_with_its_own_terminators(toy: Toy, name: str) -> None:
+    talk = ScriptedTurns(toy)
+    ids = [*talk.encode(" yes"), talk.tokens.tts_eos, vars(talk.tokens)[name]]
+    reply = ask(talk, ids)
+    assert [*reply.ids] == ids[:-1]
+    assert reply.text == " yes"
+    assert not reply.hit_limit
+    assert reply.n_tokens == len(ids) - 1
+
+
+# Text
+
+
+@pytest.mark.parametrize(("text", "stripped"), [("Yes", "Y"), ("test", ""), ("on", "on")])
+def test_d7_only_the_mark_itself_is_removed(toy: Toy, text: str, stripped: str) -> None:
+    for has_defect, expected in ((False, text), (True, stripped)):
+        for ending in ([], [toy.tokenizer.special.tts_eos]):
+            talk = ScriptedTurns(toy, strip_terminator_characters=has_defect)
+            ids = [*talk.encode(text), *ending, talk.tokens.im_end]
+            assert ask(talk, ids).text == expected
+
+
+def test_d7_an_exclamation_mark_is_no_padding(toy: Toy) -> None:
+    for has_defect, expected in ((False, "hello!"), (True, "hell")):
+        talk = ScriptedTurns(toy, strip_terminator_characters=has_defect)
+        ids = talk.encode("hello!")
+        assert ids[-1] == 0
+        assert ask(talk, [*ids, talk.tokens.im_end]).text == expected
+
+
+# Speech
+
+
+def test_speech_is_made_of_the_reply_and_its_own_states(toy: Toy) -> None:
+    talk = ScriptedTurns(toy, has_voice=True)
+    ids = talk.encode(" good morning")
+    reply = ask(talk, [*ids, talk.tokens.tts_eos, talk.tokens.im_end], SPOKEN)
+    assert conditions(talk) == [tuple(ids)]
+    [piece] = texts(talk.executor.of_kind(SpeechForward)[0])
+    assert piece.hidden[:, 0].tolist() == ids
+    start = reply.prompt_tokens
+    assert piece.hidden[:, 1].tolist() == [*range(start, start + len(ids))], "same positions"
+    assert reply.waveform is not None and reply.waveform.dtype == np.float32
+    assert reply.text == " good morning"
+    assert talk.session.speech.kv.length == 0
+
+
+def test_speech_starts_after_the_last_mark(toy: Toy) -> None:
+    """Marks inside a text become marks when it is encoded."""
+    talk = ScriptedTurns(toy, has_voice=True)
+    ids = talk.encode(" one<|tts_bos|> two<|tts_eos|> three<|tts_eos|>")
+    ask(talk, [*ids, talk.tokens.im_end], SPOKEN)
+    text = talk.encode(" two<|tts_eos|> three")
+    assert conditions(talk) == [tuple(text)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [replace(SPOKEN, generate_audio=False), replace(SPOKEN, use_speech_template=False)],
+)
+def test_there_is_no_speech_unless_it_was_asked_for(toy: Toy, settings: GenerationSettings) -> None:
+    talk = ScriptedTurns(toy, has_voice=True)
+    reply = ask(talk, [*talk.encode(" yes"), talk.tokens.im_end], settings)
+    assert (reply.text, reply.waveform) == (" yes", None)
+    assert not talk.executor.of_kind(SpeechForward)
+
+
+def test_an_empty_reply_is_silent(toy: Toy) -> None:
+    talk = ScriptedTurns(toy, has_voice=True)
+    assert ask(talk, [talk.tokens.im_end], SPOKEN).waveform is None
+
+
+def test_d17_a_reply_without_speech_mark_is_spoken_up_to_its_last_state(toy: Toy) -> None:
+    ids = toy.tokenizer.encode(" good morning to you")
+    ended, limited = ScriptedTurns(toy, has_voice=True), ScriptedTurns(toy, has_voice=True)
+    reply = ask(ended, [*ids, ended.tokens.im_end], SPOKEN)
+    assert conditions(ended) == [tuple(ids)]
+    assert reply.waveform is not None
+    reply = ask(limited, ids, replace(SPOKEN, max_new_tokens=len(ids)))
+    assert reply.hit_limit
+    assert conditions(limited) == [tuple(ids[:-1])], "the last token was never fed"
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_d17_reproduced_such_a_reply_has_no_speech(toy: Toy, ends: bool) -> None:
+    ids = toy.tokenizer.encode(" good morning")
+    settings = SPOKEN if ends else replace(SPOKEN, max_new_tokens=len(ids))
+    ending = [toy.tokenizer.special.im_end] if ends else []
+    loud = ScriptedTurns(toy, has_voice=True, require_final_hidden=True)
+    with pytest.raises(SpeechAlignmentError):
+        ask(loud, [*ids, *ending], settings)
+    quiet = ScriptedTurns(
+        toy, has_voice=True, require_final_hidden=True, swallow_speech_errors=True
+    )
+    reply = ask(quiet, [*ids, *ending], settings)
+    assert (reply.text, reply.waveform) == (" good morning", None)
+    marked = ScriptedTurns(toy, has_voice=True, require_final_hidden=True)
+    marks = [toy.tokenizer.special.tts_eos, toy.tokenizer.special.im_end]
+    assert ask(marked, [*ids, *marks], SPOKEN).waveform is not None
+
+
+class _Mute:
+    """An executor whose vocoder fails."""
+
+    def __init__(self, talk: ScriptedTurns) -> None:
+        self.talk = talk
+
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        """Answer what is not about sound."""
+        if any(isinstance(request, Vocode) for request in requests):
+            raise RuntimeError("out of memory")
+        return self.talk.executor.answer(requests)
+
+
+@pytest.mark.parametrize("has_defect", [False, True])
+def test_d18_a_failure_of_speech_is_told(toy: Toy, has_defect: bool) -> None:
+    talk = ScriptedTurns(toy, has_voice=True, swallow_speech_errors=has_defect)
+    talk.answers = _Mute(talk)
+    ids = [*talk.encode(" yes"), talk.tokens.im_end]
+    if has_defect:
+        assert (reply := ask(talk, ids, SPOKEN)).waveform is None and reply.text == " yes"
+    else:
+        with pytest.raises(RuntimeError, match="out of memory"):
+            ask(talk, ids, SPOKEN)
+
+
+@pytest.mark.parametrize(
+    ("n_codes", "fixed", "defect"),
+    [(53, [28, 28], [28, 28, 3]), (52, [28, 27], [28, 27]), (2, [2], [2])],
+)
+def test_d30_a_window_that_ends_with_the_last_code_ends_the_reply(
+    toy: Toy, n_codes: int, fixed: list[int], defect: list[int]
+) -> None:
+    for has_defect, expected in ((False, fixed), (True, defect)):
+        talk = ScriptedTurns(toy, has_voice=True, repeat_window_tail=has_defect)
+        ask(talk, [*talk.encode(" yes"), talk.tokens.im_end], SPOKEN, codes=n_codes)
+        calls = talk.executor.of_kind(Vocode)
+        assert [len(call.codes) for call in calls] == expected
+        assert calls[-1].is_last
+
+
+def test_speech_does_not_end_before_the_fewest_codes(toy: Toy) -> None:
+    talk = ScriptedTurns(toy, has_voice=True)
+    settings = replace(SPOKEN, speech=SpeechSampling(max_codes_per_reply=56))
+    ask(talk, [*talk.encode(" yes"), talk.tokens.im_end], settings, codes=0)
+    assert sum(len(call.codes) for call in talk.executor.of_kind(Vocode)) >= 50
+
+
+def test_the_toy_model_speaks_its_reply(toy: Toy) -> None:
+    sounds = []
+    for _ in range(2):
+        talk = ToyTurns(toy, seed=3, has_voice=True)
+        settings = replace(SPOKEN, max_new_tokens=8)
+        reply = talk.run(talk.model.chat.reply(talk.session, HELLO, settings))
+        assert reply.waveform is not None
+        sounds.append(reply.waveform)
+    assert np.array_equal(*sounds)
+    assert np.isfinite(sounds[0]).all() and np.abs(sounds[0]).max() > 0
+
+
+# Beams
+
+
+def _beams_used(toy: Toy, has_voice: bool, n_beams: int | None, **defects: bool) -> int:
+    talk = ToyTurns(toy, has_voice=has_voice, **defects)
+    settings = replace(SPOKEN, max_new_tokens=3, min_new_tokens=3, num_beams=n_beams)
+    talk.run(talk.model.chat.reply(talk.session, HELLO, settings))
+    passes = len(talk.recorder.of_kind(LlmForward)) - 1
+    return passes // 2  # the last of three tokens is not fed
+
+
+def test_d8_one_beam_unless_asked_and_never_with_speech(toy: Toy) -> None:
+    assert _beams_used(toy, False, None) == 1
+    assert _beams_used(toy, False, 2) == 2
+    assert _beams_used(toy, True, 2) == 1
+    assert _beams_used(toy, False, None, three_beams=True) == 3
+    assert _beams_used(toy, True, None, three_beams=True) == 3
+    assert _beams_used(toy, False, 1, three_beams=True) == 1
+
+
+def test_d8_reproduced_speech_takes_the_states_of_the_leading_beam(toy: Toy) -> None:
+    talk = ToyTurns(toy, has_voice=True, three_beams=True)
+    settings = replace(SPOKEN, max_new_tokens=6, min_new_tokens=6)
+    reply = talk.run(talk.model.chat.reply(talk.session, HELLO, settings))
+    [text] = texts(talk.recorder.of_kind(SpeechForward)[0])
+    assert text.ids == reply.ids[:5]
+    assert text.hidden.shape == (5, toy.config.hidden_size)
+    again = ToyTurns(toy)
+    fed = (*toy.tokenizer.encode(reply.prompt), *reply.ids[:5])
+    [output] = again.recorder.answer([LlmForward(again.session.kv, (TokenIds(fed),))])
+    assert not torch.allclose(output.hidden[-5:], text.hidden, atol=1e-4), "of other candidates"
+
+
+# Stop
+
+
+@pytest.mark.parametrize("n_passes", [0, 1, 3])
+def test_a_stop_ends_everything_early(toy: Toy, n_passes: int) -> None:
+    talk = ScriptedTurns(toy, has_voice=True)
+    talk.answers = Stopping(talk.executor, talk.session, n_passes)
+    ids = talk.encode(" good morning to you")
+    reply = ask(talk, ids, SPOKEN)
+    assert reply.was_stopped and not reply.hit_limit
+    assert [*reply.ids] == ids[: max(n_passes - 1, 0)]
+    assert reply.waveform is None
+    assert not talk.executor.of_kind(SpeechForward)

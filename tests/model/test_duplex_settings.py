@@ -1,0 +1,261 @@
+"""The unit loop: whose settings count, stopping, breaking in, and forgetting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
+from MiniCPMO45.special_tokens import SpecialTokens
+from MiniCPMO45.steps import Emit, LlmForward, SpeechForward, resume
+from tests.fakes.scripted import CODE_COUNT, cached_labels
+from tests.model.scripted_duplex import SECOND, SETTINGS, SILENCE, Bench
+from tests.model.toy import Toy
+
+OWN = DuplexSettings(
+    generate_audio=False,
+    force_listen_count=1,
+    max_new_speak_tokens_per_chunk=3,
+    decode_mode="greedy",
+    tts_temperature=0.3,
+    tts_repetition_penalty=1.4,
+    window=WindowSettings(mode=WindowMode.BASIC, basic_high_tokens=60, basic_low_tokens=40),
+)
+
+TEXT_FIELDS = (
+    "temperature",
+    "listen_prob_scale",
+    "text_repetition_penalty",
+    "length_penalty",
+    "decode_mode",
+)
+
+
+@pytest.fixture
+def bench(toy: Toy) -> Bench:
+    return Bench(toy)
+
+
+@pytest.fixture
+def tokens(toy: Toy) -> SpecialTokens:
+    return toy.tokenizer.special
+
+
+def test_a_session_keeps_its_own_settings(toy: Toy) -> None:
+    """D19."""
+    bench = Bench(toy, OWN, defaults=SETTINGS)
+    session, tokens = bench.session, bench.tokens
+    assert session.settings == OWN
+    assert session.speech.vocoder is None
+    assert bench.unit(bench.a).is_listen, "the first unit listens by force"
+    result = bench.unit(tokens.speak, bench.a, bench.b)
+    assert (result.n_tokens, result.n_tts_tokens) == (1, 0)
+    assert bench.cached[-3:] == [bench.a, tokens.chunk_eos, tokens.unit_end]
+    for _ in range(5):
+        bench.unit(tokens.speak, tokens.chunk_eos)
+    assert session.window.evictions > 0
+    assert session.kv.length <= 60
+
+
+def test_in_the_reference_most_settings_are_those_of_construction(toy: Toy) -> None:
+    """D19 reproduced; how text is drawn is the session's own even there."""
+    text = replace(SETTINGS, temperature=0.123, listen_prob_scale=2.0)
+    chosen = replace(OWN, **{name: vars(text)[name] for name in TEXT_FIELDS})
+    bench = Bench(toy, chosen, defaults=SETTINGS, ignore_session_settings=True)
+    assert bench.session.settings == text
+    assert bench.session.speech.vocoder is bench.voice
+    result = bench.unit(bench.tokens.speak, bench.a, bench.b, bench.tokens.chunk_eos)
+    assert (result.is_listen, result.n_tokens, result.n_tts_tokens) == (False, 2, 25)
+
+
+def test_a_session_without_settings_takes_the_defaults(toy: Toy) -> None:
+    bench = Bench(toy, defaults=OWN)
+    session = bench.executor.open_session()
+    bench.do(bench.duplex.prepare(session, "a", "b"))
+    assert session.settings == OWN
+
+
+def test_without_a_voice_text_is_said_in_silence(toy: Toy) -> None:
+    bench = Bench(toy, has_voice=False)
+    tokens = bench.tokens
+    result = bench.unit(tokens.speak, bench.a, tokens.turn_eos, tokens.listen)
+    assert (result.is_listen, result.end_of_turn, result.n_tts_tokens) == (False, True, 0)
+    assert result.text
+    assert result.audio_waveform is not None
+    assert result.audio_waveform.shape == (SILENCE,)
+    assert bench.executor.of_kind(SpeechForward) == []
+
+
+@pytest.mark.parametrize(("ls_mode", "is_written"), [("explicit", True), ("implicit", False)])
+def test_terminators_are_written_in_explicit_mode_only(
+    toy: Toy, ls_mode: str, is_written: bool
+) -> None:
+    bench = Bench(toy, replace(SETTINGS, ls_mode=ls_mode))
+    tokens = bench.tokens
+    for decisions in ((tokens.listen,), (tokens.speak, bench.a, tokens.chunk_eos)):
+        bench.unit(*decisions)
+        written = bench.cached[-2] == decisions[-1]
+        assert bench.cached[-1] == tokens.unit_end
+        assert written is is_written
+    assert bench.session.window.tokens == bench.session.kv.length
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_speech_codes_are_filtered_when_asked_for(toy: Toy, is_plain: bool) -> None:
+    """D27, both ways: of five likely codes, a filter leaves three."""
+    chosen = replace(SETTINGS, decode_mode="sampling", tts_top_k=3, tts_repetition_penalty=1.0)
+    bench = Bench(toy, chosen, plain_duplex_speech_sampling=is_plain)
+    row = torch.full((CODE_COUNT,), -30.0)
+    row[:5] = torch.tensor([2.0, 1.9, 1.8, 1.7, 1.6])
+    tokens = bench.tokens
+    bench.executor.codes = [row] * 26
+    bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
+    drawn = cached_labels(bench.session.speech.kv)[2:]
+    assert len(drawn) == 25
+    assert set(drawn) == (set(range(5)) if is_plain else set(range(3)))
+
+
+def test_history_is_forgotten_when_the_turn_ends(bench: Bench, tokens: SpecialTokens) -> None:
+    """D25."""
+    history = bench.session.sampler.history
+    bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
+    bench.unit(tokens.listen, bench.b, tokens.chunk_eos)
+    assert history == [bench.a, bench.b]
+    bench.unit(tokens.speak, bench.c, tokens.turn_eos, tokens.chunk_eos)
+    assert bench.session.sampler.history == []
+
+
+def test_the_reference_never_forgets(toy: Toy) -> None:
+    """D25 reproduced."""
+    bench = Bench(toy, unsigned_repetition_penalty=True)
+    tokens = bench.tokens
+    bench.unit(tokens.speak, bench.a, tokens.turn_eos, tokens.chunk_eos)
+    assert bench.session.sampler.history == [tokens.speak, bench.a, tokens.turn_eos]
+
+
+def test_the_window_remembers_text_and_no_control_token(
+    bench: Bench, tokens: SpecialTokens
+) -> None:
+    bench.unit(tokens.listen)
+    bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
+    bench.unit(tokens.speak, tokens.listen, bench.b, tokens.turn_eos, tokens.listen)
+    units = bench.session.window.units
+    assert [unit.text_ids for unit in units] == [(), (bench.a,), (bench.b,)]
+    assert [unit.index for unit in units] == [0, 1, 2]
+
+
+def test_listening_right_after_the_turn_end_still_speaks_the_tail(
+    bench: Bench, tokens: SpecialTokens
+) -> None:
+    """D21."""
+    bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
+    result = bench.unit(tokens.speak, bench.b, tokens.turn_eos, tokens.listen)
+    assert (result.is_listen, result.end_of_turn, result.n_tts_tokens) == (False, True, 25)
+    assert bench.session.window.units[-1].text_ids == (bench.b,)
+    assert bench.session.speech.kv.length == 0
+
+
+def test_the_reference_loses_the_tail_and_keeps_its_speech_state(toy: Toy) -> None:
+    """D21 reproduced."""
+    bench = Bench(toy, lose_turn_tail=True)
+    tokens = bench.tokens
+    bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
+    held = bench.session.speech.kv.length
+    result = bench.unit(tokens.speak, bench.b, tokens.turn_eos, tokens.listen)
+    assert (result.is_listen, result.end_of_turn, result.text) == (True, False, "")
+    assert bench.session.window.units[-1].text_ids == ()
+    assert bench.session.speech.kv.length == held > 0
+    assert bench.cached[-4:] == [bench.b, tokens.turn_eos, tokens.listen, tokens.unit_end]
+
+
+def test_the_context_window_carries_what_was_said(toy: Toy) -> None:
+    window = WindowSettings(mode=WindowMode.CONTEXT, context_max_units=1)
+    bench = Bench(toy, replace(SETTINGS, window=window))
+    tokens, head = bench.tokens, bench.head
+    bench.unit(tokens.speak, bench.a, bench.b, tokens.chunk_eos)
+    bench.unit(tokens.speak, bench.c, tokens.turn_eos, tokens.listen)
+    bench.unit(tokens.listen)
+    state = bench.session.window
+    carried = [*tokens.context_marker, bench.a, bench.b, bench.c]
+    cached = cached_labels(bench.session.kv)
+    assert cached[: state.preserved] == [*head[: state.prefix], *carried, *state.suffix_ids]
+    assert len(cached) == state.preserved + 13
+
+
+def test_breaking_in_ends_the_turn_and_its_speech(bench: Bench, tokens: SpecialTokens) -> None:
+    """D22: the next turn starts as if nothing had been said."""
+    bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
+    result = bench.unit(bench.a, bench.b, force_listen=True)
+    assert (result.is_listen, result.barge_in, result.end_of_turn) == (True, True, False)
+    assert bench.cached[-3:] == [tokens.turn_eos, tokens.listen, tokens.unit_end]
+    assert bench.session.speech.kv.length == 0
+    assert bench.voice is not None
+    assert bench.voice.resets == 1
+    bench.unit(tokens.speak, bench.c, tokens.chunk_eos)
+    assert cached_labels(bench.session.speech.kv)[0] == bench.c
+
+
+def test_a_stopped_session_does_nothing(bench: Bench, tokens: SpecialTokens) -> None:
+    bench.prefill(tokens.speak)
+    bench.executor.decisions.clear()
+    length = bench.session.kv.length
+    bench.session.stop.set()
+    result = bench.generate()
+    assert (result.is_listen, result.end_of_turn) == (True, True)
+    bench.finalize()
+    prefilled = bench.prefill()
+    assert (prefilled.success, prefilled.reason) == (False, "stopped")
+    assert bench.session.kv.length == length
+
+
+def test_a_stop_in_the_middle_leaves_a_unit_that_can_be_closed(
+    bench: Bench, tokens: SpecialTokens
+) -> None:
+    bench.prefill(tokens.speak, bench.a, bench.b)
+    bench.executor.requests.clear()
+    steps, answer = bench.duplex.generate(bench.session), None
+    with pytest.raises(StopIteration) as end:
+        while True:
+            request = resume(steps, answer)
+            assert not isinstance(request, Emit)
+            [answer] = bench.executor.answer([request])
+            bench.session.stop.set()
+    result = end.value.value
+    assert len(bench.executor.requests) == 1, "noticed between two passes"
+    assert (result.is_listen, result.end_of_turn, result.n_tts_tokens) == (False, False, 0)
+    assert np.array_equal(result.audio_waveform, np.zeros(SILENCE, np.float32))
+    bench.finalize()
+    assert bench.cached[-2:] == [tokens.speak, tokens.unit_end]
+    assert bench.session.window.tokens == bench.session.kv.length
+
+
+def test_a_stop_while_speaking_ends_speech_too(bench: Bench, tokens: SpecialTokens) -> None:
+    bench.prefill(tokens.speak, bench.a, tokens.chunk_eos)
+    steps, answer = bench.duplex.generate(bench.session), None
+    with pytest.raises(StopIteration) as end:
+        while True:
+            request = resume(steps, answer)
+            assert not isinstance(request, Emit)
+            [answer] = bench.executor.answer([request])
+            if isinstance(request, SpeechForward):
+                bench.session.stop.set()
+    assert len(bench.executor.of_kind(SpeechForward)) == 1
+    assert end.value.value.n_tts_tokens == 1
+
+
+def test_a_closed_session_does_nothing_and_holds_nothing(
+    bench: Bench, tokens: SpecialTokens
+) -> None:
+    """A finalize that was deferred may come after the end."""
+    bench.prefill(tokens.listen)
+    bench.generate()
+    bench.session.close()
+    bench.executor.requests.clear()
+    bench.finalize()
+    assert not bench.prefill(audio=SECOND).success
+    assert bench.generate().is_listen
+    assert bench.executor.of_kind(LlmForward) == []
+    assert bench.session.kv.nbytes == 0

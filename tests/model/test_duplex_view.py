@@ -1,0 +1,271 @@
+"""The documented methods of full duplex."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from core.audio import decode_wire_audio, write_wav
+from core.errors import (
+    AudioError,
+    BadConfigError,
+    ContextFullError,
+    NotPreparedError,
+    OutOfOrderError,
+    PictureError,
+)
+from core.processors import DuplexView, UnifiedProcessor
+from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult, DuplexOfflineInput
+from MiniCPMO45.steps import OpenVoice
+from tests.model.toy import picture, speech
+from tests.model.views import clean, load
+
+SECOND = (speech(1.0, 5) * 0.001).astype(np.float32)
+EAGER = DuplexConfig(force_listen_count=0, listen_prob_scale=0.0)
+OUTPUT_RATE_HZ = 24_000
+
+
+@pytest.fixture(scope="module")
+def loaded(checkpoint: Path) -> UnifiedProcessor:
+    """The checkpoint, loaded once."""
+    return load(checkpoint)
+
+
+@pytest.fixture
+def processor(loaded: UnifiedProcessor) -> Iterator[UnifiedProcessor]:
+    """The checkpoint without any conversation."""
+    yield loaded
+    clean(loaded)
+
+
+@pytest.fixture
+def view(processor: UnifiedProcessor) -> DuplexView:
+    """The view under test."""
+    return processor.set_duplex_mode()
+
+
+def run_unit(view: DuplexView, *, force_listen: bool = False) -> DuplexGenerateResult:
+    """Prefill, generate, finalize."""
+    assert view.prefill(SECOND).success
+    result = view.generate(force_listen)
+    view.finalize()
+    return result
+
+
+def test_units_need_a_prepared_conversation_and_their_order(view: DuplexView) -> None:
+    for call in (lambda: view.prefill(SECOND), view.generate, view.finalize, view.set_break):
+        with pytest.raises(NotPreparedError):
+            call()
+    assert not view.is_break_set() and not view.is_stopped()
+    view.prepare()
+    assert view.prefill(SECOND).success
+    with pytest.raises(OutOfOrderError):
+        view.prefill(SECOND)
+    view.generate()
+    with pytest.raises(OutOfOrderError):
+        view.prefill(SECOND)
+    view.finalize()
+    view.finalize()
+    assert view.prefill(SECOND).success
+
+
+def test_the_prompt_stands_around_the_voice(view: DuplexView) -> None:
+    prompt = view.prepare()
+    assert prompt == (
+        "<|im_start|>system\nStreaming Omni Conversation.\n<|audio_start|><|audio_end|><|im_end|>"
+    )
+    default = view.prompt_tokens
+    assert view.kv_cache_length == default
+    prompt = view.prepare("Be kind.", ref_audio=speech(2.0), suffix_text="Always.")
+    assert prompt == ("<|im_start|>system\nBe kind.\n<|audio_start|><|audio_end|>Always.<|im_end|>")
+    tokens = len(view.context.model.processor.tokenizer.encode(prompt))
+    assert view.prompt_tokens == tokens + 20
+
+
+def test_a_speaking_unit_has_text_sound_and_costs(view: DuplexView) -> None:
+    view.prepare(config=EAGER)
+    units = [run_unit(view) for _ in range(6)]
+    spoken = [unit for unit in units if not unit.is_listen]
+    assert spoken
+    for unit in spoken:
+        assert unit.audio_data is not None
+        sound = decode_wire_audio(unit.audio_data, max_duration_s=9, sample_rate_hz=OUTPUT_RATE_HZ)
+        assert len(sound)
+        assert unit.cost_all_ms >= unit.cost_llm_ms > 0
+        assert unit.cost_tts_ms > 0 and unit.cost_token2wav_ms is not None
+    assert any(unit.text for unit in spoken)
+    assert [unit.current_time for unit in units] == [1_000 * n for n in range(1, 7)]
+
+
+def test_d31_reproduced_the_time_is_a_count(checkpoint: Path) -> None:
+    processor = load(checkpoint, zero_vision_tokens=True)
+    processor.duplex.prepare()
+    assert [run_unit(processor.duplex).current_time for _ in range(2)] == [1, 2]
+    processor.release()
+
+
+def test_a_listening_unit_is_silent(view: DuplexView) -> None:
+    view.prepare(config=DuplexConfig(force_listen_count=2))
+    for _ in range(2):
+        unit = run_unit(view)
+        assert (unit.is_listen, unit.text, unit.audio_data) == (True, "", None)
+
+
+def test_a_text_only_conversation_has_no_sound(view: DuplexView) -> None:
+    view.prepare(config=EAGER.model_copy(update={"generate_audio": False}))
+    units = [run_unit(view) for _ in range(4)]
+    assert any(unit.text for unit in units)
+    assert not any(unit.audio_data for unit in units)
+
+
+def test_settings_are_the_conversations_own(processor: UnifiedProcessor) -> None:
+    view = processor.duplex
+    view.prepare(config=DuplexConfig(force_listen_count=9, temperature=0.1))
+    assert view.settings.force_listen_count == 9
+    view.prepare(config=DuplexConfig(temperature=0.2))
+    assert (view.settings.force_listen_count, view.settings.temperature) == (3, 0.2)
+    view.prepare()
+    assert view.settings == processor.model.duplex.defaults
+    with pytest.raises(BadConfigError):
+        view.prepare(config=DuplexConfig(chunk_ms=500))
+    assert view.has_session, "the conversation before goes on"
+
+
+def test_a_break_makes_the_next_unit_listen(view: DuplexView) -> None:
+    view.prepare(config=EAGER)
+    assert not run_unit(view).is_listen
+    view.set_break()
+    assert view.is_break_set()
+    assert run_unit(view).is_listen
+    assert not view.is_break_set()
+    view.set_break()
+    view.clear_break()
+    assert not run_unit(view).is_listen
+    assert run_unit(view, force_listen=True).is_listen
+
+
+def test_stop_and_cleanup_end_a_conversation(view: DuplexView) -> None:
+    view.prepare()
+    view.stop()
+    assert view.is_stopped()
+    refused = view.prefill(SECOND)
+    assert (refused.success, refused.reason) == (False, "stopped")
+    assert view.generate().is_listen
+    view.cleanup()
+    assert view.kv_cache_length == 0
+    view.prepare()
+    assert not view.is_stopped()
+    assert run_unit(view) is not None
+
+
+def test_pictures_come_decoded_or_not(view: DuplexView) -> None:
+    view.prepare()
+    fed = view.prefill(SECOND, frame_list=[picture(1), picture(2)])
+    assert fed.success and fed.vision_slices == 2
+    unit = view.generate_unit()
+    assert (unit.vision_slices, unit.vision_tokens) == (2, 128)
+    view.finalize()
+    with pytest.raises(PictureError):
+        view.prefill(SECOND, frame_list=["?"])
+    alone = view.prefill(frame_list=[Image.new("RGB", (40, 40))])
+    assert alone.success
+
+
+def test_a_unit_may_come_from_a_file(view: DuplexView, tmp_path: Path) -> None:
+    path = tmp_path / "unit.wav"
+    write_wav(path, speech(1.1), 16_000)
+    view.prepare(ref_audio_path=path, prompt_wav_path=path)
+    assert view.prefill(audio_path=path).success
+    with pytest.raises(AudioError):
+        view.prepare(ref_audio_path=tmp_path / "no.wav")
+
+
+def test_a_voice_that_cannot_serve_prepares_nothing(view: DuplexView) -> None:
+    view.prepare()
+    with pytest.raises(AudioError, match="at least 0.5 s"):
+        view.prepare(tts_audio=speech(0.1))
+    assert not view.has_session
+
+
+def test_the_vocoder_speaks_with_a_voice_of_its_own(
+    view: DuplexView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[np.ndarray] = []
+    answer = view.context.model.executor._open_voices
+
+    def remember(requests: list[OpenVoice]) -> list[object]:
+        opened.extend(request.audio for request in requests)
+        return list(answer(requests))
+
+    monkeypatch.setitem(view.context.model.executor._handlers, OpenVoice, remember)
+    heard, spoken = speech(1.0, 1), speech(1.0, 2)
+    view.prepare(ref_audio=heard, tts_audio=spoken)
+    view.prepare(ref_audio=heard)
+    view.prepare()
+    default = view.context.default_voice
+    assert default is not None
+    assert [id(audio) for audio in opened] == [id(spoken), id(heard), id(default)]
+
+
+@pytest.mark.parametrize("has_defect", [False, True])
+def test_d33_a_second_conversation_starts_deaf(checkpoint: Path, has_defect: bool) -> None:
+    processor = load(checkpoint, keep_hearing_across_sessions=has_defect)
+    view = processor.duplex
+    view.prepare()
+    for _ in range(2):
+        run_unit(view)
+    assert view.session.hearing.cache.length == 100
+    view.prepare()
+    assert view.session.hearing.cache.length == (100 if has_defect else 0)
+    view.cleanup()
+    view.prepare()
+    assert view.session.hearing.cache.length == 0
+    processor.release()
+
+
+@pytest.mark.parametrize("has_defect", [False, True])
+def test_d4_the_mel_floor_stays_in_its_conversation(checkpoint: Path, has_defect: bool) -> None:
+    processor = load(checkpoint, leak_mel_floor=has_defect)
+    processor.duplex.prepare()
+    run_unit(processor.duplex)
+    processor.duplex.prepare()
+    assert processor.duplex.session.hearing.floor_is_fixed is has_defect
+    processor.release()
+
+
+def test_a_context_that_is_full_is_told(processor: UnifiedProcessor) -> None:
+    processor.duplex.prepare()
+    kv = processor.duplex.session.kv
+    kv.length = kv.store.shape.max_position_embeddings
+    with pytest.raises(ContextFullError):
+        processor.duplex.prefill(SECOND)
+
+
+def test_a_whole_conversation_with_files(view: DuplexView, tmp_path: Path) -> None:
+    sound, image = tmp_path / "user.wav", tmp_path / "frame.png"
+    write_wav(sound, speech(3.4), 16_000)
+    picture(1).save(image)
+    request = DuplexOfflineInput(
+        user_audio_path=str(sound),
+        image_paths=[str(image)],
+        config=DuplexConfig(force_listen_count=0, listen_prob_scale=0.0),
+    )
+    found = view.offline_inference(request)
+    assert found.success and found.error is None
+    phases = [chunk.phase for chunk in found.chunks]
+    assert phases[:4] == ["input"] * 4 and set(phases[4:]) <= {"rest"}
+    assert found.total_chunks == len(found.chunks)
+    assert found.full_text == "".join(chunk.text for chunk in found.chunks) != ""
+    assert found.audio_duration_s > 0
+    assert found.chunks[-1].end_of_turn or found.chunks[-1].is_listen or len(phases) == 34
+    assert not view.has_session
+
+
+def test_what_goes_wrong_offline_is_told(view: DuplexView) -> None:
+    found = view.offline_inference(DuplexOfflineInput(user_audio_path="/nowhere.wav"))
+    assert not found.success and found.error is not None and "nowhere.wav" in found.error
+    assert not view.has_session

@@ -1,0 +1,258 @@
+"""Conversations do not notice each other, the model does not notice them, and closing frees."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from MiniCPMO45.duplex import DuplexCapability
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.session import Session
+from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
+from MiniCPMO45.steps import Steps, run_alone
+from tests.fakes.batching import run_together
+from tests.model.toy import Toy, UnitInput, picture, prepare, run_unit, seconds_of, speech
+
+UNITS = 9
+BASE = DuplexSettings(force_listen_count=0)
+WINDOWS = (
+    WindowSettings(),
+    WindowSettings(mode=WindowMode.BASIC, basic_high_tokens=150, basic_low_tokens=100),
+    WindowSettings(mode=WindowMode.CONTEXT, context_max_units=3),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """What a caller sees of one unit, and where the caches stand."""
+
+    facts: tuple[object, ...]
+    wave: np.ndarray
+
+
+class Talk:
+    """One of several conversations: own sound, pictures, voice stream, settings and seed."""
+
+    def __init__(self, toy: Toy, executor: Executor, number: int) -> None:
+        self.duplex: DuplexCapability = toy.duplex()
+        self.session: Session = executor.open_session(f"talk {number}", seed=100 + number)
+        self.settings = replace(BASE, window=WINDOWS[number % 3], temperature=0.7 + 0.1 * number)
+        self.voice = toy.open_voice(self.session.sampler.generator)
+        self.number = number
+        self.heard: list[Heard] = []
+
+    def inputs(self) -> Iterator[UnitInput]:
+        """What each unit is given."""
+        for unit, audio in enumerate(seconds_of(speech(UNITS, seed=self.number))):
+            frames = (picture(10 * self.number + unit),) if unit % 4 == self.number else ()
+            yield UnitInput(audio, frames, force_listen=unit % 3 == 2)
+
+    def parts(self) -> Iterator[Steps[None]]:
+        """The conversation, one capability call at a time."""
+        sample = speech(1.0, seed=50 + self.number)
+        yield prepare(self.duplex, self.session, self.settings, self.voice, sample)
+        for unit in self.inputs():
+            yield self._unit(unit)
+
+    def whole(self) -> Steps[None]:
+        """The conversation in one piece."""
+        for part in self.parts():
+            yield from part
+
+    def _unit(self, unit: UnitInput) -> Steps[None]:
+        session = self.session
+        result = yield from run_unit(self.duplex, session, unit)
+        facts = {name: value for name, value in vars(result).items() if "cost" not in name}
+        wave = facts.pop("audio_waveform")
+        lengths = (session.kv.length, session.speech.kv.length, session.hearing.cache.length)
+        told = [each.text_ids for each in session.window.units]
+        self.heard.append(Heard((*facts.values(), lengths, told, session.turn.has_ended), wave))
+
+
+def _open(toy: Toy) -> tuple[Executor, list[Talk]]:
+    executor = toy.executor()
+    return executor, [Talk(toy, executor, number) for number in range(3)]
+
+
+@pytest.fixture(scope="module")
+def alone(toy: Toy) -> list[list[Heard]]:
+    """Each conversation by itself, on an executor of its own."""
+    heard = []
+    for number in range(3):
+        executor = toy.executor()
+        talk = Talk(toy, executor, number)
+        run_alone(talk.whole(), executor)
+        heard.append(talk.heard)
+    return heard
+
+
+def _assert_same(found: list[list[Heard]], expected: list[list[Heard]], wave_steps: int) -> None:
+    for mine, theirs in zip(found, expected, strict=True):
+        assert [each.facts for each in mine] == [each.facts for each in theirs]
+        for one, other in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(one.wave, other.wave, rtol=0, atol=wave_steps / 32_768)
+
+
+def test_the_conversations_are_worth_comparing(alone: list[list[Heard]]) -> None:
+    """They listen, speak, end turns, are broken into, and differ from each other."""
+    results = [each.facts for heard in alone for each in heard]
+    for index in (0, 2):  # is_listen, end_of_turn
+        assert {bool(facts[index]) for facts in results} == {True, False}
+    assert any(facts[-4] for facts in results), "no barge-in"
+    texts = [tuple(each.facts[1] for each in heard) for heard in alone]
+    assert len(set(texts)) == 3
+
+
+def test_alone_equals_interleaved_unit_by_unit(toy: Toy, alone: list[list[Heard]]) -> None:
+    executor, talks = _open(toy)
+    for parts in zip(*(talk.parts() for talk in talks), strict=True):
+        for part in parts:
+            run_alone(part, executor)
+    _assert_same([talk.heard for talk in talks], alone, wave_steps=0)
+
+
+class OneByOne:
+    """Answers the requests of a group in passes of their own."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+
+    def answer(self, requests: Any) -> list[Any]:
+        """As `Executor.answer`."""
+        return [self.executor.answer([request])[0] for request in requests]
+
+
+def test_alone_equals_interleaved_request_by_request(toy: Toy, alone: list[list[Heard]]) -> None:
+    executor, talks = _open(toy)
+    run_together([talk.whole() for talk in talks], OneByOne(executor))
+    _assert_same([talk.heard for talk in talks], alone, wave_steps=0)
+
+
+def test_alone_equals_batched(toy: Toy, alone: list[list[Heard]]) -> None:
+    """The same tokens; samples may differ in the last of their 16 bits, as sums are reordered."""
+    executor, talks = _open(toy)
+    run_together([talk.whole() for talk in talks], executor)
+    _assert_same([talk.heard for talk in talks], alone, wave_steps=2)
+
+
+def test_a_seed_repeats_a_conversation_and_another_changes_it(
+    toy: Toy, alone: list[list[Heard]]
+) -> None:
+    executor = toy.executor()
+    again, other = Talk(toy, executor, 0), Talk(toy, executor, 0)
+    other.session.sampler.generator.manual_seed(7)
+    for talk in (again, other):
+        run_alone(talk.whole(), executor)
+    _assert_same([again.heard], alone[:1], wave_steps=0)
+    assert [each.facts for each in other.heard] != [each.facts for each in alone[0]]
+
+
+def _fingerprint(*modules: nn.Module) -> str:
+    """Digest of every module's attributes, parameters and buffers."""
+    digest = hashlib.sha256()
+    for module in itertools.chain.from_iterable(each.modules() for each in modules):
+        for name, value in sorted(vars(module).items()):
+            digest.update(name.encode())
+            tensors = value.items() if name in {"_parameters", "_buffers"} else [("", value)]
+            for key, tensor in tensors:
+                digest.update(key.encode())
+                if isinstance(tensor, Tensor):
+                    digest.update(repr((tensor.dtype, tensor.shape)).encode())
+                    digest.update(tensor.detach().numpy().tobytes())
+                elif name != "_modules":
+                    digest.update(repr(tensor).encode())
+                else:
+                    digest.update(repr([(k, id(v)) for k, v in tensor.items()]).encode())
+    return digest.hexdigest()
+
+
+def test_a_conversation_changes_nothing_of_the_model(toy: Toy) -> None:
+    executor, talks = _open(toy)
+    before = _fingerprint(toy.model, toy.vocoder)
+    head = executor.speech_head.clone()
+    run_together([talk.whole() for talk in talks], executor)
+    for talk in talks:
+        talk.session.close()
+    assert _fingerprint(toy.model, toy.vocoder) == before
+    assert torch.equal(executor.speech_head, head)
+    assert not any(each.training or each._forward_hooks for each in toy.model.modules())
+
+
+def test_the_fingerprint_sees_a_change(toy: Toy) -> None:
+    before = _fingerprint(toy.model)
+    weight = toy.model.apm.conv1.weight
+    with torch.no_grad():
+        value = weight[3].clone()
+        weight[3] += 1e-3
+        assert _fingerprint(toy.model) != before
+        weight[3] = value
+    assert _fingerprint(toy.model) == before
+
+
+def test_a_conversation_changes_nothing_of_the_capability(toy: Toy) -> None:
+    """All it learns is in the session."""
+    executor = toy.executor()
+    talk = Talk(toy, executor, 0)
+    duplex = talk.duplex
+    parts = (duplex, duplex.decoder, duplex.decoder.policy)
+    before = [{name: id(value) for name, value in vars(part).items()} for part in parts]
+    defaults = duplex.defaults
+    run_alone(talk.whole(), executor)
+    assert [{name: id(value) for name, value in vars(part).items()} for part in parts] == before
+    assert duplex.defaults == defaults == DuplexSettings()
+
+
+def _tensors_of(session: Session) -> dict[str, Tensor]:
+    """What costs memory, by the place it is reached from."""
+    vocoder, logits = session.speech.vocoder, session.turn.logits
+    assert vocoder is not None
+    assert logits is not None
+    return {
+        "language model": session.kv._buffer,
+        "speech decoder": session.speech.kv._buffer,
+        "audio encoder": session.hearing.cache.kv,
+        "mel": session.hearing.mel.samples,
+        "logits": logits,
+        "vocoder": vocoder.estimator.attention,
+        "vocoder tail": vocoder.estimator.convolution,
+    }
+
+
+def test_closing_frees(toy: Toy) -> None:
+    executor = toy.executor()
+    start = executor.llm_store.nbytes, executor.tts_store.nbytes
+    talk = Talk(toy, executor, 1)
+    run_alone(talk.whole(), executor)
+    session = talk.session
+    session.take_snapshot()
+    run_alone(talk.duplex.prefill(session, speech(1.0)), executor)
+    assert session.nbytes > executor.llm_store.nbytes > start[0]
+    assert executor.tts_store.nbytes > start[1]
+
+    alive = {name: weakref.ref(tensor) for name, tensor in _tensors_of(session).items()}
+    del talk.voice
+    session.close()
+    assert (executor.llm_store.nbytes, executor.tts_store.nbytes) == start == (0, 0)
+    assert [name for name, tensor in alive.items() if tensor() is not None] == []
+    assert session.nbytes == 0, "the session itself is still held"
+
+
+def test_closing_one_leaves_the_others(toy: Toy, alone: list[list[Heard]]) -> None:
+    executor, (first, second, _) = _open(toy)
+    mine, theirs = first.parts(), second.parts()
+    for _ in range(4):
+        run_alone(next(mine), executor)
+        run_alone(next(theirs), executor)
+    first.session.close()
+    for part in theirs:
+        run_alone(part, executor)
+    _assert_same([second.heard], alone[1:2], wave_steps=0)

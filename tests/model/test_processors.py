@@ -1,0 +1,279 @@
+"""The documented methods of every mode over one loaded checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+from core.audio import encode_wire_audio, write_wav
+from core.capabilities import CAPABILITIES, ProcessorMode
+from core.errors import (
+    AudioError,
+    ContextFullError,
+    ModelError,
+    OutOfOrderError,
+)
+from core.processors import (
+    AloneDriver,
+    HalfDuplexView,
+    UnifiedProcessor,
+)
+from core.processors.failures import TRANSLATIONS, translate
+from core.schemas.chat import ChatRequest
+from core.schemas.common import (
+    AudioContent,
+    GenerationConfig,
+    Message,
+    Role,
+    TTSConfig,
+    TTSSamplingParams,
+)
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.processing_minicpmo import PromptTooLongError
+from MiniCPMO45.steps import Steps
+from tests.model.toy import speech
+from tests.model.views import clean, finish, load, prefill, user
+
+T = TypeVar("T")
+SHORT = GenerationConfig(max_new_tokens=12)
+OUTPUT_RATE_HZ = 24_000
+
+
+@pytest.fixture(scope="module")
+def loaded(checkpoint: Path) -> UnifiedProcessor:
+    """The checkpoint, loaded once."""
+    return load(checkpoint)
+
+
+@pytest.fixture
+def processor(loaded: UnifiedProcessor) -> Iterator[UnifiedProcessor]:
+    """The checkpoint without any conversation."""
+    yield loaded
+    clean(loaded)
+
+
+# The processor
+
+
+def test_a_mode_is_a_name_for_a_view(processor: UnifiedProcessor) -> None:
+    assert processor.is_ready()
+    for choose, mode, view in (
+        (processor.set_duplex_mode, ProcessorMode.DUPLEX, processor.duplex),
+        (processor.set_half_duplex_mode, ProcessorMode.HALF_DUPLEX, processor.half_duplex),
+        (processor.set_streaming_mode, ProcessorMode.STREAMING, processor.streaming),
+        (processor.set_chat_mode, ProcessorMode.CHAT, processor.chat),
+    ):
+        assert choose() is view
+        assert processor.mode is mode is view.mode
+        assert processor.capabilities is CAPABILITIES[mode]
+    assert processor.streaming is processor.half_duplex
+    assert isinstance(processor.half_duplex, HalfDuplexView)
+
+
+def test_the_cache_length_is_the_chosen_modes(processor: UnifiedProcessor) -> None:
+    streaming = processor.set_streaming_mode()
+    prefill(streaming, "a", "hello")
+    processor.duplex.prepare()
+    assert processor.kv_cache_length == streaming.kv_cache_length > 0
+    processor.set_duplex_mode()
+    assert processor.kv_cache_length == processor.duplex.kv_cache_length > 20
+    processor.set_chat_mode()
+    assert processor.kv_cache_length == 0
+
+
+def test_conversations_of_all_modes_live_side_by_side(processor: UnifiedProcessor) -> None:
+    streaming, duplex = processor.streaming, processor.duplex
+    prefill(streaming, "a", "hello")
+    duplex.prepare()
+    duplex.prefill(speech(1.2))
+    before = streaming.kv_cache_length, duplex.kv_cache_length
+    assert processor.chat.chat(ChatRequest(messages=[user("hi")], generation=SHORT)).success
+    assert (streaming.kv_cache_length, duplex.kv_cache_length) == before
+
+
+def test_a_released_processor_holds_nothing(checkpoint: Path) -> None:
+    processor = UnifiedProcessor(checkpoint, device="cpu", show_progress=False)
+    processor.duplex.prepare()
+    store = processor.model.executor.llm_store
+    processor.release()
+    processor.release()
+    assert not processor.is_ready()
+    assert not store.handles
+    assert processor.kv_cache_length == 0
+    with pytest.raises(ModelError, match="released"):
+        processor.set_chat_mode()
+
+
+def test_what_has_no_effect_is_said(checkpoint: Path, caplog: pytest.LogCaptureFixture) -> None:
+    UnifiedProcessor(
+        checkpoint,
+        device="cpu",
+        compile=True,
+        attn_implementation="flash_attention_2",
+        show_progress=False,
+    ).release()
+    assert "compile=True has no effect" in caplog.text
+    assert "'flash_attention_2' has no effect" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"model_path": "/nowhere"}, "no folder"),
+        ({"device": "gpu7"}, "no device"),
+        ({"pt_path": "/nowhere.pt"}, "nowhere.pt"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_clear_error(
+    checkpoint: Path, changes: dict[str, Any], sentence: str
+) -> None:
+    options: dict[str, Any] = {
+        "model_path": checkpoint,
+        "device": "cpu",
+        "show_progress": False,
+    } | changes
+    with pytest.raises(ModelError, match=sentence):
+        UnifiedProcessor(**options)
+
+
+def test_the_default_voice_is_the_operators_or_the_checkpoints(
+    checkpoint: Path, tmp_path: Path, loaded: UnifiedProcessor
+) -> None:
+    own = loaded.chat.context.default_voice
+    assert own is not None and len(own) > 8_000
+    path = tmp_path / "voice.wav"
+    write_wav(path, speech(1.5), 16_000)
+    other = UnifiedProcessor(checkpoint, device="cpu", ref_audio_path=path, show_progress=False)
+    chosen = other.chat.context.default_voice
+    assert chosen is not None and len(chosen) == 24_000
+    with pytest.raises(AudioError):
+        UnifiedProcessor(
+            checkpoint, device="cpu", ref_audio_path=tmp_path / "no.wav", show_progress=False
+        )
+
+
+class _Counting(AloneDriver):
+    """A driver that counts what it runs."""
+
+    def __init__(self, executor: Executor) -> None:
+        super().__init__(executor)
+        self.runs = 0
+
+    def run(self, steps: Steps[T]) -> T:
+        """Run and count."""
+        self.runs += 1
+        return super().run(steps)
+
+
+def test_another_driver_can_be_passed_in(checkpoint: Path) -> None:
+    made: list[_Counting] = []
+
+    def make(executor: Executor) -> _Counting:
+        made.append(_Counting(executor))
+        return made[-1]
+
+    processor = UnifiedProcessor(checkpoint, device="cpu", show_progress=False, make_driver=make)
+    prefill(processor.streaming, "a", "hello", "you")
+    assert made[0].runs == 2, "one model call per message"
+    processor.release()
+
+
+@pytest.mark.parametrize(("theirs", "ours"), TRANSLATIONS)
+def test_every_error_of_the_model_has_one_of_ours(
+    theirs: type[Exception], ours: type[Exception]
+) -> None:
+    error = PromptTooLongError(9, 8) if theirs is PromptTooLongError else theirs("it broke")
+    found = translate(error)
+    assert type(found) is ours
+    assert found.message.endswith(".") and found.message[0].isupper()
+
+
+# Chat
+
+
+def test_chat_answers_a_request(processor: UnifiedProcessor) -> None:
+    request = ChatRequest(messages=[user("hello")], generation=SHORT, return_prompt=True)
+    reply = processor.chat.chat(request)
+    assert reply.success and reply.error is None
+    assert reply.text and reply.audio_data is None
+    assert reply.prompt is not None and "user\nhello<|im_end|>" in reply.prompt
+    assert "tts_bos" not in reply.prompt
+    assert reply.tokens_generated == 12
+    assert reply.token_stats is not None
+    assert reply.token_stats.total_tokens == reply.token_stats.input_tokens + 12
+    assert reply.duration_ms > 0
+    assert processor.chat.chat(request).text == reply.text, "the same seed"
+    assert processor.chat.chat(request, max_new_tokens=3).tokens_generated == 3
+    greedy = [processor.chat.chat(request, do_sample=False).text for _ in range(2)]
+    assert greedy[0] == greedy[1] != reply.text
+
+
+def test_chat_speaks_in_the_callers_voice(processor: UnifiedProcessor, tmp_path: Path) -> None:
+    path = tmp_path / "reply.wav"
+    voice = encode_wire_audio(speech(1.5))
+    tts = TTSConfig(enabled=True, ref_audio_data=voice, output_path=str(path))
+    request = ChatRequest(messages=[user("hello")], generation=SHORT, tts=tts, return_prompt=True)
+    reply = processor.chat.chat(request)
+    assert reply.success, reply.error
+    assert reply.prompt is not None and reply.prompt.endswith("<|tts_bos|>")
+    assert reply.prompt.startswith("<|im_start|>system\nUse the voice in the audio prompt")
+    assert reply.audio_data is not None and reply.audio_path == str(path)
+    assert path.stat().st_size > 44
+    assert processor.chat.chat(request, generate_audio=False).audio_data is None
+
+
+def test_what_goes_wrong_in_chat_is_told(processor: UnifiedProcessor) -> None:
+    short = encode_wire_audio(speech(0.1))
+    for request, words in (
+        (
+            ChatRequest(messages=[user("a " * 100)], generation=GenerationConfig(max_inp_length=9)),
+            "at most 9 are allowed",
+        ),
+        (
+            ChatRequest(messages=[user("a")], tts=TTSConfig(enabled=True, ref_audio_data=short)),
+            "at least 0.5 s",
+        ),
+        (
+            ChatRequest(messages=[Message(role=Role.USER, content=[AudioContent(data="?")])]),
+            "Base64",
+        ),
+    ):
+        reply = processor.chat.chat(request)
+        assert not reply.success
+        assert reply.error is not None and words in reply.error
+        assert reply.text == ""
+
+
+def test_a_prefilled_history_can_be_answered_in_three_ways(processor: UnifiedProcessor) -> None:
+    chat = processor.chat
+    prompt = chat.prefill("s", [user("hello")], use_tts_template=True)
+    assert prompt == "<|im_start|>user\nhello<|im_end|>\n"
+    assert chat.kv_cache_length == chat.input_tokens > 0
+    text = chat.generate("s", max_new_tokens=5)
+    assert isinstance(text, str) and text
+    chat.prefill("s", [user("hello")])
+    spoken = chat.generate(
+        "s", max_new_tokens=5, generate_audio=True, tts_sampling_params=TTSSamplingParams()
+    )
+    assert isinstance(spoken, tuple) and spoken[1].dtype == np.float32 and len(spoken[1])
+    chat.prefill("s", [user("hello")])
+    chunks, result = finish(chat.streaming_generate("s", max_new_tokens=5))
+    assert "".join(chunk.text_delta or "" for chunk in chunks) == result.text
+    assert chunks[-1].is_final
+    with pytest.raises(OutOfOrderError):
+        chat.generate("other")
+    with pytest.raises(ContextFullError):
+        chat.prefill("s", [user("a " * 50)], max_inp_length=20)
+
+
+def test_d18_speech_without_parameters(checkpoint: Path) -> None:
+    for has_defect in (False, True):
+        processor = load(checkpoint, swallow_speech_errors=has_defect)
+        processor.chat.prefill("s", [user("hello")])
+        found = processor.chat.generate("s", max_new_tokens=5, generate_audio=True)
+        assert isinstance(found, str) is has_defect
+        processor.release()

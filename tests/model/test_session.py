@@ -1,0 +1,133 @@
+"""A rolled-back guess leaves no trace: snapshot, work, rollback, work again is working once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.session import Session, SnapshotError
+from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
+from MiniCPMO45.steps import Steps, run_alone
+from MiniCPMO45.unit_results import UnitResult
+from tests.model.toy import Toy, UnitInput, picture, prepare, run_unit, seconds_of, speech
+
+SETTINGS = DuplexSettings(force_listen_count=0)
+SEED = 2  # the toy model speaks at once
+
+
+class Talk:
+    """One conversation, unit by unit."""
+
+    def __init__(self, toy: Toy, settings: DuplexSettings = SETTINGS) -> None:
+        self.executor: Executor = toy.executor()
+        self.duplex = toy.duplex()
+        self.session: Session = self.executor.open_session("rollback", seed=SEED)
+        voice = toy.open_voice(self.session.sampler.generator)
+        self.run(prepare(self.duplex, self.session, settings, voice))
+
+    def run(self, steps: Steps[None]) -> None:
+        """One method."""
+        run_alone(steps, self.executor)
+
+    def units(self, seconds: float, seed: int) -> list[UnitResult]:
+        """Some units of noise and pictures."""
+        results = []
+        for number, audio in enumerate(seconds_of(speech(seconds, seed))):
+            frames = (picture(seed + number),) if number == 1 else ()
+            steps = run_unit(self.duplex, self.session, UnitInput(audio, frames))
+            results.append(run_alone(steps, self.executor))
+        return results
+
+    def end_turn(self) -> None:
+        """A snapshot is taken between turns."""
+        steps = run_unit(self.duplex, self.session, UnitInput(speech(1.0, 77), force_listen=True))
+        run_alone(steps, self.executor)
+
+
+def _assert_equal(found: list[UnitResult], expected: list[UnitResult]) -> None:
+    for mine, theirs in zip(found, expected, strict=True):
+        for name, value in vars(mine).items():
+            if name == "audio_waveform":
+                assert np.array_equal(value, vars(theirs)[name])
+            elif not name.startswith("cost"):
+                assert value == vars(theirs)[name], name
+
+
+@pytest.mark.parametrize("guess_seconds", [0, 1, 4])
+def test_work_after_a_rollback_equals_work_without_the_guess(toy: Toy, guess_seconds: int) -> None:
+    """Token for token and sample for sample, random draws included."""
+    straight, guessing = Talk(toy), Talk(toy)
+    for talk in (straight, guessing):
+        talk.units(3, seed=1)
+        talk.end_turn()
+    guessing.session.take_snapshot()
+    guess = guessing.units(guess_seconds, seed=5)
+    assert guessing.session.can_rollback
+    length = guessing.session.rollback()
+    assert length == guessing.session.kv.length == straight.session.kv.length
+    expected = straight.units(6, seed=3)
+    _assert_equal(guessing.units(6, seed=3), expected)
+    assert any(not each.is_listen for each in expected)
+    assert guess_seconds < 4 or any(not each.is_listen for each in guess)
+    one, other = (talk.session.kv.rows(0, talk.session.kv.length) for talk in (straight, guessing))
+    assert torch.equal(one.keys, other.keys)
+    assert torch.equal(one.values, other.values)
+
+
+def test_the_same_work_twice_draws_the_same(toy: Toy) -> None:
+    talk = Talk(toy)
+    talk.units(2, seed=1)
+    talk.end_turn()
+    talk.session.take_snapshot()
+    first = talk.units(5, seed=3)
+    talk.session.rollback()
+    _assert_equal(talk.units(5, seed=3), first)
+
+
+def test_a_rollback_restores_what_it_says(toy: Toy) -> None:
+    talk = Talk(toy)
+    talk.units(2, seed=1)
+    talk.end_turn()
+    session = talk.session
+    session.sampler.history[:] = [5, 6]
+    random_state = session.sampler.generator.get_state()
+    before = (session.kv.length, session.hearing.units, session.hearing.cache.length)
+    turn, window = replace(session.turn), session.window.clone()
+    session.take_snapshot()
+    talk.units(3, seed=4)
+    session.rollback()
+    assert (session.kv.length, session.hearing.units, session.hearing.cache.length) == before
+    assert (session.turn, session.window, session.sampler.history) == (turn, window, [5, 6])
+    assert torch.equal(session.sampler.generator.get_state(), random_state)
+    assert session.speech.kv.length == 0
+
+
+def test_a_snapshot_serves_once(toy: Toy) -> None:
+    talk = Talk(toy)
+    with pytest.raises(SnapshotError):
+        talk.session.rollback()
+    talk.session.take_snapshot()
+    talk.session.rollback()
+    assert not talk.session.can_rollback
+    with pytest.raises(SnapshotError):
+        talk.session.rollback()
+
+
+@pytest.mark.parametrize("mode", [WindowMode.BASIC, WindowMode.CONTEXT])
+def test_a_snapshot_is_void_once_a_window_dropped_tokens(toy: Toy, mode: WindowMode) -> None:
+    window = WindowSettings(
+        mode=mode, basic_high_tokens=60, basic_low_tokens=40, context_max_units=1
+    )
+    talk = Talk(toy, replace(SETTINGS, window=window))
+    talk.session.take_snapshot()
+    assert talk.session.can_rollback
+    talk.units(4, seed=1)
+    length = talk.session.kv.length
+    assert not talk.session.can_rollback
+    with pytest.raises(SnapshotError, match="evicted"):
+        talk.session.rollback()
+    assert talk.session.kv.length == length

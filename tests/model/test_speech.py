@@ -1,0 +1,303 @@
+"""Speech of duplex units: counters over a script, sound from the toy model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from MiniCPMO45.configuration_minicpmo import TTSConfig
+from MiniCPMO45.sampling import keep_top_k, keep_top_p_ascending, penalise_frequency
+from MiniCPMO45.session import Session
+from MiniCPMO45.speech import CodeBudget, CodeRule, CodeRun, UnitSpeech, condition, speak_unit
+from MiniCPMO45.steps import SpeechCodes, SpeechForward, SpokenText, TextMarkers, Vocode, run_alone
+from MiniCPMO45.stopwatch import Stopwatch
+from tests.fakes.scripted import (
+    CODE_COUNT,
+    CODE_EOS,
+    HIDDEN_SIZE,
+    TONE_LEVEL,
+    ScriptedExecutor,
+    ToneVoice,
+    cached_angles,
+    cached_labels,
+    one_hot,
+    spoken,
+)
+from tests.model.toy import Toy
+
+CONFIG = TTSConfig(audio_bos_token_id=900, text_eos_token_id=901)
+RULE = CodeRule(temperature=0.8, repetition_penalty=1.05, is_greedy=True)
+SECOND = 24_000
+PER_CODE = 960
+LEAD_IN = 3_840  # zeros before the first sample of a turn
+SILENCE = [4218, 4218, 4218]
+
+
+class Bench:
+    """One conversation that speaks by script."""
+
+    def __init__(self, speech_limit: int = 4096) -> None:
+        self.executor = ScriptedExecutor(1, speech_limit=speech_limit)
+        self.session: Session = self.executor.open_session()
+        self.voice = ToneVoice()
+        self.session.speech.vocoder = self.voice
+
+    def speak(
+        self, n_text: int = 3, *, n_codes: int | None = None, is_turn_end: bool = False
+    ) -> UnitSpeech:
+        """Speak one unit; `n_codes` then the end, or as many as are wanted."""
+        if n_codes is not None:
+            self.executor.codes = [*range(10, 10 + n_codes), CODE_EOS]
+        hidden = torch.ones(n_text, HIDDEN_SIZE) if n_text else None
+        watch = Stopwatch(lambda: 0.0)
+        ids = list(range(300, 300 + n_text))
+        steps = speak_unit(self.session, ids, hidden, is_turn_end, CONFIG, RULE, watch)
+        speech = run_alone(steps, self.executor)
+        self.executor.codes = []
+        return speech
+
+    @property
+    def cached(self) -> list[int]:
+        """What the speech decoder's cache holds."""
+        return cached_labels(self.session.speech.kv)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def _length(speech: UnitSpeech) -> int:
+    return 0 if speech.waveform is None else len(speech.waveform)
+
+
+def test_a_condition_is_text_then_audio_begin(bench: Bench) -> None:
+    hidden = torch.zeros(2, 4)
+    text, markers = condition([5, 6], hidden, CONFIG, is_text_end=False)
+    assert isinstance(text, SpokenText)
+    assert isinstance(markers, TextMarkers)
+    assert (text.ids, markers.ids) == ((5, 6), (900,))
+    [*_, closing] = condition([5, 6], hidden, CONFIG, is_text_end=True)
+    assert closing.ids == (901, 900)
+    [only] = condition([], None, CONFIG, is_text_end=False)
+    assert only.ids == (900,)
+
+
+def test_an_inner_unit_gives_25_codes_and_one_second(bench: Bench) -> None:
+    bench.speak()
+    for _ in range(3):
+        bench.executor.requests.clear()
+        speech = bench.speak()
+        assert speech.n_codes == 25
+        assert _length(speech) == SECOND
+        assert len(bench.executor.of_kind(SpeechForward)) == 26, "the 26th code is thrown away"
+        [call] = bench.executor.of_kind(Vocode)
+        assert (len(call.codes), call.is_last) == (28, False)
+
+
+def test_the_cache_holds_condition_and_codes_and_nothing_else(bench: Bench) -> None:
+    """Its length is the position of the next row: conditions and codes of all units so far."""
+    expected: list[int] = []
+    for n_text in (3, 0, 2):
+        first = len(bench.executor.of_kind(SpeechForward))
+        bench.speak(n_text)
+        drawn = range(first, first + 25)
+        expected += [*range(300, 300 + n_text), 900, *drawn]
+        assert bench.cached == expected
+        assert bench.session.speech.kv.next_position == len(expected)
+
+
+def test_each_code_but_the_last_is_fed_back(bench: Bench) -> None:
+    bench.speak(2)
+    asked = bench.executor.of_kind(SpeechForward)
+    assert spoken(asked[0]) == (300, 301)
+    for number, request in enumerate(asked[1:]):
+        [piece] = request.pieces
+        assert isinstance(piece, SpeechCodes)
+        assert piece.ids == (number,)
+
+
+@pytest.mark.parametrize("n_codes", [0, 1, 4, 5, 24, 25])
+def test_the_first_unit_of_a_turn_may_end_early_and_is_led_by_silence(
+    bench: Bench, n_codes: int
+) -> None:
+    speech = bench.speak(n_codes=n_codes)
+    assert speech.n_codes == n_codes
+    assert len(bench.cached) == 3 + 1 + n_codes
+    if n_codes + 3 < 8:
+        assert speech.waveform is None
+        assert bench.session.speech.buffer.waiting == [*SILENCE, *range(10, 10 + n_codes)]
+        return
+    wave = speech.waveform
+    assert wave is not None
+    assert len(wave) == SECOND
+    sounding = n_codes * PER_CODE
+    assert not wave[: SECOND - sounding].any()
+    np.testing.assert_allclose(wave[SECOND - sounding :], TONE_LEVEL, atol=1e-4)
+    assert len(bench.session.speech.buffer.waiting) == 3
+
+
+def test_speech_may_not_end_inside_a_turn(bench: Bench) -> None:
+    """The end is masked, so the next likeliest code is drawn."""
+    bench.speak()
+    likely_end = one_hot(CODE_EOS, CODE_COUNT)
+    likely_end[77] = 1.0
+    bench.executor.codes = [likely_end] * 26
+    speech = bench.speak()
+    assert speech.n_codes == 25
+    assert bench.cached[-25:] == [77] * 25
+
+
+@pytest.mark.parametrize("n_codes", [0, 3, 25])
+def test_the_last_unit_flushes_and_starts_afresh(bench: Bench, n_codes: int) -> None:
+    bench.speak(n_codes=20)
+    waiting = 3
+    speech = bench.speak(n_codes=n_codes, is_turn_end=True)
+    assert speech.n_codes == n_codes
+    assert _length(speech) == (waiting + n_codes) * PER_CODE + LEAD_IN
+    assert bench.executor.of_kind(Vocode)[-1].is_last
+    assert bench.voice.resets == 1
+    session = bench.session
+    assert (session.speech.kv.length, session.speech.buffer.waiting) == (0, SILENCE)
+
+
+@given(
+    first=st.integers(0, 25), inner=st.integers(0, 4), last=st.integers(0, 25), only=st.booleans()
+)
+def test_every_code_of_a_turn_is_voiced_once(first: int, inner: int, last: int, only: bool) -> None:
+    """Those of all its units and the three codes of silence before them."""
+    bench = Bench()
+    if not only:
+        bench.speak(n_codes=first)
+        for _ in range(inner):
+            bench.speak()
+    bench.speak(n_codes=last, is_turn_end=True)
+    calls = bench.executor.of_kind(Vocode)
+    consumed = sum(len(each.codes) - (0 if each.is_last else 3) for each in calls)
+    assert consumed == 3 + last + (0 if only else first + 25 * inner)
+    assert [each.is_last for each in calls] == [False] * (len(calls) - 1) + [True]
+    assert all(len(each.codes) <= 28 for each in calls)
+
+
+def test_the_penalty_sees_the_codes_of_this_unit_only(bench: Bench) -> None:
+    """Two codes nearly tie; the one drawn before in this unit loses, one of an earlier unit not."""
+    near_tie = torch.zeros(CODE_COUNT)
+    near_tie[5], near_tie[6] = 1.0, 0.99
+    bench.executor.codes = [near_tie.clone() for _ in range(26)]
+    bench.speak()
+    first_unit = bench.cached[4:]
+    bench.executor.codes = [near_tie.clone() for _ in range(26)]
+    bench.speak()
+    assert first_unit[:2] == [5, 6]
+    assert bench.cached[len(first_unit) + 8 :] == first_unit
+
+
+def test_a_long_turn_forgets_its_beginning_instead_of_failing(bench: Bench) -> None:
+    """The speech decoder knows 4096 positions, two minutes of speech in one turn."""
+    limit = 100
+    unlimited, limited = Bench(), Bench(limit)
+    for _ in range(20):
+        speech = limited.speak()
+        unlimited.speak()
+        assert (speech.n_codes, _length(speech)) == (25, SECOND)
+        kept = limited.cached
+        assert limit // 2 <= len(kept) <= limit or kept == unlimited.cached
+        assert kept == unlimited.cached[-len(kept) :]
+        wanted = torch.arange(len(kept)).remainder(2 * torch.pi)
+        angles = cached_angles(limited.session.speech.kv).remainder(2 * torch.pi)
+        torch.testing.assert_close(angles, wanted, atol=1e-3, rtol=0)
+
+
+def _run(bench: Bench, budget: CodeBudget, heard: list[int] | None = None) -> CodeRun:
+    pieces = condition([300], torch.ones(1, HIDDEN_SIZE), CONFIG, is_text_end=False)
+    return CodeRun(bench.session, pieces, RULE, budget, eos=CODE_EOS, heard=heard)
+
+
+def test_a_run_ends_at_its_budget(bench: Bench) -> None:
+    run = _run(bench, CodeBudget(7))
+    assert run_alone(run.finish(), bench.executor) == list(range(7))
+    assert not run.has_ended
+    assert bench.cached == [300, 900, *range(6)], "the last code is not fed"
+
+
+def test_a_run_ends_when_the_model_ends_it(bench: Bench) -> None:
+    bench.executor.codes = [8, 9, CODE_EOS]
+    run = _run(bench, CodeBudget(7))
+    assert run_alone(run.finish(), bench.executor) == [8, 9]
+    assert run.has_ended
+    assert run_alone(run.next(), bench.executor) is None, "and stays ended"
+
+
+def test_codes_heard_before_are_kept_together(bench: Bench) -> None:
+    heard = [1, 2]
+    run = _run(bench, CodeBudget(2), heard)
+    bench.executor.codes = [8, 9]
+    assert run_alone(run.finish(), bench.executor) == [8, 9]
+    assert heard == [1, 2, 8, 9]
+
+
+def test_a_stop_ends_a_run_before_the_next_pass(bench: Bench) -> None:
+    run = _run(bench, CodeBudget(26, 26))
+    assert run_alone(run.next(), bench.executor) == 0
+    bench.session.stop.set()
+    assert run_alone(run.finish(), bench.executor) == [0]
+    assert len(bench.executor.of_kind(SpeechForward)) == 1
+
+
+def test_codes_follow_the_order_of_the_rules() -> None:
+    """Temperature, penalty, nucleus, top-k, then the end is masked."""
+    generator = torch.Generator().manual_seed(0)
+    heard = [3, 3, 4]
+    rule = CodeRule(temperature=0.5, repetition_penalty=1.3, top_p=0.9, top_k=5)
+    for seed in range(20):
+        logits = torch.randn(12, generator=torch.Generator().manual_seed(seed)) * 3
+        expected = penalise_frequency(logits / 0.5, heard, 1.3, 16)
+        expected = keep_top_k(keep_top_p_ascending(expected, 0.9), 5)
+        expected[11] = -torch.inf
+        state = generator.get_state()
+        code = rule.choose(logits, heard, 11, generator, may_end=False)
+        generator.set_state(state)
+        assert code == int(torch.multinomial(expected.softmax(-1), 1, generator=generator))
+
+
+def test_the_first_code_is_filtered_unless_told_otherwise() -> None:
+    """D16."""
+    logits = torch.tensor([2.0, 1.9, 1.8, 1.7, 1.6])
+    drawn: dict[bool, set[int]] = {True: set(), False: set()}
+    generator = torch.Generator().manual_seed(0)
+    for filters_first, codes in drawn.items():
+        rule = CodeRule(1.0, 1.0, top_p=0.01, top_k=1, filters_first=filters_first)
+        for _ in range(60):
+            codes.add(rule.choose(logits, [], 4, generator, may_end=True))
+    assert drawn == {True: {0, 1, 2}, False: {0, 1, 2, 3, 4}}, "a filter leaves at least three"
+
+
+def test_the_toy_model_speaks_whole_seconds_inside_a_turn(toy: Toy) -> None:
+    executor = toy.executor()
+    session = executor.open_session("speech", seed=3)
+    session.speech.vocoder = toy.open_voice(session.sampler.generator)
+    rule, config = CodeRule(0.8, 1.05), toy.config.tts_config
+    generator = torch.Generator().manual_seed(1)
+    position = 0
+    for number in range(4):
+        hidden = torch.randn(3, toy.config.hidden_size, generator=generator)
+        watch = Stopwatch(lambda: 0.0)
+        speech = run_alone(
+            speak_unit(session, [300, 301, 302], hidden, False, config, rule, watch), executor
+        )
+        position += 3 + 1 + speech.n_codes
+        assert session.speech.kv.length == position
+        if number:
+            assert speech.n_codes == 25
+            assert _length(speech) == SECOND
+            assert speech.waveform is not None
+            assert np.abs(speech.waveform).max() > 0.01
+    waiting = len(session.speech.buffer.waiting)
+    last = run_alone(
+        speak_unit(session, [300], None, True, config, rule, Stopwatch(lambda: 0.0)), executor
+    )
+    assert _length(last) == (waiting + last.n_codes) * PER_CODE + LEAD_IN
+    assert session.speech.kv.length == 0

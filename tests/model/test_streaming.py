@@ -1,0 +1,276 @@
+"""Turn-based conversation: what is fed, what is said, what the cache holds afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from MiniCPMO45.prompts import TurnOpening
+from MiniCPMO45.settings import DuplexSettings, GenerationSettings, WindowSettings
+from MiniCPMO45.steps import run_alone
+from MiniCPMO45.streaming import ReplyResult
+from MiniCPMO45.windows import Round
+from tests.fakes.scripted import cached_angles
+from tests.model.toy import Toy, picture, speech
+from tests.model.turns import GREEDY, SPOKEN, VARIED, ScriptedTurns, ToyTurns, joined
+
+ANSWER = " I think that it is a very good day to go for a long walk and then read a book at home"
+REPLY_PREFIX = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n<|tts_bos|>"
+NEXT_USER = "<|tts_eos|><|im_end|>\n<|im_start|>user\n"
+SYSTEM = "<|im_start|>system\nBe brief.<|im_end|>\n"
+
+
+def test_the_cache_holds_the_conversation_and_no_terminator(toy: Toy) -> None:
+    talk = ScriptedTurns(toy)
+    talk.prefill("system", "Be brief.")
+    result = talk.turn("hello", " good morning")
+    first = talk.encode(SYSTEM + "<|im_start|>user\nhello" + REPLY_PREFIX + " good morning")
+    assert talk.cached == first
+    assert result.text == " good morning"
+    talk.prefill("user", "and you?")
+    assert talk.cached == first + talk.encode(NEXT_USER + "and you?")
+
+
+def test_a_turn_in_pieces_is_the_turn_at_once(toy: Toy) -> None:
+    pieces, whole = ScriptedTurns(toy), ScriptedTurns(toy)
+    for text in (" one", " two", " three"):
+        pieces.prefill("user", [text])
+    whole.prefill("user", [" one two three"])
+    assert pieces.cached == whole.cached
+
+
+def test_a_reply_without_speech_template_opens_no_speech(toy: Toy) -> None:
+    talk = ScriptedTurns(toy)
+    talk.prefill("user", "hello")
+    talk.script(" yes")
+    talk.generate(replace(GREEDY, use_speech_template=False, enable_thinking=True))
+    assert talk.cached == talk.encode(
+        "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n yes"
+    )
+
+
+def test_a_kept_session_holds_what_the_whole_history_holds(toy: Toy) -> None:
+    kept, fresh = ScriptedTurns(toy), ScriptedTurns(toy)
+    for talk in (kept, fresh):
+        talk.prefill("system", "Be brief.")
+    kept.turn("hello", ANSWER)
+    fresh.prefill("user", "hello")
+    fresh.prefill("assistant", ANSWER)
+    for talk in (kept, fresh):
+        talk.prefill("user", "go on")
+    assert kept.cached == fresh.cached
+    assert kept.session.turn == fresh.session.turn
+
+
+def test_the_second_reply_is_the_same_after_the_whole_history(toy: Toy) -> None:
+    kept, fresh = ToyTurns(toy), ToyTurns(toy)
+    for role, text in (("system", "Be brief."), ("user", "tell me")):
+        kept.prefill(role, text)
+    first = kept.generate(VARIED)[1]
+    assert toy.tokenizer.encode(first.text) == [*first.ids], "choose another question"
+    history = (("system", "Be brief."), ("user", "tell me"), ("assistant", first.text))
+    for role, text in history:
+        fresh.prefill(role, text)
+    assert fresh.session.kv.length == kept.session.kv.length
+    replies = []
+    for talk in (kept, fresh):
+        talk.prefill("user", "what is it")
+        replies.append(talk.generate(VARIED)[1])
+    assert replies[0] == replies[1]
+    assert len(replies[0].ids) >= VARIED.min_new_tokens
+    assert fresh.session.kv.length == kept.session.kv.length
+
+
+@given(st.text(alphabet="ab 😀€ñ们", min_size=1, max_size=40), st.booleans())
+@settings(max_examples=25)
+def test_no_piece_splits_a_character(toy: Toy, text: str, has_voice: bool) -> None:
+    talk = ScriptedTurns(toy, has_voice=has_voice)
+    allowed = {*talk.tokens.bad_token_ids} if has_voice else set()
+    if allowed & {*talk.encode(text)}:
+        return
+    talk.prefill("user", "hello")
+    talk.script(text)
+    pieces, result = talk.generate(SPOKEN if has_voice else GREEDY)
+    assert result.text == text
+    assert "".join(piece.text for piece in pieces) == text
+    assert not any("\ufffd" in piece.text for piece in pieces)
+
+
+def test_a_character_the_model_never_finished_is_not_withheld(toy: Toy) -> None:
+    talk = ScriptedTurns(toy)
+    talk.prefill("user", "hello")
+    talk.script(talk.encode("a😀")[:-1])
+    pieces, result = talk.generate()
+    assert "".join(piece.text for piece in pieces) == result.text == "a\ufffd"
+
+
+# Stop
+
+
+@pytest.mark.parametrize("n_passes", range(14))
+def test_a_stopped_reply_leaves_what_was_said_in_the_cache(toy: Toy, n_passes: int) -> None:
+    talk = ScriptedTurns(toy)
+    talk.prefill("user", "hello")
+    before = talk.cached
+    talk.script(ANSWER)
+    talk.stop_after(n_passes)
+    pieces, result = talk.generate()
+    talk.session.stop.clear()
+    assert result.was_stopped
+    assert "".join(piece.text for piece in pieces) == result.text
+    prefix = talk.encode(REPLY_PREFIX) if n_passes else []
+    assert talk.cached == [*before, *prefix, *result.ids]
+    assert len(result.ids) == max(n_passes - 1, 0)
+    talk.prefill("user", "go on")
+    opening = NEXT_USER if n_passes else ""
+    assert talk.cached == [*before, *prefix, *result.ids, *talk.encode(opening + "go on")]
+    assert sum(each.length for each in talk.session.window.rounds) == len(talk.cached)
+
+
+def test_a_stop_silences_a_spoken_reply(toy: Toy) -> None:
+    talk = ScriptedTurns(toy, has_voice=True)
+    talk.prefill("user", "hello")
+    talk.script(ANSWER)
+    talk.stop_after(11)
+    pieces, result = talk.generate(SPOKEN)
+    assert result.was_stopped
+    assert joined(pieces)[1].size == 0
+    assert talk.session.speech.kv.length == 0 or talk.session.stop.is_set()
+
+
+# The window
+
+
+@pytest.mark.parametrize("has_system", [True, False])
+def test_old_rounds_leave_and_positions_stay_dense(toy: Toy, has_system: bool) -> None:
+    """The round with the system message stays."""
+    talk = ScriptedTurns(toy)
+    limits = WindowSettings(text_high_tokens=150, text_low_tokens=90)
+    talk.session.settings = DuplexSettings(window=limits)
+    if has_system:
+        talk.prefill("system", "Be brief.")
+    rounds: list[list[int]] = []
+    for number in range(30):
+        question, answer = f" question {number}" * (1 + number % 3), f" answer {number}" * 2
+        talk.turn(question, answer)
+        opening = NEXT_USER if number else "<|im_start|>user\n"
+        rounds.append(talk.encode(opening + question) + talk.encode(REPLY_PREFIX + answer))
+        assert sum(each.length for each in talk.session.window.rounds) == talk.session.kv.length
+        pinned = [talk.encode(SYSTEM), rounds[0]] if has_system else []
+        assert talk.cached in [_joined(pinned, rounds[n:]) for n in range(int(has_system), 30)]
+        assert talk.session.kv.length <= limits.text_high_tokens + len(rounds[-1])
+    assert talk.session.window.evictions > 3
+    expected = torch.arange(talk.session.kv.length).float()
+    angles = cached_angles(talk.session.kv)
+    assert torch.allclose(torch.cos(angles - expected), torch.ones_like(angles), atol=1e-4)
+
+
+def _joined(*groups: list[list[int]]) -> list[int]:
+    return [token for group in groups for each in group for token in each]
+
+
+# Rollback
+
+
+Said = list[tuple[ReplyResult, tuple[str, np.ndarray]]]
+
+
+def _speculate(toy: Toy, seed: int, guess: GenerationSettings | None) -> tuple[Said, list[Round]]:
+    """A turn that goes on after a guess that the speaker had finished, and the one after it."""
+    talk = ToyTurns(toy, seed=seed, has_voice=True)
+    talk.prefill("system", "Be brief.")
+    talk.prefill("user", ["listen", speech(1.3, seed)], stream_input=True)
+    if guess is not None:
+        talk.generate(guess, enable_speculative_snapshot=True)
+        assert talk.session.can_rollback
+        talk.session.rollback()
+        assert not talk.session.can_rollback
+    talk.prefill("user", [speech(1.9, seed + 1)], stream_input=True, is_last_chunk=True)
+    said: Said = []
+    for question in ("and then", "why"):
+        pieces, result = talk.generate(replace(SPOKEN, do_sample=True, max_new_tokens=24))
+        said.append((result, joined(pieces)))
+        talk.prefill("user", question)
+    rounds = talk.session.window.rounds
+    talk.session.close()
+    return said, rounds
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("n_tokens", [1, 15])
+def test_a_turn_after_a_rollback_is_the_turn_without_the_guess(
+    toy: Toy, seed: int, n_tokens: int
+) -> None:
+    guess = replace(SPOKEN, do_sample=True, max_new_tokens=n_tokens, length_penalty=2.0)
+    found, rounds = _speculate(toy, seed, guess)
+    expected, expected_rounds = _speculate(toy, seed, None)
+    assert rounds == expected_rounds
+    for (result, (text, sound)), (want, (want_text, want_sound)) in zip(
+        found, expected, strict=True
+    ):
+        assert (result, text) == (want, want_text)
+        assert np.array_equal(sound, want_sound)
+    assert any(sound.size for _, (_, sound) in expected), "nothing was spoken"
+
+
+def test_a_rollback_is_void_after_an_eviction(toy: Toy) -> None:
+    talk = ScriptedTurns(toy)
+    limits = WindowSettings(text_high_tokens=120, text_low_tokens=60)
+    talk.session.settings = DuplexSettings(window=limits)
+    for number in range(4):
+        talk.turn(f" question {number}", ANSWER[:20])
+    talk.prefill("user", "go on")
+    talk.script(ANSWER)
+    talk.generate(enable_speculative_snapshot=True)
+    assert talk.session.can_rollback
+    for _ in range(3):
+        talk.turn(" again" * 20, ANSWER)
+    assert not talk.session.can_rollback
+
+
+# Other
+
+
+def test_a_whole_history_is_answered_without_a_second_end_mark(toy: Toy) -> None:
+    talk = ScriptedTurns(toy)
+    history = [("system", "Be brief."), ("user", "hello")]
+    talk.prefill_history(history)
+    assert talk.session.turn.opening is TurnOpening.FIRST
+    talk.script(" yes")
+    talk.generate()
+    body = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in history)
+    assert talk.cached == talk.encode(body) + talk.encode(
+        REPLY_PREFIX.removeprefix("<|im_end|>\n") + " yes"
+    )
+
+
+def test_a_reply_has_at_least_the_tokens_asked_for(toy: Toy) -> None:
+    talk = ScriptedTurns(toy)
+    talk.prefill("user", "hello")
+    end = talk.tokens.tts_eos
+    talk.executor.decisions = [end, end, end, end]
+    _, result = talk.generate(replace(GREEDY, min_new_tokens=3))
+    assert len(result.ids) == 3
+
+
+def test_the_same_seed_draws_the_same_reply_and_another_does_not(toy: Toy) -> None:
+    drawn = []
+    for seed in (5, 5, 6):
+        talk = ToyTurns(toy, seed=seed)
+        talk.prefill("user", "hello")
+        drawn.append(talk.generate(replace(VARIED, do_sample=True))[1].ids)
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_pictures_and_whole_sounds_take_their_slots(toy: Toy) -> None:
+    talk = ToyTurns(toy)
+    talk.prefill("user", ["look", picture(1), "and hear", speech(2.0)], omni_mode=False)
+    text = "<|im_start|>user\nlook\n<image></image>\nand hear\n<|audio_start|><|audio_end|>"
+    expected = len(toy.tokenizer.encode(text)) + 64 + 20
+    assert talk.session.kv.length == expected
+    run_alone(talk.model.streaming_generate(talk.session, VARIED), talk.recorder)

@@ -1,0 +1,246 @@
+"""The documented methods of streaming and half duplex."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.audio import decode_wire_audio, encode_wire_audio
+from core.errors import AudioError, NotPreparedError, OutOfOrderError
+from core.processors import StreamingView, UnifiedProcessor
+from core.schemas.common import AudioContent, GenerationConfig, Message, Role, TextContent
+from core.schemas.half_duplex import HalfDuplexConfig, TurnSpeechConfig
+from core.schemas.streaming import StreamingConfig, StreamingRequest
+from MiniCPMO45.settings import GenerationSettings
+from tests.model.toy import speech
+from tests.model.views import clean, finish, load, prefill, user
+
+OUTPUT_RATE_HZ = 24_000
+
+
+@pytest.fixture(scope="module")
+def loaded(checkpoint: Path) -> UnifiedProcessor:
+    """The checkpoint, loaded once."""
+    return load(checkpoint)
+
+
+@pytest.fixture
+def processor(loaded: UnifiedProcessor) -> Iterator[UnifiedProcessor]:
+    """The checkpoint without any conversation."""
+    yield loaded
+    clean(loaded)
+
+
+# Streaming
+
+
+def test_a_kept_session_feeds_only_what_is_new(processor: UnifiedProcessor) -> None:
+    view = processor.set_streaming_mode()
+    assert prefill(view, "a", "hello").endswith("user\nhello")
+    first = view.token_stats
+    assert (first.cached_tokens, first.input_tokens) == (0, view.kv_cache_length)
+    _, result = finish(view.generate("a", max_new_tokens=8))
+    after = view.token_stats
+    assert after.generated_tokens == view.generated_tokens == len(result.ids)
+    assert after.total_tokens == view.kv_cache_length
+    prefill(view, "a", "go on")
+    second = view.token_stats
+    assert second.cached_tokens == view.cached_tokens == after.total_tokens
+    assert second.input_tokens == view.kv_cache_length - after.total_tokens > 0
+    prefill(view, "a", "please")
+    assert view.cached_tokens == after.total_tokens, "pieces of one turn add up"
+    assert view.input_tokens == view.kv_cache_length - after.total_tokens
+
+
+def test_another_session_starts_afresh(processor: UnifiedProcessor) -> None:
+    view = processor.streaming
+    prefill(view, "a", "hello, how are you?")
+    with pytest.raises(OutOfOrderError):
+        finish(view.generate("b"))
+    prefill(view, "b", "hello")
+    fresh = view.kv_cache_length
+    assert view.cached_tokens == 0
+    view.reset_session("b")
+    assert view.kv_cache_length == 0
+    prefill(view, "b", "hello")
+    assert view.kv_cache_length == fresh
+    assert len(processor.model.executor.llm_store.handles) == 1
+
+
+def test_chunks_carry_text_and_sound(processor: UnifiedProcessor) -> None:
+    view = processor.streaming
+    prefill(view, "a", "tell me")
+    chunks, result = finish(view.generate("a", max_new_tokens=16))
+    *spoken, last = chunks
+    assert [chunk.chunk_index for chunk in chunks] == list(range(len(chunks)))
+    assert (last.is_final, last.text_delta, last.audio_data) == (True, None, None)
+    assert not any(chunk.is_final for chunk in spoken)
+    assert "".join(chunk.text_delta or "" for chunk in spoken) == result.text
+    sounds = [chunk.audio_data for chunk in spoken if chunk.audio_data]
+    decoded = [
+        decode_wire_audio(sound, max_duration_s=60, sample_rate_hz=OUTPUT_RATE_HZ)
+        for sound in sounds
+    ]
+    assert decoded and all(len(sound) for sound in decoded)
+    prefill(view, "a", "again")
+    silent, _ = finish(view.generate("a", generate_audio=False, max_new_tokens=8))
+    assert not any(chunk.audio_data for chunk in silent)
+
+
+def test_settings_of_the_prefill_count_for_the_reply(processor: UnifiedProcessor) -> None:
+    view, texts = processor.streaming, []
+    for temperature, given in ((0.0, None), (2.0, 0.0), (2.0, None)):
+        view.reset_session("a")
+        generation = GenerationConfig(temperature=temperature, top_p=1.0)
+        prefill(view, "a", "tell me", generation=generation)
+        steps = view.generate("a", generate_audio=False, max_new_tokens=10, temperature=given)
+        texts.append(finish(steps)[1].text)
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_guess_can_be_rolled_back_once(processor: UnifiedProcessor) -> None:
+    view = processor.streaming
+    assert not view.can_rollback()
+    assert not view.rollback().success
+    prefill(view, "a", "hello")
+    before = view.kv_cache_length
+    finish(view.generate("a", max_new_tokens=5, enable_speculative_snapshot=True))
+    assert view.can_rollback()
+    done = view.rollback()
+    assert (done.success, done.restored_position) == (True, before)
+    again = view.rollback()
+    assert not again.success and again.reason
+    finish(view.generate("a", max_new_tokens=5, enable_speculative_snapshot=True))
+    view.clear_rollback_point()
+    assert not view.can_rollback()
+
+
+def test_a_stop_ends_this_reply_and_not_the_next(processor: UnifiedProcessor) -> None:
+    view = processor.streaming
+    prefill(view, "a", "hello")
+    stream = view.stream_reply("a", GenerationSettings())
+    next(stream)
+    view.stop()
+    assert view.is_stopped()
+    _, result = finish(stream)
+    assert result.was_stopped and not view.is_stopped()
+    prefill(view, "a", "go on")
+    assert finish(view.generate("a", max_new_tokens=4, do_sample=False))[1].ids
+
+
+@pytest.mark.parametrize("as_chunks", [False, True])
+def test_an_abandoned_reply_is_a_stopped_one(processor: UnifiedProcessor, as_chunks: bool) -> None:
+    view = processor.streaming
+    prefill(view, "a", "hello")
+    spoken = view.stream_reply("a", GenerationSettings())
+    stream = view.generate("a") if as_chunks else spoken
+    next(stream)
+    stream.close()
+    session = view.session
+    assert not view.is_stopped()
+    assert sum(each.length for each in session.window.rounds) == session.kv.length
+    before = view.kv_cache_length
+    fed = prefill(view, "a", "go on")
+    assert fed.startswith("<|tts_eos|><|im_end|>")
+    assert view.cached_tokens == before
+
+
+def test_a_turn_in_one_call(processor: UnifiedProcessor, tmp_path: Path) -> None:
+    view, path = processor.streaming, tmp_path / "reply.wav"
+    spoken = view.complete_turn("a", [user("hello")], max_new_tokens=8, output_audio_path=path)
+    assert spoken.success and spoken.full_text and spoken.audio_path == str(path)
+    assert spoken.audio_data and spoken.audio_duration_ms > 0 and spoken.total_chunks > 0
+    text = view.complete_turn("a", [user("go on")], generate_audio=False, max_new_tokens=8)
+    assert text.success and text.audio_data is None
+    bad = Message(role=Role.USER, content=[AudioContent(data="?")])
+    failed = view.complete_turn("a", [bad])
+    assert not failed.success and failed.error
+
+
+def test_a_voice_that_cannot_serve_leaves_the_one_before(processor: UnifiedProcessor) -> None:
+    view = processor.streaming
+    view.init_ref_audio_from_data(speech(1.0))
+    for voice in (speech(0.2), speech(20.0)):
+        with pytest.raises(AudioError, match="voice sample lasts"):
+            view.init_ref_audio_from_data(voice)
+    with pytest.raises(AudioError):
+        view.init_ref_audio("/nowhere.wav")
+    config = StreamingConfig(ref_audio_data=encode_wire_audio(speech(0.1)))
+    with pytest.raises(AudioError):
+        prefill(view, "a", "hello", streaming=config)
+    prefill(view, "a", "hello")
+    finish(view.generate("a", max_new_tokens=3))
+    assert len(processor.model.executor.voices or ()) >= 1
+
+
+def test_voices_change_the_sound_and_not_the_text(processor: UnifiedProcessor) -> None:
+    view, found = processor.streaming, []
+    for voice in (speech(1.0, 1), speech(1.0, 2), None):
+        view.reset_session("a")
+        if voice is None:
+            view.init_ref_audio()
+        else:
+            view.init_ref_audio_from_data(voice)
+        prefill(view, "a", "hello")
+        chunks, result = finish(view.generate("a", max_new_tokens=6))
+        found.append((result.text, [chunk.audio_data for chunk in chunks]))
+    assert len({text for text, _ in found}) == 1
+    assert found[0][1] != found[1][1] != found[2][1]
+
+
+# Half duplex
+
+
+def test_a_segment_is_a_users_turn(processor: UnifiedProcessor) -> None:
+    view = processor.set_half_duplex_mode()
+    with pytest.raises(NotPreparedError):
+        next(view.take_turn(speech(1.0)))
+    prompt = view.prepare(["You are kind. Speak so:", speech(1.0, 1), "Always."])
+    assert prompt.count("<audio>./</audio>") == 1
+    for _ in range(2):
+        before = view.kv_cache_length
+        pieces, result = finish(view.take_turn(speech(1.4, 2)))
+        assert view.cached_tokens == before
+        assert "".join(piece.text for piece in pieces) == result.text
+        assert view.can_rollback()
+        view.clear_rollback_point()
+    assert (
+        view.input_tokens
+        == len(
+            processor.model.processor.tokenizer.encode(
+                "<|tts_eos|><|im_end|>\n<|im_start|>user\n<|audio_start|><|audio_end|>"
+            )
+        )
+        + 14
+    )
+
+
+def test_text_only_half_duplex_has_no_speech_template(processor: UnifiedProcessor) -> None:
+    view = processor.half_duplex
+    view.prepare("Be brief.", config=HalfDuplexConfig(tts=TurnSpeechConfig(enabled=False)))
+    before = view.kv_cache_length
+    pieces, result = finish(view.take_turn(speech(1.4, 2)))
+    assert not any(piece.waveform is not None for piece in pieces)
+    prefix = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    tokens = len(processor.model.processor.tokenizer.encode(prefix)) + len(result.ids)
+    assert view.kv_cache_length == before + view.input_tokens + tokens
+
+
+def test_a_view_can_go_on_with_a_session_from_elsewhere(processor: UnifiedProcessor) -> None:
+    context = processor.streaming.context
+    view = StreamingView(context)
+    prefill(view, "kept", "hello")
+    other = StreamingView(context, view.session)
+    finish(other.generate("kept", max_new_tokens=3))
+    assert other.kv_cache_length == view.kv_cache_length
+    other.cleanup()
+
+
+def test_messages_may_mix_text_and_sound(processor: UnifiedProcessor) -> None:
+    sound = AudioContent(data=encode_wire_audio(speech(2.0)))
+    message = Message(role=Role.USER, content=[TextContent(text="hear"), sound])
+    request = StreamingRequest(session_id="a", messages=[message], omni_mode=False)
+    prompt = processor.streaming.prefill(request)
+    assert prompt.endswith("user\nhear\n<audio>./</audio>")

@@ -1,0 +1,64 @@
+"""A voice heard before is not prepared again; only so many are kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from MiniCPMO45.tiny_voice import write_campplus_onnx, write_speech_tokenizer_onnx
+from MiniCPMO45.token2wav.prompt import (
+    SPEAKER_FILE,
+    TOKENIZER_FILE,
+    VoiceEncoder,
+    VoiceSampleError,
+)
+from MiniCPMO45.voices import VoiceLibrary
+from tests.model.toy import Toy
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> VoiceEncoder:
+    folder = tmp_path_factory.mktemp("voices")
+    write_speech_tokenizer_onnx(folder / TOKENIZER_FILE, seed=1)
+    write_campplus_onnx(folder / SPEAKER_FILE, seed=2)
+    return VoiceEncoder.from_folder(folder, torch.device("cpu"))
+
+
+def _recording(n_samples: int, seed: int = 0) -> np.ndarray:
+    noise = np.random.default_rng(seed).standard_normal(n_samples)
+    return (0.1 * noise).astype(np.float32)
+
+
+def test_equal_recordings_share_one_voice(encoder: VoiceEncoder, toy: Toy) -> None:
+    library = VoiceLibrary(encoder, toy.vocoder)
+    first = library.base_of(_recording(8_000))
+    assert library.base_of(_recording(8_000).copy()) is first
+    assert library.base_of(_recording(8_000, seed=1)) is not first
+    assert len(library) == 2
+
+
+def test_the_voice_unused_longest_leaves(encoder: VoiceEncoder, toy: Toy) -> None:
+    library = VoiceLibrary(encoder, toy.vocoder, max_voices=2)
+    first, second = (library.base_of(_recording(8_000, seed)) for seed in (0, 1))
+    assert library.base_of(_recording(8_000, 0)) is first
+    library.base_of(_recording(8_000, 2))
+    assert len(library) == 2
+    assert library.base_of(_recording(8_000, 0)) is first
+    assert library.base_of(_recording(8_000, 1)) is not second
+
+
+def test_a_refused_recording_is_not_kept(encoder: VoiceEncoder, toy: Toy) -> None:
+    library = VoiceLibrary(encoder, toy.vocoder)
+    with pytest.raises(VoiceSampleError):
+        library.base_of(_recording(10))
+    assert len(library) == 0
+    with pytest.raises(ValueError, match="at least one voice"):
+        VoiceLibrary(encoder, toy.vocoder, max_voices=0)
+
+
+def test_sixteen_bits_are_another_voice(encoder: VoiceEncoder, toy: Toy) -> None:
+    audio = _recording(16_000)
+    plain = VoiceLibrary(encoder, toy.vocoder).base_of(audio)
+    quantised = VoiceLibrary(encoder, toy.vocoder, quantise_16_bit=True).base_of(audio)
+    assert not torch.equal(plain.speaker, quantised.speaker)

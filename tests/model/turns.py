@@ -1,0 +1,210 @@
+"""Turn-based conversations: over the scripted executor, and over the toy model with a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.message_input import PieceOptions
+from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
+from MiniCPMO45.processing_minicpmo import Content, Message, MiniCPMOProcessor
+from MiniCPMO45.reply_speech import ReplyPiece
+from MiniCPMO45.session import Session
+from MiniCPMO45.settings import GenerationSettings, SpeechSampling
+from MiniCPMO45.special_tokens import SpecialTokens
+from MiniCPMO45.steps import Answers, LlmForward, Request, Steps, run_alone, stream_alone
+from MiniCPMO45.streaming import ReplyResult
+from tests.fakes.scripted import ScriptedExecutor, ToneVoice, cached_labels
+from tests.model.toy import Toy
+
+FEW_CODES = SpeechSampling(max_codes_per_chunk=12, min_codes_per_reply=0)
+GREEDY = GenerationSettings(do_sample=False, generate_audio=False)
+VARIED = GenerationSettings(
+    do_sample=False,
+    generate_audio=False,
+    repetition_penalty=2.0,
+    min_new_tokens=10,
+    max_new_tokens=24,
+)
+SPOKEN = GenerationSettings(do_sample=False, speech=FEW_CODES)
+
+
+class Recorder:
+    """An executor that writes down what it was asked."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.requests: list[Request] = []
+
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        """Answer and remember."""
+        self.requests += requests
+        return self.executor.answer(requests)
+
+    def of_kind(self, kind: type) -> list[Any]:
+        """Requests of one kind, in order."""
+        return [request for request in self.requests if isinstance(request, kind)]
+
+
+def unified(toy: Toy, **defects: bool) -> UnifiedModel:
+    """The toy model with all capabilities."""
+    executor = toy.executor(Compat(**defects))
+    return UnifiedModel(toy.model, MiniCPMOProcessor(toy.tokenizer), executor)
+
+
+def collect(steps: Steps[ReplyResult], executor: Answers) -> tuple[list[ReplyPiece], ReplyResult]:
+    """Run a streamed reply to its end."""
+    stream, pieces = stream_alone(steps, executor), []
+    while True:
+        try:
+            pieces.append(next(stream))
+        except StopIteration as end:
+            return pieces, end.value
+
+
+class Stopping:
+    """An executor that stops the conversation once the language model has run so often."""
+
+    def __init__(self, executor: Answers, session: Session, n_passes: int) -> None:
+        self.executor = executor
+        self.session = session
+        self.left = n_passes
+        if n_passes == 0:
+            session.stop.set()
+
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        """Answer and count."""
+        self.left -= sum(isinstance(request, LlmForward) for request in requests)
+        if self.left <= 0:
+            self.session.stop.set()
+        return self.executor.answer(requests)
+
+
+class ScriptedTurns:
+    """A scripted conversation.
+
+    Attributes:
+        executor: plays the model.
+        session: the conversation; its cache can be read back.
+        model: the capabilities.
+        tokens: control ids.
+    """
+
+    def __init__(self, toy: Toy, *, has_voice: bool = False, **defects: bool) -> None:
+        self.executor = ScriptedExecutor(len(toy.tokenizer))
+        self.model = unified(toy, **defects)
+        self.tokenizer = toy.tokenizer
+        self.tokens: SpecialTokens = toy.tokenizer.special
+        self.session: Session = self.executor.open_session()
+        self.answers: Answers = self.executor
+        if has_voice:
+            self.session.speech.vocoder = ToneVoice()
+
+    @property
+    def cached(self) -> list[int]:
+        """Labels of the cache, oldest first."""
+        return cached_labels(self.session.kv)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text."""
+        return self.tokenizer.encode(text)
+
+    def prefill(self, role: str, content: Content, **options: Any) -> str:
+        """Feed one message."""
+        steps = self.model.streaming_prefill(
+            self.session, Message(role, content), PieceOptions(**options)
+        )
+        return run_alone(steps, self.executor)
+
+    def prefill_history(self, history: Sequence[tuple[str, Content]], **options: Any) -> str:
+        """Feed a whole history."""
+        messages = [Message(role, content) for role, content in history]
+        steps = self.model.non_streaming_prefill(
+            self.session, messages, PieceOptions(omni_mode=False, **options)
+        )
+        return run_alone(steps, self.executor)
+
+    def stop_after(self, n_passes: int) -> None:
+        """Stop the conversation when the language model has run that often from now on."""
+        self.answers = Stopping(self.executor, self.session, n_passes)
+
+    def script(self, reply: str | Sequence[int], end: int | None = None) -> list[int]:
+        """Make the model write a reply and end it; returns the reply's ids."""
+        ids = self.encode(reply) if isinstance(reply, str) else list(reply)
+        self.executor.decisions = [*ids, self.tokens.tts_eos if end is None else end]
+        return ids
+
+    def generate(
+        self, settings: GenerationSettings = GREEDY, **options: Any
+    ) -> tuple[list[ReplyPiece], ReplyResult]:
+        """Stream what the script says."""
+        steps = self.model.streaming_generate(self.session, settings, **options)
+        return collect(steps, self.answers)
+
+    def turn(self, question: str, reply: str, settings: GenerationSettings = GREEDY) -> ReplyResult:
+        """A whole round."""
+        self.prefill("user", question)
+        self.script(reply)
+        return self.generate(settings)[1]
+
+
+class ToyTurns:
+    """A conversation with the toy model.
+
+    Attributes:
+        model: weights and capabilities.
+        recorder: answers and remembers.
+        session: the conversation.
+    """
+
+    def __init__(
+        self, toy: Toy, *, seed: int = 0, has_voice: bool = False, **defects: bool
+    ) -> None:
+        self.model = unified(toy, **defects)
+        self.recorder = Recorder(self.model.executor)
+        self.session = self.model.open_session("toy", seed=seed)
+        if has_voice:
+            self.session.speech.vocoder = toy.open_voice(self.session.sampler.generator)
+
+    def run(self, steps: Steps[Any]) -> Any:
+        """Run a capability."""
+        return run_alone(steps, self.recorder)
+
+    def prefill(self, role: str, content: Content, **options: Any) -> str:
+        """Feed one message."""
+        message = Message(role, content)
+        return self.run(
+            self.model.streaming_prefill(self.session, message, PieceOptions(**options))
+        )
+
+    def prefill_history(self, history: Sequence[tuple[str, Content]], **options: Any) -> str:
+        """Feed a whole history."""
+        messages = [Message(role, content) for role, content in history]
+        pieces = PieceOptions(omni_mode=False, **options)
+        return self.run(self.model.non_streaming_prefill(self.session, messages, pieces))
+
+    def generate(
+        self, settings: GenerationSettings = GREEDY, **options: Any
+    ) -> tuple[list[ReplyPiece], ReplyResult]:
+        """Stream a reply."""
+        steps = self.model.streaming_generate(self.session, settings, **options)
+        return collect(steps, self.recorder)
+
+
+def joined(pieces: Sequence[ReplyPiece]) -> tuple[str, np.ndarray]:
+    """All text and all sound of a streamed reply."""
+    waves = [piece.waveform for piece in pieces if piece.waveform is not None]
+    sound = np.concatenate(waves) if waves else np.zeros(0, np.float32)
+    return "".join(piece.text for piece in pieces), sound
+
+
+def certain(size: int, *tokens: int) -> torch.Tensor:
+    """Logits of equally likely tokens, all others far below."""
+    logits = torch.full((size,), -40.0)
+    logits[list(tokens)] = 40.0
+    return logits

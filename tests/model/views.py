@@ -1,0 +1,53 @@
+"""Views over the tiny checkpoint: loading it, asking, and leaving nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from core.processors import StreamingView, UnifiedProcessor
+from core.schemas.common import Message, Role
+from core.schemas.streaming import StreamingRequest
+from MiniCPMO45.compat import Compat
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+
+def load(checkpoint: Path, **defects: bool) -> UnifiedProcessor:
+    """The checkpoint on the CPU with a fixed seed."""
+    return UnifiedProcessor(
+        checkpoint, device="cpu", seed=3, compat=Compat(**defects), show_progress=False
+    )
+
+
+def clean(processor: UnifiedProcessor) -> None:
+    """End every conversation and check that its caches are gone."""
+    for view in (processor.chat, processor.half_duplex, processor.duplex):
+        view.cleanup()
+    processor.half_duplex.init_ref_audio()
+    executor = processor.model.executor
+    assert not executor.llm_store.handles, "a view left a cache behind"
+    assert not executor.tts_store.handles, "a view left a speech cache behind"
+
+
+def user(text: str) -> Message:
+    """A user's message."""
+    return Message(role=Role.USER, content=text)
+
+
+def finish(stream: Generator[P, None, T]) -> tuple[list[P], T]:
+    """All pieces and what the generator returned."""
+    pieces = []
+    while True:
+        try:
+            pieces.append(next(stream))
+        except StopIteration as end:
+            return pieces, end.value
+
+
+def prefill(view: StreamingView, session_id: str, *texts: str, **fields: Any) -> str:
+    """Feed user messages."""
+    messages = [user(text) for text in texts]
+    return view.prefill(StreamingRequest(session_id=session_id, messages=messages, **fields))

@@ -1,0 +1,1 @@
+"""Pure and small parts: no weights, no network, no sleep."""

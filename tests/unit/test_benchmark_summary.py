@@ -1,0 +1,143 @@
+"""Percentiles, growth, tables and verdicts of benchmarks; no tensors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.summary import (
+    GROWTH_TOLERANCE_BYTES,
+    Memory,
+    Run,
+    Spread,
+    Unit,
+    by_kind,
+    format_table,
+    growth,
+    judge,
+    memory_table,
+    percentile,
+    stage_spreads,
+    stage_table,
+)
+
+VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50)
+
+
+def unit(index: int, kind: str, allocated: int = 0, reserved: int = 0, ms: float = 1.0) -> Unit:
+    memory = Memory(allocated, reserved, allocated, 0, allocated, 0)
+    return Unit(index, kind, {"prefill": ms, "unit": 2 * ms}, memory, 100 * index)
+
+
+def run_of(*units: Unit, seconds: float = 1.0) -> Run:
+    return Run({"units": len(units)}, {"device": "none"}, {"seconds": seconds}, units)
+
+
+def test_percentile_interpolates() -> None:
+    assert percentile([4.0, 1.0, 3.0, 2.0], 50) == 2.5
+    assert percentile([10.0, 20.0], 95) == pytest.approx(19.5)
+    assert percentile([7.0], 95) == 7.0
+
+
+@given(VALUES)
+def test_percentiles_are_ordered_and_within(values: list[float]) -> None:
+    spread = Spread.of(values)
+    assert percentile(values, 0) == min(values)
+    assert min(values) <= spread.p50 <= spread.p95 <= spread.max == max(values)
+    assert spread.count == len(values)
+
+
+@pytest.mark.parametrize(("values", "percent"), [([], 50), ([1.0], -1), ([1.0], 101)])
+def test_percentile_refuses(values: list[float], percent: float) -> None:
+    with pytest.raises(ValueError, match="percentile"):
+        percentile(values, percent)
+
+
+def test_growth_compares_like_with_like() -> None:
+    """A unit that speaks holds more than one that listens; that is no growth."""
+    steady = [unit(i, "ls"[i % 2], allocated=1000 * (1 + i % 2)) for i in range(8)]
+    assert growth(steady) == {"l": 0, "s": 0}
+
+
+def test_growth_is_found() -> None:
+    leaking = [unit(i, "ls"[i % 2], allocated=100 + (i if i % 2 else 0)) for i in range(8)]
+    assert growth(leaking) == {"l": 0, "s": 4}
+
+
+def test_memory_that_shrinks_is_negative_growth() -> None:
+    assert growth([unit(0, "l", 500), unit(1, "l", 300)]) == {"l": -200}
+
+
+def test_one_unit_of_a_kind_says_nothing() -> None:
+    assert growth([unit(0, "l", 500), unit(1, "s", 300)]) == {}
+
+
+def test_kinds_keep_the_order_of_units() -> None:
+    groups = by_kind([unit(0, "s"), unit(1, "l"), unit(2, "s")])
+    assert list(groups) == ["l", "s"]
+    assert [each.index for each in groups["s"]] == [0, 2]
+
+
+def test_stage_spreads() -> None:
+    spreads = stage_spreads([unit(0, "l", ms=1.0), unit(1, "l", ms=3.0)])
+    assert spreads["l"]["prefill"].p50 == 2.0
+    assert spreads["l"]["unit"].max == 6.0
+    assert "llm" not in spreads["l"]
+
+
+def test_verdicts() -> None:
+    steady = run_of(unit(0, "l", 10, 20), unit(1, "l", 10, 30), seconds=5.0)
+    assert all(verdict.passed for verdict in judge(steady, most_bytes=30, most_build_s=6.0))
+    names = [v.name for v in judge(steady, most_bytes=29, most_build_s=5.0) if not v.passed]
+    assert names == ["memory", "build"]
+    assert len(judge(steady, most_bytes=None, most_build_s=None)) == 1
+    leaking = run_of(unit(0, "l", 0), unit(1, "l", GROWTH_TOLERANCE_BYTES + 1))
+    (verdict,) = judge(leaking, most_bytes=None, most_build_s=None)
+    assert not verdict.passed
+    assert "l +2.00 MiB" in verdict.text
+
+
+def test_tables_are_aligned() -> None:
+    text = format_table(["name", "x"], [["a", "1.00"], ["long name", "10.00"]])
+    assert text.splitlines() == [
+        "name           x",
+        "---------  -----",
+        "a           1.00",
+        "long name  10.00",
+    ]
+
+
+def test_stage_table_leaves_unmeasured_cells_empty() -> None:
+    lines = stage_table([unit(0, "listen"), unit(1, "speak", ms=4.0)]).splitlines()
+    assert "listen (1): p50" in lines[0]
+    assert "speak (1): p50" in lines[0]
+    prefill = next(line for line in lines if line.startswith("prefill"))
+    assert prefill.split() == ["prefill", "1.00", "1.00", "1.00", "4.00", "4.00", "4.00"]
+    assert next(line for line in lines if line.startswith("llm")) == "llm"
+
+
+def test_memory_table_has_a_row_per_unit() -> None:
+    lines = memory_table([unit(3, "listen", allocated=2_500_000_000)]).splitlines()
+    sizes = ["allocated", "reserved", "peak", "device", "session", "process"]
+    assert lines[0].split() == ["unit", "kind", "tokens", *sizes]
+    gigabytes = ["2.5000", "0.0000", "2.5000", "0.0000", "2.5000", "0.0000"]
+    assert lines[2].split() == ["3", "listen", "300", *gigabytes]
+
+
+def test_a_run_becomes_json() -> None:
+    run = run_of(unit(0, "l"), unit(1, "l"))
+    record = json.loads(json.dumps(run.as_record(judge(run, most_bytes=None, most_build_s=None))))
+    assert record["summary_ms"]["l"]["unit"]["count"] == 2
+    assert record["memory_growth_bytes"] == {"l": 0}
+    assert len(record["units"]) == 2
+    assert record["verdicts"][0]["passed"] is True
+
+
+def test_it_needs_no_torch() -> None:
+    code = "import sys, benchmarks.summary; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

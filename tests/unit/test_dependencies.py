@@ -1,0 +1,75 @@
+"""pyproject.toml names what is imported, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+
+from tests.source_tree import ROOT, imported_modules, python_files
+
+REQUIREMENT = re.compile(r"^[\w.-]+")
+
+NOT_IMPORTED = {
+    "modelscope": "imported by name, and only when asked for",
+    "silero-vad": "only the model file inside it is read",
+    "mypy": "a program",
+    "ruff": "a program",
+    "pytest-timeout": "a plug-in of pytest",
+    "pytest-xdist": "a plug-in of pytest",
+    "types-pyyaml": "read by mypy",
+    "types-tqdm": "read by mypy",
+}
+
+SHIPPED_WITH = {"pydantic_core": ["pydantic"]}
+"""Imports whose distribution is an exact part of another's."""
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def declared() -> dict[str, set[str]]:
+    """Distributions by extra; what every program needs stands under the empty name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
+    groups = {"": project["dependencies"], **project["optional-dependencies"]}
+    return {
+        extra: {_canonical(REQUIREMENT.findall(line)[0]) for line in lines}
+        for extra, lines in groups.items()
+    }
+
+
+def imported(*, with_tests: bool) -> set[str]:
+    """Distributions that this repository imports from; an unknown one by its import name."""
+    sources = python_files(with_tests=with_tests)
+    ours = {source.module.split(".")[0] for source in python_files()} | {"scripts"}
+    tops = {name.split(".")[0] for source in sources for name, _ in imported_modules(source)}
+    carriers = {**packages_distributions(), **SHIPPED_WITH}
+    return {
+        _canonical(carriers.get(top, [top])[0])
+        for top in tops
+        if top not in ours and top not in sys.stdlib_module_names
+    }
+
+
+def test_what_programs_import_is_declared() -> None:
+    groups = declared()
+    for_programs = set().union(*(names for extra, names in groups.items() if extra != "dev"))
+    assert imported(with_tests=False) - for_programs == set()
+
+
+def test_what_tests_import_is_declared() -> None:
+    assert imported(with_tests=True) - set().union(*declared().values()) == set()
+
+
+def test_what_is_declared_is_used() -> None:
+    unused = set().union(*declared().values()) - imported(with_tests=True)
+    assert unused - set(NOT_IMPORTED) == set()
+
+
+def test_every_dependency_has_its_reason() -> None:
+    lines = (ROOT / "pyproject.toml").read_text(encoding="utf8").splitlines()
+    requirements = [line for line in lines if re.match(r'^    "[\w.-]+\s*[<>=!~]', line)]
+    assert requirements
+    assert [line for line in requirements if "# " not in line] == []

@@ -1,0 +1,129 @@
+"""Wire settings and model settings agree on names and defaults, and nothing gets lost between."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from pydantic import BaseModel
+
+from core.errors import BadConfigError
+from core.processors.wire_settings import (
+    RENAMED,
+    UNUSED_SPEECH_FIELDS,
+    duplex_settings,
+    generation_settings,
+    speech_sampling,
+)
+from core.schemas.common import GenerationConfig, TTSSamplingParams
+from core.schemas.duplex_calls import DuplexConfig
+from core.schemas.half_duplex import TurnGenerationConfig
+from MiniCPMO45.settings import (
+    DuplexSettings,
+    GenerationSettings,
+    SpeechSampling,
+    WindowMode,
+    WindowSettings,
+)
+
+# Documented differences: the wire asks for longer replies than the library.
+DEFAULTS_THAT_DIFFER = {("GenerationConfig", "max_new_tokens"): (512, 256)}
+
+PAIRS = [
+    (DuplexConfig(), DuplexSettings()),
+    (GenerationConfig(), GenerationSettings()),
+    (TurnGenerationConfig(), GenerationSettings()),
+    (TTSSamplingParams(), SpeechSampling()),
+]
+
+
+@pytest.mark.parametrize(("wire", "model"), PAIRS, ids=lambda pair: type(pair).__name__)
+def test_every_wire_field_is_a_setting_of_the_same_default(
+    wire: BaseModel, model: DuplexSettings | GenerationSettings | SpeechSampling
+) -> None:
+    kind = type(wire).__name__
+    names = set(type(wire).model_fields)
+    if isinstance(wire, TTSSamplingParams):
+        assert names >= UNUSED_SPEECH_FIELDS
+        names -= UNUSED_SPEECH_FIELDS
+    known = {field.name for field in fields(model)}
+    for name in names:
+        ours = RENAMED.get(name, name)
+        assert ours in known, f"{kind}.{name} has no setting"
+        found = (vars(wire)[name], vars(model)[ours])
+        expected = DEFAULTS_THAT_DIFFER.get((kind, name), (found[0], found[0]))
+        assert found == expected, f"{kind}.{name}"
+
+
+def test_the_documented_duplex_defaults() -> None:
+    """Source: service specification, section 2.5.2."""
+    settings = duplex_settings(DuplexConfig())
+    assert settings == DuplexSettings()
+    assert (settings.force_listen_count, settings.max_new_speak_tokens_per_chunk) == (3, 20)
+    assert (settings.temperature, settings.top_k, settings.top_p) == (0.7, 20, 0.8)
+    assert (settings.chunk_ms, settings.sample_rate) == (1_000, 16_000)
+    assert (settings.listen_prob_scale, settings.listen_top_k) == (1.0, None)
+    assert (settings.text_repetition_penalty, settings.length_penalty) == (1.05, 1.1)
+
+
+def _other(value: object) -> object:
+    """A value of the same kind that is not `value`."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case float():
+            return value / 2
+        case _:
+            return {"explicit": "explicit", "sampling": "greedy", None: 5}[value]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", sorted(set(DuplexConfig.model_fields) - {"ls_mode"}))
+def test_every_duplex_setting_arrives(name: str) -> None:
+    if name in ("chunk_ms", "sample_rate"):
+        return  # one value only
+    wanted = _other(vars(DuplexConfig())[name])
+    settings = duplex_settings(DuplexConfig.model_validate({name: wanted}))
+    assert vars(settings)[name] == wanted
+    assert replace(settings, **{name: vars(DuplexSettings())[name]}) == DuplexSettings()
+
+
+@pytest.mark.parametrize("name", sorted(GenerationConfig.model_fields))
+def test_every_generation_setting_arrives(name: str) -> None:
+    wanted = _other(vars(GenerationConfig())[name])
+    settings = generation_settings(GenerationConfig.model_validate({name: wanted}))
+    assert vars(settings)[RENAMED.get(name, name)] == wanted
+
+
+@pytest.mark.parametrize("name", sorted(set(TTSSamplingParams.model_fields)))
+def test_every_speech_setting_with_an_effect_arrives(name: str) -> None:
+    wanted = _other(vars(TTSSamplingParams())[name])
+    sampling = speech_sampling(TTSSamplingParams.model_validate({name: wanted}))
+    if name in UNUSED_SPEECH_FIELDS:
+        assert sampling == SpeechSampling()
+    else:
+        assert vars(sampling)[name] == wanted
+    assert speech_sampling(None) == SpeechSampling()
+
+
+def test_what_the_wire_does_not_name_stays_the_operators() -> None:
+    window = WindowSettings(mode=WindowMode.CONTEXT, context_max_units=7)
+    base = DuplexSettings(window=window, force_listen_count=9, tts_top_k=25)
+    settings = duplex_settings(DuplexConfig(), base)
+    assert (settings.window, settings.tts_top_k) == (window, 25)
+    assert settings.force_listen_count == 3, "never an earlier session's value"
+    kept = generation_settings(GenerationConfig(), GenerationSettings(enable_thinking=True))
+    assert kept.enable_thinking
+
+
+def test_unknown_keys_have_no_effect() -> None:
+    config = DuplexConfig.model_validate({"window": "context", "colour": "red"})
+    assert config.unknown_keys == ("colour", "window")
+    assert duplex_settings(config) == DuplexSettings()
+
+
+@pytest.mark.parametrize("chunk_ms", [100, 500, 2_000])
+def test_a_unit_length_the_model_does_not_know_is_refused(chunk_ms: int) -> None:
+    with pytest.raises(BadConfigError, match="chunk_ms must be 1000"):
+        duplex_settings(DuplexConfig(chunk_ms=chunk_ms))

@@ -1,4 +1,4 @@
-.PHONY: check fix map
+.PHONY: check fix map protocol
 
 check:
 	./run_tests.sh
@@ -10,3 +10,6 @@ fix:
 
 map:
 	.venv/bin/python -m scripts.module_map
+
+protocol:
+	.venv/bin/python -m core.schemas.export

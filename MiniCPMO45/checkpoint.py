@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,6 +185,7 @@ def load_weights(
     overlay: Path | None = None,
     drop_unused: bool = False,
     show_progress: bool = True,
+    on_progress: Callable[[float], None] | None = None,
 ) -> LoadReport:
     """Fill a module built on the meta device.
 
@@ -197,6 +198,7 @@ def load_weights(
         drop_unused: leave out the tensors that no path reads (`UNUSED_PREFIXES`); the parameters
             become None.
         show_progress: show a bar that counts bytes.
+        on_progress: told the share of the bytes that is there, 0 to 1, after each tensor.
 
     Raises:
         CheckpointError: tensors are missing, unexpected, of another shape or of an unusable type
@@ -217,7 +219,8 @@ def load_weights(
             _names(patch.ignored),
         )
     with _progress(wanted.values(), dtype, show_progress) as bar:
-        tensors = _read(wanted, patch.tensors, torch.device(device), dtype, bar)
+        tell = _Share(bar, on_progress)
+        tensors = _read(wanted, patch.tensors, torch.device(device), dtype, tell)
     module.load_state_dict(tensors, strict=True, assign=True)
     _settle(module)
     report = LoadReport(
@@ -289,22 +292,40 @@ def _read(
     patch: Mapping[str, Tensor],
     device: torch.device,
     dtype: torch.dtype,
-    bar: tqdm,
+    tell: _Share,
 ) -> dict[str, Tensor]:
     """Read in the order of the bytes; an overlay's tensor takes the place of the stored one."""
     tensors = {}
     for file in dict.fromkeys(stored.file for stored in wanted.values()):
-        bar.set_postfix_str(file.name)
+        tell.file(file.name)
         try:
             with safe_open(file, framework="pt", device="cpu") as opened:
                 for name in (n for n, stored in wanted.items() if stored.file == file):
                     source = patch[name] if name in patch else opened.get_tensor(name)
                     # The copy owns its memory: later changes of the mapped file cannot reach it.
                     tensors[name] = source.to(device=device, dtype=dtype, copy=True)
-                    bar.update(tensors[name].nbytes)
+                    tell.add(tensors[name].nbytes)
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"{file} cannot be read ({error}). Download it again.") from error
     return tensors
+
+
+class _Share:
+    """Counts bytes for a bar, and for whoever wants to know the share that is there."""
+
+    def __init__(self, bar: tqdm, on_progress: Callable[[float], None] | None) -> None:
+        self._bar = bar
+        self._on_progress = on_progress
+        self._bytes = 0
+
+    def file(self, name: str) -> None:
+        self._bar.set_postfix_str(name)
+
+    def add(self, n_bytes: int) -> None:
+        self._bytes += n_bytes
+        self._bar.update(n_bytes)
+        if self._on_progress is not None:
+            self._on_progress(min(1.0, self._bytes / (self._bar.total or 1)))
 
 
 def _progress(tensors: Iterable[StoredTensor], dtype: torch.dtype, is_shown: bool) -> tqdm:

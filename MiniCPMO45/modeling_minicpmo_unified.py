@@ -7,7 +7,7 @@ Methods return steps; a driver such as `run_alone` carries them out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -59,6 +59,7 @@ class LoadOptions:
         compat: which reference defects to reproduce.
         duplex_defaults: settings of duplex sessions that bring none.
         show_progress: draw progress bars.
+        on_progress: told what is being loaded, and how much of it is there, 0 to 1, if known.
     """
 
     device: torch.device
@@ -70,6 +71,12 @@ class LoadOptions:
     compat: Compat = Compat()
     duplex_defaults: DuplexSettings = DuplexSettings()
     show_progress: bool = True
+    on_progress: Callable[[str, float | None], None] | None = None
+
+    def tell(self, stage: str, share: float | None = None) -> None:
+        """Say what is being loaded now."""
+        if self.on_progress is not None:
+            self.on_progress(stage, share)
 
     @classmethod
     def for_device(cls, device: str | torch.device) -> LoadOptions:
@@ -128,6 +135,7 @@ class UnifiedModel:
             CheckpointError: the checkpoint cannot be found, does not fit or is quantised; the
                 text says what to do.
         """
+        options.tell("reading the checkpoint")
         checkpoint = open_checkpoint(find_checkpoint(source, hub=options.hub))
         with torch.device("meta"):
             model = MiniCPMO(checkpoint.config)
@@ -139,8 +147,10 @@ class UnifiedModel:
             overlay=options.overlay,
             drop_unused=True,
             show_progress=options.show_progress,
+            on_progress=lambda share: options.tell("loading weights", share),
         )
         logger.info("loaded %s", report)
+        options.tell("loading the voice")
         executor = _make_executor(model, checkpoint.folder, options)
         processor = MiniCPMOProcessor.from_folder(checkpoint.folder)
         return cls(model, processor, executor, duplex_defaults=options.duplex_defaults)

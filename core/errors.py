@@ -161,6 +161,12 @@ class BadPayloadError(OmniError):
     http_status = 422
 
 
+class BadRequestError(BadPayloadError):
+    """The request cannot be understood."""
+
+    http_status = 400
+
+
 class TooBigError(BadPayloadError):
     """The message is too big."""
 

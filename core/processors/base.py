@@ -73,9 +73,13 @@ class ViewContext:
 
     def open_session(self, session_id: str) -> Session:
         """Return a fresh conversation."""
-        session = self.model.open_session(session_id, seed=self.seed)
+        session = self.driver.run(self._opening(session_id))
         session.settings = self.model.duplex.defaults  # the window counts in every mode
         return session
+
+    def _opening(self, session_id: str) -> Steps[Session]:
+        yield from ()  # it asks for nothing, but must happen where the model runs
+        return self.model.open_session(session_id, seed=self.seed)
 
     def run(self, steps: Steps[T]) -> T:
         """Run a capability to its end.

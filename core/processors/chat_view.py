@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.audio import FloatArray, encode_wire_wav
@@ -12,7 +12,7 @@ from core.capabilities import ProcessorMode
 from core.errors import OmniError
 from core.processors.content import model_messages, resolve_voice, with_voice_prompt
 from core.processors.results import MS_PER_S, save_reply
-from core.processors.turn_view import TurnView
+from core.processors.turn_view import TurnOptions, TurnView
 from core.processors.wire_settings import generation_settings, speech_sampling
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import Message as WireMessage
@@ -216,16 +216,59 @@ class ChatView(TurnView):
         """
         started_s = time.perf_counter()
         try:
-            speaks = request.tts.enabled if generate_audio is None else generate_audio
-            question = self._decode(request, max_new_tokens, do_sample, speaks)
-            reply = self.answer(
-                question.messages, question.settings, question.options, question.voice
-            )
-            path = save_reply(request.tts.output_path, reply.waveform)
+            return self.respond(request, max_new_tokens, do_sample, generate_audio)
         except OmniError as error:
             spent_ms = (time.perf_counter() - started_s) * MS_PER_S
             return ChatResponse(success=False, error=error.message, duration_ms=spent_ms)
+
+    def respond(
+        self,
+        request: ChatRequest,
+        max_new_tokens: int | None = None,
+        do_sample: bool | None = None,
+        generate_audio: bool | None = None,
+    ) -> ChatResponse:
+        """Answer a request like `chat`, but raise what goes wrong.
+
+        Raises:
+            OmniError: see `answer`.
+        """
+        started_s = time.perf_counter()
+        speaks = request.tts.enabled if generate_audio is None else generate_audio
+        question = self._decode(request, max_new_tokens, do_sample, speaks)
+        reply = self.answer(question.messages, question.settings, question.options, question.voice)
+        path = save_reply(request.tts.output_path, reply.waveform)
         return _response(request, reply, path, (time.perf_counter() - started_s) * MS_PER_S)
+
+    def prefill_request(self, session_id: str, request: ChatRequest) -> str:
+        """Feed a request's whole history into a fresh session; `stream_answer` answers it.
+
+        Args:
+            session_id: its name.
+            request: history and settings; a spoken reply gets the voice prompt.
+
+        Returns:
+            The text fed, media as markers.
+
+        Raises:
+            OmniError: see `prefill`.
+        """
+        question = self._decode(request, None, None, request.tts.enabled)
+        settings = question.settings
+        options = replace(question.options, max_tokens=settings.max_input_tokens)
+        if settings.generate_audio and question.voice is not None and self.context.model.can_speak:
+            self.init_ref_audio_from_data(question.voice)
+        prompt = self.feed_decoded_history(session_id, question.messages, options)
+        self._options = TurnOptions(pieces=options, reply=settings)
+        return prompt
+
+    def stream_answer(self, session_id: str) -> Generator[StreamingChunk, None, ReplyResult]:
+        """Answer a prefilled request piece by piece; the last chunk is final and empty."""
+        return (yield from self._chunks(self.stream_reply(session_id, self._options.reply)))
+
+    def whole_answer(self, session_id: str) -> ChatReply:
+        """Answer a prefilled request as a whole."""
+        return self.write_reply(session_id, self._options.reply)
 
     def _decode(
         self,

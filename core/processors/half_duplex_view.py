@@ -91,8 +91,14 @@ class HalfDuplexView(StreamingView):
         message = Message(Role.USER.value, content)
         self.feed(self.session.id, [message], self._options.pieces)
 
-    def answer(self) -> Generator[SpokenPiece, None, ReplyResult]:
-        """Answer the user's turn; a rollback point before the answer is kept.
+    def answer(
+        self, *, sets_rollback_point: bool = True
+    ) -> Generator[SpokenPiece, None, ReplyResult]:
+        """Answer the user's turn.
+
+        Args:
+            sets_rollback_point: keep the point before the answer to roll back to, instead of one
+                kept before.
 
         Returns:
             The whole reply.
@@ -102,6 +108,8 @@ class HalfDuplexView(StreamingView):
         """
         return (
             yield from self.stream_reply(
-                self.session.id, self._options.reply, enable_speculative_snapshot=True
+                self.session.id,
+                self._options.reply,
+                enable_speculative_snapshot=sets_rollback_point,
             )
         )

@@ -154,6 +154,14 @@ class StreamingView(TurnView):
         )
         return (yield from self._chunks(spoken))
 
+    def set_rollback_point(self) -> None:
+        """Keep the present point to roll back to, instead of one kept before.
+
+        Raises:
+            NotPreparedError: there is no session.
+        """
+        self.session.take_snapshot()
+
     def can_rollback(self) -> bool:
         """Say whether there is a point to roll back to."""
         return self._session is not None and self._session.can_rollback

@@ -182,11 +182,16 @@ class TurnView(View):
         self, session_id: str, messages: Sequence[WireMessage], options: PieceOptions
     ) -> str:
         """Feed a whole closed history into a fresh session; errors as in `feed`."""
-        decoded = model_messages(messages)
+        return self.feed_decoded_history(session_id, model_messages(messages), options)
+
+    def feed_decoded_history(
+        self, session_id: str, messages: Sequence[Message], options: PieceOptions
+    ) -> str:
+        """Do the same with decoded messages."""
         self.reset_session(session_id)
         self._options = replace(self._options, pieces=options)
         model, session = self.context.model, self.session
-        prompt = self.context.run(model.non_streaming_prefill(session, decoded, options))
+        prompt = self.context.run(model.non_streaming_prefill(session, messages, options))
         self._count_input(session)
         return prompt
 

@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 DEFAULT_VOICE_FILE: Final = Path("assets") / "system_ref_audio.wav"  # of the checkpoint
 OWN_ATTENTION: Final = ("auto", "sdpa")  # both name the one implementation there is
 
+OnProgress = Callable[[str, float | None], None]
+"""Told what is being loaded, and the share of it that is there, 0 to 1, if known."""
+
 DtypeName = Literal["float32", "bfloat16", "float16"]
 
 
@@ -64,6 +67,11 @@ class _Views:
     chat: ChatView
     half_duplex: HalfDuplexView
     duplex: DuplexView
+
+    @classmethod
+    def over(cls, context: ViewContext) -> _Views:
+        """Make one view per mode."""
+        return cls(ChatView(context), HalfDuplexView(context), DuplexView(context))
 
     def of(self, mode: ProcessorMode) -> ChatView | HalfDuplexView | DuplexView:
         """The view of a mode."""
@@ -95,6 +103,7 @@ class UnifiedProcessor(BaseProcessor):
         dtype: DtypeName | None = None,
         show_progress: bool = True,
         make_driver: Callable[[Executor], Driver] = AloneDriver,
+        on_progress: OnProgress | None = None,
     ) -> None:
         """Load a checkpoint.
 
@@ -112,6 +121,7 @@ class UnifiedProcessor(BaseProcessor):
             dtype: of the model; None takes bfloat16 on a GPU and float32 on a CPU.
             show_progress: draw progress bars while loading.
             make_driver: makes what carries out the views' steps.
+            on_progress: told what is being loaded, and the share of it that is there, if known.
 
         Raises:
             ModelError: the checkpoint or the device cannot be used; the text says what to do.
@@ -134,11 +144,9 @@ class UnifiedProcessor(BaseProcessor):
         )
         self._mode = ProcessorMode.CHAT
         with model_errors():
-            model = self._load_model()
-        driver = make_driver(model.executor)
-        context = ViewContext(model, driver, self._default_voice(), seed)
-        views = _Views(ChatView(context), HalfDuplexView(context), DuplexView(context))
-        self._views: _Views | None = views
+            model = self._load_model(on_progress)
+        context = ViewContext(model, make_driver(model.executor), self._default_voice(), seed)
+        self._views: _Views | None = _Views.over(context)
 
     @property
     def mode(self) -> ProcessorMode:
@@ -203,10 +211,11 @@ class UnifiedProcessor(BaseProcessor):
         if self._views is not None:
             self._release_resources()
 
-    def _load_model(self) -> UnifiedModel:
+    def _load_model(self, on_progress: OnProgress | None = None) -> UnifiedModel:
         options = self.options
         _explain_ignored(options)
-        return UnifiedModel.from_checkpoint(options.model_path, _load_options(options))
+        load_options = replace(_load_options(options), on_progress=on_progress)
+        return UnifiedModel.from_checkpoint(options.model_path, load_options)
 
     def _release_resources(self) -> None:
         views, self._views = self._loaded(), None

@@ -23,7 +23,8 @@ def print_table(report: Report) -> None:
     table = [HEADINGS, *(_cells(row) for row in report.rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(HEADINGS))]
     for line in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)))
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print("  ".join(cells).rstrip())
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -105,7 +105,18 @@ LAYERS = (
     ),
     Layer(
         "6 programs",
-        ("gateway", "worker", "launcher", "session_cleanup", "core.talk", "benchmarks"),
+        (
+            "gateway",
+            "worker",
+            "launcher",
+            "session_cleanup",
+            "core.talk",
+            "benchmarks",
+            # What else is in `core.schemas.export` is layer 0: the gateway serves a part of it.
+            "core.schemas.export.__main__",
+            "core.schemas.export.pages",
+            "core.schemas.export.machines",
+        ),
         ("0 words", "1 rules", "2 media", "3 model", "4 use", "5 service"),
         MEDIA | MODEL | WORDS | TERMINAL | NETWORK,
     ),

@@ -1,0 +1,278 @@
+"""A whole system of real processes in a folder of its own: started, looked at and stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Self
+
+import httpx
+
+from benchmarks import processes
+from config import PROJECT_ROOT
+
+HOST = "127.0.0.1"
+START_LIMIT_S = 120.0
+STOP_LIMIT_S = 30.0
+CALL_LIMIT_S = 10.0
+LOOK_S = 0.02
+PORTS = range(20_000, 32_000)  # below what the system gives to outgoing connections
+MARK = "LAUNCHED_IN"  # variable by which the system's processes are found again
+
+# Any: sections and answers are JSON.
+Json = dict[str, Any]
+
+
+class NotReachedError(RuntimeError):
+    """Something that was waited for did not happen in time."""
+
+
+def wait_until(what: str, is_true: Callable[[], object], limit_s: float) -> None:
+    """Look until something is true.
+
+    Args:
+        what: in words, for the error.
+        is_true: looks.
+        limit_s: longest wait.
+
+    Raises:
+        NotReachedError: it was not true in time.
+    """
+    deadline_s = time.monotonic() + limit_s
+    while not is_true():
+        if time.monotonic() > deadline_s:
+            raise NotReachedError(f"not reached in {limit_s:g} s: {what}")
+        time.sleep(LOOK_S)
+
+
+def free_ports(count: int) -> int:
+    """Return the first of some ports in a row that nobody listens on."""
+    random = Random()
+    while True:
+        first = random.choice(PORTS)
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind((HOST, port))
+        except OSError:
+            continue
+        return first
+
+
+@dataclass
+class Plan:
+    """What to start and how.
+
+    Attributes:
+        workers: how many.
+        backend: "real" with the toy checkpoint, or "fake".
+        config: sections of the configuration, over the defaults.
+        command: of the launcher; flags are appended.
+    """
+
+    workers: int = 1
+    backend: str = "fake"
+    config: dict[str, Json] = field(default_factory=dict)
+    command: Sequence[str] = (sys.executable, "-m", "launcher")
+
+
+class LaunchedSystem:
+    """One system."""
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        """Choose free ports and write the configuration; nothing is started yet.
+
+        Args:
+            folder: exists; gets the configuration and all the system writes.
+            plan: what to start and how.
+        """
+        self.folder = folder
+        self.plan = plan
+        self.data = folder / "data"
+        self.port = free_ports(plan.workers + 1)
+        self._mark = uuid.uuid4().hex
+        self._process: subprocess.Popen[bytes] | None = None
+        service: Json = {
+            "data_dir": str(self.data),
+            "gateway_host": HOST,
+            "worker_base_port": self.port + 1,
+            "drain_timeout_s": 2.0,
+        }
+        sections = {"service": service} | plan.config
+        sections["service"] = service | plan.config.get("service", {})
+        self._config.write_text(json.dumps(sections), encoding="utf8")
+
+    @property
+    def _config(self) -> Path:
+        return self.folder / "config.json"
+
+    @property
+    def _printed(self) -> Path:
+        return self.folder / "printed"
+
+    def __enter__(self) -> Self:
+        """Start."""
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        """Stop; end at once what does not."""
+        try:
+            self.stop()
+        finally:
+            self.kill()
+
+    # --- start and stop ---
+
+    def start(self) -> None:
+        """Start and wait until it is up.
+
+        Raises:
+            NotReachedError: it is not up in time, or ended.
+        """
+        flags = ["--http", "--workers", str(self.plan.workers), "--port", str(self.port)]
+        flags += ["--config", str(self._config), "--backend", self.plan.backend]
+        variables = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", MARK: self._mark}
+        with self._printed.open("ab") as output:
+            process = subprocess.Popen(
+                [*self.plan.command, *flags],
+                cwd=PROJECT_ROOT,
+                env={**os.environ, **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._process = process
+        wait_until(
+            f"the system is up\n{self.printed}",
+            lambda: self.state.get("phase") == "ready" or process.poll() is not None,
+            START_LIMIT_S,
+        )
+        if process.poll() is not None:
+            raise NotReachedError(f"the launcher ended:\n{self.printed}")
+
+    def stop(self) -> int:
+        """Stop as Ctrl-C does.
+
+        Returns:
+            The launcher's exit code.
+        """
+        assert self._process is not None
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGINT)
+        return self._process.wait(STOP_LIMIT_S)
+
+    def kill(self) -> None:
+        """End at once whatever still runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+    # --- looking at it ---
+
+    @property
+    def url(self) -> str:
+        """Of the gateway."""
+        return f"http://{HOST}:{self.port}"
+
+    def ws(self, path: str) -> str:
+        """Return the address of a socket of the gateway."""
+        return f"ws://{HOST}:{self.port}{path}"
+
+    def worker_url(self, index: int) -> str:
+        """Return the address of a worker."""
+        return f"http://{HOST}:{self.port + 1 + index}"
+
+    @property
+    def printed(self) -> str:
+        """What the launcher said."""
+        return self._printed.read_text(encoding="utf8")
+
+    @property
+    def state(self) -> Json:
+        """What the launcher wrote down; empty before that."""
+        try:
+            text = (self.data / "run" / "state.json").read_text(encoding="utf8")
+            state: Json = json.loads(text)
+        except (OSError, ValueError):
+            return {}
+        return state
+
+    @property
+    def names(self) -> list[str]:
+        """Of all programs."""
+        return ["gateway", *(f"worker_{index}" for index in range(self.plan.workers))]
+
+    def program(self, name: str) -> Json:
+        """Return what the launcher wrote down about a program."""
+        found: Json = next(row for row in self.state["programs"] if row["name"] == name)
+        return found
+
+    def pid(self, name: str) -> int:
+        """Return the process of "gateway" or of a worker."""
+        return int(self.program(name)["pid"])
+
+    def processes(self) -> list[int]:
+        """Return every process that was started for this system and still runs."""
+        return processes.with_variable(MARK, self._mark)
+
+    def resident_bytes(self) -> dict[str, int]:
+        """Return the memory in use of each program."""
+        return {name: processes.resident_bytes(self.pid(name)) for name in self.names}
+
+    def get(self, path: str) -> Json:
+        """Ask the gateway; it must answer well."""
+        return _get(f"{self.url}{path}")
+
+    def worker_health(self, index: int) -> Json:
+        """Ask a worker how it is."""
+        return _get(f"{self.worker_url(index)}/health")
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody is served and nobody waits, as the gateway and every worker see it."""
+        try:
+            status = self.get("/status")
+            is_free = status["idle_workers"] == self.plan.workers and not status["running_tasks"]
+            if not is_free or status["queue_length"]:
+                return False
+            healths = [self.worker_health(index) for index in range(self.plan.workers)]
+        except httpx.HTTPError:
+            return False  # somebody is starting again
+        return all(health["worker_status"] == "idle" for health in healths)
+
+    def wait_until_idle(self, limit_s: float) -> None:
+        """Wait until nobody is served and nobody waits.
+
+        Raises:
+            NotReachedError: somebody still is or does.
+        """
+        wait_until("all workers idle, nobody waiting", lambda: self.is_idle, limit_s)
+
+
+def _get(url: str) -> Json:
+    # A new connection each time: kept ones would stand among what the programs hold.
+    response = httpx.get(url, trust_env=False, timeout=CALL_LIMIT_S)
+    response.raise_for_status()
+    answer: Json = response.json()
+    return answer

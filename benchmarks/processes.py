@@ -1,0 +1,104 @@
+"""What processes use and hold, read from the Linux kernel: time, memory, descriptors, threads."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+PROC = Path("/proc")
+NS_PER_S = 1e9
+LISTENING = "0A"  # source: the kernel's tcp_states.h, TCP_LISTEN
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What one process holds.
+
+    Attributes:
+        sockets: open ones, listening ones included.
+        files: open regular files, by path.
+        threads: how many.
+    """
+
+    sockets: int
+    files: tuple[str, ...]
+    threads: int
+
+
+def holdings(pid: int) -> Holdings:
+    """Look at what a running process holds."""
+    targets = list(_open_descriptors(pid))
+    return Holdings(
+        sockets=sum(target.startswith("socket:") for target in targets),
+        files=tuple(sorted(target for target in targets if Path(target).is_file())),
+        threads=sum(1 for _ in _tasks(pid)),
+    )
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory a process has in use."""
+    pages = int((PROC / str(pid) / "statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time the threads of a process have used so far."""
+    return sum(_first_number(task / "schedstat") for task in _tasks(pid)) / NS_PER_S
+
+
+def with_variable(name: str, content: str) -> list[int]:
+    """Return every process whose environment has a variable of this content, zombies excluded."""
+    wanted = f"{name}={content}".encode()
+    found = []
+    for process in PROC.glob("[0-9]*"):
+        try:
+            if wanted in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+def listening_ports() -> set[int]:
+    """Return every TCP port that somebody listens on."""
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        path = PROC / "net" / table
+        lines = path.read_text(encoding="ascii").splitlines()[1:] if path.exists() else []
+        for words in (line.split() for line in lines):
+            if words[3] == LISTENING:
+                ports.add(int(words[1].rpartition(":")[2], 16))
+    return ports
+
+
+def _tasks(pid: int) -> Iterator[Path]:
+    return (PROC / str(pid) / "task").iterdir()
+
+
+def _first_number(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="ascii").split()[0])
+    except OSError:
+        return 0  # the thread has just ended
+
+
+def _open_descriptors(pid: int) -> Iterator[str]:
+    for link in (PROC / str(pid) / "fd").iterdir():
+        try:
+            yield str(link.readlink())
+        except OSError:
+            continue  # closed meanwhile
+
+
+def describe_host(*distributions: str) -> dict[str, object]:
+    """Return what the machine is, and versions of installed distributions."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu_count": os.cpu_count(),
+        **{name: version(name) for name in distributions},
+    }

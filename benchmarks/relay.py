@@ -1,0 +1,243 @@
+"""What the gateway adds to a unit: `python -m benchmarks.relay`.
+
+One client speaks to one stand-in worker over three ways at once, unit by unit in turn: directly,
+through a bare TCP relay, and through the gateway. What is common to all of them cancels out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from typing import Annotated
+
+import typer
+from websockets.asyncio.client import ClientConnection, connect
+
+from benchmarks import processes
+from benchmarks.launched import HOST, NotReachedError, free_ports, wait_until
+from benchmarks.summary import Spread, Verdict, format_table
+from config import PROJECT_ROOT
+
+MS_PER_S = 1_000.0
+MOST_ADDED_MS = 1.0  # median per unit; a requirement, not a measurement
+MOST_CPU_MS = 0.3  # per unit; the same
+UP_BYTES = 85_400  # one second of float32 at 16 kHz as Base64, and the message around it
+DOWN_BYTES = 128_100  # one second at 24 kHz
+UP_LIMIT_S = 30.0
+END_LIMIT_S = 10.0
+EXIT_FAILED = 1
+
+DIRECT, TCP_RELAY, GATEWAY = "direct", "TCP relay", "gateway"
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Who listens where."""
+
+    worker: int
+    relay: int
+    gateway: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one run found.
+
+    Attributes:
+        units_ms: time of each unit from sending to the whole answer, by way.
+        cpu_ms: processor time per unit, by program.
+    """
+
+    units_ms: dict[str, list[float]]
+    cpu_ms: dict[str, float]
+
+    @property
+    def medians_ms(self) -> dict[str, float]:
+        """By way."""
+        return {way: Spread.of(values).p50 for way, values in self.units_ms.items()}
+
+    def added_ms(self, way: str) -> float:
+        """Return the median over the direct one."""
+        return self.medians_ms[way] - self.medians_ms[DIRECT]
+
+    def verdicts(self) -> list[Verdict]:
+        """Compare with what is required."""
+        added, used = self.added_ms(GATEWAY), self.cpu_ms[GATEWAY]
+        return [
+            Verdict(
+                "added median",
+                added <= MOST_ADDED_MS,
+                f"{added:.3f} ms, at most {MOST_ADDED_MS:g}",
+            ),
+            Verdict("CPU", used <= MOST_CPU_MS, f"{used:.3f} ms a unit, at most {MOST_CPU_MS:g}"),
+        ]
+
+    def as_record(self) -> dict[str, object]:
+        """Return everything as plain dictionaries and lists."""
+        return {
+            "summary_ms": {way: asdict(Spread.of(ms)) for way, ms in self.units_ms.items()},
+            "added_ms": {way: self.added_ms(way) for way in (TCP_RELAY, GATEWAY)},
+            "cpu_ms_per_unit": self.cpu_ms,
+            "verdicts": [asdict(verdict) for verdict in self.verdicts()],
+            "units_ms": self.units_ms,
+        }
+
+
+@contextmanager
+def running(name: str, command: Sequence[str], port: int) -> Iterator[int]:
+    """Have a program for the block.
+
+    Args:
+        name: for errors.
+        command: program and arguments.
+        port: it listens on when it is up.
+
+    Yields:
+        Its process id.
+    """
+    process = subprocess.Popen([sys.executable, *command], cwd=PROJECT_ROOT)
+    try:
+        wait_until(
+            f"{name} listens",
+            lambda: port in processes.listening_ports() or process.poll() is not None,
+            UP_LIMIT_S,
+        )
+        if process.poll() is not None:
+            raise NotReachedError(f"{name} ended with {process.returncode}")
+        yield process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def gateway_command(folder: Path, ports: Ports) -> list[str]:
+    """Return the gateway's command line; writes its configuration."""
+    config = folder / "config.json"
+    sections = {"service": {"data_dir": str(folder / "data")}, "logging": {"level": "WARNING"}}
+    config.write_text(json.dumps(sections), encoding="utf8")
+    flags = ["--host", HOST, "--port", str(ports.gateway), "--http"]
+    flags += ["--workers", f"{HOST}:{ports.worker}", "--config", str(config)]
+    return ["gateway.py", *flags]
+
+
+async def prepared(socket: ClientConnection, *, is_queued: bool) -> ClientConnection:
+    """Bring a session to where units can be sent."""
+    if is_queued:
+        await _until(socket, "queue_done")
+    await socket.send(json.dumps({"type": "prepare", "prefix_system_prompt": "Speak."}))
+    await _until(socket, "prepared")
+    return socket
+
+
+async def _until(socket: ClientConnection, kind: str) -> None:
+    async with asyncio.timeout(END_LIMIT_S):
+        while json.loads(await socket.recv())["type"] != kind:
+            continue
+
+
+async def one_unit_s(socket: ClientConnection, chunk: str) -> float:
+    """Send a unit and return how long its answer took."""
+    began_s = time.perf_counter()
+    await socket.send(chunk)
+    await socket.recv(decode=False)
+    return time.perf_counter() - began_s
+
+
+def chunk_of(size_bytes: int) -> str:
+    """Return an `audio_chunk` that takes so many bytes on the wire."""
+    empty = json.dumps({"type": "audio_chunk", "audio": ""})
+    noise = base64.b64encode(Random(0).randbytes(size_bytes)).decode()
+    return json.dumps({"type": "audio_chunk", "audio": noise[: size_bytes - len(empty)]})
+
+
+async def measure(
+    ports: Ports, pids: dict[str, int], *, units: int, warm_up: int, up_bytes: int
+) -> Measured:
+    """Send units over all ways in turn, each unit beginning with another way."""
+    ways = {
+        DIRECT: f"ws://{HOST}:{ports.worker}/ws/duplex?session_id=adx_direct",
+        TCP_RELAY: f"ws://{HOST}:{ports.relay}/ws/duplex?session_id=adx_relayed",
+        GATEWAY: f"ws://{HOST}:{ports.gateway}/ws/duplex/adx_gateway",
+    }
+    chunk = chunk_of(up_bytes)
+    units_ms: dict[str, list[float]] = {way: [] for way in ways}
+    cpu_s: dict[str, float] = {}
+    async with AsyncExitStack() as stack:
+        sockets = {}
+        for way, url in ways.items():
+            connection = connect(url, compression=None, proxy=None, max_size=None)
+            socket = await stack.enter_async_context(connection)
+            sockets[way] = await prepared(socket, is_queued=way == GATEWAY)
+        order = list(ways)
+        for index in range(warm_up + units):
+            if index == warm_up:
+                cpu_s = {name: processes.cpu_s(pid) for name, pid in pids.items()}
+            order.append(order.pop(0))
+            for way in order:
+                took_s = await one_unit_s(sockets[way], chunk)
+                if index >= warm_up:
+                    units_ms[way].append(took_s * MS_PER_S)
+        used = {name: processes.cpu_s(pid) - cpu_s[name] for name, pid in pids.items()}
+    return Measured(units_ms, {name: used[name] * MS_PER_S / units for name in used})
+
+
+def main(
+    units: Annotated[int, typer.Option(min=10, help="Measured units of each way.")] = 2_000,
+    warm_up: Annotated[int, typer.Option(min=0, help="Units before them.")] = 300,
+    up_bytes: Annotated[int, typer.Option(min=1_100, help="Of a message up.")] = UP_BYTES,
+    down_bytes: Annotated[int, typer.Option(min=200, help="Of a message down.")] = DOWN_BYTES,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write it all here.")] = None,
+) -> None:
+    """Measure what the gateway adds; exits with 1 if it is more than allowed."""
+    first = free_ports(3)
+    ports = Ports(first, first + 1, first + 2)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        worker = ["-m", "benchmarks.stand_in_worker", str(ports.worker), str(down_bytes)]
+        stack.enter_context(running("the worker", worker, ports.worker))
+        relay = ["-m", "benchmarks.tcp_relay", str(ports.relay), str(ports.worker)]
+        relay_pid = stack.enter_context(running("the relay", relay, ports.relay))
+        command = gateway_command(folder, ports)
+        gateway_pid = stack.enter_context(running("the gateway", command, ports.gateway))
+        pids = {GATEWAY: gateway_pid, TCP_RELAY: relay_pid}
+        run = measure(ports, pids, units=units, warm_up=warm_up, up_bytes=up_bytes)
+        measured = asyncio.run(run)
+    _print(measured)
+    if json_path is not None:
+        options = {"units": units, "warm_up": warm_up, "up": up_bytes, "down": down_bytes}
+        host = processes.describe_host("websockets", "uvicorn", "starlette")
+        record = {"options": options, "machine": host, **measured.as_record()}
+        json_path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf8")
+    if not all(verdict.passed for verdict in measured.verdicts()):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _print(measured: Measured) -> None:
+    rows = []
+    for way, values in measured.units_ms.items():
+        spread, cpu_ms = Spread.of(values), measured.cpu_ms.get(way)
+        numbers = (spread.p50, spread.p95, spread.max, measured.added_ms(way))
+        cells = [f"{number:.3f}" for number in numbers]
+        rows.append([way, *cells, "" if cpu_ms is None else f"{cpu_ms:.3f}"])
+    print(format_table(["ms a unit", "p50", "p95", "max", "added p50", "CPU"], rows))
+    for verdict in measured.verdicts():
+        print(f"{'ok  ' if verdict.passed else 'FAIL'}  {verdict.name}: {verdict.text}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,194 @@
+"""The configuration: read once from file, environment and command line, frozen, handed down.
+
+Nobody fetches it: a program loads it and passes the object, or a section of it, to what needs it.
+Never import anything but pydantic and the words of layer 0.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from settings.fields import PROJECT_ROOT, Section
+from settings.sections import (
+    AudioSettings,
+    DuplexSettings,
+    HalfDuplexSettings,
+    LimitSettings,
+    LoggingSettings,
+    ModelSettings,
+    RecordingSettings,
+    SecuritySettings,
+    ServiceSettings,
+)
+from settings.sources import (
+    COMMAND_LINE,
+    ENVIRONMENT_PREFIX,
+    SettingsError,
+    Source,
+    explain,
+    known_keys,
+    nested,
+    read_environment,
+    read_file,
+    unknown_keys,
+)
+
+__all__ = [
+    "PROJECT_ROOT",
+    "AudioSettings",
+    "DuplexSettings",
+    "FrontendDefaults",
+    "HalfDuplexSettings",
+    "LimitSettings",
+    "LoggingSettings",
+    "ModelSettings",
+    "RecordingSettings",
+    "SecuritySettings",
+    "ServiceSettings",
+    "Settings",
+    "SettingsError",
+    "load_settings",
+]
+
+CONFIG_FILE = "config.json"
+LAST_PORT = 65_535
+
+log = logging.getLogger(__name__)
+
+
+class FrontendDefaults(Section):
+    """What a page needs to know of the configuration; nothing secret."""
+
+    playback_delay_ms: int = Field(description="Buffer before playing, ms.")
+    default_lang: str | None = Field(description="Language, if the server says.")
+    chat_vocoder: str = Field(description="Vocoder of one-shot chat.")
+    max_kv_tokens: int = Field(description="Longest context, tokens.")
+    recording_enabled: bool = Field(description="Sessions are recorded.")
+    half_duplex: HalfDuplexSettings = Field(description="Defaults of half duplex.")
+    duplex: DuplexSettings = Field(description="Limits of duplex.")
+    limits: LimitSettings = Field(description="Sizes and lengths.")
+
+
+class Settings(BaseSettings):
+    """Everything that can be configured.
+
+    Made without arguments it holds the defaults, whatever the environment says; `load_settings`
+    is what reads the environment.
+    """
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="ignore",
+        env_prefix=ENVIRONMENT_PREFIX,
+        env_nested_delimiter="_",
+        env_nested_max_split=1,  # keys hold the delimiter themselves
+        env_ignore_empty=True,
+        env_parse_none_str="null",
+        enable_decoding=False,  # lists are read by their own fields
+    )
+
+    model: ModelSettings = Field(default_factory=ModelSettings)
+    audio: AudioSettings = Field(default_factory=AudioSettings)
+    service: ServiceSettings = Field(default_factory=ServiceSettings)
+    recording: RecordingSettings = Field(default_factory=RecordingSettings)
+    duplex: DuplexSettings = Field(default_factory=DuplexSettings)
+    half_duplex: HalfDuplexSettings = Field(default_factory=HalfDuplexSettings)
+    security: SecuritySettings = Field(default_factory=SecuritySettings)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
+    logging: LoggingSettings = Field(default_factory=LoggingSettings)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take values from the arguments alone."""
+        return (init_settings,)
+
+    def worker_port(self, index: int) -> int:
+        """Return the port of a worker.
+
+        Args:
+            index: of the worker, from 0.
+
+        Raises:
+            SettingsError: there is no such port.
+        """
+        port = self.service.worker_base_port + index
+        if index < 0 or port > LAST_PORT:
+            raise SettingsError(
+                f"service.worker_base_port = {self.service.worker_base_port}: "
+                f"worker {index} would need port {port}; ports end at {LAST_PORT}"
+            )
+        return port
+
+    def worker_addresses(self, count: int) -> list[str]:
+        """Return "host:port" of the first `count` workers of this machine."""
+        host = self.service.worker_host
+        if host in {"0.0.0.0", "::"}:
+            host = "127.0.0.1"  # bound to every address, so reached over loopback
+        if ":" in host:
+            host = f"[{host}]"
+        return [f"{host}:{self.worker_port(index)}" for index in range(count)]
+
+    def frontend_defaults(self) -> FrontendDefaults:
+        """Return what pages are told."""
+        return FrontendDefaults(
+            playback_delay_ms=self.audio.playback_delay_ms,
+            default_lang=self.service.default_lang,
+            chat_vocoder=self.audio.chat_vocoder,
+            max_kv_tokens=self.duplex.max_kv_tokens,
+            recording_enabled=self.recording.enabled,
+            half_duplex=self.half_duplex,
+            duplex=self.duplex,
+            limits=self.limits,
+        )
+
+
+def load_settings(
+    path: Path | None = None, overrides: Mapping[str, object] | None = None
+) -> Settings:
+    """Read the configuration: command line over environment over file over defaults.
+
+    Unknown keys of the file and the environment are named in a warning and ignored.
+
+    Args:
+        path: of the file; None is `config.json` at the project's root, which may be missing.
+        overrides: values of the command line by "section.key"; None stands for "not given".
+
+    Raises:
+        SettingsError: the file cannot be used, or a value is wrong; every wrong one is named.
+        KeyError: an override is not a setting.
+    """
+    keys = known_keys(Settings)
+    given = {key: value for key, value in (overrides or {}).items() if value is not None}
+    if not keys.keys() >= given.keys():
+        raise KeyError(f"no such settings: {sorted(given.keys() - keys.keys())}")
+    sources = [
+        read_file(path or PROJECT_ROOT / CONFIG_FILE, is_required=path is not None),
+        read_environment(Settings),
+        Source(COMMAND_LINE, given),
+    ]
+    values: dict[str, object] = {}
+    for source in sources:
+        for warning in unknown_keys(source, keys):
+            log.warning(warning)
+        values.update({key: value for key, value in source.values.items() if key in keys})
+    try:
+        return Settings.model_validate(nested(values))
+    except ValidationError as error:
+        secrets = [key for key, is_secret in keys.items() if is_secret]
+        raise SettingsError(explain(error.errors(include_url=False), sources, secrets)) from None

@@ -1,0 +1,208 @@
+"""How the programs log: one line an event, with the session it belongs to, never holding up a loop.
+
+Standard library loggers, uvicorn's among them, and structlog's give the same lines. Called once by
+a program; never import anything of ours here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import queue
+import sys
+import threading
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TextIO
+
+import structlog
+
+UVICORN_LOGGERS: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi")
+CHATTY_LOGGERS: Final = ("httpx", "httpcore", "websockets")  # they tell of every call
+QUIET_PATHS: Final = ("/health", "/metrics")  # asked every few seconds
+ACCESS_PATH: Final = 2  # of uvicorn's access arguments: client, method, path, version, status
+SECRET_PARTS: Final = ("token", "secret", "authorization", "cookie", "password")
+HIDDEN: Final = "[hidden]"
+VALUE_MAX_CHARS: Final = 2_000  # a payload is no log line
+LINES_MAX: Final = 10_000  # lines that may wait to be written
+CLOSE_LIMIT_S: Final = 2.0  # longest wait for the last lines: a stopped terminal never takes them
+
+Fields = MutableMapping[str, Any]  # structlog's type of a line before it is text
+
+
+class LogWriter(logging.Handler):
+    """Writes lines from a thread of its own.
+
+    At most `LINES_MAX` lines wait; when a slow disk or a stopped terminal lets them pile up, new
+    ones are dropped and counted, and the count is written as soon as lines go through again.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        """Start the thread.
+
+        Args:
+            stream: where lines go; not closed here.
+        """
+        super().__init__()
+        self.dropped = 0
+        self._stream = stream
+        self._lines: queue.Queue[str | None] = queue.Queue(LINES_MAX)
+        self._thread = threading.Thread(target=self._write, name="log-writer", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a line; never waits."""
+        try:
+            self._lines.put_nowait(self.format(record))
+        except queue.Full:
+            self.dropped += 1
+        except (TypeError, ValueError, KeyError):
+            self.handleError(record)  # arguments that do not fit the text
+
+    def close(self) -> None:
+        """Write what waits, but do not wait for ever; may be called again."""
+        if self._thread.is_alive():
+            with suppress(queue.Full):
+                self._lines.put(None, timeout=CLOSE_LIMIT_S)
+                self._thread.join(CLOSE_LIMIT_S)
+        super().close()
+
+    def _write(self) -> None:
+        reported = 0
+        while (line := self._lines.get()) is not None:
+            if self.dropped > reported:
+                line = f"{line}\n{self.dropped - reported} log lines were dropped before this one"
+                reported = self.dropped
+            # Without a place to write to there is no place to complain either.
+            with suppress(OSError, ValueError):
+                self._stream.write(f"{line}\n")
+                if self._lines.empty():
+                    self._stream.flush()
+
+
+class QuietPaths(logging.Filter):
+    """Keeps requests that come every few seconds out of the access log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether to write the line."""
+        arguments = record.args
+        if not isinstance(arguments, tuple) or len(arguments) <= ACCESS_PATH:
+            return True
+        return str(arguments[ACCESS_PATH]).partition("?")[0] not in QUIET_PATHS
+
+
+def setup_logging(
+    level: str, *, json_lines: bool, program: str, stream: TextIO | None = None
+) -> LogWriter:
+    """Route every logger of the process to one stream.
+
+    Args:
+        level: least important level written, such as "INFO".
+        json_lines: one JSON object per line instead of text for people.
+        program: name on every line: "gateway", "worker_0".
+        stream: where to; None is standard output.
+
+    Returns:
+        The writer; it is closed at exit, or earlier by the caller.
+    """
+    stream = stream or sys.stdout
+    writer = LogWriter(stream)
+    writer.setFormatter(_formatter(stream, program, json_lines=json_lines))
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        root.removeHandler(handler)
+        if isinstance(handler, LogWriter):
+            handler.close()  # of an earlier call
+    root.addHandler(writer)
+    root.setLevel(level)
+    for name in UVICORN_LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+        logger.setLevel(logging.NOTSET)
+    for name in CHATTY_LOGGERS:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    access = logging.getLogger("uvicorn.access")
+    for old in access.filters[:]:
+        access.removeFilter(old)
+    access.addFilter(QuietPaths())
+    logging.captureWarnings(True)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_shared(program),
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    atexit.register(writer.close)
+    return writer
+
+
+@contextmanager
+def log_context(*, session_id: str | None = None, request_id: str | None = None) -> Iterator[None]:
+    """Put ids on every line logged inside, by this task and by those it starts.
+
+    A thread that is started elsewhere does not inherit them: open a context in the thread.
+
+    Args:
+        session_id: of the conversation.
+        request_id: of one HTTP request.
+    """
+    given = {"session_id": session_id, "request_id": request_id}
+    fields = {name: value for name, value in given.items() if value is not None}
+    with structlog.contextvars.bound_contextvars(**fields):
+        yield
+
+
+def _formatter(
+    stream: TextIO, program: str, *, json_lines: bool
+) -> structlog.stdlib.ProcessorFormatter:
+    renderers: list[structlog.typing.Processor]
+    if json_lines:
+        renderers = [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(ensure_ascii=False, default=repr),
+        ]
+    else:
+        # The default one prints the values of variables: conversations, in our case.
+        plain = structlog.dev.plain_traceback
+        renderers = [
+            structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)
+        ]
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_shared(program),
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
+    )
+
+
+def _shared(program: str) -> list[structlog.typing.Processor]:
+    """What happens to every line, whoever logged it."""
+
+    def add_program(logger: object, method: str, fields: Fields) -> Fields:
+        fields["program"] = program
+        return fields
+
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+        add_program,
+        _hide_and_shorten,
+    ]
+
+
+def _hide_and_shorten(logger: object, method: str, fields: Fields) -> Fields:
+    """Keep secrets and payloads out of the log."""
+    for name, value in fields.items():
+        if isinstance(value, str) and any(part in name.lower() for part in SECRET_PARTS):
+            fields[name] = HIDDEN
+        elif isinstance(value, str | bytes) and len(value) > VALUE_MAX_CHARS:
+            fields[name] = f"{value[:VALUE_MAX_CHARS]!r}… ({len(value)} in all)"
+    return fields

@@ -1,0 +1,367 @@
+"""Full duplex: prepare, then unit by unit listen or speak; pause, interrupt, stop.
+
+Two coupled machines: the session's phase, and the unit, which the engine works on or not. A unit's
+result leaves before its bookkeeping, and no unit begins before the bookkeeping of the last ended.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final
+
+from core.endpointing import SpeechStarted
+from core.errors import ContextFullError, ErrorCode, OutOfOrderError
+from core.protocols.duplex_units import DuplexLimits, DuplexUnits
+from core.protocols.effects import (
+    Close,
+    Effect,
+    Finalize,
+    Interrupt,
+    Prefill,
+    Send,
+    StartTimer,
+    Step,
+    StopTimer,
+)
+from core.protocols.events import (
+    Detected,
+    FinalizeDone,
+    Opened,
+    PrefillDone,
+    Received,
+    StepDone,
+    TimerFired,
+    TimerName,
+)
+from core.protocols.machine import (
+    FAILURE,
+    LiveMachine,
+    SessionNames,
+    common_rows,
+    live_rows,
+)
+from core.protocols.tables import SAME, Index, Row, index_rows
+from core.schemas.duplex import (
+    AudioChunk,
+    Interrupted,
+    Pause,
+    Paused,
+    Prepare,
+    Prepared,
+    Resumed,
+    Stopped,
+    Timeout,
+    VideoFrame,
+)
+from core.schemas.queue import WarningMessage
+from core.schemas.worker import WorkerStatus
+
+
+class DuplexPhase(StrEnum):
+    """Where a duplex session stands."""
+
+    WAITING = "waiting"
+    PREPARING = "preparing"
+    ACTIVE = "active"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    CLOSED = "closed"
+
+
+class UnitPhase(StrEnum):
+    """What the engine does for the session's present unit."""
+
+    IDLE = "idle"
+    STEPPING = "stepping"
+    FINALIZING = "finalizing"
+
+
+class DuplexMachine(LiveMachine[DuplexPhase]):
+    """The rules of one `/ws/duplex` session."""
+
+    def __init__(self, names: SessionNames, limits: DuplexLimits | None = None) -> None:
+        """Begin by waiting for `prepare`."""
+        self._limits = limits or DuplexLimits()
+        phases = (DuplexPhase.WAITING, DuplexPhase.STOPPING, DuplexPhase.CLOSED)
+        super().__init__(names, *phases, self._limits.stop_grace_s)
+        self._prepare = Prepare()
+        self._units = DuplexUnits(self._limits)
+        self._held_result: StepDone | None = None  # waits for its bookkeeping
+        self._ready_s = 0.0  # when `prepared` was sent
+        self._since_s = 0.0  # when the pause began, or audio last came
+
+    @property
+    def status(self) -> WorkerStatus:
+        """Active from the first moment: the worker is taken."""
+        if self._phase == DuplexPhase.PAUSED:
+            return WorkerStatus.DUPLEX_PAUSED
+        return WorkerStatus.IDLE if self.is_closed else WorkerStatus.DUPLEX_ACTIVE
+
+    @property
+    def unit(self) -> UnitPhase:
+        """What the engine does for the present unit."""
+        if isinstance(self._work, Step):
+            return UnitPhase.STEPPING
+        return UnitPhase.FINALIZING if isinstance(self._work, Finalize) else UnitPhase.IDLE
+
+    def _row(self, kind: str) -> Row[Any, Effect] | None:
+        return ROWS.get((self._phase, kind))
+
+    def _stopped_message(self) -> Stopped:
+        names = self._names
+        return Stopped(session_id=names.session_id, recording_session_id=names.recording_session_id)
+
+    # --- preparation ---
+
+    def open(self, event: Opened) -> list[Effect]:
+        """The client has so long to prepare."""
+        return [StartTimer(TimerName.PREPARE, self._limits.prepare_timeout_s)]
+
+    def prepare(self, event: Received) -> list[Effect]:
+        """Feed the system prompt."""
+        assert isinstance(event.message, Prepare)
+        self._prepare = event.message
+        self._phase = DuplexPhase.PREPARING
+        effects: list[Effect] = [StopTimer(TimerName.PREPARE)]
+        if unknown := self._prepare.config.unknown_keys:
+            text = f"These settings are not known and were left out: {', '.join(unknown)}."
+            effects.append(Send(WarningMessage(code=ErrorCode.BAD_CONFIG, message=text)))
+        return [*effects, self._begin(Prefill(self._prepare))]
+
+    def prepared(self, event: PrefillDone) -> list[Effect]:
+        """The client may begin."""
+        self._work = None
+        self._phase = DuplexPhase.ACTIVE
+        self._ready_s = self._since_s = event.at_s
+        message = Prepared(
+            prompt_length=event.prompt_length,
+            prompt_tokens=event.input_tokens,
+            recording_session_id=self._names.recording_session_id,
+            session_id=self._names.session_id,
+            chunk_ms=self._prepare.config.chunk_ms,
+            max_kv_tokens=self._limits.max_kv_tokens,
+            pause_timeout=self._limits.pause_timeout_s,
+        )
+        effects: list[Effect] = [Send(message), *self._restart_idle_timer()]
+        if self._limits.max_session_s > 0:
+            effects.append(StartTimer(TimerName.SESSION, self._limits.max_session_s))
+        return effects
+
+    # --- input ---
+
+    def chunk(self, event: Received) -> list[Effect]:
+        """Take in a unit's audio; begin the unit if nothing stands in its way."""
+        assert isinstance(event.message, AudioChunk)
+        self._since_s = event.at_s
+        is_judged = self._prepare.barge_in is None
+        effects = self._units.add_chunk(event.message, event.at_s, is_judged=is_judged)
+        effects += self._restart_idle_timer()
+        return [*effects, *self._units.judge_next(), *self._begin_unit(event.at_s)]
+
+    def frame(self, event: Received) -> list[Effect]:
+        """Take in a picture; it may be what a chunk waits for."""
+        assert isinstance(event.message, VideoFrame)
+        effects = self._units.add_frame(event.message.frame, event.at_s)
+        return [*effects, *self._begin_unit(event.at_s)]
+
+    def frame_is_late(self, event: TimerFired) -> list[Effect]:
+        """Begin the unit without the picture it waited for."""
+        self._units.give_up_frame()
+        return self._begin_unit(event.at_s)
+
+    def detected(self, event: Detected) -> list[Effect]:
+        """Break the model off if the user begins to speak while it speaks."""
+        self._units.judged()
+        began = any(isinstance(happening, SpeechStarted) for happening in event.happenings)
+        effects: list[Effect] = [Interrupt()] if began and self._units.is_speaking else []
+        return [*effects, *self._units.judge_next(), *self._begin_unit(event.at_s)]
+
+    def drop_while_paused(self, event: Received) -> list[Effect]:
+        """Sound and pictures of a pause are lost; warn once per pause."""
+        return self._warn_once("paused", OutOfOrderError("Paused: what is sent now is dropped."))
+
+    # --- units ---
+
+    def step_done(self, event: StepDone) -> list[Effect]:
+        """Send the result, then close the unit; or the other way round if so asked."""
+        self._work = None
+        if not self._prepare.deferred_finalize:
+            self._held_result = event
+            return [self._begin(Finalize())]
+        effects: list[Effect] = [Send(self._units.result(event, event.at_s))]
+        full = self._if_full(event.kv_tokens, effects)
+        return full or [*effects, self._begin(Finalize())]
+
+    def finalize_done(self, event: FinalizeDone) -> list[Effect]:
+        """The next unit may begin."""
+        self._work = None
+        effects: list[Effect] = []
+        if self._held_result is not None:
+            result = self._units.result(self._held_result, event.at_s, event.finalize_ms)
+            effects.append(Send(result))
+            self._held_result = None
+        full = self._if_full(event.kv_tokens, effects)
+        return full or [*effects, *self._begin_unit(event.at_s)]
+
+    def interrupt(self, event: Received) -> list[Effect]:
+        """Let the next unit listen."""
+        return [Interrupt(), Send(Interrupted())]
+
+    # --- pauses and limits ---
+
+    def pause(self, event: Received) -> list[Effect]:
+        """Begin no unit until `resume`; chunks that wait go on waiting."""
+        assert isinstance(event.message, Pause)
+        longest = self._limits.pause_timeout_s
+        timeout_s = min(event.message.timeout or longest, longest)
+        self._phase = DuplexPhase.PAUSED
+        self._since_s = event.at_s
+        self._warned.discard("paused")
+        return [
+            StopTimer(TimerName.IDLE),
+            StartTimer(TimerName.PAUSE, timeout_s),
+            Send(Paused(timeout=timeout_s)),
+        ]
+
+    def resume(self, event: Received) -> list[Effect]:
+        """Go on."""
+        self._phase = DuplexPhase.ACTIVE
+        self._since_s = event.at_s
+        effects: list[Effect] = [StopTimer(TimerName.PAUSE), *self._restart_idle_timer()]
+        return [*effects, Send(Resumed()), *self._begin_unit(event.at_s)]
+
+    def time_out_session(self, event: TimerFired) -> list[Effect]:
+        """End after a limit: the pause's, the silence's or the session's."""
+        match event.name:
+            case TimerName.SESSION:
+                reason, since_s = "max_session", self._ready_s
+            case TimerName.PAUSE:
+                reason, since_s = "pause", self._since_s
+            case _:
+                reason, since_s = "inactivity", self._since_s
+        message = Timeout.model_validate(
+            {
+                "reason": reason,
+                "elapsed_s": round(max(0.0, event.at_s - since_s), 1),
+                "session_id": self._names.session_id,
+            }
+        )
+        return self._end(message, close=Close())
+
+    # --- helpers ---
+
+    def _begin_unit(self, now_s: float) -> list[Effect]:
+        if self._phase != DuplexPhase.ACTIVE or self._work is not None:
+            return []
+        effects, step = self._units.begin_next(now_s)
+        return effects if step is None else [*effects, self._begin(step)]
+
+    def _if_full(self, kv_tokens: int, effects: list[Effect]) -> list[Effect]:
+        """Return the end of the session if the context is full; else add a warning at most."""
+        if self._limits.has_window:
+            return []
+        left = self._limits.max_kv_tokens - kv_tokens
+        if left <= 0:
+            return [*effects, *self.fail(ContextFullError())]
+        effects += self._warn_if_nearly_full(left, self._limits.kv_reserve_tokens)
+        return []
+
+    def _restart_idle_timer(self) -> list[Effect]:
+        limit_s = self._limits.idle_timeout_s
+        return [StartTimer(TimerName.IDLE, limit_s)] if limit_s > 0 else []
+
+
+WAITING, PREPARING = (DuplexPhase.WAITING,), (DuplexPhase.PREPARING,)
+ACTIVE, PAUSED = (DuplexPhase.ACTIVE,), (DuplexPhase.PAUSED,)
+RUNNING: Final = (*WAITING, *PREPARING, *ACTIVE, *PAUSED)
+OPEN: Final = (*RUNNING, DuplexPhase.STOPPING)
+CLOSED: Final = DuplexPhase.CLOSED
+STAY_OR_CLOSE: Final = f"{SAME} {CLOSED}"
+STOP: Final = "Halt StartTimer(stopping) Send(stopped) Release Close"
+TIMEOUT: Final = "Halt Send(timeout) Release Close"
+UNIT: Final = "StartTimer(frame) StopTimer(frame) Step"
+ENDS_OF_WORK: Final = "prefill_done turn_failed step_done finalize_done engine_failed"
+
+TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
+    Row(WAITING, "opened", SAME, "StartTimer(prepare)", DuplexMachine.open),
+    Row(
+        WAITING,
+        "prepare",
+        DuplexPhase.PREPARING,
+        "StopTimer(prepare) Send(warning) Prefill",
+        DuplexMachine.prepare,
+    ),
+    Row(WAITING, "prepare_timer", CLOSED, FAILURE, DuplexMachine.time_out),
+    Row(
+        PREPARING,
+        "prefill_done",
+        DuplexPhase.ACTIVE,
+        "Send(prepared) StartTimer(idle) StartTimer(session)",
+        DuplexMachine.prepared,
+    ),
+    Row(PREPARING, "turn_failed", CLOSED, FAILURE, DuplexMachine.preparation_failed),
+    Row(RUNNING[1:], "prepare", SAME, "Send(warning)", DuplexMachine.already_prepared),
+    *(
+        Row(RUNNING[:2], message, SAME, "Send(warning)", DuplexMachine.not_prepared)
+        for message in ("pause", "resume", "interrupt")
+    ),
+    Row(RUNNING[:2], "audio_chunk", SAME, "Send(warning)", DuplexMachine.not_prepared_once),
+    Row(WAITING, "video_frame", SAME, "Send(warning)", DuplexMachine.not_prepared_once),
+    Row(
+        ACTIVE,
+        "audio_chunk",
+        SAME,
+        f"Send(warning) StartTimer(idle) Detect {UNIT}",
+        DuplexMachine.chunk,
+    ),
+    Row(
+        (*PREPARING, *ACTIVE),
+        "video_frame",
+        SAME,
+        "Send(warning) StopTimer(frame) Step",
+        DuplexMachine.frame,
+    ),
+    Row(PAUSED, "audio_chunk", SAME, "Send(warning)", DuplexMachine.drop_while_paused),
+    Row(PAUSED, "video_frame", SAME, "Send(warning)", DuplexMachine.drop_while_paused),
+    Row(RUNNING[2:], "frame_timer", SAME, "Step", DuplexMachine.frame_is_late),
+    Row(RUNNING[2:], "detected", SAME, f"Interrupt Detect {UNIT}", DuplexMachine.detected),
+    Row(
+        RUNNING[2:],
+        "step_done",
+        STAY_OR_CLOSE,
+        f"Send(result) Send(warning) Finalize {FAILURE}",
+        DuplexMachine.step_done,
+    ),
+    Row(
+        RUNNING[2:],
+        "finalize_done",
+        STAY_OR_CLOSE,
+        f"Send(result) Send(warning) {UNIT} {FAILURE}",
+        DuplexMachine.finalize_done,
+    ),
+    Row(RUNNING[2:], "interrupt", SAME, "Interrupt Send(interrupted)", DuplexMachine.interrupt),
+    Row(
+        ACTIVE,
+        "pause",
+        DuplexPhase.PAUSED,
+        "StopTimer(idle) StartTimer(pause) Send(paused)",
+        DuplexMachine.pause,
+    ),
+    Row(
+        PAUSED,
+        "resume",
+        DuplexPhase.ACTIVE,
+        f"StopTimer(pause) StartTimer(idle) Send(resumed) {UNIT}",
+        DuplexMachine.resume,
+    ),
+    Row(PAUSED, "pause_timer", CLOSED, TIMEOUT, DuplexMachine.time_out_session),
+    Row(ACTIVE, "idle_timer", CLOSED, TIMEOUT, DuplexMachine.time_out_session),
+    Row(RUNNING[2:], "session_timer", CLOSED, TIMEOUT, DuplexMachine.time_out_session),
+    Row(RUNNING, "stop_requested", f"{DuplexPhase.STOPPING} {CLOSED}", STOP, DuplexMachine.stop),
+    Row(OPEN, "client_diagnostic", SAME, "", DuplexMachine.ignore),
+    *live_rows(RUNNING, DuplexPhase.STOPPING, CLOSED, ENDS_OF_WORK),
+    *common_rows(OPEN, CLOSED),
+)
+"""All transitions of `/ws/duplex`. A unit begins with `Step` and ends with `finalize_done`."""
+
+ROWS: Final[Index[DuplexMachine, Effect]] = index_rows(TABLE)

@@ -1,0 +1,236 @@
+"""What a machine may ask for; plain frozen values, carried out in the order given.
+
+`Prefill`, `Step`, `Finalize`, `Generate` and `Detect` each end in exactly one event; the machine
+asks for the next engine work only after it. The others end in none unless they fail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.errors import CloseCode
+from core.protocols.events import Segment, TimerName
+from core.schemas import duplex, half_duplex, streaming
+from core.schemas.queue import RequestType
+
+ServerMessage = streaming.WorkerServerMessage | half_duplex.ServerMessage | duplex.ServerMessage
+"""Anything a machine may send to its client."""
+
+PrefillMessage = streaming.WorkerPrefill | half_duplex.Prepare | duplex.Prepare
+ChunkMessage = half_duplex.AudioChunk | duplex.AudioChunk
+
+
+# --- carried out by the loop ---
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message to the client."""
+
+    message: ServerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimer:
+    """Tell `TimerFired(name)` after `delay_s`; a running timer of this name starts anew."""
+
+    name: TimerName
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopTimer:
+    """Forget a timer; harmless when it does not run. The end of the machine stops all."""
+
+    name: TimerName
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close the socket; nothing follows."""
+
+    code: CloseCode = CloseCode.NORMAL
+    reason: str = ""
+
+
+# --- carried out by the performer ---
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """Feed the system prompt or the messages of a turn; takes a slot if none is held.
+
+    Ends in `PrefillDone`, `CacheMissed`, `TurnFailed` or `EngineFailed`.
+
+    Attributes:
+        is_first: the first of its turn: the point that `Rollback` returns to lies before it.
+    """
+
+    message: PrefillMessage
+    is_first: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Feed one unit and let the model listen or speak. Ends in `StepDone` or `EngineFailed`."""
+
+    chunk: duplex.AudioChunk
+    frames: tuple[str, ...]  # Base64 pictures, oldest first
+    index: int  # number of the unit, from 0
+
+    @property
+    def is_forced_to_listen(self) -> bool:
+        """The client asks for it in this unit."""
+        return self.chunk.force_listen
+
+
+@dataclass(frozen=True, slots=True)
+class Finalize:
+    """Close the unit in the cache. Ends in `FinalizeDone` or `EngineFailed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Make a reply: to what was prefilled, or to a segment, which is prefilled first.
+
+    Ends, after any number of `ChunkReady`, in `GenerateDone`, `TurnFailed` or `EngineFailed`.
+
+    Attributes:
+        request: streaming: the client's message, its defaults filled in; half-duplex: what the
+            user said. With a segment the point that `Rollback` returns to lies before it.
+        turn_index: number of the turn, from 0.
+    """
+
+    request: streaming.Generate | Segment
+    turn_index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """Back to the point before the turn; if there is none any more, forget everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retain:
+    """The turn is over: keep the conversation for the next one and give the slot back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """At once, from the loop: cut the running prefill or reply short; in duplex, listen next.
+
+    It concerns work under way alone: what is asked for later is not cut short by it. Work that
+    has ended meanwhile is no mistake.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """At once, from the loop: running work ends at its next forward pass; `Release` follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detect:
+    """Look for speech in a chunk, without its first `skip_samples`. Ends in `Detected`."""
+
+    chunk: ChunkMessage = field(repr=False)
+    skip_samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResetDetector:
+    """Forget what was heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Once per machine: free everything the session holds, after running work has ended."""
+
+
+# --- carried out by the gateway's relay ---
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    """Take a place in the queue. Ends in `PlaceTaken`, `Assigned` or `QueueRefused`.
+
+    Attributes:
+        first_text: streaming: the `prefill` whose history decides the worker.
+    """
+
+    request_type: RequestType
+    first_text: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTicket:
+    """Leave the queue. If a worker was assigned meanwhile, `Assigned` still has to be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPlace:
+    """Tell `PlaceChanged` now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectWorker:
+    """Open the socket to the worker. Ends in `WorkerConnected` or `WorkerFailed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Pass a held message of the client on to the worker."""
+
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StartRelay:
+    """From now on copy text both ways, unread."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseWorker:
+    """Once per `Assigned`: close the socket to the worker, then give the worker back.
+
+    Attributes:
+        is_clean: the turn or session ended as it should; otherwise what the worker holds in its
+            cache is not known.
+    """
+
+    is_clean: bool
+
+
+DetectorEffect = Detect | ResetDetector
+WorkEffect = Prefill | Step | Finalize | Generate | Rollback | Retain
+SignalEffect = Interrupt | Halt
+Effect = (
+    Send | StartTimer | StopTimer | Close | DetectorEffect | WorkEffect | SignalEffect | Release
+)
+"""Everything a worker's machine may ask for."""
+
+QueueEffect = (
+    Send
+    | StartTimer
+    | StopTimer
+    | Close
+    | Enqueue
+    | CancelTicket
+    | ReportPlace
+    | ConnectWorker
+    | Forward
+    | StartRelay
+    | ReleaseWorker
+)
+"""Everything the gateway's machine may ask for."""
+
+
+def label(effect: Effect | QueueEffect) -> str:
+    """Return the effect's word in the transition tables: `Send(result)`, `Step`, …."""
+    match effect:
+        case Send(message):
+            return f"Send({message.type})"
+        case StartTimer(name) | StopTimer(name):
+            return f"{type(effect).__name__}({name})"
+        case _:
+            return type(effect).__name__

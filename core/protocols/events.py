@@ -1,0 +1,329 @@
+"""What a machine may be told: client messages, engine results, timers, the end of the socket.
+
+Plain frozen values. `at_s` is when the loop took the event in, on its monotonic clock; a machine
+compares such times and never reads a clock. `kind` is the event's word in the transition tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar, Final
+
+from core.endpointing import SpeechDiscarded, SpeechStarted
+from core.errors import OmniError
+from core.schemas import duplex, half_duplex, streaming
+from core.schemas.common import TokenStats
+from core.schemas.duplex_calls import DuplexGenerateResult
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
+from core.schemas.streaming import StreamingChunk
+
+MS_PER_S: Final = 1_000
+
+ClientMessage = streaming.WorkerClientMessage | half_duplex.ClientMessage | duplex.ClientMessage
+"""Anything a worker accepts on one of its sockets."""
+
+
+class TimerName(StrEnum):
+    """The timers a machine may run; starting a running one restarts it."""
+
+    PREPARE = "prepare"  # the client must say something to begin
+    IDLE = "idle"  # the client must go on
+    PAUSE = "pause"  # a pause may not last longer
+    SESSION = "session"  # nor the whole session
+    FRAME = "frame"  # a chunk waits so long for its picture
+    STOPPING = "stopping"  # and the end for a running step
+    QUEUE_UPDATE = "queue_update"  # the client hears how long it still waits
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of everything a machine may be told."""
+
+    KIND: ClassVar[str] = "event"
+    at_s: float = field(default=0.0, kw_only=True)
+
+    @property
+    def kind(self) -> str:
+        """The event's word in the transition tables."""
+        return self.KIND
+
+
+@dataclass(frozen=True, slots=True)
+class Opened(Event):
+    """The client's socket is accepted; always the first event."""
+
+    KIND: ClassVar[str] = "opened"
+
+
+@dataclass(frozen=True, slots=True)
+class Received(Event):
+    """A valid message of the client; its kind is the message's type."""
+
+    message: ClientMessage
+    size_bytes: int = field(default=0, kw_only=True)
+
+    @property
+    def kind(self) -> str:
+        """The message's type."""
+        return self.message.type
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected(Event):
+    """Something of the client that cannot be understood or is too big."""
+
+    KIND: ClassVar[str] = "rejected"
+    error: OmniError
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected(Event):
+    """The socket is gone; nothing can be sent any more."""
+
+    KIND: ClassVar[str] = "disconnected"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired(Event):
+    """A timer ran out; its kind is `<name>_timer`."""
+
+    name: TimerName
+
+    @property
+    def kind(self) -> str:
+        """The timer's name with `_timer`."""
+        return f"{self.name}_timer"
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested(Event):
+    """Somebody else, over HTTP, asks to stop what is going on."""
+
+    KIND: ClassVar[str] = "stop_requested"
+
+
+@dataclass(frozen=True, slots=True)
+class ShuttingDown(Event):
+    """The program ends and waits no longer."""
+
+    KIND: ClassVar[str] = "shutting_down"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFailed(Event):
+    """The engine cannot go on with this session."""
+
+    KIND: ClassVar[str] = "engine_failed"
+    error: OmniError
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed(Event):
+    """The engine left something out and goes on: an undecodable picture, say."""
+
+    KIND: ClassVar[str] = "noticed"
+    problem: OmniError
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillDone(Event):
+    """The system prompt or the messages are in the KV cache: ends `Prefill`."""
+
+    KIND: ClassVar[str] = "prefill_done"
+    cached_tokens: int = 0
+    input_tokens: int = 0
+    message_count: int = 0
+    prompt_length: int = 0  # characters
+    kv_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMissed(Event):
+    """The cache does not hold the expected history; nothing was fed: ends `Prefill` too."""
+
+    KIND: ClassVar[str] = "cache_missed"
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone(Event):
+    """The model listened or spoke for one unit: ends `Step`.
+
+    Attributes:
+        result: what the view returned; the machine fills in `current_time` itself.
+        was_fed: False when there was too little audio and the model was not asked.
+        kv_tokens: tokens in the KV cache.
+    """
+
+    KIND: ClassVar[str] = "step_done"
+    result: DuplexGenerateResult
+    prefill_ms: float = 0.0
+    kv_tokens: int = 0
+    vision_slices: int = 0
+    was_fed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FinalizeDone(Event):
+    """The unit is closed in the cache: ends `Finalize`."""
+
+    KIND: ClassVar[str] = "finalize_done"
+    finalize_ms: float = 0.0
+    kv_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What the user said between two endpoints.
+
+    Attributes:
+        pcm: float32 little-endian, mono, 16 kHz, padding included; may be empty where only the
+            fact counts.
+        start_samples: position in the stream.
+        speech_samples: length without padding.
+    """
+
+    pcm: bytes = field(repr=False)
+    start_samples: int = 0
+    speech_samples: int = 0
+
+    @property
+    def duration_ms(self) -> int:
+        """Length with padding."""
+        return len(self.pcm) // SAMPLE_BYTES * MS_PER_S // INPUT_SAMPLE_RATE_HZ
+
+
+Happening = SpeechStarted | Segment | SpeechDiscarded
+
+
+@dataclass(frozen=True, slots=True)
+class Detected(Event):
+    """What voice activity detection found in one chunk, oldest first: ends `Detect`."""
+
+    KIND: ClassVar[str] = "detected"
+    happenings: tuple[Happening, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkReady(Event):
+    """A piece of the reply; any number of them come before `GenerateDone`."""
+
+    KIND: ClassVar[str] = "chunk_ready"
+    chunk: StreamingChunk
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateDone(Event):
+    """The reply is complete or was cut short, and closed in the cache: ends `Generate`.
+
+    Attributes:
+        text: the whole reply.
+        stopped: it was cut short by `Interrupt` or `Halt`.
+        token_stats: what the turn cost.
+        kv_tokens: tokens in the KV cache.
+    """
+
+    KIND: ClassVar[str] = "generate_done"
+    text: str = ""
+    stopped: bool = False
+    token_stats: TokenStats = field(default_factory=TokenStats)
+    kv_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFailed(Event):
+    """The turn broke; the session may live on: ends `Generate` or a turn's `Prefill`."""
+
+    KIND: ClassVar[str] = "turn_failed"
+    error: OmniError
+    can_rollback: bool = False
+
+
+# What follows is told to the gateway's queueing machine alone.
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSaid(Event):
+    """A message of the client as it came; its kind is its type, or "other"."""
+
+    message_type: str
+    text: str = field(repr=False)
+
+    @property
+    def kind(self) -> str:
+        """The message's type."""
+        return self.message_type
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the queue."""
+
+    ticket_id: str
+    position: int
+    estimated_wait_s: float
+    queue_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceTaken(Event):
+    """No worker is free: the request waits."""
+
+    KIND: ClassVar[str] = "place_taken"
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceChanged(Event):
+    """The place or the estimate changed, or was asked for."""
+
+    KIND: ClassVar[str] = "place_changed"
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRefused(Event):
+    """The queue is full, there is no worker, or the place was cancelled."""
+
+    KIND: ClassVar[str] = "queue_refused"
+    error: OmniError
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned(Event):
+    """A worker is ours until it is released."""
+
+    KIND: ClassVar[str] = "assigned"
+    worker_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConnected(Event):
+    """The socket to the worker is open."""
+
+    KIND: ClassVar[str] = "worker_connected"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFailed(Event):
+    """The worker cannot be reached, or its socket broke before it said its last word."""
+
+    KIND: ClassVar[str] = "worker_failed"
+    error: OmniError
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerClosed(Event):
+    """The worker closed its socket after its last word, which was passed on."""
+
+    KIND: ClassVar[str] = "worker_closed"
+    code: int = 1000
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded(Event):
+    """The worker's `done` was passed on; the next turn queues again (streaming only)."""
+
+    KIND: ClassVar[str] = "turn_ended"

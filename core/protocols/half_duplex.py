@@ -1,0 +1,314 @@
+"""Half duplex: the user speaks until silence, the model answers, and then listens again.
+
+Detection works on one chunk at a time; sound that comes while the model answers is dropped.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final
+
+from core.endpointing import SpeechStarted
+from core.errors import ContextFullError
+from core.protocols.effects import (
+    Close,
+    Effect,
+    Generate,
+    Interrupt,
+    Prefill,
+    ResetDetector,
+    Rollback,
+    Send,
+    StartTimer,
+    StopTimer,
+)
+from core.protocols.events import (
+    MS_PER_S,
+    ChunkReady,
+    Detected,
+    Event,
+    GenerateDone,
+    Opened,
+    PrefillDone,
+    Received,
+    Segment,
+    TimerFired,
+    TimerName,
+    TurnFailed,
+)
+from core.protocols.hearing import HalfDuplexLimits, Hearing
+from core.protocols.machine import (
+    FAILURE,
+    LiveMachine,
+    SessionNames,
+    common_rows,
+    live_rows,
+    warn,
+)
+from core.protocols.replies import Reply
+from core.protocols.tables import SAME, Index, Row, index_rows
+from core.schemas.half_duplex import (
+    AudioChunk,
+    Generating,
+    Prepare,
+    Prepared,
+    Stopped,
+    Timeout,
+    TurnDone,
+    VadState,
+)
+from core.schemas.worker import WorkerStatus
+
+
+class HalfDuplexPhase(StrEnum):
+    """Where a half-duplex session stands."""
+
+    WAITING = "waiting"
+    PREPARING = "preparing"
+    LISTENING = "listening"
+    GENERATING = "generating"
+    STOPPING = "stopping"
+    CLOSED = "closed"
+
+
+class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
+    """The rules of one `/ws/half_duplex` session."""
+
+    def __init__(self, names: SessionNames, limits: HalfDuplexLimits | None = None) -> None:
+        """Begin by waiting for `prepare`."""
+        self._limits = limits or HalfDuplexLimits()
+        phases = (HalfDuplexPhase.WAITING, HalfDuplexPhase.STOPPING, HalfDuplexPhase.CLOSED)
+        super().__init__(names, *phases, self._limits.stop_grace_s)
+        self._timeout_s = 0.0
+        self._hearing = Hearing(self._limits)
+        self._reply = Reply()
+        self._turn_index = 0
+        self._turn_began_s = 0.0
+        self._ready_s = 0.0  # when `prepared` was sent
+        self._heard_s = 0.0  # when audio last came, or was last expected
+
+    @property
+    def status(self) -> WorkerStatus:
+        """Busy from the first moment: the worker is taken."""
+        return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
+
+    def _row(self, kind: str) -> Row[Any, Effect] | None:
+        return ROWS.get((self._phase, kind))
+
+    def _stopped_message(self) -> Stopped:
+        names = self._names
+        return Stopped(session_id=names.session_id, recording_session_id=names.recording_session_id)
+
+    # --- preparation ---
+
+    def open(self, event: Opened) -> list[Effect]:
+        """The client has so long to prepare."""
+        return [StartTimer(TimerName.PREPARE, self._limits.prepare_timeout_s)]
+
+    def prepare(self, event: Received) -> list[Effect]:
+        """Feed the system prompt."""
+        assert isinstance(event.message, Prepare)
+        self._timeout_s = event.message.config.session.timeout_s
+        self._phase = HalfDuplexPhase.PREPARING
+        return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
+
+    def prepared(self, event: PrefillDone) -> list[Effect]:
+        """The client may speak."""
+        self._work = None
+        self._phase = HalfDuplexPhase.LISTENING
+        self._ready_s = event.at_s
+        message = Prepared(
+            session_id=self._names.session_id,
+            timeout_s=self._timeout_s,
+            recording_session_id=self._names.recording_session_id,
+        )
+        effects: list[Effect] = [Send(message), *self._wait_for_audio(event.at_s)]
+        if self._limits.max_session_s > 0:
+            effects.append(StartTimer(TimerName.SESSION, self._limits.max_session_s))
+        return effects
+
+    # --- listening ---
+
+    def chunk(self, event: Received) -> list[Effect]:
+        """Take in sound; even what is ignored shows that somebody is there."""
+        assert isinstance(event.message, AudioChunk)
+        return [*self._wait_for_audio(event.at_s), *self._hearing.hear(event.message)]
+
+    def detected(self, event: Detected) -> list[Effect]:
+        """Tell the client who speaks; answer a complete segment."""
+        self._hearing.found(event.happenings)
+        effects = self._take_happenings(event.at_s)
+        if self._phase == HalfDuplexPhase.LISTENING:
+            effects += self._hearing.detect_next()
+        return effects
+
+    # --- answering ---
+
+    def piece(self, event: ChunkReady) -> list[Effect]:
+        """Pass a piece of the reply on."""
+        return [Send(self._reply.add(event.chunk, event.at_s))]
+
+    def turn_done(self, event: GenerateDone) -> list[Effect]:
+        """Listen again, or answer the next segment of the same chunk."""
+        self._work = None
+        message = TurnDone(
+            turn_index=self._turn_index,
+            text=event.text,
+            interrupted=event.stopped,
+            elapsed_ms=self._elapsed_ms(event.at_s),
+            kv_cache_length=event.kv_tokens,
+            token_stats=event.token_stats,
+        )
+        effects: list[Effect] = [Send(last) for last in self._reply.last_chunk()]
+        effects.append(Send(message))
+        left = self._limits.max_kv_tokens - event.kv_tokens
+        if left <= 0:
+            return [*effects, *self.fail(ContextFullError())]
+        effects += self._warn_if_nearly_full(left, self._limits.kv_reserve_tokens)
+        return [*effects, *self._listen_again(event.at_s)]
+
+    def turn_failed(self, event: TurnFailed) -> list[Effect]:
+        """Undo the turn and go on; if it cannot be undone, end."""
+        self._work = None
+        if not event.can_rollback or isinstance(event.error, ContextFullError):
+            return self.fail(event.error)
+        message = TurnDone(
+            turn_index=self._turn_index,
+            text=self._reply.text,
+            interrupted=True,
+            elapsed_ms=self._elapsed_ms(event.at_s),
+        )
+        effects: list[Effect] = [Rollback(), warn(event.error)]
+        effects += [Send(last) for last in self._reply.last_chunk()]
+        return [*effects, Send(message), *self._listen_again(event.at_s)]
+
+    def interrupt(self, event: Event) -> list[Effect]:
+        """Cut the reply short, and make none for what was said before it."""
+        self._hearing.drop_segments()
+        return [Interrupt()]
+
+    # --- limits ---
+
+    def time_out_session(self, event: TimerFired) -> list[Effect]:
+        """End after a limit: the silence's or the session's."""
+        is_idle = event.name == TimerName.IDLE
+        since_s = self._heard_s if is_idle else self._ready_s
+        message = Timeout(
+            elapsed_s=round(max(0.0, event.at_s - since_s), 1),
+            reason="inactivity" if is_idle else "max_session",
+        )
+        return self._end(message, close=Close())
+
+    # --- helpers ---
+
+    def _take_happenings(self, now_s: float) -> list[Effect]:
+        """Tell what was found, up to a segment that has to be answered."""
+        effects: list[Effect] = []
+        while (happening := self._hearing.next_happening()) is not None:
+            is_speaking = isinstance(happening, SpeechStarted)
+            effects.append(Send(VadState(speaking=is_speaking)))
+            if isinstance(happening, Segment):
+                return [*effects, *self._answer(happening, now_s)]
+        return effects
+
+    def _answer(self, segment: Segment, now_s: float) -> list[Effect]:
+        self._phase = HalfDuplexPhase.GENERATING
+        self._reply = Reply(self._reply.playback_end_s)
+        self._turn_began_s = now_s
+        self._hearing.drop_waiting_sound()
+        return [
+            StopTimer(TimerName.IDLE),
+            Send(Generating(speech_duration_ms=segment.duration_ms)),
+            self._begin(Generate(segment, self._turn_index)),
+        ]
+
+    def _listen_again(self, now_s: float) -> list[Effect]:
+        self._turn_index += 1
+        self._phase = HalfDuplexPhase.LISTENING
+        effects = self._take_happenings(now_s)
+        if self._phase == HalfDuplexPhase.LISTENING:
+            effects += [ResetDetector(), *self._wait_for_audio(now_s)]
+        return effects
+
+    def _wait_for_audio(self, now_s: float) -> list[Effect]:
+        """Restart the idle timer; the client is silent by contract until it has played all."""
+        self._heard_s = max(now_s, self._reply.playback_end_s)
+        return [StartTimer(TimerName.IDLE, self._heard_s - now_s + self._timeout_s)]
+
+    def _elapsed_ms(self, now_s: float) -> float:
+        return round(max(0.0, now_s - self._turn_began_s) * MS_PER_S, 1)
+
+
+WAITING, PREPARING = (HalfDuplexPhase.WAITING,), (HalfDuplexPhase.PREPARING,)
+LISTENING, GENERATING = (HalfDuplexPhase.LISTENING,), (HalfDuplexPhase.GENERATING,)
+RUNNING: Final = (*WAITING, *PREPARING, *LISTENING, *GENERATING)
+OPEN: Final = (*RUNNING, HalfDuplexPhase.STOPPING)
+CLOSED: Final = HalfDuplexPhase.CLOSED
+TIMEOUT: Final = "Halt Send(timeout) Release Close"
+TURN_ENDS: Final = f"{SAME} {HalfDuplexPhase.LISTENING} {CLOSED}"
+NEXT: Final = (
+    "Send(vad_state) StopTimer(idle) Send(generating) Generate ResetDetector StartTimer(idle)"
+)
+ENDS_OF_WORK: Final = "prefill_done turn_failed generate_done engine_failed"
+
+TABLE: Final[tuple[Row[HalfDuplexMachine, Effect], ...]] = (
+    Row(WAITING, "opened", SAME, "StartTimer(prepare)", HalfDuplexMachine.open),
+    Row(
+        WAITING,
+        "prepare",
+        HalfDuplexPhase.PREPARING,
+        "StopTimer(prepare) Prefill",
+        HalfDuplexMachine.prepare,
+    ),
+    Row(WAITING, "prepare_timer", CLOSED, FAILURE, HalfDuplexMachine.time_out),
+    Row(
+        PREPARING,
+        "prefill_done",
+        HalfDuplexPhase.LISTENING,
+        "Send(prepared) StartTimer(idle) StartTimer(session)",
+        HalfDuplexMachine.prepared,
+    ),
+    Row(PREPARING, "turn_failed", CLOSED, FAILURE, HalfDuplexMachine.preparation_failed),
+    Row(RUNNING[1:], "prepare", SAME, "Send(warning)", HalfDuplexMachine.already_prepared),
+    Row(RUNNING[:2], "audio_chunk", SAME, "Send(warning)", HalfDuplexMachine.not_prepared_once),
+    Row(RUNNING[:2], "interrupt", SAME, "Send(warning)", HalfDuplexMachine.not_prepared),
+    Row(
+        LISTENING,
+        "audio_chunk",
+        SAME,
+        "StartTimer(idle) Send(warning) Detect",
+        HalfDuplexMachine.chunk,
+    ),
+    Row(
+        LISTENING,
+        "detected",
+        f"{SAME} {HalfDuplexPhase.GENERATING}",
+        "Send(vad_state) Detect StopTimer(idle) Send(generating) Generate",
+        HalfDuplexMachine.detected,
+    ),
+    Row(LISTENING, "idle_timer", CLOSED, TIMEOUT, HalfDuplexMachine.time_out_session),
+    Row(GENERATING, "audio_chunk", SAME, "", HalfDuplexMachine.ignore),
+    Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", HalfDuplexMachine.piece),
+    Row(
+        GENERATING,
+        "generate_done",
+        TURN_ENDS,
+        f"Send(chunk) Send(turn_done) Send(warning) {NEXT} {FAILURE}",
+        HalfDuplexMachine.turn_done,
+    ),
+    Row(
+        GENERATING,
+        "turn_failed",
+        TURN_ENDS,
+        f"Rollback Send(warning) Send(chunk) Send(turn_done) {NEXT} {FAILURE}",
+        HalfDuplexMachine.turn_failed,
+    ),
+    Row(GENERATING, "interrupt", SAME, "Interrupt", HalfDuplexMachine.interrupt),
+    Row(GENERATING, "stop_requested", SAME, "Interrupt", HalfDuplexMachine.interrupt),
+    Row(RUNNING[2:], "session_timer", CLOSED, TIMEOUT, HalfDuplexMachine.time_out_session),
+    *live_rows(RUNNING, HalfDuplexPhase.STOPPING, CLOSED, ENDS_OF_WORK),
+    *common_rows(OPEN, CLOSED),
+)
+"""All transitions of `/ws/half_duplex`. A `stop_requested` outside a reply stops nothing."""
+
+ROWS: Final[Index[HalfDuplexMachine, Effect]] = index_rows(TABLE)

@@ -1,0 +1,115 @@
+"""What a half-duplex session hears: sound on its way to detection, and what was found in it. Pure.
+
+Bounded: beyond `max_waiting_chunks` and `max_waiting_segments` the oldest goes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from core.errors import ErrorCode
+from core.protocols.effects import Detect, Effect, Send
+from core.protocols.events import MS_PER_S, Happening, Segment
+from core.protocols.unit_results import audio_samples
+from core.schemas.half_duplex import COLD_START_MS, AudioChunk
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.schemas.queue import WarningMessage
+
+COLD_START_SAMPLES: Final = COLD_START_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
+
+
+@dataclass(frozen=True)
+class HalfDuplexLimits:
+    """What a half-duplex session may take; the idle time comes with `prepare`.
+
+    Attributes:
+        max_session_s: longest session; 0 is without end.
+        prepare_timeout_s: longest time without `prepare`. Ours.
+        stop_grace_s: how long `stop` waits for a reply to end. Ours.
+        max_kv_tokens: tokens at which the session ends.
+        kv_reserve_tokens: the client is warned when no more than this is left. Ours.
+        max_waiting_chunks: most chunks that wait for detection; the oldest goes. Ours.
+        max_waiting_segments: most segments of one chunk that wait for their answer; the oldest
+            goes. Ours.
+    """
+
+    max_session_s: float = 0.0
+    prepare_timeout_s: float = 60.0
+    stop_grace_s: float = 5.0
+    max_kv_tokens: int = 8_192
+    kv_reserve_tokens: int = 512
+    max_waiting_chunks: int = 8
+    max_waiting_segments: int = 4
+
+
+class Hearing:
+    """Sound on its way to detection, and what detection found and nobody answered yet."""
+
+    def __init__(self, limits: HalfDuplexLimits) -> None:
+        """Begin deaf: the first half second is ignored, counted in samples."""
+        self._limits = limits
+        self._to_ignore_samples = COLD_START_SAMPLES
+        self._waiting: deque[Detect] = deque()
+        self._is_detecting = False
+        self._happenings: deque[Happening] = deque()
+        self._dropped = 0
+        self._is_warned = False
+
+    def hear(self, chunk: AudioChunk) -> list[Effect]:
+        """Take in sound."""
+        samples = audio_samples(chunk.audio_base64)
+        ignored = min(samples, self._to_ignore_samples)
+        self._to_ignore_samples -= ignored
+        if ignored == samples:
+            return []
+        effects: list[Effect] = []
+        if len(self._waiting) >= self._limits.max_waiting_chunks:
+            self._waiting.popleft()
+            self._dropped += 1
+            effects += self._warn_of_drops()
+        self._waiting.append(Detect(chunk, ignored))
+        return [*effects, *self.detect_next()]
+
+    def detect_next(self) -> list[Effect]:
+        """Let detection hear the next chunk if it is free."""
+        if self._is_detecting or not self._waiting:
+            return []
+        self._is_detecting = True
+        return [self._waiting.popleft()]
+
+    def found(self, happenings: tuple[Happening, ...]) -> None:
+        """Take in what detection found in its chunk.
+
+        What follows the last complete segment is forgotten: the answer comes first, and detection
+        begins anew after it.
+        """
+        self._is_detecting = False
+        self._is_warned = False
+        segments = [i for i, found in enumerate(happenings) if isinstance(found, Segment)]
+        if segments:
+            happenings = happenings[: segments[-1] + 1]
+        surplus = len(segments) - self._limits.max_waiting_segments
+        if surplus > 0:
+            happenings = happenings[segments[surplus - 1] + 1 :]
+        self._happenings.extend(happenings)
+
+    def next_happening(self) -> Happening | None:
+        """Hand out the oldest thing that was found."""
+        return self._happenings.popleft() if self._happenings else None
+
+    def drop_waiting_sound(self) -> None:
+        """The model answers now: what was not judged yet never will be."""
+        self._waiting.clear()
+
+    def drop_segments(self) -> None:
+        """Nobody wants the answers that are still to come."""
+        self._happenings.clear()
+
+    def _warn_of_drops(self) -> list[Effect]:
+        if self._is_warned:
+            return []
+        self._is_warned = True
+        text = f"Detection is slower than the audio: {self._dropped} chunks dropped so far."
+        return [Send(WarningMessage(code=ErrorCode.LATE_CHUNK, message=text))]

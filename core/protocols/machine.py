@@ -1,0 +1,341 @@
+"""What the machines of a worker share: table look-up, warnings, and the one way to end.
+
+A machine asks for engine work only while none is under way, and for `Release` exactly once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar
+
+from core.errors import (
+    AlreadyPreparedError,
+    CloseCode,
+    ErrorCode,
+    NotPreparedError,
+    OmniError,
+    OutOfOrderError,
+    PictureError,
+    SessionTimeoutError,
+    UnknownTypeError,
+    describe_error,
+)
+from core.protocols.effects import (
+    Close,
+    Effect,
+    Finalize,
+    Generate,
+    Halt,
+    Prefill,
+    Release,
+    Send,
+    ServerMessage,
+    StartTimer,
+    Step,
+    WorkEffect,
+)
+from core.protocols.events import (
+    CacheMissed,
+    ChunkReady,
+    Disconnected,
+    EngineFailed,
+    Event,
+    FinalizeDone,
+    GenerateDone,
+    Noticed,
+    PrefillDone,
+    Received,
+    Rejected,
+    ShuttingDown,
+    StepDone,
+    TimerName,
+    TurnFailed,
+)
+from core.protocols.tables import SAME, Row
+from core.schemas.queue import ErrorMessage, WarningMessage
+from core.schemas.worker import WorkerStatus
+
+PhaseT = TypeVar("PhaseT", bound=StrEnum)
+
+# What a client got wrong without harm: the message is left out and the talk goes on.
+RECOVERABLE: Final = (UnknownTypeError, PictureError)
+
+FAILURE: Final = "Send(error) Release Close"
+"""What `fail` asks for when no work is under way."""
+
+ENDING: Final = f"Halt {FAILURE}"
+"""What `fail` asks for otherwise."""
+
+
+WORK_OF: Final[Mapping[type[Event], tuple[type[WorkEffect], ...]]] = MappingProxyType(
+    {
+        PrefillDone: (Prefill,),
+        CacheMissed: (Prefill,),
+        StepDone: (Step,),
+        FinalizeDone: (Finalize,),
+        ChunkReady: (Generate,),
+        GenerateDone: (Generate,),
+        TurnFailed: (Prefill, Generate),
+    }
+)
+"""Which work an engine result may come from."""
+
+
+@dataclass(frozen=True)
+class SessionNames:
+    """What a session is called."""
+
+    session_id: str
+    recording_session_id: str | None = None
+
+
+def warn(problem: OmniError) -> Send:
+    """Tell the client of something that does not end the connection."""
+    return Send(WarningMessage.of(problem))
+
+
+class SessionMachine(ABC, Generic[PhaseT]):
+    """One session's rules: `handle` and the phase are all there is to see."""
+
+    def __init__(self, names: SessionNames, first: PhaseT, closed: PhaseT) -> None:
+        """Begin in phase `first`; `closed` is the phase that nothing leaves."""
+        self._names = names
+        self._phase = first
+        self._closed = closed
+        self._work: WorkEffect | None = None
+        self._is_halted = False
+        self._warned: set[str] = set()
+
+    @property
+    def phase(self) -> PhaseT:
+        """Where the session stands."""
+        return self._phase
+
+    @property
+    def is_closed(self) -> bool:
+        """`Release` was asked for; nothing will be asked for any more."""
+        return self._phase == self._closed
+
+    @property
+    def is_working(self) -> bool:
+        """The engine works for this session."""
+        return self._work is not None
+
+    @property
+    @abstractmethod
+    def status(self) -> WorkerStatus:
+        """What the worker is doing because of this session."""
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Take in an event.
+
+        Returns:
+            What is to be done, in order. Nothing once the machine is closed.
+        """
+        if self.is_closed or not self._may_be_told(event):
+            return []
+        row = self._row(event.kind)
+        return self._not_allowed(event) if row is None else row.action(self, event)
+
+    def _may_be_told(self, event: Event) -> bool:
+        """Whether an engine result belongs to the work under way; anything else may be told."""
+        work_of_event = WORK_OF.get(type(event))
+        return work_of_event is None or isinstance(self._work, work_of_event)
+
+    # Any: the row belongs to the subclass that finds it.
+    @abstractmethod
+    def _row(self, kind: str) -> Row[Any, Effect] | None:
+        """Return the row for an event in the present phase."""
+
+    def _not_allowed(self, event: Event) -> list[Effect]:
+        """Answer a pair that is not in the table; late timers and results mean nothing."""
+        if not isinstance(event, Received):
+            return []
+        return [warn(OutOfOrderError(f"{event.kind!r} is not expected while {self._phase.value}."))]
+
+    def _begin(self, work: WorkEffect) -> WorkEffect:
+        """Ask for engine work."""
+        assert self._work is None, f"{work} while {self._work} is under way"
+        self._work = work
+        return work
+
+    def _halt(self) -> list[Effect]:
+        """End work under way, once."""
+        if self._work is None or self._is_halted:
+            return []
+        self._is_halted = True
+        return [Halt()]
+
+    def _end(self, *last: ServerMessage, close: Close | None) -> list[Effect]:
+        """Close the machine: say the last words, release, close the socket if there is one."""
+        self._phase = self._closed
+        closing: list[Effect] = [] if close is None else [close]
+        return [*self._halt(), *(Send(message) for message in last), Release(), *closing]
+
+    def _warn_once(self, topic: str, problem: OmniError) -> list[Effect]:
+        """Warn, but only the first time for this topic."""
+        if topic in self._warned:
+            return []
+        self._warned.add(topic)
+        return [warn(problem)]
+
+    def _warn_if_nearly_full(self, left_tokens: int, reserve_tokens: int) -> list[Effect]:
+        """Warn once that the conversation will soon be too long."""
+        if left_tokens > reserve_tokens or "context" in self._warned:
+            return []
+        self._warned.add("context")
+        text = f"The conversation is nearly too long: {left_tokens} tokens are left."
+        return [Send(WarningMessage(code=ErrorCode.CONTEXT_NEARLY_FULL, message=text))]
+
+    # --- what every protocol does in every open phase ---
+
+    def fail(self, error: OmniError) -> list[Effect]:
+        """End with an error."""
+        fields = describe_error(error)
+        return self._end(ErrorMessage.of(error), close=Close(fields.close_code, fields.code))
+
+    def ignore(self, event: Event) -> list[Effect]:
+        """Do nothing; observers have seen it."""
+        return []
+
+    def reject(self, event: Rejected) -> list[Effect]:
+        """Answer what cannot be understood."""
+        if isinstance(event.error, RECOVERABLE):
+            return [warn(event.error)]
+        return self.fail(event.error)
+
+    def notice(self, event: Noticed) -> list[Effect]:
+        """Pass on what the engine left out."""
+        return [warn(event.problem)]
+
+    def leave(self, event: Disconnected) -> list[Effect]:
+        """The client is gone."""
+        return self._end(close=None)
+
+    def engine_failed(self, event: EngineFailed) -> list[Effect]:
+        """The engine cannot go on."""
+        return self.fail(event.error)
+
+    def shut_down(self, event: ShuttingDown) -> list[Effect]:
+        """The program ends."""
+        return self._end(close=Close(CloseCode.SHUTDOWN, "shutting_down"))
+
+
+def common_rows(
+    phases: tuple[StrEnum, ...], closed: StrEnum
+) -> tuple[Row[SessionMachine[Any], Effect], ...]:
+    """Return the rows that hold in every protocol.
+
+    Args:
+        phases: All phases but `closed`.
+        closed: The last phase.
+    """
+    machine = SessionMachine
+    return (
+        Row(phases, "heartbeat", SAME, "", machine.ignore),
+        Row(phases, "rejected", f"{SAME} {closed}", f"Send(warning) {ENDING}", machine.reject),
+        Row(phases, "noticed", SAME, "Send(warning)", machine.notice),
+        Row(phases, "disconnected", closed, "Halt Release", machine.leave),
+        Row(phases, "shutting_down", closed, "Halt Release Close", machine.shut_down),
+    )
+
+
+class LiveMachine(SessionMachine[PhaseT]):
+    """What half and full duplex share: one `prepare`, and a `stop` that waits for the engine."""
+
+    def __init__(
+        self,
+        names: SessionNames,
+        first: PhaseT,
+        stopping: PhaseT,
+        closed: PhaseT,
+        stop_grace_s: float,
+    ) -> None:
+        """Begin in phase `first`.
+
+        Args:
+            names: What the session is called.
+            first: Waits for `prepare`.
+            stopping: Waits for the end of work under way.
+            closed: The last phase.
+            stop_grace_s: How long it waits.
+        """
+        super().__init__(names, first, closed)
+        self._stopping = stopping
+        self._stop_grace_s = stop_grace_s
+
+    @abstractmethod
+    def _stopped_message(self) -> ServerMessage:
+        """Return the answer to `stop`."""
+
+    def _not_allowed(self, event: Event) -> list[Effect]:
+        # Audio still on its way to a session that ends is no mistake.
+        return [] if self._phase == self._stopping else super()._not_allowed(event)
+
+    def stop(self, event: Event) -> list[Effect]:
+        """End the session; if work is under way, when it has ended."""
+        if self._work is None:
+            return self.finish_stop(event)
+        self._phase = self._stopping
+        return [*self._halt(), StartTimer(TimerName.STOPPING, self._stop_grace_s)]
+
+    def finish_stop(self, event: Event) -> list[Effect]:
+        """Answer `stop` and close; work that has not ended by now keeps only `Release` waiting."""
+        return self._end(self._stopped_message(), close=Close())
+
+    def end_work_and_stop(self, event: Event) -> list[Effect]:
+        """The work that `stop` waited for has ended."""
+        self._work = None
+        return self.finish_stop(event)
+
+    def preparation_failed(self, event: TurnFailed) -> list[Effect]:
+        """Without a system prompt there is no session."""
+        self._work = None
+        return self.fail(event.error)
+
+    def not_prepared(self, event: Event) -> list[Effect]:
+        """Warn of a message that needs a prepared session."""
+        return [warn(NotPreparedError())]
+
+    def not_prepared_once(self, event: Event) -> list[Effect]:
+        """Drop sound or a picture that came too early; warn of the first."""
+        return self._warn_once("not_prepared", NotPreparedError())
+
+    def already_prepared(self, event: Event) -> list[Effect]:
+        """Warn of a second `prepare`; the first one counts."""
+        return [warn(AlreadyPreparedError())]
+
+    def time_out(self, event: Event) -> list[Effect]:
+        """Nobody said `prepare` in time."""
+        return self.fail(SessionTimeoutError("The session was not prepared in time."))
+
+
+def live_rows(
+    running: tuple[StrEnum, ...], stopping: StrEnum, closed: StrEnum, ends_of_work: str
+) -> tuple[Row[LiveMachine[Any], Effect], ...]:
+    """Return the rows that half and full duplex share.
+
+    Args:
+        running: The phases that `stop` leaves.
+        stopping: Waits for the end of work under way.
+        closed: The last phase.
+        ends_of_work: Events that may end work under way, separated by spaces.
+    """
+    machine = LiveMachine
+    targets = f"{stopping} {closed}"
+    stopped = "Send(stopped) Release Close"
+    return (
+        Row(running, "stop", targets, f"Halt StartTimer(stopping) {stopped}", machine.stop),
+        Row(running, "engine_failed", closed, ENDING, machine.engine_failed),
+        *(
+            Row((stopping,), event, closed, stopped, machine.end_work_and_stop)
+            for event in ends_of_work.split()
+        ),
+        Row((stopping,), "stopping_timer", closed, stopped, machine.finish_stop),
+        Row((stopping,), "stop", SAME, "", machine.ignore),
+        Row((stopping,), "stop_requested", SAME, "", machine.ignore),
+    )

@@ -1,0 +1,385 @@
+"""The gateway's part of every socket: wait for a worker, reach it, relay, let it go.
+
+Every `Assigned` is answered by exactly one `ReleaseWorker`, wherever the machine stands by then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from core.errors import (
+    AlreadyPreparedError,
+    CloseCode,
+    OmniError,
+    OutOfOrderError,
+    SessionTimeoutError,
+    UnknownTypeError,
+    describe_error,
+)
+from core.protocols.effects import (
+    CancelTicket,
+    Close,
+    ConnectWorker,
+    Enqueue,
+    Forward,
+    QueueEffect,
+    ReleaseWorker,
+    ReportPlace,
+    Send,
+    StartRelay,
+    StartTimer,
+    StopTimer,
+)
+from core.protocols.events import (
+    Assigned,
+    ClientSaid,
+    Disconnected,
+    Event,
+    Opened,
+    PlaceChanged,
+    PlaceTaken,
+    QueueRefused,
+    Rejected,
+    ShuttingDown,
+    TimerFired,
+    TimerName,
+    TurnEnded,
+    WorkerClosed,
+    WorkerConnected,
+    WorkerFailed,
+)
+from core.protocols.machine import RECOVERABLE, warn
+from core.protocols.tables import SAME, Index, Row, index_rows
+from core.schemas import duplex, half_duplex, streaming
+from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, RequestType
+
+
+class QueueingPhase(StrEnum):
+    """Where a client's socket stands at the gateway."""
+
+    OPEN = "open"  # not accepted yet, or between turns
+    WAITING = "waiting"
+    CONNECTING = "connecting"
+    RELAYING = "relaying"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True)
+class QueueingLimits:
+    """How often and how long. Source of the first: service specification, 2.2; the other is ours.
+
+    Attributes:
+        update_period_s: between two reports of the place.
+        open_timeout_s: longest time between turns; nothing is occupied meanwhile.
+    """
+
+    update_period_s: float = 3.0
+    open_timeout_s: float = 300.0
+
+
+class QueueingMachine:
+    """The rules of one client's socket at the gateway.
+
+    A streaming or chat socket queues for each turn, which begins with `prefill` (the relay calls
+    the one message of a chat so); any other queues once, when it is opened.
+    """
+
+    def __init__(
+        self, session_id: str, request_type: RequestType, limits: QueueingLimits | None = None
+    ) -> None:
+        """Begin before the socket is accepted."""
+        self._session_id = session_id
+        self._request_type = request_type
+        self._limits = limits or QueueingLimits()
+        self._phase = QueueingPhase.OPEN
+        self._held: str | None = None  # the `prepare` or `prefill` that came before the worker
+        self._is_worker_ours = False
+
+    @property
+    def phase(self) -> QueueingPhase:
+        """Where the socket stands."""
+        return self._phase
+
+    @property
+    def is_closed(self) -> bool:
+        """The socket is closed or gone."""
+        return self._phase == QueueingPhase.CLOSED
+
+    def handle(self, event: Event) -> list[QueueEffect]:
+        """Take in an event.
+
+        Returns:
+            What is to be done, in order. Once closed, only a worker that comes too late is let go.
+        """
+        row = ROWS.get((self._phase, event.kind))
+        return [] if row is None else row.action(self, event)
+
+    @property
+    def _queues_per_turn(self) -> bool:
+        return self._request_type in (RequestType.STREAMING, RequestType.CHAT)
+
+    # --- waiting ---
+
+    def open(self, event: Opened) -> list[QueueEffect]:
+        """Queue at once, or wait for the first turn."""
+        if self._queues_per_turn:
+            return [StartTimer(TimerName.IDLE, self._limits.open_timeout_s)]
+        self._phase = QueueingPhase.WAITING
+        return [Enqueue(self._request_type)]
+
+    def begin_turn(self, event: ClientSaid) -> list[QueueEffect]:
+        """Queue for a turn."""
+        self._phase = QueueingPhase.WAITING
+        self._held = event.text
+        return [StopTimer(TimerName.IDLE), Enqueue(self._request_type, event.text)]
+
+    def place_taken(self, event: PlaceTaken) -> list[QueueEffect]:
+        """Tell the client that it has to wait."""
+        place = event.place
+        message = Queued(
+            ticket_id=place.ticket_id,
+            position=place.position,
+            estimated_wait_s=place.estimated_wait_s,
+            queue_length=place.queue_length,
+        )
+        return [Send(message), self._update_timer()]
+
+    def place_changed(self, event: PlaceChanged) -> list[QueueEffect]:
+        """Tell the client how long it still has to wait."""
+        place = event.place
+        message = QueueUpdate(
+            ticket_id=place.ticket_id,
+            position=place.position,
+            estimated_wait_s=place.estimated_wait_s,
+            queue_length=place.queue_length,
+        )
+        return [Send(message), self._update_timer()]
+
+    def report(self, event: TimerFired) -> list[QueueEffect]:
+        """The estimate shrinks even if the place does not change."""
+        return [ReportPlace(), self._update_timer()]
+
+    def hold(self, event: ClientSaid) -> list[QueueEffect]:
+        """Keep the first `prepare` for the worker."""
+        if self._held is not None:
+            return [warn(AlreadyPreparedError())]
+        self._held = event.text
+        return []
+
+    def out_of_order(self, event: ClientSaid) -> list[QueueEffect]:
+        """Warn of a message that is left out."""
+        return [warn(OutOfOrderError(f"{event.kind!r} is not expected now."))]
+
+    def refuse(self, event: QueueRefused) -> list[QueueEffect]:
+        """There will be no worker; the place is gone already."""
+        self._phase = QueueingPhase.OPEN
+        return self._fail(event.error)
+
+    # --- with a worker ---
+
+    def assigned(self, event: Assigned) -> list[QueueEffect]:
+        """Tell the client that it is its turn; reach the worker."""
+        self._phase = QueueingPhase.CONNECTING
+        self._is_worker_ours = True
+        done = QueueDone(worker_id=event.worker_id)
+        return [StopTimer(TimerName.QUEUE_UPDATE), Send(done), ConnectWorker()]
+
+    def assigned_too_late(self, event: Assigned) -> list[QueueEffect]:
+        """Nobody waits for this worker any more."""
+        return [ReleaseWorker(is_clean=True)]
+
+    def connected(self, event: WorkerConnected) -> list[QueueEffect]:
+        """Pass on what was held, then everything."""
+        self._phase = QueueingPhase.RELAYING
+        held: list[QueueEffect] = [] if self._held is None else [Forward(self._held)]
+        self._held = None
+        return [*held, StartRelay()]
+
+    def turn_ended(self, event: TurnEnded) -> list[QueueEffect]:
+        """The worker is free for others until the next turn."""
+        if not self._queues_per_turn:
+            return []
+        return [*self._let_go(is_clean=True), *self._reopen()]
+
+    def worker_failed(self, event: WorkerFailed) -> list[QueueEffect]:
+        """The worker said no last word: say it for it."""
+        return self._fail(event.error)
+
+    def worker_closed(self, event: WorkerClosed) -> list[QueueEffect]:
+        """The worker said its last word; a turn that ended well would have said so before."""
+        try:
+            code = CloseCode(event.code)
+        except ValueError:
+            code = CloseCode.NORMAL
+        is_clean = not self._queues_per_turn
+        return self._end(Close(code, event.reason), is_clean=is_clean)
+
+    # --- the end ---
+
+    def stop(self, event: ClientSaid) -> list[QueueEffect]:
+        """Leave the queue: the turn ends, or the session does."""
+        session_id = self._session_id
+        self._held = None
+        if self._queues_per_turn:
+            done = streaming.Done(session_id=session_id, stopped=True)
+            return [*self._let_go(is_clean=True), Send(done), *self._reopen()]
+        is_half = self._request_type == RequestType.HALF_DUPLEX_AUDIO
+        stopped = half_duplex.Stopped if is_half else duplex.Stopped
+        return [Send(stopped(session_id=session_id)), *self._end(Close(), is_clean=True)]
+
+    def close(self, event: ClientSaid) -> list[QueueEffect]:
+        """The client needs this socket no more."""
+        return self._end(Close(), is_clean=True)
+
+    def time_out(self, event: TimerFired) -> list[QueueEffect]:
+        """No turn began for too long."""
+        return self._fail(SessionTimeoutError())
+
+    def reject(self, event: Rejected) -> list[QueueEffect]:
+        """Answer what cannot be passed on."""
+        if isinstance(event.error, RECOVERABLE):
+            return [warn(event.error)]
+        return self._fail(event.error)
+
+    def unknown(self, event: Event) -> list[QueueEffect]:
+        """Warn of a message of unknown type."""
+        return [warn(UnknownTypeError())]
+
+    def ignore(self, event: Event) -> list[QueueEffect]:
+        """Do nothing: sound before a worker is there is lost by design."""
+        return []
+
+    def leave(self, event: Disconnected) -> list[QueueEffect]:
+        """The client is gone; what it left the worker with is not known."""
+        return self._end(None, is_clean=False)
+
+    def shut_down(self, event: ShuttingDown) -> list[QueueEffect]:
+        """The program ends."""
+        return self._end(Close(CloseCode.SHUTDOWN, "shutting_down"), is_clean=False)
+
+    # --- helpers ---
+
+    def _update_timer(self) -> StartTimer:
+        return StartTimer(TimerName.QUEUE_UPDATE, self._limits.update_period_s)
+
+    def _let_go(self, *, is_clean: bool) -> list[QueueEffect]:
+        """Give back the worker, or the place in the queue."""
+        if self._is_worker_ours:
+            self._is_worker_ours = False
+            # A worker that was given nothing still holds what it held.
+            is_unused = self._phase == QueueingPhase.CONNECTING
+            return [ReleaseWorker(is_clean=is_clean or is_unused)]
+        return [CancelTicket()] if self._phase == QueueingPhase.WAITING else []
+
+    def _reopen(self) -> list[QueueEffect]:
+        self._phase = QueueingPhase.OPEN
+        return [
+            StopTimer(TimerName.QUEUE_UPDATE),
+            StartTimer(TimerName.IDLE, self._limits.open_timeout_s),
+        ]
+
+    def _end(self, close: Close | None, *, is_clean: bool) -> list[QueueEffect]:
+        effects = self._let_go(is_clean=is_clean)
+        self._phase = QueueingPhase.CLOSED
+        self._held = None
+        return effects if close is None else [*effects, close]
+
+    def _fail(self, error: OmniError) -> list[QueueEffect]:
+        fields = describe_error(error)
+        message = ErrorMessage.of(error)
+        return [Send(message), *self._end(Close(fields.close_code, fields.code), is_clean=False)]
+
+
+OPEN, WAITING = (QueueingPhase.OPEN,), (QueueingPhase.WAITING,)
+CONNECTING, RELAYING = (QueueingPhase.CONNECTING,), (QueueingPhase.RELAYING,)
+NOT_CLOSED: Final = (*OPEN, *WAITING, *CONNECTING, *RELAYING)
+QUEUED: Final = (*WAITING, *CONNECTING)
+CLOSED: Final = QueueingPhase.CLOSED
+LET_GO: Final = "CancelTicket ReleaseWorker"
+REOPEN: Final = "StopTimer(queue_update) StartTimer(idle)"
+
+TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
+    Row(OPEN, "opened", f"{SAME} {WAITING[0]}", "StartTimer(idle) Enqueue", QueueingMachine.open),
+    Row(OPEN, "prefill", WAITING[0], "StopTimer(idle) Enqueue", QueueingMachine.begin_turn),
+    Row(OPEN, "idle_timer", CLOSED, "Send(error) Close", QueueingMachine.time_out),
+    Row(OPEN, "other", SAME, "Send(warning)", QueueingMachine.unknown),
+    *(
+        Row(OPEN, kind, SAME, "Send(warning)", QueueingMachine.out_of_order)
+        for kind in ("stop", "generate")
+    ),
+    Row(
+        WAITING,
+        "place_taken",
+        SAME,
+        "Send(queued) StartTimer(queue_update)",
+        QueueingMachine.place_taken,
+    ),
+    Row(
+        WAITING,
+        "place_changed",
+        SAME,
+        "Send(queue_update) StartTimer(queue_update)",
+        QueueingMachine.place_changed,
+    ),
+    Row(
+        WAITING,
+        "queue_update_timer",
+        SAME,
+        "ReportPlace StartTimer(queue_update)",
+        QueueingMachine.report,
+    ),
+    Row(WAITING, "queue_refused", CLOSED, "Send(error) Close", QueueingMachine.refuse),
+    Row(
+        WAITING,
+        "assigned",
+        CONNECTING[0],
+        "StopTimer(queue_update) Send(queue_done) ConnectWorker",
+        QueueingMachine.assigned,
+    ),
+    Row((*OPEN, CLOSED), "assigned", SAME, "ReleaseWorker", QueueingMachine.assigned_too_late),
+    Row(QUEUED, "prepare", SAME, "Send(warning)", QueueingMachine.hold),
+    *(
+        Row(QUEUED, kind, SAME, "Send(warning)", QueueingMachine.out_of_order)
+        for kind in ("prefill", "generate")
+    ),
+    Row(
+        QUEUED,
+        "stop",
+        f"{OPEN[0]} {CLOSED}",
+        f"Send(stopped) Send(done) {LET_GO} {REOPEN} Close",
+        QueueingMachine.stop,
+    ),
+    Row((*OPEN, *QUEUED), "close", CLOSED, f"{LET_GO} Close", QueueingMachine.close),
+    Row(
+        CONNECTING, "worker_connected", RELAYING[0], "Forward StartRelay", QueueingMachine.connected
+    ),
+    Row(
+        RELAYING,
+        "turn_ended",
+        f"{SAME} {OPEN[0]}",
+        f"{LET_GO} {REOPEN}",
+        QueueingMachine.turn_ended,
+    ),
+    Row(RELAYING, "worker_closed", CLOSED, f"{LET_GO} Close", QueueingMachine.worker_closed),
+    Row(
+        (*CONNECTING, *RELAYING),
+        "worker_failed",
+        CLOSED,
+        f"Send(error) {LET_GO} Close",
+        QueueingMachine.worker_failed,
+    ),
+    Row(
+        NOT_CLOSED,
+        "rejected",
+        f"{SAME} {CLOSED}",
+        f"Send(warning) Send(error) {LET_GO} Close",
+        QueueingMachine.reject,
+    ),
+    Row(NOT_CLOSED, "disconnected", CLOSED, LET_GO, QueueingMachine.leave),
+    Row(NOT_CLOSED, "shutting_down", CLOSED, f"{LET_GO} Close", QueueingMachine.shut_down),
+)
+"""All transitions of the gateway's side; what a client says while relaying is passed on unread."""
+
+ROWS: Final[Index[QueueingMachine, QueueEffect]] = index_rows(TABLE)

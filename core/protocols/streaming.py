@@ -1,0 +1,348 @@
+"""Turn-based chat between a gateway and a worker: prefill, generate, again and again.
+
+The worker is taken from a turn's first `prefill` to its `done`; between turns the conversation is
+retained and the socket may stay open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from core.errors import ContextFullError, OutOfOrderError, SessionTimeoutError
+from core.protocols.effects import (
+    Close,
+    Effect,
+    Generate,
+    Interrupt,
+    Prefill,
+    Retain,
+    Rollback,
+    Send,
+    StartTimer,
+    StopTimer,
+)
+from core.protocols.events import (
+    MS_PER_S,
+    CacheMissed,
+    ChunkReady,
+    Event,
+    GenerateDone,
+    Opened,
+    PrefillDone,
+    Received,
+    TimerFired,
+    TimerName,
+    TurnFailed,
+)
+from core.protocols.machine import ENDING, FAILURE, SessionMachine, SessionNames, common_rows
+from core.protocols.replies import Reply
+from core.protocols.tables import SAME, Index, Row, index_rows
+from core.schemas import streaming
+from core.schemas.common import TokenStats
+from core.schemas.streaming import CacheMiss, Done, WorkerPrefill
+from core.schemas.worker import WorkerStatus
+
+
+class StreamingPhase(StrEnum):
+    """Where a streaming session stands."""
+
+    OPEN = "open"  # between turns
+    PREFILLING = "prefilling"
+    READY = "ready"
+    GENERATING = "generating"
+    CANCELLING = "cancelling"  # stopped while prefilling
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True)
+class StreamingLimits:
+    """What a streaming socket may take. Ours.
+
+    Attributes:
+        open_timeout_s: longest time between turns; nothing is occupied meanwhile.
+        turn_timeout_s: longest time without `generate` inside a turn.
+        max_kv_tokens: tokens that leave no room for a reply.
+        kv_reserve_tokens: the client is warned when no more than this is left.
+        max_waiting_prefills: most `prefill` messages that wait for the one before; one more ends
+            the connection, since a history with a hole is worse than none.
+    """
+
+    open_timeout_s: float = 300.0
+    turn_timeout_s: float = 60.0
+    max_kv_tokens: int = 8_192
+    kv_reserve_tokens: int = 512
+    max_waiting_prefills: int = 4
+
+
+class Turn:
+    """What one turn has cost so far."""
+
+    def __init__(self, began_s: float = 0.0) -> None:
+        """Begin at the arrival of the first `prefill`."""
+        self.began_s = began_s
+        self.reply = Reply()
+        self.prefill: WorkerPrefill | None = None  # the latest; its defaults hold
+        self.prefills = 0
+        self.cached_tokens: int | None = None
+        self.input_tokens = 0
+        self.kv_tokens = 0
+
+    def add(self, done: PrefillDone) -> None:
+        """Count what a prefill fed."""
+        if self.cached_tokens is None:
+            self.cached_tokens = done.cached_tokens
+        self.input_tokens += done.input_tokens
+        self.kv_tokens = done.kv_tokens
+
+    def stats(self, generated_tokens: int, kv_tokens: int) -> TokenStats:
+        """Return the cost of the whole turn."""
+        return TokenStats(
+            cached_tokens=self.cached_tokens or 0,
+            input_tokens=self.input_tokens,
+            generated_tokens=generated_tokens,
+            total_tokens=kv_tokens,
+        )
+
+
+class StreamingMachine(SessionMachine[StreamingPhase]):
+    """The rules of one worker-side `/ws/streaming` socket."""
+
+    def __init__(self, names: SessionNames, limits: StreamingLimits | None = None) -> None:
+        """Begin between turns."""
+        super().__init__(names, StreamingPhase.OPEN, StreamingPhase.CLOSED)
+        self._limits = limits or StreamingLimits()
+        self._turn = Turn()
+        self._turn_index = 0
+        self._waiting: list[WorkerPrefill] = []
+
+    @property
+    def status(self) -> WorkerStatus:
+        """Busy during a turn only."""
+        is_free = self._phase in (StreamingPhase.OPEN, StreamingPhase.CLOSED)
+        return WorkerStatus.IDLE if is_free else WorkerStatus.BUSY_STREAMING
+
+    def _row(self, kind: str) -> Row[Any, Effect] | None:
+        return ROWS.get((self._phase, kind))
+
+    def open(self, event: Opened) -> list[Effect]:
+        """The gateway has so long to begin a turn."""
+        return [self._idle_timer(self._limits.open_timeout_s)]
+
+    # --- prefill ---
+
+    def begin_turn(self, event: Received) -> list[Effect]:
+        """Take the worker and feed the first messages."""
+        self._turn = Turn(event.at_s)
+        return self.prefill(event)
+
+    def prefill(self, event: Received) -> list[Effect]:
+        """Feed messages; not the first of the turn if some were fed already."""
+        assert isinstance(event.message, WorkerPrefill)
+        return [StopTimer(TimerName.IDLE), *self._feed(event.message)]
+
+    def queue_prefill(self, event: Received) -> list[Effect]:
+        """Keep messages for when the ones before are fed."""
+        assert isinstance(event.message, WorkerPrefill)
+        if len(self._waiting) >= self._limits.max_waiting_prefills:
+            return self.fail(OutOfOrderError("Too many `prefill` messages wait."))
+        self._waiting.append(event.message)
+        return []
+
+    def prefilled(self, event: PrefillDone) -> list[Effect]:
+        """Tell what was fed; feed what waits, else wait for `generate`."""
+        self._work = None
+        self._turn.add(event)
+        message = streaming.PrefillDone(
+            cached_tokens=event.cached_tokens,
+            input_tokens=event.input_tokens,
+            message_count=event.message_count,
+            prompt_length=event.prompt_length,
+            cache_hit=event.cached_tokens > 0,
+            recording_session_id=self._names.recording_session_id,
+        )
+        effects: list[Effect] = [Send(message)]
+        left = self._limits.max_kv_tokens - event.kv_tokens
+        if left <= 0:
+            return [*effects, Rollback(), Retain(), *self.fail(ContextFullError())]
+        effects += self._warn_if_nearly_full(left, self._limits.kv_reserve_tokens)
+        if self._waiting:
+            return [*effects, *self._feed(self._waiting.pop(0))]
+        self._phase = StreamingPhase.READY
+        return [*effects, self._idle_timer(self._limits.turn_timeout_s)]
+
+    def missed(self, event: CacheMissed) -> list[Effect]:
+        """Ask for everything; the worker stays taken."""
+        self._work = None
+        self._waiting.clear()
+        self._turn = Turn(self._turn.began_s)
+        self._phase = StreamingPhase.READY
+        return [Send(CacheMiss()), self._idle_timer(self._limits.turn_timeout_s)]
+
+    # --- generate ---
+
+    def generate(self, event: Received) -> list[Effect]:
+        """Answer what was fed."""
+        assert isinstance(event.message, streaming.Generate)
+        if self._turn.prefill is None:  # the cache was missed, and nothing fed since
+            return self._not_allowed(event)
+        request = event.message.with_defaults(self._turn.prefill)
+        self._phase = StreamingPhase.GENERATING
+        return [StopTimer(TimerName.IDLE), self._begin(Generate(request, self._turn_index))]
+
+    def piece(self, event: ChunkReady) -> list[Effect]:
+        """Pass a piece of the reply on."""
+        return [Send(self._turn.reply.add(event.chunk, event.at_s))]
+
+    def generated(self, event: GenerateDone) -> list[Effect]:
+        """End the turn."""
+        self._work = None
+        stats = self._turn.stats(event.token_stats.generated_tokens, event.kv_tokens)
+        last: list[Effect] = [Send(chunk) for chunk in self._turn.reply.last_chunk()]
+        return [*last, *self._end_turn(event.at_s, event.text, event.stopped, stats)]
+
+    def turn_failed(self, event: TurnFailed) -> list[Effect]:
+        """Undo the turn, so that what came before it stays usable, and end with the error."""
+        self._work = None
+        undo: list[Effect] = [Rollback(), Retain()] if event.can_rollback else []
+        return [*undo, *self.fail(event.error)]
+
+    # --- stop ---
+
+    def interrupt(self, event: Event) -> list[Effect]:
+        """Cut the reply short; the turn ends with what there is."""
+        return [Interrupt()]
+
+    def cancel_prefill(self, event: Event) -> list[Effect]:
+        """Wait for the end of the prefill, then undo the turn."""
+        self._waiting.clear()
+        self._phase = StreamingPhase.CANCELLING
+        return [Interrupt()]
+
+    def cancelled(self, event: Event) -> list[Effect]:
+        """The prefill has ended, however it did."""
+        self._work = None
+        return self.cancel_turn(event)
+
+    def cancel_turn(self, event: Event) -> list[Effect]:
+        """Undo what was fed: the turn ends without a reply."""
+        stats = self._turn.stats(0, 0)
+        undo: list[Effect] = [Rollback()] if self._turn.prefills else []
+        return [*undo, *self._end_turn(event.at_s, "", True, stats)]
+
+    def close(self, event: Event) -> list[Effect]:
+        """The gateway needs this socket no more."""
+        return self._end(close=Close())
+
+    def time_out(self, event: TimerFired) -> list[Effect]:
+        """Nothing came for too long."""
+        return self.fail(SessionTimeoutError())
+
+    # --- helpers ---
+
+    def _feed(self, message: WorkerPrefill) -> list[Effect]:
+        self._phase = StreamingPhase.PREFILLING
+        self._turn.prefill = message
+        self._turn.prefills += 1
+        return [self._begin(Prefill(message, is_first=self._turn.prefills == 1))]
+
+    def _end_turn(self, now_s: float, text: str, stopped: bool, stats: TokenStats) -> list[Effect]:
+        message = Done(
+            session_id=self._names.session_id,
+            text=text,
+            elapsed_ms=round(max(0.0, now_s - self._turn.began_s) * MS_PER_S, 1),
+            stopped=stopped,
+            token_stats=stats,
+            recording_session_id=self._names.recording_session_id,
+        )
+        self._phase = StreamingPhase.OPEN
+        self._turn_index += 1
+        return [Retain(), Send(message), self._idle_timer(self._limits.open_timeout_s)]
+
+    def _idle_timer(self, delay_s: float) -> Effect:
+        return StartTimer(TimerName.IDLE, delay_s)
+
+
+BETWEEN, PREFILLING = (StreamingPhase.OPEN,), (StreamingPhase.PREFILLING,)
+READY, GENERATING = (StreamingPhase.READY,), (StreamingPhase.GENERATING,)
+CANCELLING = (StreamingPhase.CANCELLING,)
+ALL_OPEN: Final = (*BETWEEN, *PREFILLING, *READY, *GENERATING, *CANCELLING)
+CLOSED: Final = StreamingPhase.CLOSED
+DONE: Final = "Retain Send(done) StartTimer(idle)"
+
+TABLE: Final[tuple[Row[StreamingMachine, Effect], ...]] = (
+    Row(BETWEEN, "opened", SAME, "StartTimer(idle)", StreamingMachine.open),
+    Row(
+        BETWEEN,
+        "prefill",
+        StreamingPhase.PREFILLING,
+        "StopTimer(idle) Prefill",
+        StreamingMachine.begin_turn,
+    ),
+    Row(PREFILLING, "prefill", f"{SAME} {CLOSED}", ENDING, StreamingMachine.queue_prefill),
+    Row(
+        PREFILLING,
+        "prefill_done",
+        f"{SAME} {StreamingPhase.READY} {CLOSED}",
+        f"Send(prefill_done) Send(warning) Prefill StartTimer(idle) Rollback Retain {FAILURE}",
+        StreamingMachine.prefilled,
+    ),
+    Row(
+        PREFILLING,
+        "cache_missed",
+        StreamingPhase.READY,
+        "Send(cache_miss) StartTimer(idle)",
+        StreamingMachine.missed,
+    ),
+    Row(
+        READY,
+        "prefill",
+        StreamingPhase.PREFILLING,
+        "StopTimer(idle) Prefill",
+        StreamingMachine.prefill,
+    ),
+    Row(
+        READY,
+        "generate",
+        f"{SAME} {StreamingPhase.GENERATING}",
+        "StopTimer(idle) Generate Send(warning)",
+        StreamingMachine.generate,
+    ),
+    Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", StreamingMachine.piece),
+    Row(
+        GENERATING,
+        "generate_done",
+        StreamingPhase.OPEN,
+        f"Send(chunk) {DONE}",
+        StreamingMachine.generated,
+    ),
+    Row(
+        (*PREFILLING, *GENERATING),
+        "turn_failed",
+        CLOSED,
+        f"Rollback Retain {FAILURE}",
+        StreamingMachine.turn_failed,
+    ),
+    *(
+        row
+        for stop in ("stop", "stop_requested")
+        for row in (
+            Row(PREFILLING, stop, CANCELLING[0], "Interrupt", StreamingMachine.cancel_prefill),
+            Row(READY, stop, BETWEEN[0], f"Rollback {DONE}", StreamingMachine.cancel_turn),
+            Row(GENERATING, stop, SAME, "Interrupt", StreamingMachine.interrupt),
+            Row(CANCELLING, stop, SAME, "", StreamingMachine.ignore),
+        )
+    ),
+    *(
+        Row(CANCELLING, end, BETWEEN[0], f"Rollback {DONE}", StreamingMachine.cancelled)
+        for end in ("prefill_done", "cache_missed", "turn_failed")
+    ),
+    Row((*BETWEEN, *READY), "idle_timer", CLOSED, FAILURE, StreamingMachine.time_out),
+    Row(ALL_OPEN, "close", CLOSED, "Halt Release Close", StreamingMachine.close),
+    Row(ALL_OPEN, "engine_failed", CLOSED, ENDING, StreamingMachine.engine_failed),
+    *common_rows(ALL_OPEN, CLOSED),
+)
+"""All transitions of a worker's `/ws/streaming`. A `stop` between turns has nothing to stop."""
+
+ROWS: Final[Index[StreamingMachine, Effect]] = index_rows(TABLE)

@@ -1,0 +1,123 @@
+"""Transition tables: the rows a machine runs by, which are also what its diagram is drawn from.
+
+A row that is not there is a pair of phase and event that is not allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar
+
+MachineT = TypeVar("MachineT", contravariant=True)
+EffectT = TypeVar("EffectT")
+
+SAME: Final = "same"
+"""As a target: the phase does not change."""
+
+
+@dataclass(frozen=True)
+class Row(Generic[MachineT, EffectT]):
+    """One line of a transition table.
+
+    Attributes:
+        phases: where it holds.
+        event: the event's `kind`.
+        targets: phases it may lead to, separated by spaces; `SAME` stands for staying.
+        effects: every effect it may ask for, as `effects.label` writes it, separated by spaces.
+        action: what the machine does; returns the effects.
+    """
+
+    phases: tuple[StrEnum, ...]
+    event: str
+    targets: str
+    effects: str
+    # Any: the row's event kind decides the event's class, which the type of a table cannot say.
+    action: Callable[[MachineT, Any], list[EffectT]]
+
+
+Index = Mapping[tuple[str, str], Row[MachineT, EffectT]]
+"""Rows by phase and event."""
+
+# Any: reading a table needs neither the machine nor the effects it is for.
+Table = Sequence[Row[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One arrow of the diagram."""
+
+    phase: str
+    event: str
+    target: str
+    effects: tuple[str, ...]
+
+
+def index_rows(table: Sequence[Row[MachineT, EffectT]]) -> Index[MachineT, EffectT]:
+    """Return the rows by phase and event.
+
+    Raises:
+        ValueError: Two rows are for the same pair.
+    """
+    rows: dict[tuple[str, str], Row[MachineT, EffectT]] = {}
+    for row in table:
+        for phase in row.phases:
+            if (phase, row.event) in rows:
+                raise ValueError(f"two rows for {row.event!r} in {phase!r}")
+            rows[phase, row.event] = row
+    return MappingProxyType(rows)
+
+
+def transitions(table: Table) -> list[Transition]:
+    """Return the arrows of a table: one for each row, phase and target."""
+    return [
+        Transition(
+            phase.value,
+            row.event,
+            phase.value if target == SAME else target,
+            tuple(row.effects.split()),
+        )
+        for row in table
+        for phase in row.phases
+        for target in row.targets.split()
+    ]
+
+
+def ends_of_all(table: Table) -> tuple[str, ...]:
+    """Return the events that may end every phase: that lead from each to a last one."""
+    arrows = transitions(table)
+    phases, last = _phases(arrows)
+    ending = [arrow for arrow in arrows if arrow.target in last]
+    ended = {event: set[str]() for event in dict.fromkeys(arrow.event for arrow in ending)}
+    for arrow in ending:
+        ended[arrow.event].add(arrow.phase)
+    return tuple(event for event, from_phases in ended.items() if from_phases >= phases)
+
+
+def mermaid(table: Table) -> str:
+    """Return the phases of a table as a Mermaid state diagram.
+
+    Left out are events that change no phase, and those that may end every phase.
+
+    Args:
+        table: The rows; the first phase of the first row is where it begins.
+    """
+    arrows = transitions(table)
+    _, last = _phases(arrows)
+    common = ends_of_all(table)
+    events: dict[tuple[str, str], dict[str, None]] = {}
+    for arrow in arrows:
+        is_common = arrow.event in common and arrow.target in last
+        if arrow.phase != arrow.target and not is_common:
+            events.setdefault((arrow.phase, arrow.target), {})[arrow.event] = None
+    lines = ["stateDiagram-v2", f"    [*] --> {arrows[0].phase}"]
+    lines += [f"    {a} --> {b}: {', '.join(names)}" for (a, b), names in events.items()]
+    return "\n".join([*lines, *(f"    {end} --> [*]" for end in sorted(last))]) + "\n"
+
+
+def _phases(arrows: Sequence[Transition]) -> tuple[set[str], set[str]]:
+    """Return the phases that can be left, and those that cannot."""
+    left = {arrow.phase for arrow in arrows if arrow.phase != arrow.target}
+    return left, {arrow.target for arrow in arrows} - left

@@ -1,0 +1,126 @@
+"""Error codes and close codes on the sockets: what they mean and how the connection goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from core import errors
+from core.errors import CloseCode, ErrorCode, OmniError
+
+TURNS: Final = ("streaming", "chat")
+LIVE: Final = ("half_duplex", "duplex")
+NAMED: Final = ("streaming", *LIVE)
+ALL: Final = (*TURNS, *LIVE)
+
+
+@dataclass(frozen=True)
+class CodeUse:
+    """Where a code may appear.
+
+    Attributes:
+        code: the code.
+        errors: names of the sockets on which it ends the connection.
+        warnings: names of the sockets on which it does not.
+        text: what it means, if there is no exception that says so.
+    """
+
+    code: ErrorCode
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    text: str = ""
+
+
+USES: Final = (
+    CodeUse(ErrorCode.QUEUE_FULL, ALL),
+    CodeUse(ErrorCode.QUEUE_CANCELLED, ALL),
+    CodeUse(ErrorCode.NO_WORKER, ALL),
+    CodeUse(ErrorCode.WORKER_UNREACHABLE, ALL),
+    CodeUse(ErrorCode.WORKER_LOST, ALL),
+    CodeUse(ErrorCode.NOT_PREPARED, warnings=LIVE),
+    CodeUse(ErrorCode.ALREADY_PREPARED, warnings=LIVE),
+    CodeUse(ErrorCode.OUT_OF_ORDER, ("streaming",), ALL),
+    CodeUse(ErrorCode.BAD_JSON, ALL),
+    CodeUse(ErrorCode.BAD_AUDIO, ALL, LIVE),
+    CodeUse(ErrorCode.BAD_FRAME, TURNS, ALL),
+    CodeUse(ErrorCode.BAD_CONFIG, ALL, ("duplex",)),
+    CodeUse(ErrorCode.TOO_BIG, ALL),
+    CodeUse(ErrorCode.UNKNOWN_TYPE, warnings=ALL),
+    CodeUse(ErrorCode.SESSION_IN_USE, NAMED),
+    CodeUse(ErrorCode.INVALID_SESSION_ID, NAMED),
+    CodeUse(ErrorCode.TIMEOUT, ALL),
+    CodeUse(
+        ErrorCode.LATE_CHUNK,
+        warnings=LIVE,
+        text="Sound came faster than it could be used; the oldest was dropped.",
+    ),
+    CodeUse(
+        ErrorCode.CONTEXT_NEARLY_FULL,
+        warnings=NAMED,
+        text="The conversation will soon be longer than the model can remember.",
+    ),
+    CodeUse(ErrorCode.CONTEXT_FULL, ALL),
+    CodeUse(ErrorCode.GENERATION_FAILED, ALL, ("half_duplex",)),
+    CodeUse(ErrorCode.RECORDING_STOPPED, warnings=ALL),
+    CodeUse(ErrorCode.ENDED_BY_ADMIN, ALL),
+    CodeUse(ErrorCode.NOT_FOUND, LIVE, text="There is no voice of the id that was named."),
+    CodeUse(ErrorCode.INTERNAL, ALL, ("half_duplex",)),
+)
+
+UNTOLD: Final = frozenset(
+    {
+        ErrorCode.APP_DISABLED,
+        ErrorCode.ORIGIN_REFUSED,
+        ErrorCode.RATE_LIMITED,
+        ErrorCode.UNAUTHORIZED,
+        ErrorCode.FORBIDDEN,
+        ErrorCode.STILL_WRITING,
+    }
+)
+"""Codes that no socket tells: they are answers over HTTP, or the socket does not open at all."""
+
+CLOSE_TEXTS: Final[Mapping[CloseCode, str]] = MappingProxyType(
+    {
+        CloseCode.NORMAL: "The conversation is over.",
+        CloseCode.SHUTDOWN: "The server shuts down.",
+        CloseCode.BINARY: "A binary frame came; messages are text.",
+        CloseCode.BAD_PAYLOAD: "A message could not be used.",
+        CloseCode.POLICY: "What was asked for is not allowed.",
+        CloseCode.TOO_BIG: "A message was too big.",
+        CloseCode.INTERNAL: "Something broke on the server.",
+        CloseCode.TRY_LATER: "The server can take no more now.",
+    }
+)
+
+
+def _exceptions() -> tuple[type[OmniError], ...]:
+    """Return the classes of `core.errors`; what other modules derive from them changes nothing."""
+    known = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    return tuple(kind for kind in known if issubclass(kind, OmniError) and kind is not OmniError)
+
+
+def text_of(use: CodeUse) -> str:
+    """Return what a code means: the sentence of the first exception that carries it."""
+    documented = [kind.__doc__ for kind in _exceptions() if kind.code is use.code]
+    return use.text or next(text for text in documented if text)
+
+
+def close_codes_of(code: ErrorCode) -> tuple[CloseCode, ...]:
+    """Return how a connection may be closed after an `error` of this code."""
+    return tuple(sorted({kind.close_code for kind in _exceptions() if kind.code is code}))
+
+
+def uses_on(socket_name: str) -> tuple[CodeUse, ...]:
+    """Return the codes that one socket may tell."""
+    return tuple(use for use in USES if socket_name in (*use.errors, *use.warnings))
+
+
+def closes_on(socket_name: str) -> Mapping[CloseCode, tuple[ErrorCode, ...]]:
+    """Return how one socket may be closed by the server, and after which codes."""
+    ending = [use.code for use in USES if socket_name in use.errors]
+    return {
+        close: tuple(code for code in ending if close in close_codes_of(code))
+        for close in CLOSE_TEXTS
+    }

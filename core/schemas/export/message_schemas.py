@@ -1,0 +1,190 @@
+"""JSON schemas of the messages as they are on the wire, in the dialect that AsyncAPI takes.
+
+A client's schema says what is accepted, a server's what is sent: there every field is present.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+from pydantic import AliasChoices, BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
+from pydantic_core import core_schema
+
+from core.schemas.common import WireModel
+from core.schemas.export.sockets import SOCKETS, Side, Socket, message_type, public_names
+
+Schema = dict[str, Any]  # Any: JSON schema is a tree of anything JSON has
+
+REFERENCE: Final = "#/components/schemas/{model}"
+OTHER_SPELLING: Final = "x-other-spelling-of"
+DROPPED: Final = ("title", "readOnly")
+MODES: Final[Mapping[Side, JsonSchemaMode]] = MappingProxyType(
+    {Side.CLIENT: "validation", Side.SERVER: "serialization"}
+)
+
+
+@dataclass(frozen=True)
+class MessageSchema:
+    """One message.
+
+    Attributes:
+        name: unique among all messages.
+        message_type: its `type`.
+        text: what it says, in a sentence.
+        schema: its JSON schema.
+    """
+
+    name: str
+    message_type: str
+    text: str
+    schema: Schema
+
+
+class _Generator(GenerateJsonSchema):
+    """Adds what pydantic leaves out: made defaults, other spellings, what is always sent."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        """Tell the default of a client's field even if it is made by a function."""
+        made = dict(super().default_schema(schema))
+        if self.mode == "serialization":
+            made.pop("default", None)
+        elif "default_factory" in schema:
+            made["default"] = _plain(cast(Callable[[], object], schema["default_factory"])())
+        return made
+
+    def field_is_required(
+        self,
+        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
+        total: bool,
+    ) -> bool:
+        """The server sends every field."""
+        return self.mode == "serialization" or super().field_is_required(field, total)
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """Name the spellings that are accepted too."""
+        made = super().model_schema(schema)
+        if self.mode == "validation":
+            for field in cast(type[BaseModel], schema["cls"]).model_fields.values():
+                if isinstance(field.validation_alias, AliasChoices):
+                    first, *others = map(str, field.validation_alias.choices)
+                    _add_spellings(made, first, others)
+        return made
+
+
+def _plain(value: object) -> object:
+    """Return a made default as JSON has it; of a model, what differs from its own defaults."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_defaults=True)
+    return value
+
+
+def _add_spellings(schema: Schema, first: str, others: Iterable[str]) -> None:
+    properties, required = schema["properties"], schema.get("required", [])
+    names = [first, *others]
+    for name in names[1:]:
+        same = {key: value for key, value in properties[first].items() if key != "default"}
+        text = f"Another spelling of {first}."
+        properties[name] = same | {"description": text, "deprecated": True, OTHER_SPELLING: first}
+    if first in required:
+        if "anyOf" in schema:
+            raise ValueError(f"{first!r} is the second required field with two spellings")
+        required.remove(first)
+        schema["anyOf"] = [{"required": [name]} for name in names]
+
+
+def _clean(node: Any) -> Any:
+    """Return a schema without noise, references without neighbours, discriminators as AsyncAPI."""
+    if isinstance(node, list):
+        return [_clean(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    cleaned: Schema = {
+        key: _clean_properties(value) if key == "properties" else _clean(value)
+        for key, value in node.items()
+        if key not in DROPPED
+    }
+    if "discriminator" in cleaned:
+        cleaned["discriminator"] = cleaned["discriminator"]["propertyName"]
+    if "description" in cleaned:
+        cleaned["description"] = " ".join(cleaned["description"].split())
+    if "$ref" in cleaned and len(cleaned) > 1:
+        cleaned = {"allOf": [{"$ref": cleaned.pop("$ref")}], **cleaned}
+    return cleaned
+
+
+def _clean_properties(properties: Schema) -> Schema:
+    """Clean each field's schema; the type comes first, and its only value is no default."""
+    cleaned = {name: _clean(schema) for name, schema in properties.items()}
+    kind = cleaned.pop("type", None)
+    if kind is None:
+        return cleaned
+    kind.pop("default", None)
+    return {"type": kind, **cleaned}
+
+
+def _require_type(schema: Schema) -> None:
+    """Say that the type must be given, as the unions demand."""
+    required = schema.get("required", [])
+    if "const" in schema.get("properties", {}).get("type", {}):
+        schema["required"] = ["type", *(name for name in required if name != "type")]
+
+
+def _build(message: type[WireModel], side: Side, *, may_omit_type: bool) -> tuple[Schema, Schema]:
+    """Return a message's schema and the definitions it refers to."""
+    raw = message.model_json_schema(
+        ref_template=REFERENCE, schema_generator=_Generator, mode=MODES[side]
+    )
+    definitions: Schema = _clean(raw.pop("$defs", {}))
+    for definition in definitions.values():
+        _require_type(definition)
+    schema: Schema = _clean(raw)
+    if may_omit_type:
+        schema["properties"]["type"]["default"] = message_type(message)
+    else:
+        _require_type(schema)
+    return schema, definitions
+
+
+def _may_omit_type(socket: Socket, side: Side, message: type[WireModel]) -> bool:
+    return side is Side.CLIENT and message_type(message) == socket.implied_type
+
+
+def messages_of(socket: Socket, side: Side) -> tuple[MessageSchema, ...]:
+    """Return one side's messages in the order of the union."""
+    names = public_names()
+    found = []
+    for message in socket.messages(side):
+        may_omit = _may_omit_type(socket, side, message)
+        schema, _ = _build(message, side, may_omit_type=may_omit)
+        text = schema.pop("description")
+        found.append(MessageSchema(names[message], message_type(message), text, schema))
+    return tuple(found)
+
+
+def definitions_of(sockets: Iterable[Socket] = SOCKETS, sides: Iterable[Side] = Side) -> Schema:
+    """Return what the messages of some sockets refer to, by name.
+
+    Args:
+        sockets: All sockets unless given.
+        sides: Both sides unless given.
+
+    Raises:
+        ValueError: Two different definitions have one name.
+    """
+    merged: Schema = {}
+    for socket, side in product(sockets, sides):
+        for name, definition in _used_on(socket, side):
+            if merged.setdefault(name, definition) != definition:
+                raise ValueError(f"two definitions of {name!r}")
+    return dict(sorted(merged.items()))
+
+
+def _used_on(socket: Socket, side: Side) -> Iterator[tuple[str, Schema]]:
+    """Yield what each message of one side refers to."""
+    for message in socket.messages(side):
+        yield from _build(message, side, may_omit_type=False)[1].items()

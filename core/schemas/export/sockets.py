@@ -1,0 +1,242 @@
+"""The sockets of the gateway as a client sees them: addresses, messages, their order, and rules.
+
+Only what no model can say is written down here; fields and limits come from the models.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Final, get_args, get_origin
+
+from core.schemas import chat, duplex, half_duplex, limits, streaming
+from core.schemas.common import WireModel
+
+PROTOCOL_VERSION: Final = "1.0.0"
+
+
+class Side(StrEnum):
+    """Who sends a message."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+@dataclass(frozen=True)
+class Socket:
+    """One address and what passes there.
+
+    Attributes:
+        name: a word for it: the name of its page and of its channel.
+        address: the path, with the place of the session's id.
+        title: what it is for, in a few words.
+        summary: the same in a sentence or two.
+        client: union of the client's messages. Any: a union is no class.
+        server: union of the server's messages.
+        first_bytes: longest first message of a session or turn.
+        other_bytes: longest message otherwise.
+        course: the usual order of messages, step by step.
+        rules: what else a client has to know.
+        implied_type: the type of a message that names none.
+    """
+
+    name: str
+    address: str
+    title: str
+    summary: str
+    client: Any
+    server: Any
+    first_bytes: int
+    other_bytes: int
+    course: tuple[str, ...]
+    rules: tuple[str, ...]
+    implied_type: str | None = None
+
+    def messages(self, side: Side) -> tuple[type[WireModel], ...]:
+        """Return the classes of one side's messages, in the order of the union."""
+        union = self.client if side is Side.CLIENT else self.server
+        return tuple(_bare(member) for member in get_args(_bare(union)))
+
+
+# Any: what an annotation is about may be anything.
+def _bare(annotation: Any) -> Any:
+    """Return an annotation without its `Annotated`."""
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+QUEUE_STEP: Final = (
+    "While all workers are busy: `queued` once, then `queue_update` every few seconds and whenever "
+    "the place changes. Always exactly one `queue_done` when a worker is yours."
+)
+COMMON_RULES: Final = (
+    "A message is one JSON object in one text frame, and its `type` says which. A binary frame "
+    "closes the connection with 1003.",
+    "Fields that are not known are ignored. A `type` that is not known is answered by the "
+    "`warning` `unknown_type`.",
+    f"Sound to the server is Base64 (standard alphabet, padding, no prefix) of little-endian "
+    f"float32 samples, mono, {limits.INPUT_SAMPLE_RATE_HZ} Hz. Sound from the server is the same "
+    f"at {limits.OUTPUT_SAMPLE_RATE_HZ} Hz.",
+    "The client chooses the session's id: 1 to 64 characters out of A-Z, a-z, 0-9, `_` and `-`. "
+    "While a socket of this id is open, another one is refused.",
+    "`error` is the last message before the server closes; after `warning` all goes on. Both "
+    "carry a `code` for programs and a `message` for people.",
+    "Where the app is switched off, the server is not ready, there are too many connections, or a "
+    "page of another site asks, the socket does not open (HTTP 403) and there is no message.",
+    "The server pings every 20 s; who does not answer for 20 s counts as gone. `heartbeat` is "
+    "tolerated and never answered.",
+    "Names end in their unit: `_ms`, `_s`, `_bytes`, `_tokens`; `server_send_ts` is Unix seconds.",
+)
+
+STREAMING: Final = Socket(
+    name="streaming",
+    address="/ws/streaming/{session_id}",
+    title="Turn-based chat",
+    summary=(
+        "A conversation turn by turn: the client sends the whole history, the server feeds only "
+        "what its cache does not hold yet and streams the reply."
+    ),
+    client=streaming.ClientMessage,
+    server=streaming.ServerMessage,
+    first_bytes=limits.CHAT_SOCKET_LIMIT_BYTES,
+    other_bytes=limits.CHAT_SOCKET_LIMIT_BYTES,
+    course=(
+        "Send `prefill` with the whole history, the new user message last.",
+        QUEUE_STEP,
+        "`prefill_done` comes when the history is in the cache.",
+        "Send `generate`; `chunk` follows `chunk`, the last one with `is_final` true and empty.",
+        "`done` ends the turn. The next `prefill`, on this socket or another one, begins a new "
+        "turn and queues again; `close` ends the connection.",
+    ),
+    rules=(
+        "`stop` is heard at any time of a turn: in the queue, while feeding and while the reply is "
+        "made. The turn ends with `done`, `stopped` true and the text so far.",
+        "`cached_tokens` above 0 means that earlier turns were not fed again. For that, send the "
+        "reply's text back unchanged as the assistant's message.",
+        "Until `prefill_done`, `generate` is out of order: it is left out with a `warning`.",
+    ),
+)
+
+HALF_DUPLEX: Final = Socket(
+    name="half_duplex",
+    address="/ws/half_duplex/{session_id}",
+    title="Voice chat in turns",
+    summary=(
+        "The client streams the microphone; the server hears when the user has finished, answers, "
+        "and listens again. One worker serves the whole session."
+    ),
+    client=half_duplex.ClientMessage,
+    server=half_duplex.ServerMessage,
+    first_bytes=limits.PREPARE_LIMIT_BYTES,
+    other_bytes=limits.LIVE_SOCKET_LIMIT_BYTES,
+    course=(
+        QUEUE_STEP,
+        "Send `prepare`; `prepared` answers when the server listens.",
+        "Send `audio_chunk` after `audio_chunk`, about half a second each. `vad_state` tells when "
+        "the user begins and ceases to speak.",
+        "`generating` says that the user's turn is over: send no sound until the reply is played.",
+        "`chunk` follows `chunk`, the last one with `is_final` true and empty; `turn_done` ends "
+        "the turn, and the server listens again.",
+        "`stop` ends the session: `stopped`, then the socket closes.",
+    ),
+    rules=(
+        "`prepare` may come before `queue_done` and is kept; sound that comes before `prepared` is "
+        "dropped.",
+        f"The first {half_duplex.COLD_START_MS} ms of sound after `prepared` are not listened to.",
+        "Sound that comes while the reply is made is dropped, not kept for later.",
+        "`interrupt` ends the reply and not the session: `turn_done` follows, `interrupted` true.",
+        "When nothing is heard for `timeout_s`, counted from the end of the reply's playback, "
+        "`timeout` ends the session.",
+        "The voice is the first of: `tts_ref_audio_base64`, the first sound of `system_content`, "
+        "`ref_audio_base64`, the voice of the server.",
+        "A reply that fails and can be undone is told by a `warning` and an interrupted "
+        "`turn_done`; the session goes on as if the turn had not been.",
+    ),
+)
+
+DUPLEX: Final = Socket(
+    name="duplex",
+    address="/ws/duplex/{session_id}",
+    title="Full duplex",
+    summary=(
+        "Both sides at once: for each second of sound, with pictures or without, the model "
+        "decides to listen or to speak. One worker serves the whole session."
+    ),
+    client=duplex.ClientMessage,
+    server=duplex.ServerMessage,
+    first_bytes=limits.PREPARE_LIMIT_BYTES,
+    other_bytes=limits.LIVE_SOCKET_LIMIT_BYTES,
+    course=(
+        QUEUE_STEP,
+        "Send `prepare`; `prepared` answers with the length of a unit, `chunk_ms`.",
+        "Send one `audio_chunk` every `chunk_ms`, and with video a `video_frame` beside it. Each "
+        "chunk that is used gives one `result`, in order.",
+        "`pause` and `resume` are answered by `paused` and `resumed`, `interrupt` by "
+        "`interrupted`.",
+        "`stop` ends the session: `stopped` when the running unit has ended, then the socket "
+        "closes.",
+    ),
+    rules=(
+        "An id that begins with `audio_duplex_` or `adx_` queues as sound alone, any other as "
+        "sound and pictures. Pictures are accepted either way.",
+        "`prepare` may come before `queue_done` and is kept; sound that comes before `prepared` is "
+        "dropped.",
+        "A `video_frame` belongs to the earliest chunk received whose unit has not begun, else to "
+        "the next one. Pictures may come inside `audio_chunk` instead.",
+        f"A picture has at most {limits.FRAME_MAX_BYTES // limits.MIB} MiB and "
+        f"{limits.FRAME_MAX_SIDE_PX} pixels a side; what cannot be decoded is left out with a "
+        "`warning`.",
+        "When units take longer than they last, the oldest chunks are dropped with the `warning` "
+        "`late_chunk`.",
+        "A `result` with `barge_in` true broke off a turn: throw away sound not played yet.",
+        "What is sent during a pause is dropped. A pause that lasts too long ends the session "
+        "with `timeout`.",
+        "The voice is `tts_ref_audio_base64`, else `ref_audio_base64`, else the voice of the "
+        "server; a `ref_audio_path` outside the reference folders is left out with a `warning`.",
+    ),
+)
+
+CHAT: Final = Socket(
+    name="chat",
+    address="/ws/chat",
+    title="One request, one reply",
+    summary="A single request with the whole history; the reply comes in pieces or at once.",
+    client=chat.ClientMessage,
+    server=chat.ServerMessage,
+    first_bytes=limits.CHAT_SOCKET_LIMIT_BYTES,
+    other_bytes=limits.CHAT_SOCKET_LIMIT_BYTES,
+    course=(
+        "Send the request.",
+        QUEUE_STEP,
+        "`prefill_done` comes when the request is in the cache.",
+        "If `streaming` is true, `chunk` follows `chunk`.",
+        "`done` carries the whole text, and all sound if `streaming` is false; then the socket "
+        "closes.",
+    ),
+    rules=("`stop` ends the wait or the reply: `done` follows with `stopped` true.",),
+    implied_type=chat.REQUEST_TAG,
+)
+
+SOCKETS: Final = (STREAMING, HALF_DUPLEX, DUPLEX, CHAT)
+
+
+def message_type(message: type[WireModel]) -> str:
+    """Return the `type` that a message carries."""
+    return str(message.model_fields["type"].default)
+
+
+def public_names() -> Mapping[type[WireModel], str]:
+    """Return a name for every message: the class's own, with its module where two share one."""
+    classes = [message for socket in SOCKETS for side in Side for message in socket.messages(side)]
+    distinct = dict.fromkeys(classes)
+    uses = Counter(message.__name__ for message in distinct)
+    return {
+        message: message.__name__ if uses[message.__name__] == 1 else _qualified(message)
+        for message in distinct
+    }
+
+
+def _qualified(message: type[WireModel]) -> str:
+    module = message.__module__.rpartition(".")[2]
+    return module.title().replace("_", "") + message.__name__

@@ -1,0 +1,318 @@
+"""The one loop that runs any machine against any socket.
+
+It carries effects out and knows no rule of any protocol. Whatever happens, the machine's one
+`Release` is carried out, every task it started has ended, and the socket is closed once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from core.errors import CloseCode, InternalError, describe_error
+from core.protocols.effects import (
+    Close,
+    Detect,
+    DetectorEffect,
+    Effect,
+    Halt,
+    Interrupt,
+    Release,
+    ResetDetector,
+    Send,
+    StartTimer,
+    StopTimer,
+    WorkEffect,
+)
+from core.protocols.events import (
+    Disconnected,
+    Event,
+    Opened,
+    ShuttingDown,
+    StopRequested,
+    TimerFired,
+)
+from core.schemas.queue import ErrorMessage
+from core.schemas.worker import WorkerStatus
+from core.serving.inbox import Inbox
+from core.serving.lanes import Lane, Performer
+from core.serving.observers import Observer
+from core.serving.scheduling import Bound, LoopScheduler, Scheduler, Timers, see_through
+from core.serving.wire import Wire
+
+
+class Machine(Protocol):
+    """What the loop needs of a machine."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing will be asked for any more."""
+        ...
+
+    @property
+    def status(self) -> WorkerStatus:
+        """What the worker is doing because of this session."""
+        ...
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Take in an event and return what is to be done."""
+        ...
+
+
+@dataclass(frozen=True)
+class ServeLimits:
+    """Bounds of one connection. Ours.
+
+    Attributes:
+        inbox_events: most events on their way to the machine; then senders wait.
+        inbox_bytes: most bytes of them; a single message is always let in.
+        stall_limit_s: longest silence of the engine during work.
+        close_wait_s: how long the socket stays open while the session is being released.
+    """
+
+    inbox_events: int = 64
+    inbox_bytes: int = 64 * 1024 * 1024
+    stall_limit_s: float = 60.0
+    close_wait_s: float = 5.0
+
+
+class _Backstage:
+    """The lanes and the release after them: everything that must end by itself."""
+
+    def __init__(
+        self,
+        performer: Performer,
+        inbox: Inbox,
+        scheduler: Scheduler,
+        stall_limit_s: float,
+        log: structlog.stdlib.BoundLogger,
+    ) -> None:
+        self.performer = performer
+        self._log = log
+        parts = (inbox, scheduler, stall_limit_s, log)
+        self.work: Lane[WorkEffect] = Lane(performer.perform, *parts)
+        self.hearing: Lane[DetectorEffect] = Lane(performer.detect, *parts)
+        self.released = asyncio.Event()
+        self.is_ending = False
+
+    def halt(self) -> None:
+        """End running work though no machine asks for it."""
+        try:
+            self.performer.halt()
+        except Exception:
+            self._log.exception("halt_failed")
+
+    def end(self) -> None:
+        """Release once both lanes have done what they were asked."""
+        if not self.is_ending:
+            self.is_ending = True
+            self.work.end()
+            self.hearing.end()
+
+    async def run(self) -> None:
+        """Run the lanes to their end, then release."""
+        try:
+            await asyncio.gather(self.work.run(), self.hearing.run())
+            await self.performer.release()
+        except Exception:
+            self._log.exception("release_failed")
+        finally:
+            self.released.set()
+
+
+@dataclass
+class Connection:
+    """One accepted socket, one machine, one performer.
+
+    Attributes:
+        wire: the client.
+        machine: the rules.
+        performer: the engine, for this session.
+        observers: told of every event and its effects before these are carried out.
+        scheduler: the clock.
+        limits: bounds.
+        log: with the session's id bound to it.
+    """
+
+    wire: Wire
+    machine: Machine
+    performer: Performer
+    observers: Sequence[Observer] = ()
+    scheduler: Scheduler = field(default_factory=LoopScheduler)
+    limits: ServeLimits = field(default_factory=ServeLimits)
+    log: structlog.stdlib.BoundLogger = field(default_factory=structlog.stdlib.get_logger)
+
+    def __post_init__(self) -> None:
+        """Make what carries events and effects."""
+        self._inbox = Inbox(self.limits.inbox_events, self.limits.inbox_bytes)
+        self._timers = Timers(self.scheduler, self._inbox.post)
+        self._backstage = _Backstage(
+            self.performer, self._inbox, self.scheduler, self.limits.stall_limit_s, self.log
+        )
+        self._is_stop_posted = False
+        self._watching = list(self.observers)
+
+    @property
+    def status(self) -> WorkerStatus:
+        """What the worker is doing because of this connection."""
+        return self.machine.status
+
+    @property
+    def is_released(self) -> bool:
+        """The session is freed."""
+        return self._backstage.released.is_set()
+
+    def request_stop(self) -> None:
+        """Stop what is going on, as the machine says; asked twice before it hears is asked once."""
+        if not self._is_stop_posted:
+            self._is_stop_posted = True
+            self._inbox.post(StopRequested(at_s=self.scheduler.now_s()))
+
+    def shut_down(self) -> None:
+        """End: the program does not wait any longer."""
+        self._inbox.post(ShuttingDown(at_s=self.scheduler.now_s()))
+
+    async def serve(self) -> None:
+        """Run until the machine has closed, everything is released and the socket is closed."""
+        backstage = asyncio.create_task(self._backstage.run())
+        try:
+            async with asyncio.TaskGroup() as group:
+                helpers = (group.create_task(self._read()), group.create_task(self._watch()))
+                try:
+                    await self._run()
+                finally:
+                    for helper in helpers:
+                        helper.cancel()
+        finally:
+            self._leave_nothing_open()
+            await see_through(asyncio.create_task(self._wind_up(backstage)))
+
+    # --- what feeds the inbox ---
+
+    async def _read(self) -> None:
+        event: Event | None = None
+        while not isinstance(event, Disconnected):
+            try:
+                event, size_bytes = await self.wire.read()
+            except Exception:
+                self.log.exception("receive_failed")
+                event, size_bytes = self.wire.lose("receiving failed"), 0
+            if isinstance(event, Disconnected):
+                self._inbox.post(event)
+            else:
+                await self._inbox.put(event, size_bytes)
+
+    async def _watch(self) -> None:
+        try:
+            event = await self.wire.watch()
+        except Exception:
+            self.log.exception("ping_failed")
+            event = self.wire.lose("pinging failed")
+        self._inbox.post(event)
+
+    # --- the loop ---
+
+    async def _run(self) -> None:
+        try:
+            await self._take_in(Opened(at_s=self.scheduler.now_s()))
+            while not self.machine.is_closed:
+                event = await self._inbox.get()
+                if not isinstance(event, TimerFired) or self._timers.take_in(event):
+                    await self._take_in(event)
+        except Exception as error:
+            self.log.exception("serve_loop_failed")
+            if not self.machine.is_closed:
+                await self.wire.send(ErrorMessage.of(InternalError()))
+            await self.wire.close(Close(describe_error(error).close_code, "internal"))
+
+    async def _take_in(self, event: Event) -> None:
+        if isinstance(event, StopRequested):
+            self._is_stop_posted = False
+        for effect in self._ask(event):
+            await self._carry_out(effect)
+        if self.wire.is_lost and not self.machine.is_closed:
+            await self._take_in(Disconnected("the client is gone", at_s=self.scheduler.now_s()))
+
+    def _ask(self, event: Event) -> list[Effect]:
+        """Let the machine decide and the observers know."""
+        effects = self.machine.handle(event)
+        if self.machine.is_closed:
+            self._inbox.close()  # the lanes must not wait for a loop that waits for them
+        for observer in tuple(self._watching):
+            try:
+                observer.saw(event, effects)
+            except Exception:
+                self.log.exception("observer_failed", observer=type(observer).__name__)
+                self._watching.remove(observer)
+        return effects
+
+    async def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Send(message):
+                await self.wire.send(message)
+            case Close():
+                await self._close(effect)
+            case _:
+                self._start(effect)
+
+    def _start(self, effect: Effect) -> None:
+        """Carry out what needs no waiting."""
+        match effect:
+            case StartTimer(name, delay_s):
+                self._timers.start(name, delay_s)
+            case StopTimer(name):
+                self._timers.stop(name)
+            case Interrupt():
+                self.performer.interrupt()
+            case Halt():
+                self.performer.halt()
+            case Detect() | ResetDetector():
+                self._backstage.hearing.put(effect)
+            case Release():
+                self._backstage.end()
+            case Send() | Close():
+                raise AssertionError("these are awaited")
+            case _:
+                self._backstage.work.put(effect)
+
+    async def _close(self, effect: Close) -> None:
+        """Close once the session is released, or has not been for too long."""
+        try:
+            limit_s = self.limits.close_wait_s
+            await Bound(self.scheduler).run(self._backstage.released.wait(), limit_s)
+        except TimeoutError:
+            self.log.warning("release_is_slow", limit_s=self.limits.close_wait_s)
+        await self.wire.close(effect)
+
+    # --- the end ---
+
+    def _leave_nothing_open(self) -> None:
+        """Bring the machine to its end, whatever stopped the loop."""
+        try:
+            if not self.machine.is_closed:
+                for effect in self._ask(Disconnected("cancelled", at_s=self.scheduler.now_s())):
+                    self._start(effect)
+        except Exception:
+            self.log.exception("machine_failed")
+        if not self._backstage.is_ending:
+            self._backstage.halt()
+        self._timers.stop_all()
+        self._inbox.close()
+        self._backstage.end()
+
+    async def _wind_up(self, backstage: asyncio.Task[None]) -> None:
+        """Wait for the release; close what is still open; let the observers finish."""
+        try:
+            await self.wire.close(Close(CloseCode.SHUTDOWN))
+        except Exception:
+            self.log.exception("close_failed")
+        await backstage
+        for observer in self.observers:
+            try:
+                await observer.close()
+            except Exception:
+                self.log.exception("observer_failed", observer=type(observer).__name__)

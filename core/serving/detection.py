@@ -1,0 +1,107 @@
+"""Listening for speech in one session: on a thread, one chunk at a time.
+
+Half duplex wants everything that happens; a barge-in only that somebody speaks, and long enough.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core.audio import FloatArray, decode_wire_audio
+from core.endpointing import EndpointOptions, SpeechDiscarded, SpeechStarted
+from core.protocols.effects import Detect
+from core.protocols.events import Happening, Segment
+from core.schemas import duplex, half_duplex
+from core.schemas.limits import CHUNK_MAX_S
+from core.vad import STREAMING_OPTIONS, SileroVad, SpeechSegment, StreamingVAD, VadEvent
+
+# Ours: a break in the user's voice after which what was heard before counts as a burst of its own.
+BARGE_IN_SILENCE_MS: Final = 192
+
+
+def decode_chunk(
+    chunk: half_duplex.AudioChunk | duplex.AudioChunk, max_duration_s: float = CHUNK_MAX_S
+) -> FloatArray:
+    """Return a chunk's samples [T], float32 at 16 kHz.
+
+    Raises:
+        AudioError: They cannot be used.
+    """
+    text = chunk.audio_base64 if isinstance(chunk, half_duplex.AudioChunk) else chunk.audio
+    return decode_wire_audio(text, max_duration_s=max_duration_s)
+
+
+class TurnListener:
+    """Cuts a user's sound into segments."""
+
+    def __init__(self, config: half_duplex.VadConfig, detector: SileroVad) -> None:
+        """Begin a stream.
+
+        Args:
+            config: When the user counts as speaking.
+            detector: The model, shared.
+        """
+        longest_s = STREAMING_OPTIONS.max_speech_duration_s
+        options = EndpointOptions.from_config(config, max_speech_duration_s=longest_s)
+        self._vad = StreamingVAD(options, detector)
+
+    def hear(self, effect: Detect) -> tuple[Happening, ...]:
+        """Take in a chunk and say what happened in it; blocks.
+
+        Raises:
+            AudioError: The chunk cannot be used.
+        """
+        samples = decode_chunk(effect.chunk)[effect.skip_samples :]
+        return tuple(_told(event) for event in self._vad.process(samples))
+
+    def reset(self) -> None:
+        """Forget what was heard."""
+        self._vad.reset()
+
+
+class BargeInListener:
+    """Notices that the user has begun to speak, once per utterance."""
+
+    def __init__(self, config: duplex.BargeInConfig, detector: SileroVad) -> None:
+        """Begin a stream; arguments as of `TurnListener`."""
+        options = EndpointOptions(
+            threshold=config.threshold,
+            min_speech_duration_ms=config.min_speech_duration_ms,
+            min_silence_duration_ms=BARGE_IN_SILENCE_MS,
+            max_speech_duration_s=STREAMING_OPTIONS.max_speech_duration_s,
+        )
+        self._vad = StreamingVAD(options, detector)
+        self._fewest_samples = options.to_samples(config.min_speech_duration_ms)
+        self._heard_samples = 0
+        self._begun: SpeechStarted | None = None  # not long enough yet
+
+    def hear(self, effect: Detect) -> tuple[Happening, ...]:
+        """Take in a chunk; return a beginning if one has become long enough in it. Blocks.
+
+        Raises:
+            AudioError: The chunk cannot be used.
+        """
+        samples = decode_chunk(effect.chunk)
+        self._heard_samples += len(samples)
+        found: list[Happening] = []
+        for event in self._vad.process(samples):
+            if isinstance(event, SpeechStarted):
+                self._begun = event
+                continue
+            if isinstance(event, SpeechSegment) and self._begun is not None:
+                found.append(self._begun)
+            self._begun = None
+        begun = self._begun
+        if begun and self._heard_samples - begun.start_samples >= self._fewest_samples:
+            found.append(begun)
+            self._begun = None
+        return tuple(found)
+
+
+def _told(event: VadEvent) -> Happening:
+    match event:
+        case SpeechSegment():
+            pcm = event.samples.astype("<f4", copy=False).tobytes()
+            return Segment(pcm, event.start_samples, event.speech_samples)
+        case SpeechStarted() | SpeechDiscarded():
+            return event

@@ -1,0 +1,162 @@
+"""Who occupies the worker: a lease per session, as many as there are slots, first come first.
+
+Taking and giving back happen between two awaits, so no two sessions ever hold the same slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from core.errors import NoWorkerError
+from core.schemas.queue import RequestType
+from core.schemas.worker import WorkerStatus
+
+BUSY_TEXT: Final = "The worker is busy. Please try again later."
+WAITING_MAX: Final = 64  # ours: sessions that wait for a slot; one more is refused at once
+MS_PER_S: Final = 1_000
+
+BUSY_STATUS: Final = {
+    RequestType.CHAT: WorkerStatus.BUSY_CHAT,
+    RequestType.STREAMING: WorkerStatus.BUSY_STREAMING,
+    RequestType.HALF_DUPLEX_AUDIO: WorkerStatus.BUSY_HALF_DUPLEX,
+}
+"""What a session makes of the worker; of any other kind it is duplex."""
+
+
+@dataclass(eq=False)
+class Owner:
+    """A session that occupies the worker, or wants to.
+
+    Attributes:
+        session_id: its id.
+        kind: what it is.
+        told_status: what its machine says the worker is doing.
+        kv_tokens: tokens in its cache.
+    """
+
+    session_id: str
+    kind: RequestType
+    told_status: Callable[[], WorkerStatus]
+    kv_tokens: Callable[[], int]
+
+    @property
+    def status(self) -> WorkerStatus:
+        """What the worker is doing because of it: busy to the end, cleaning up included."""
+        told = self.told_status()
+        return told if told.is_busy else BUSY_STATUS.get(self.kind, WorkerStatus.DUPLEX_ACTIVE)
+
+
+class Lease:
+    """One slot, held; given back exactly once."""
+
+    def __init__(self, slots: Slots, owner: Owner, since_s: float) -> None:
+        """Hold a slot for an owner since then."""
+        self.owner = owner
+        self.since_s = since_s
+        self._slots = slots
+
+    def give_back(self) -> None:
+        """Free the slot; harmless when called again."""
+        self._slots.take_back(self)
+
+
+@dataclass(eq=False)
+class _Waiting:
+    owner: Owner
+    lease: asyncio.Future[Lease]
+    is_served: bool = False
+
+
+class Slots:
+    """All slots of a worker.
+
+    Overflow: at most `WAITING_MAX` owners wait; one more is refused.
+
+    Attributes:
+        count: how many slots there are.
+        total_leases: how many were given away since the start.
+        total_ms: for how long, those given back.
+    """
+
+    def __init__(self, count: int, now_s: Callable[[], float]) -> None:
+        """Begin with every slot free.
+
+        Args:
+            count: Slots.
+            now_s: A monotonic clock.
+        """
+        self.count = count
+        self.total_leases = 0
+        self.total_ms = 0.0
+        self._now_s = now_s
+        self._leases: list[Lease] = []
+        self._line: deque[_Waiting] = deque()
+
+    @property
+    def owners(self) -> list[Owner]:
+        """Who holds a slot, oldest first."""
+        return [lease.owner for lease in self._leases]
+
+    @property
+    def is_free(self) -> bool:
+        """Nobody holds a slot."""
+        return not self._leases
+
+    @property
+    def mean_ms(self) -> float:
+        """How long a slot was held, on average."""
+        ended = self.total_leases - len(self._leases)
+        return self.total_ms / ended if ended else 0.0
+
+    async def take(self, owner: Owner, wait_s: float) -> Lease:
+        """Take a slot, waiting in line for it.
+
+        Args:
+            owner: Whom it is for.
+            wait_s: Longest wait.
+
+        Raises:
+            NoWorkerError: None became free in time, or too many wait.
+        """
+        if len(self._leases) < self.count and not self._line:
+            return self._lease_to(owner)
+        if len(self._line) >= WAITING_MAX:
+            raise NoWorkerError(BUSY_TEXT)
+        waiting = _Waiting(owner, asyncio.get_running_loop().create_future())
+        self._line.append(waiting)
+        try:
+            async with asyncio.timeout(wait_s):
+                lease = await asyncio.shield(waiting.lease)
+                waiting.is_served = True
+                return lease
+        except TimeoutError:
+            raise NoWorkerError(BUSY_TEXT) from None
+        finally:
+            self._leave_line(waiting)
+
+    def take_back(self, lease: Lease) -> None:
+        """Free a slot and hand it to the next in line."""
+        if lease not in self._leases:
+            return
+        self._leases.remove(lease)
+        self.total_ms += (self._now_s() - lease.since_s) * MS_PER_S
+        while self._line and len(self._leases) < self.count:
+            waiting = self._line.popleft()
+            waiting.lease.set_result(self._lease_to(waiting.owner))
+
+    def _lease_to(self, owner: Owner) -> Lease:
+        lease = Lease(self, owner, self._now_s())
+        self._leases.append(lease)
+        self.total_leases += 1
+        return lease
+
+    def _leave_line(self, waiting: _Waiting) -> None:
+        """Stop waiting; a slot handed over in the moment of giving up goes to the next."""
+        if waiting in self._line:
+            self._line.remove(waiting)
+        elif not waiting.is_served:
+            waiting.lease.result().give_back()

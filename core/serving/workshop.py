@@ -1,0 +1,188 @@
+"""What the sessions of one worker share: the model, the threads, the slots, and keeping order.
+
+Made once per worker; performers are handed it. Knows no socket and no machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from core.errors import ModelError, OmniError
+from core.serving.backend import Backend, Talk
+from core.serving.crew import Crew
+from core.serving.engine import Engine
+from core.serving.ownership import Lease, Slots
+from core.serving.sessions import Conversation, SessionStore
+from core.vad import SileroVad
+
+LISTENER_STAGE: Final = "loading the voice detector"
+
+
+@dataclass(frozen=True)
+class WorkLimits:
+    """How long things may take. Ours, but for the wait.
+
+    Attributes:
+        busy_wait_s: for a free slot. Source: service specification, 2.3.4 and 2.5.6.
+        hang_limit_s: for work to end after it was told to; then the worker counts as broken.
+    """
+
+    busy_wait_s: float = 5.0
+    hang_limit_s: float = 60.0
+
+
+@dataclass
+class Progress:
+    """How far the worker has come, told to whoever asks for its health.
+
+    Attributes:
+        is_loaded: the model is ready.
+        stage: what loading does now.
+        share: how much of it is done, 0 to 1.
+        error: why the worker cannot work.
+        memory_mb: used and total memory of the GPU, when it was last looked at.
+    """
+
+    is_loaded: bool = False
+    stage: str = "starting"
+    share: float = 0.0
+    error: str | None = None
+    memory_mb: tuple[float, float] | None = None
+
+
+class Workshop:
+    """The model and everything around it.
+
+    Attributes:
+        backend: makes conversations.
+        engine: the model's thread.
+        crew: threads for what blocks.
+        slots: who occupies the worker.
+        store: conversations kept between turns.
+        limits: how long things may take.
+        progress: how far the worker has come.
+    """
+
+    def __init__(self, backend: Backend, slots: int, limits: WorkLimits | None = None) -> None:
+        """Start the engine's thread; load nothing yet.
+
+        Args:
+            backend: Makes conversations.
+            slots: Sessions at once.
+            limits: How long things may take.
+        """
+        self.backend = backend
+        self.engine = Engine()
+        self.crew = Crew(slots)
+        self.slots = Slots(slots, asyncio.get_running_loop().time)
+        self.store = SessionStore(slots)
+        self.limits = limits or WorkLimits()
+        self.progress = Progress()
+        self._detector: SileroVad | None = None
+        self._known_failures = 0
+        self._log = structlog.stdlib.get_logger("workshop")
+
+    @property
+    def detector(self) -> SileroVad:
+        """The voice activity detector, shared by all sessions.
+
+        Raises:
+            ModelError: The worker is not loaded.
+        """
+        if self._detector is None:
+            raise ModelError("The worker is not loaded.")
+        return self._detector
+
+    async def load(self) -> None:
+        """Load everything; a failure is kept for the worker's health, and the worker stays up."""
+        try:
+            await self.engine.call(self._load)
+        except OmniError as error:
+            self._log.exception("load_failed")
+            self.progress.error = error.message
+        except Exception as error:
+            self._log.exception("load_failed")
+            self.progress.error = f"{type(error).__name__}: {error}"
+        else:
+            self.progress.memory_mb = await self.engine.call(self.backend.memory_mb)
+            self.progress.share, self.progress.stage = 1.0, "ready"
+            self.progress.is_loaded = True
+
+    async def let_go(self, conversations: Iterable[Conversation]) -> None:
+        """Free conversations nobody will continue."""
+        for conversation in conversations:
+            await self.engine.call(conversation.talk.close)
+
+    async def make_room(self) -> None:
+        """Free what was kept beside as many active sessions as there are now."""
+        await self.let_go(self.store.make_room(len(self.slots.owners)))
+
+    async def end(self, talk: Talk | None, lease: Lease | None) -> None:
+        """Free a session's conversation, then its slot; in this order whatever happens.
+
+        Args:
+            talk: The conversation, if it has one that nobody keeps.
+            lease: Its slot, if it holds one.
+        """
+        try:
+            if talk is not None:
+                await self.engine.call(talk.close)
+                await self._tidy_up()
+            await self._check()
+        finally:
+            if lease is not None:
+                lease.give_back()
+
+    async def forget_all(self) -> int:
+        """Free everything that is kept; return how many conversations it was."""
+        kept = self.store.clear()
+        await self.let_go(kept)
+        await self._tidy_up()
+        return len(kept)
+
+    def suspect(self) -> None:
+        """Note that work does not end though it was told to: the worker is of no use."""
+        self._log.error("engine_hangs", limit_s=self.limits.hang_limit_s)
+        self.progress.error = "The engine does not answer."
+
+    def clear_suspicion(self) -> None:
+        """The work that hung has ended after all."""
+        self.progress.error = None
+
+    def close(self) -> None:
+        """End the threads; blocks a little."""
+        self.crew.close()
+        self.engine.close()
+
+    def _load(self) -> None:
+        """On the engine's thread."""
+        self._report(LISTENER_STAGE, 0.0)
+        self._detector = SileroVad()
+        self.backend.load(self.engine, self._report)
+
+    def _report(self, stage: str, share: float | None) -> None:
+        self.progress.stage = stage
+        if share is not None:
+            self.progress.share = max(self.progress.share, min(1.0, share))
+
+    async def _tidy_up(self) -> None:
+        """Give memory back, unless somebody would have to wait for it."""
+        if len(self.slots.owners) <= 1:
+            await self.engine.call(self.backend.tidy)
+            self.progress.memory_mb = await self.engine.call(self.backend.memory_mb)
+
+    async def _check(self) -> None:
+        """After a failure nobody expected: can the device go on?"""
+        if self.crew.failures == self._known_failures:
+            return
+        self._known_failures = self.crew.failures
+        try:
+            await self.engine.call(self.backend.check)
+        except OmniError as error:
+            self._log.exception("device_broken")
+            self.progress.error = error.message

@@ -1,0 +1,237 @@
+"""The gateway: queue, relays, routes and pages in front of the workers. It knows no tensors.
+
+`python gateway.py --help` lists its flags; what they leave out comes from the configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from rich.console import Console
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.staticfiles import StaticFiles
+
+from config import Settings, SettingsError, load_settings
+from core.errors import OmniError
+from core.logging_setup import setup_logging
+from core.schemas.chat import ChatRequest
+from gateway_modules import (
+    routes_admin,
+    routes_assets,
+    routes_chat,
+    routes_pages,
+    routes_queue,
+    routes_sessions,
+    routes_ws,
+)
+from gateway_modules.answers import (
+    on_http_exception,
+    on_invalid_request,
+    on_omni_error,
+    on_unexpected,
+)
+from gateway_modules.http_edge import HttpEdge
+from gateway_modules.service import STATIC, Gateway, Timing, build_gateway
+from gateway_modules.web_server import GatewayServer, server_config
+from launcher.certificates import ensure_certificate
+from recording.schedule import run_cleanup
+
+TITLE: Final = "MiniCPM-o live"
+DESCRIPTION: Final = (
+    "HTTP interface of the gateway. Conversations go over WebSockets at /ws/streaming, "
+    "/ws/half_duplex, /ws/duplex and /ws/chat, which this description does not cover. Every "
+    "answer that is not a success is `{detail, code}`. Routes that change or delete what belongs "
+    "to everybody need the administrator's token in the header X-Admin-Token when one is "
+    "configured; otherwise they answer this machine only."
+)
+API_VERSION: Final = "0.1.0"
+SCHEMA_REFERENCE: Final = "#/components/schemas/{model}"
+BAD_START: Final = 2  # exit status when the flags or the configuration cannot be used
+
+
+def create_app(
+    settings: Settings,
+    worker_addresses: Sequence[str] | None = None,
+    timing: Timing | None = None,
+) -> FastAPI:
+    """Make the app; nothing runs until it is served.
+
+    Args:
+        settings: The configuration.
+        worker_addresses: "host:port" of each worker; None takes those of the configuration.
+        timing: How long and how often; tests are in more of a hurry.
+    """
+    if worker_addresses is None:
+        worker_addresses = settings.worker_addresses(max(1, settings.service.num_workers))
+    gateway = build_gateway(settings, worker_addresses, timing)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        recording = settings.recording
+        await gateway.pool.start()
+        cleaning = asyncio.create_task(
+            run_cleanup(
+                gateway.data_dir, recording.session_retention_days, recording.max_storage_gb
+            )
+        )
+        try:
+            yield
+        finally:
+            cleaning.cancel()
+            await asyncio.gather(cleaning, return_exceptions=True)
+            await gateway.pool.stop()
+
+    app = FastAPI(
+        title=TITLE,
+        description=DESCRIPTION,
+        version=API_VERSION,
+        docs_url=None,  # its page would come from other sites; ours is at /api/docs
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        lifespan=lifespan,
+    )
+    app.state.gateway = gateway
+    _add_routes(app, gateway)
+    return app
+
+
+def _add_routes(app: FastAPI, gateway: Gateway) -> None:
+    for routes in (
+        routes_queue,
+        routes_chat,
+        routes_assets,
+        routes_sessions,
+        routes_admin,
+        routes_pages,
+        routes_ws,
+    ):
+        app.include_router(routes.router)
+    app.include_router(routes_admin.admin_router)
+    app.mount("/static", StaticFiles(directory=STATIC, check_dir=False), name="static")
+    app.add_exception_handler(OmniError, on_omni_error)
+    app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(RequestValidationError, on_invalid_request)
+    app.add_exception_handler(Exception, on_unexpected)
+    origins = gateway.settings.security.allowed_origins
+    if origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"]
+        )
+    app.add_middleware(HttpEdge, gateway=gateway)
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+
+
+# Any: an OpenAPI document as JSON has it.
+def describe(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI description, with the one request that no route declares."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            routes=app.routes,
+            tags=app.openapi_tags,
+        )
+        schema = ChatRequest.model_json_schema(ref_template=SCHEMA_REFERENCE)
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        schemas |= schema.pop("$defs", {}) | {"ChatRequest": schema} | schemas
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def main(
+    host: Annotated[str | None, typer.Option(help="Address to bind to.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to bind to.")] = None,
+    workers: Annotated[
+        str | None, typer.Option(help="Addresses of the workers: host:port[,host:port...].")
+    ] = None,
+    num_workers: Annotated[
+        int | None, typer.Option(help="Without --workers: how many there are on this machine.")
+    ] = None,
+    max_queue_size: Annotated[int | None, typer.Option(help="Requests that may wait.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Of one HTTP call to a worker, s.")] = None,
+    https: Annotated[
+        bool | None, typer.Option("--https/--http", help="Serve over TLS, or not.")
+    ] = None,
+    ssl_certfile: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    ssl_keyfile: Annotated[Path | None, typer.Option(help="Key of the certificate, PEM.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
+    insecure_admin: Annotated[
+        bool | None, typer.Option("--insecure-admin", help="Administration for everyone.")
+    ] = None,
+    lang: Annotated[
+        str | None, typer.Option(help="Language of the pages, zh or en; else the browser decides.")
+    ] = None,
+) -> None:
+    """Serve people: pages, HTTP and WebSockets in front of the workers."""
+    overrides = {
+        "service.gateway_host": host,
+        "service.gateway_port": port,
+        "service.num_workers": num_workers,
+        "service.max_queue_size": max_queue_size,
+        "service.request_timeout": timeout,
+        "service.https": https,
+        "service.ssl_certfile": ssl_certfile,
+        "service.ssl_keyfile": ssl_keyfile,
+        "service.default_lang": lang,
+        "security.insecure_admin": insecure_admin,
+    }
+    try:
+        settings = load_settings(config, overrides)
+        addresses = [part.strip() for part in workers.split(",")] if workers else None
+        app = create_app(settings, addresses)
+        certfile, keyfile = certificate(settings)
+    except (SettingsError, ValueError, OSError) as error:
+        Console(stderr=True).print(str(error), style="red", markup=False)
+        raise typer.Exit(BAD_START) from None
+    writer = setup_logging(
+        settings.logging.level, json_lines=settings.logging.json_lines, program="gateway"
+    )
+    try:
+        run(app, settings, certfile, keyfile)
+    finally:
+        writer.close()
+
+
+def certificate(settings: Settings) -> tuple[Path | None, Path | None]:
+    """Return certificate and key: the configured ones, else self-made ones; none without TLS.
+
+    Raises:
+        OSError: One cannot be made.
+    """
+    service = settings.service
+    if not service.https or service.ssl_certfile is not None:
+        return (service.ssl_certfile, service.ssl_keyfile) if service.https else (None, None)
+    made = ensure_certificate(service.data_dir / "certs")
+    return made.certfile, made.keyfile
+
+
+def run(app: FastAPI, settings: Settings, certfile: Path | None, keyfile: Path | None) -> None:
+    """Serve until a signal comes, then let running sessions finish."""
+    service = settings.service
+    gateway: Gateway = app.state.gateway
+    server = GatewayServer(
+        server_config(
+            app,
+            service.gateway_host,
+            service.gateway_port,
+            heartbeat_s=settings.limits.heartbeat_s,
+            certfile=certfile,
+            keyfile=keyfile,
+        ),
+        drain=lambda: gateway.drain(service.drain_timeout_s),
+    )
+    server.run()
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,140 @@
+"""Pure: the canonical form of a conversation and its SHA-256, by which caches are found again.
+
+Gateway and worker must agree on it, so both take it from here.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from core.schemas.common import Message
+from core.schemas.streaming import Prefill
+
+RawMessage = Message | Mapping[str, object]
+"""A parsed message, or the `{role, content}` object a client sent."""
+
+DEFAULT_STACK_FRAMES = 1  # of a video item that does not say
+
+
+@dataclass(frozen=True)
+class CacheOptions:
+    """Settings that change what is in the KV cache, hence part of the key.
+
+    Attributes:
+        omni_mode: Pictures and sound are interleaved second by second; None leaves it to the
+            worker, here and below.
+        use_tts_template: The prompt is for a spoken reply.
+        enable_thinking: The model may think before it answers.
+        max_slice_nums: Most tiles per picture.
+    """
+
+    omni_mode: bool | None = None
+    use_tts_template: bool | None = None
+    enable_thinking: bool = False
+    max_slice_nums: int | None = None
+
+    @classmethod
+    def of(cls, prefill: Prefill) -> CacheOptions:
+        """Return what a prefill says about them."""
+        return cls(
+            omni_mode=prefill.omni_mode,
+            use_tts_template=prefill.use_tts_template,
+            enable_thinking=prefill.enable_thinking,
+            max_slice_nums=prefill.slice_limit,
+        )
+
+
+def compute_history_hash(
+    messages: Sequence[RawMessage], options: CacheOptions | None = None
+) -> str:
+    """Hash a history: equal conversations give equal hashes, however they were spelled.
+
+    A content string equals one text item, empty text items do not count, and sound and pictures
+    count by their bytes, not by how Base64 spelled them.
+
+    Args:
+        messages: The history, oldest first.
+        options: Settings that change the cache; None stands for the defaults.
+
+    Returns:
+        64 hexadecimal digits, or "" for an empty history, which matches nothing.
+
+    Source: service specification, section 2.3.3.
+    """
+    if not messages:
+        return ""
+    canonical: object = [_canonical_message(message) for message in messages]
+    if options is not None and options != CacheOptions():
+        canonical = {"messages": canonical, "options": asdict(options)}
+    return hashlib.sha256(_to_json(canonical)).hexdigest()
+
+
+def canonical_history(messages: Sequence[RawMessage]) -> list[RawMessage]:
+    """Return a history in the form that is hashed: small, and with the same hash."""
+    return [_canonical_message(message) for message in messages]
+
+
+def request_history_hash(
+    messages: Sequence[RawMessage], options: CacheOptions | None = None
+) -> str:
+    """Hash what comes before the new user message; "" if the last one is no user's."""
+    if not messages or _as_mapping(messages[-1]).get("role") != "user":
+        return ""
+    return compute_history_hash(messages[:-1], options)
+
+
+def next_history_hash(
+    messages: Sequence[RawMessage], reply: str, options: CacheOptions | None = None
+) -> str:
+    """Hash the history as the next turn will present it: this request and the reply to it."""
+    return compute_history_hash([*messages, {"role": "assistant", "content": reply}], options)
+
+
+def _to_json(value: object) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    # A lone surrogate is legal in a JSON string and must not end a conversation.
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _as_mapping(message: RawMessage) -> Mapping[str, object]:
+    return message.model_dump(mode="json") if isinstance(message, Message) else message
+
+
+def _canonical_message(message: RawMessage) -> dict[str, object]:
+    raw = _as_mapping(message)
+    content = raw.get("content")
+    items: Iterable[object]
+    if isinstance(content, str):
+        items = [{"type": "text", "text": content}]
+    else:
+        items = content if isinstance(content, Sequence) else []
+    canonical = [_canonical_item(item) for item in items]
+    return {"role": raw.get("role"), "content": [item for item in canonical if item is not None]}
+
+
+def _canonical_item(item: object) -> object:
+    """Return the form that is hashed, None for a text without characters."""
+    if not isinstance(item, Mapping):
+        return item
+    kind = item.get("type")
+    if kind == "text":
+        return {"type": kind, "text": item.get("text")} if item.get("text") else None
+    media = item.get("data")
+    if not isinstance(media, str):
+        return dict(item)
+    canonical: dict[str, object] = {"type": kind, "sha256": _media_hash(media)}
+    if kind == "video":
+        canonical["stack_frames"] = item.get("stack_frames", DEFAULT_STACK_FRAMES)
+    return canonical
+
+
+def _media_hash(encoded: str) -> str:
+    try:
+        media = binascii.a2b_base64(encoded)
+    except ValueError:  # also what it raises for text that is not Base64
+        media = encoded.encode("utf-8", "surrogatepass")
+    return hashlib.sha256(media).hexdigest()

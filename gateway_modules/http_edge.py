@@ -1,0 +1,205 @@
+"""What every HTTP request and every new socket passes through before any route sees it.
+
+Request ids, log lines, counts, rate limits, origins, sizes of bodies, and headers that keep
+browsers careful. Pure ASGI, so that streams and disconnects pass as they are.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Final
+
+import structlog
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from core.errors import OmniError, RateLimitedError, TooBigError
+from core.logging_setup import log_context
+from core.schemas.limits import base64_chars
+from gateway_modules.answers import error_answer
+from gateway_modules.rates import AddressBuckets
+from gateway_modules.security import SECONDS_PER_MINUTE, is_loopback
+from gateway_modules.service import Gateway
+
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
+OTHER: Final = "other"  # label of what a client makes up
+QUIET_PATHS: Final = frozenset({"/health", "/metrics"})  # asked every few seconds
+
+BODY_MAX_BYTES: Final = 1024 * 1024  # ours: of a request without a limit of its own
+BODY_SLACK_BYTES: Final = 64 * 1024  # ours: for what stands around a file in a request
+REQUEST_ID_BYTES: Final = 8
+MS_PER_S: Final = 1_000
+
+CONTENT_SECURITY_POLICY: Final = "; ".join(
+    (
+        "default-src 'self'",
+        "img-src 'self' data: blob:",
+        "media-src 'self' blob:",
+        "worker-src 'self' blob:",
+        "object-src 'none'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    )
+)
+SECURITY_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        "Referrer-Policy": "same-origin",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Permissions-Policy": "camera=(self), microphone=(self)",
+    }
+)
+
+
+@dataclass
+class _Answer:
+    """What was answered so far."""
+
+    status: int = 0
+
+
+class HttpEdge:
+    """The outermost layer of the app."""
+
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        """Wrap an app.
+
+        Args:
+            app: Everything inside.
+            gateway: Its parts.
+        """
+        per_minute = gateway.settings.limits.requests_per_minute
+        self._app = app
+        self._gateway = gateway
+        self._rates = AddressBuckets(per_minute, per_minute / SECONDS_PER_MINUTE, time.monotonic)
+        self._log = structlog.get_logger("http")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request or a socket through, or answer it here."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        request_id = secrets.token_hex(REQUEST_ID_BYTES)
+        with log_context(request_id=request_id):
+            if scope["type"] == "websocket":
+                await self._socket(scope, receive, send)
+            else:
+                await self._request(scope, receive, send, request_id)
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            connection = HTTPConnection(scope)
+            self._check_rate(connection)
+            self._gateway.door.check_origin(connection)
+        except OmniError as error:
+            self._gateway.metrics.error(error.code)
+            self._log.warning("socket refused", path=scope["path"], error_code=error.code.value)
+            await receive()
+            await send(
+                {"type": "websocket.close", "code": int(error.close_code), "reason": error.code}
+            )
+            return
+        await self._app(scope, receive, send)
+
+    async def _request(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        answer = _Answer()
+        began_s = time.monotonic()
+
+        async def send_on(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answer.status = message["status"]
+                add_headers(MutableHeaders(scope=message), request_id)
+            await send(message)
+
+        try:
+            self._check(HTTPConnection(scope), scope)
+        except OmniError as error:
+            await error_answer(error)(scope, receive, send_on)
+        else:
+            limit = body_limit_bytes(self._gateway, scope["path"])
+            await self._app(scope, limited(receive, limit), send_on)
+        finally:
+            self._note(scope, answer.status, time.monotonic() - began_s)
+
+    def _check(self, connection: HTTPConnection, scope: Scope) -> None:
+        """Refuse what is too often, from elsewhere, or too big by its own account."""
+        self._check_rate(connection)
+        if scope["method"] not in SAFE_METHODS:
+            self._gateway.door.check_origin(connection)
+        told = connection.headers.get("content-length", "")
+        limit = body_limit_bytes(self._gateway, scope["path"])
+        if told.isdecimal() and int(told) > limit:
+            raise TooBigError(f"The request has {told} bytes; {limit} are allowed.")
+
+    def _check_rate(self, connection: HTTPConnection) -> None:
+        address = self._gateway.door.client_address(connection)
+        if not is_loopback(address) and not self._rates.take(address):
+            raise RateLimitedError()
+
+    def _note(self, scope: Scope, status: int, duration_s: float) -> None:
+        method = scope["method"] if scope["method"] in METHODS else OTHER
+        self._gateway.metrics.answered(method, route_template(scope), status)
+        if scope["path"] not in QUIET_PATHS:
+            self._log.info(
+                "request",
+                method=method,
+                path=scope["path"],
+                status=status,
+                duration_ms=round(duration_s * MS_PER_S, 1),
+            )
+
+
+def route_template(scope: Scope) -> str:
+    """Return the template of the route that answered, "other" if none did."""
+    route = scope.get("route")
+    return route.path if isinstance(route, Route) else OTHER
+
+
+def add_headers(headers: MutableHeaders, request_id: str) -> None:
+    """Add to an answer what it does not say itself."""
+    headers.setdefault("X-Request-Id", request_id)
+    for name, value in SECURITY_HEADERS.items():
+        headers.setdefault(name, value)
+    if headers.get("content-type", "").startswith("text/html"):
+        headers.setdefault("Cache-Control", "no-cache")
+
+
+def body_limit_bytes(gateway: Gateway, path: str) -> int:
+    """Return how long the body of a request may be."""
+    limits = gateway.settings.limits
+    if path == "/api/chat":
+        return limits.chat_message_bytes
+    if path == "/api/assets/ref_audio":
+        return base64_chars(limits.reference_upload_bytes) + BODY_SLACK_BYTES
+    if path.endswith("/upload-recording"):
+        return limits.recording_upload_bytes + BODY_SLACK_BYTES
+    return BODY_MAX_BYTES
+
+
+def limited(receive: Receive, limit_bytes: int) -> Receive:
+    """Return a `receive` that ends with HTTP 413 when a body turns out too long."""
+    received = 0
+
+    async def receive_on() -> Message:
+        nonlocal received
+        message = await receive()
+        if message["type"] == "http.request":
+            received += len(message.get("body", b""))
+            if received > limit_bytes:
+                detail = f"The request is longer than {limit_bytes} bytes."
+                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+        return message
+
+    return receive_on

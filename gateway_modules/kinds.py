@@ -1,0 +1,94 @@
+"""The four kinds of client sockets: what each may say and where its worker listens. A table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from core.schemas.queue import RequestType, duplex_request_type
+
+COMMANDS: Final = frozenset({"stop", "heartbeat"})
+
+
+class SocketKind(StrEnum):
+    """What a path is for."""
+
+    STREAMING = "streaming"
+    CHAT = "chat"
+    HALF_DUPLEX = "half_duplex"
+    DUPLEX = "duplex"
+
+    @property
+    def path(self) -> str:
+        """The path at a worker, and at the gateway before the session's id."""
+        return f"/ws/{self.value}"
+
+    @property
+    def has_turns(self) -> bool:
+        """It queues for each turn; otherwise once, for the whole session."""
+        return self in (SocketKind.STREAMING, SocketKind.CHAT)
+
+    def request_type(self, session_id: str) -> RequestType:
+        """Return what such a socket queues for."""
+        match self:
+            case SocketKind.STREAMING:
+                return RequestType.STREAMING
+            case SocketKind.CHAT:
+                return RequestType.CHAT
+            case SocketKind.HALF_DUPLEX:
+                return RequestType.HALF_DUPLEX_AUDIO
+            case SocketKind.DUPLEX:
+                return duplex_request_type(session_id)
+
+
+CLIENT_TYPES: Final[Mapping[SocketKind, frozenset[str]]] = MappingProxyType(
+    {
+        SocketKind.STREAMING: COMMANDS | {"prefill", "generate", "close"},
+        SocketKind.CHAT: COMMANDS | {"prefill"},  # so the one request is called here
+        SocketKind.HALF_DUPLEX: COMMANDS | {"prepare", "audio_chunk", "interrupt", "close"},
+        SocketKind.DUPLEX: COMMANDS
+        | {
+            "prepare",
+            "audio_chunk",
+            "video_frame",
+            "pause",
+            "resume",
+            "interrupt",
+            "client_diagnostic",
+            "close",
+        },
+    }
+)
+"""Types of messages a client may send."""
+
+
+@dataclass(frozen=True)
+class SizeLimits:
+    """Longest messages of a client.
+
+    Attributes:
+        first_bytes: `prepare`, `prefill` and the request of a chat.
+        other_bytes: Anything else.
+    """
+
+    first_bytes: int
+    other_bytes: int
+
+    @property
+    def largest_bytes(self) -> int:
+        """Longest of any type."""
+        return max(self.first_bytes, self.other_bytes)
+
+
+def worker_query(session_id: str, request_type: RequestType) -> dict[str, str]:
+    """Return the parameters of a worker's address for one session."""
+    query = {"session_id": session_id}
+    match request_type:
+        case RequestType.OMNI_DUPLEX:
+            query["variant"] = "omni"
+        case RequestType.AUDIO_DUPLEX:
+            query["variant"] = "audio"
+    return query

@@ -1,0 +1,134 @@
+"""The waiting line: entries in order of arrival, their positions and their estimates.
+
+Never assigns anything; `WorkerPool` takes entries out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+
+from core.schemas.queue import RequestType
+from gateway_modules.dispatch import WaitingRequest
+from gateway_modules.eta import EtaTracker, estimate_waits
+from gateway_modules.models import QueueItem, QueueTicket
+from gateway_modules.worker_connection import WorkerConnection
+
+
+@dataclass(eq=False)
+class QueueEntry:
+    """What the pool keeps of a request.
+
+    Attributes:
+        ticket: Its place, kept up to date.
+        future: Becomes the worker; cancelled when the place is given up.
+        history_hash: History it continues, "" if none.
+        client: Whom its wait counts against, if anybody.
+        changed: Set when position or future changed.
+        is_cache_hit: The assigned slot's cache holds that history.
+    """
+
+    ticket: QueueTicket
+    future: asyncio.Future[WorkerConnection]
+    history_hash: str = ""
+    client: str | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    is_cache_hit: bool = False
+
+    @property
+    def worker(self) -> WorkerConnection | None:
+        """The assigned worker, None while waiting and after giving up."""
+        if self.future.done() and not self.future.cancelled():
+            return self.future.result()
+        return None
+
+    def accept(self, worker: WorkerConnection, *, is_cache_hit: bool) -> None:
+        """Hand the worker to whoever waits."""
+        self.ticket.position, self.ticket.estimated_wait_s = 0, 0.0
+        self.is_cache_hit = is_cache_hit
+        self.future.set_result(worker)
+        self.changed.set()
+
+    def give_up(self) -> None:
+        """Tell whoever waits that there will be no worker."""
+        self.ticket.cancelled = True
+        self.ticket.position, self.ticket.estimated_wait_s = 0, 0.0
+        self.future.cancel()
+        self.changed.set()
+
+
+class WaitingLine:
+    """Entries by ticket, oldest first. How many there may be is for its owner to say."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.entries: OrderedDict[str, QueueEntry] = OrderedDict()
+
+    def add(self, entry: QueueEntry) -> None:
+        """Put an entry at the end."""
+        self.entries[entry.ticket.ticket_id] = entry
+
+    def drop_abandoned(self) -> None:
+        """Give up the entries whose future somebody else has ended."""
+        for entry in [entry for entry in self.entries.values() if entry.future.done()]:
+            del self.entries[entry.ticket.ticket_id]
+            entry.give_up()
+
+    def empty(self) -> None:
+        """Give up every entry."""
+        while self.entries:
+            self.entries.popitem(last=False)[1].give_up()
+
+    def head(self, count: int) -> list[WaitingRequest]:
+        """Return the first entries as dispatch wants to see them."""
+        return [
+            WaitingRequest(
+                ticket_id=entry.ticket.ticket_id,
+                is_streaming=entry.ticket.request_type is RequestType.STREAMING,
+                history_hash=entry.history_hash,
+            )
+            for entry in islice(self.entries.values(), count)
+        ]
+
+    def renumber(self) -> None:
+        """Make positions 1 to n and tell those whose position changed."""
+        for position, entry in enumerate(self.entries.values(), start=1):
+            if entry.ticket.position != position:
+                entry.ticket.position = position
+                entry.changed.set()
+
+    def estimate(self, occupied_s: list[float], eta_tracker: EtaTracker) -> None:
+        """Set every ticket's estimated wait.
+
+        Args:
+            occupied_s: Time left of each occupied slot, s.
+            eta_tracker: Knows how long each waiting request will take.
+        """
+        tickets = [entry.ticket for entry in self.entries.values()]
+        eta_s = {request_type: eta_tracker.get_eta(request_type) for request_type in RequestType}
+        durations_s = [eta_s[ticket.request_type] for ticket in tickets]
+        waits_s = estimate_waits(occupied_s, durations_s)
+        for ticket, wait_s in zip(tickets, waits_s, strict=True):
+            ticket.estimated_wait_s = wait_s
+
+    def waiting_of(self, client: str) -> int:
+        """Return how many entries count against a client."""
+        return sum(entry.client == client for entry in self.entries.values())
+
+    def items(self, now: datetime) -> list[QueueItem]:
+        """Describe the line, next first."""
+        return [
+            QueueItem(
+                ticket_id=ticket.ticket_id,
+                request_type=ticket.request_type,
+                session_id=ticket.session_id,
+                position=ticket.position,
+                estimated_wait_s=ticket.estimated_wait_s,
+                enqueued_at=ticket.enqueued_at,
+                wait_elapsed_s=round(max(0.0, (now - ticket.enqueued_at).total_seconds()), 1),
+            )
+            for ticket in (entry.ticket for entry in self.entries.values())
+        ]

@@ -1,0 +1,172 @@
+"""Who is connected now: how many, from where, and under which session id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from pydantic import AwareDatetime, Field
+
+from core.errors import RateLimitedError, SessionInUseError
+from core.protocols.events import Event
+from core.protocols.queueing import QueueingPhase
+from core.schemas.common import WireModel
+from core.schemas.queue import RequestType
+from core.schemas.worker import ActionResult
+from gateway_modules.security import is_loopback
+from gateway_modules.worker_link import Request
+
+# A page that opens a new socket as soon as it has closed the old one must find its id free.
+TAKEOVER_GRACE_S: Final = 1.0  # ours
+
+
+class LiveRelay(Protocol):
+    """What others may ask of a relay."""
+
+    request: Request
+
+    @property
+    def phase(self) -> QueueingPhase:
+        """Where the client stands."""
+        ...
+
+    @property
+    def worker_id(self) -> str | None:
+        """The worker that serves it, if one does."""
+        ...
+
+    def tell_soon(self, event: Event) -> None:
+        """Tell its machine something; returns at once."""
+        ...
+
+    async def request_stop(self) -> ActionResult:
+        """Stop what goes on."""
+        ...
+
+
+class SessionInfo(WireModel):
+    """One session of somebody who is connected, or a conversation a worker still remembers."""
+
+    session_id: str = Field(description="The session; empty for a remembered conversation.")
+    request_type: RequestType | None = Field(None, description="What it is.")
+    worker_id: str | None = Field(None, description="Its worker, if it has one now.")
+    phase: QueueingPhase | None = Field(None, description="Where it stands.")
+    messages_hash: str | None = Field(None, description="Start of its history's hash.")
+    last_active: AwareDatetime | None = Field(None, description="When it began, or was used.")
+
+
+class SessionList(WireModel):
+    """Answer to `GET /sessions`."""
+
+    total: int = Field(ge=0, description="How many there are.")
+    sessions: list[SessionInfo] = Field(description="All of them.")
+
+
+class LiveSessions:
+    """The connected clients. At most `max_connections`; one more is refused.
+
+    Clients of this machine are not counted one by one: behind a proxy everybody looks like one.
+    """
+
+    def __init__(
+        self, max_connections: int, per_client: int, grace_s: float = TAKEOVER_GRACE_S
+    ) -> None:
+        """Start with nobody.
+
+        Args:
+            max_connections: Sockets at once.
+            per_client: Sockets of one address at once.
+            grace_s: How long to wait for an id that is still in use.
+        """
+        self._max_connections = max_connections
+        self._per_client = per_client
+        self._grace_s = grace_s
+        self._total = 0
+        self._by_address: Counter[str] = Counter()
+        self._relays: dict[str, tuple[LiveRelay, datetime]] = {}
+        self._left = asyncio.Event()  # set when somebody leaves, and replaced by another
+
+    @contextmanager
+    def counted(self, address: str) -> Iterator[None]:
+        """Count a socket for the block.
+
+        Raises:
+            RateLimitedError: There are too many, in all or of this address.
+        """
+        is_counted = not is_loopback(address)
+        if self._total >= self._max_connections:
+            raise RateLimitedError("The server has as many connections as it may have.")
+        if is_counted and self._by_address[address] >= self._per_client:
+            raise RateLimitedError("There are too many connections of your address.")
+        self._total += 1
+        self._by_address[address] += 1
+        try:
+            yield
+        finally:
+            self._total -= 1
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]
+
+    @asynccontextmanager
+    async def entered(self, relay: LiveRelay) -> AsyncIterator[None]:
+        """Have a session id for the block.
+
+        Raises:
+            SessionInUseError: Another live socket has it.
+        """
+        session_id = relay.request.session_id
+        try:
+            async with asyncio.timeout(self._grace_s):
+                while session_id in self._relays:
+                    await self._left.wait()
+        except TimeoutError:
+            raise SessionInUseError() from None
+        self._relays[session_id] = relay, datetime.now(UTC)
+        try:
+            yield
+        finally:
+            del self._relays[session_id]
+            left, self._left = self._left, asyncio.Event()
+            left.set()
+
+    def get(self, session_id: str) -> LiveRelay | None:
+        """Return the relay of a session, None if nobody is connected under this id."""
+        known = self._relays.get(session_id)
+        return known[0] if known else None
+
+    def relays(self) -> list[LiveRelay]:
+        """Return every relay, oldest first."""
+        return [relay for relay, _ in self._relays.values()]
+
+    def infos(self) -> list[SessionInfo]:
+        """Describe every session."""
+        return [
+            SessionInfo(
+                session_id=relay.request.session_id,
+                request_type=relay.request.request_type,
+                worker_id=relay.worker_id,
+                phase=relay.phase,
+                last_active=since,
+            )
+            for relay, since in self._relays.values()
+        ]
+
+    def tell_all(self, event: Event) -> None:
+        """Tell every relay something."""
+        for relay in self.relays():
+            relay.tell_soon(event)
+
+    async def wait_until_empty(self, limit_s: float) -> bool:
+        """Wait until nobody is connected, `limit_s` at most; say whether it came to that."""
+        try:
+            async with asyncio.timeout(limit_s):
+                while self._relays:
+                    await self._left.wait()
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,233 @@
+"""Words of the queue: tickets, wait estimates, and what the gateway says about its workers.
+
+Plain records; nothing here may do I/O, read a clock or import more than the schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Annotated
+
+from pydantic import Field
+
+from core.schemas.common import WireModel
+from core.schemas.queue import RequestType
+from core.schemas.worker import WorkerStatus
+
+GatewayWorkerStatus = WorkerStatus
+"""The gateway uses the worker's own words, and `OFFLINE` for one it cannot reach."""
+
+STATUS_OF_REQUEST: Mapping[RequestType, WorkerStatus] = MappingProxyType(
+    {
+        RequestType.CHAT: WorkerStatus.BUSY_CHAT,
+        RequestType.STREAMING: WorkerStatus.BUSY_STREAMING,
+        RequestType.HALF_DUPLEX_AUDIO: WorkerStatus.BUSY_HALF_DUPLEX,
+        RequestType.AUDIO_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
+        RequestType.OMNI_DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
+        RequestType.DUPLEX: WorkerStatus.DUPLEX_ACTIVE,
+    }
+)
+"""What a worker is doing while it serves a request of each type."""
+
+LONG_REQUESTS = frozenset(RequestType) - {RequestType.CHAT, RequestType.STREAMING}
+"""Requests that hold their worker for a whole session, not for one reply."""
+
+OLDER_REQUEST_NAMES: Mapping[str, RequestType] = MappingProxyType(
+    {"chat_ws": RequestType.CHAT, "half_duplex": RequestType.HALF_DUPLEX_AUDIO}
+)
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+def request_type_of(name: str) -> RequestType:
+    """Return the request type of a name, older names included.
+
+    Raises:
+        ValueError: There is no such type.
+    """
+    return OLDER_REQUEST_NAMES.get(name) or RequestType(name)
+
+
+@dataclass
+class QueueTicket:
+    """A place in the queue. It lives: the pool keeps position and estimate up to date.
+
+    Attributes:
+        ticket_id: "q_" and 12 hexadecimal digits.
+        request_type: What the place is for.
+        session_id: Whose it is, if known.
+        enqueued_at: When it was drawn, with time zone.
+        position: 1 is next, 0 is assigned (or no longer waiting).
+        estimated_wait_s: Estimated wait from now.
+        cancelled: Given up, by the client, by an administrator or at shutdown.
+    """
+
+    ticket_id: str
+    request_type: RequestType
+    session_id: str | None
+    enqueued_at: datetime
+    position: int = 0
+    estimated_wait_s: float = 0.0
+    cancelled: bool = False
+
+
+class TicketInfo(WireModel):
+    """A ticket as the queue administration shows it."""
+
+    ticket_id: str = Field(description="Name of the place.")
+    request_type: RequestType = Field(description="What it is for.")
+    session_id: str | None = Field(None, description="Whose it is.")
+    enqueued_at: datetime = Field(description="When it was drawn.")
+    position: int = Field(ge=0, description="1 is next, 0 is assigned.")
+    estimated_wait_s: float = Field(ge=0, description="Estimated wait, s.")
+    cancelled: bool = Field(False, description="Given up.")
+
+    @classmethod
+    def of(cls, ticket: QueueTicket) -> TicketInfo:
+        """Copy a live ticket."""
+        return cls(
+            ticket_id=ticket.ticket_id,
+            request_type=ticket.request_type,
+            session_id=ticket.session_id,
+            enqueued_at=ticket.enqueued_at,
+            position=ticket.position,
+            estimated_wait_s=ticket.estimated_wait_s,
+            cancelled=ticket.cancelled,
+        )
+
+
+class TicketLookup(WireModel):
+    """Answer to `GET /api/queue/{ticket_id}`."""
+
+    found: bool = Field(description="The ticket waits.")
+    ticket: TicketInfo | None = Field(None, description="The ticket.")
+    message: str | None = Field(None, description="Why it was not found.")
+
+
+class QueueItem(WireModel):
+    """One waiting request."""
+
+    ticket_id: str = Field(description="Name of the place.")
+    request_type: RequestType = Field(description="What it is for.")
+    session_id: str | None = Field(None, description="Whose it is.")
+    position: int = Field(ge=1, description="1 is next.")
+    estimated_wait_s: float = Field(ge=0, description="Estimated wait, s.")
+    enqueued_at: datetime = Field(description="When it was drawn.")
+    wait_elapsed_s: float = Field(ge=0, description="How long it has waited, s.")
+
+
+class RunningTaskInfo(WireModel):
+    """One request a worker is serving."""
+
+    worker_id: str = Field(description="The worker.")
+    request_type: RequestType = Field(description="What it serves.")
+    session_id: str | None = Field(None, description="Whose it is.")
+    started_at: datetime = Field(description="When it was assigned.")
+    elapsed_s: float = Field(ge=0, description="Time since then, s.")
+    estimated_remaining_s: float = Field(ge=0, description="Estimated time left, s.")
+
+
+class QueueStatus(WireModel):
+    """Answer to `GET /api/queue`."""
+
+    queue_length: int = Field(ge=0, description="How many requests wait.")
+    max_queue_size: int = Field(ge=0, description="How many may wait.")
+    items: list[QueueItem] = Field(description="Who waits, next first.")
+    running_tasks: list[RunningTaskInfo] = Field(description="What is being served.")
+
+
+class WorkerInfo(WireModel):
+    """One worker as the gateway sees it."""
+
+    worker_id: str = Field(description="worker_0, worker_1, ...")
+    host: str = Field(description="Where it listens.")
+    port: int = Field(description="Where it listens.")
+    gpu_id: int | None = Field(None, description="Its GPU.")
+    status: WorkerStatus = Field(description="What it is doing.")
+    current_session_id: str | None = Field(None, description="Session it has served longest.")
+    total_requests: int = Field(0, ge=0, description="Requests since it started.")
+    avg_inference_time_ms: float = Field(0.0, ge=0, description="Mean time of a request, ms.")
+    last_heartbeat: datetime | None = Field(None, description="When it last answered.")
+    current_request_type: RequestType | None = Field(None, description="What that session is.")
+    task_started_at: datetime | None = Field(None, description="When it was assigned.")
+    cached_hash: str | None = Field(None, description="History its cache holds.")
+    last_cache_used_at: datetime | None = Field(None, description="When that was last used.")
+    slots: int = Field(1, ge=1, description="Sessions it takes at once.")
+    free_slots: int = Field(0, ge=0, description="Sessions it could take now.")
+    is_draining: bool = Field(False, description="It finishes what it has and gets nothing new.")
+    error: str | None = Field(None, description="What it says is wrong.")
+
+
+class WorkerList(WireModel):
+    """Answer to `GET /workers`."""
+
+    total: int = Field(ge=0, description="How many there are.")
+    workers: list[WorkerInfo] = Field(description="All of them.")
+
+
+class WorkerCache(WireModel):
+    """What one worker's cache holds."""
+
+    worker_id: str = Field(description="The worker.")
+    status: WorkerStatus = Field(description="What it is doing.")
+    cached_hash: str | None = Field(None, description="Start of the history's hash.")
+    last_cache_used_at: datetime | None = Field(None, description="When it was last used.")
+
+
+class CacheList(WireModel):
+    """Answer to `GET /cache`."""
+
+    workers: list[WorkerCache] = Field(description="One entry a slot.")
+
+
+class ServiceStatus(WireModel):
+    """Answer to `GET /status`."""
+
+    gateway_healthy: bool = Field(True, description="Always true in an answer.")
+    total_workers: int = Field(ge=0, description="All workers.")
+    idle_workers: int = Field(ge=0, description="Workers that serve nobody.")
+    busy_workers: int = Field(ge=0, description="Workers that serve somebody, duplex included.")
+    duplex_workers: int = Field(ge=0, description="Workers in a duplex session.")
+    loading_workers: int = Field(ge=0, description="Workers that load their model.")
+    error_workers: int = Field(ge=0, description="Workers that failed.")
+    offline_workers: int = Field(ge=0, description="Workers out of reach.")
+    queue_length: int = Field(ge=0, description="How many requests wait.")
+    max_queue_size: int = Field(ge=0, description="How many may wait.")
+    running_tasks: list[RunningTaskInfo] = Field(description="What is being served.")
+    is_intake_paused: bool = Field(False, description="New requests are refused.")
+
+
+class EtaConfig(WireModel):
+    """How long requests usually take, by type; as a patch, what is left out stays as it is."""
+
+    eta_chat_s: Seconds = Field(15.0, description="One chat reply, s.")
+    eta_streaming_s: Seconds = Field(20.0, description="One streamed turn, s.")
+    eta_half_duplex_s: Seconds = Field(180.0, description="A half-duplex session, s.")
+    eta_audio_duplex_s: Seconds = Field(120.0, description="An audio duplex session, s.")
+    eta_omni_duplex_s: Seconds = Field(90.0, description="An omni duplex session, s.")
+    eta_duplex_s: Seconds | None = Field(
+        None, description="A duplex session of unnamed kind, s; null: as omni."
+    )
+    ema_alpha: float | None = Field(
+        None, gt=0, le=1, description="Weight of the newest duration; null leaves it."
+    )
+
+
+class EtaStatus(WireModel):
+    """Answer to `GET /api/config/eta`: the settings and what was measured."""
+
+    config: EtaConfig = Field(description="Settings in force.")
+    ema_alpha: float = Field(gt=0, le=1, description="Weight of the newest duration.")
+    ema_chat_s: float | None = Field(None, description="Measured mean, s.")
+    ema_chat_samples: int = Field(0, ge=0, description="Durations measured.")
+    ema_streaming_s: float | None = Field(None, description="Measured mean, s.")
+    ema_streaming_samples: int = Field(0, ge=0, description="Durations measured.")
+    ema_half_duplex_s: float | None = Field(None, description="Measured mean, s.")
+    ema_half_duplex_samples: int = Field(0, ge=0, description="Durations measured.")
+    ema_audio_duplex_s: float | None = Field(None, description="Measured mean, s.")
+    ema_audio_duplex_samples: int = Field(0, ge=0, description="Durations measured.")
+    ema_omni_duplex_s: float | None = Field(None, description="Measured mean, s.")
+    ema_omni_duplex_samples: int = Field(0, ge=0, description="Durations measured.")

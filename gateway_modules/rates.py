@@ -1,0 +1,84 @@
+"""Pure: how often somebody may do something, as buckets that refill with time."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+ADDRESSES_MAX: Final = 10_000  # ours: addresses remembered at once
+
+
+class TokenBucket:
+    """So many at once, so many a second in the long run."""
+
+    def __init__(self, capacity: float, refill_per_s: float, clock: Callable[[], float]) -> None:
+        """Start full.
+
+        Args:
+            capacity: Most that may be taken at once.
+            refill_per_s: What comes back each second.
+            clock: Seconds of a clock that only goes forward.
+        """
+        self._capacity = capacity
+        self._refill_per_s = refill_per_s
+        self._clock = clock
+        self._level = capacity
+        self._at_s = clock()
+
+    def take(self, amount: float = 1.0) -> bool:
+        """Take so much if it is there; say whether it was."""
+        self._refill()
+        if self._level < amount:
+            return False
+        self._level -= amount
+        return True
+
+    def borrow_s(self, amount: float) -> float:
+        """Take so much even if it is not there; return how long to wait until it is, s."""
+        self._refill()
+        self._level -= amount
+        return max(0.0, -self._level / self._refill_per_s)
+
+    @property
+    def level(self) -> float:
+        """What could be taken now; below 0 while a debt is being paid."""
+        self._refill()
+        return self._level
+
+    def _refill(self) -> None:
+        now_s = self._clock()
+        self._level = min(self._capacity, self._level + (now_s - self._at_s) * self._refill_per_s)
+        self._at_s = now_s
+
+
+class AddressBuckets:
+    """One bucket for each address.
+
+    At most `ADDRESSES_MAX` are kept; one more makes the one not seen for longest start anew.
+    """
+
+    def __init__(self, capacity: float, refill_per_s: float, clock: Callable[[], float]) -> None:
+        """Take what each bucket is made of; see `TokenBucket`."""
+        self._capacity = capacity
+        self._refill_per_s = refill_per_s
+        self._clock = clock
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def take(self, address: str) -> bool:
+        """Take one for this address; say whether it was there."""
+        return self._bucket(address).take()
+
+    def is_empty(self, address: str) -> bool:
+        """Whether nothing is left for this address."""
+        bucket = self._buckets.get(address)
+        return bucket is not None and bucket.level < 1
+
+    def _bucket(self, address: str) -> TokenBucket:
+        bucket = self._buckets.pop(address, None)
+        if bucket is None:
+            bucket = TokenBucket(self._capacity, self._refill_per_s, self._clock)
+        self._buckets[address] = bucket
+        if len(self._buckets) > ADDRESSES_MAX:
+            self._buckets.popitem(last=False)
+        return bucket

@@ -1,0 +1,335 @@
+"""One accepted client, from its first word to its last: the queue's rules, then texts both ways.
+
+Carries out what the queueing machine asks for and knows none of its rules. Whatever happens, every
+task it started has ended, the worker is given back and the client's socket is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import structlog
+
+from core.errors import CloseCode, InternalError, NoWorkerError, OmniError
+from core.protocols.effects import (
+    CancelTicket,
+    Close,
+    ConnectWorker,
+    Enqueue,
+    Forward,
+    QueueEffect,
+    ReleaseWorker,
+    ReportPlace,
+    Send,
+    StartRelay,
+    StartTimer,
+    StopTimer,
+)
+from core.protocols.events import (
+    ClientSaid,
+    Disconnected,
+    Event,
+    Opened,
+    PlaceChanged,
+    QueueRefused,
+    Rejected,
+    TimerFired,
+    TimerName,
+    TurnEnded,
+)
+from core.protocols.machine import warn
+from core.protocols.queueing import QueueingMachine, QueueingPhase
+from core.schemas.queue import ErrorMessage
+from core.schemas.worker import ActionResult
+from gateway_modules.client_wire import ClientGoneError, ClientWire
+from gateway_modules.glance import glance
+from gateway_modules.kinds import SocketKind
+from gateway_modules.relay_notes import RelayNotes
+from gateway_modules.traffic import Traffic, Upward, Verdict
+from gateway_modules.worker_link import Request, WorkerLink, is_anybody_left
+from gateway_modules.worker_pool import WorkerPool
+
+STOP_TEXT: Final = '{"type":"stop"}'
+CLOSE_TEXT: Final = '{"type":"close"}'
+
+
+@dataclass(eq=False)
+class _Told:
+    """An event on its way to the machine; a task may wait until it was dealt with."""
+
+    event: Event
+    parting: str | None = None  # goes to the client when the worker is given back
+    handled: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Relay:
+    """One client's socket at the gateway.
+
+    The inbox is bounded by its senders: the reader and the link wait for each event they send, and
+    each timer and each caller from outside has one at most.
+    """
+
+    def __init__(
+        self,
+        wire: ClientWire,
+        machine: QueueingMachine,
+        traffic: Traffic,
+        pool: WorkerPool,
+        request: Request,
+        notes: RelayNotes,
+    ) -> None:
+        """Take over an accepted socket.
+
+        Args:
+            wire: The client.
+            machine: The rules.
+            traffic: What of the messages is looked at.
+            pool: Has the workers.
+            request: What one is wanted for.
+            notes: Counts what happens.
+        """
+        self.request = request
+        self._wire = wire
+        self._machine = machine
+        self._traffic = traffic
+        self._pool = pool
+        self._notes = notes
+        self._inbox: asyncio.Queue[_Told] = asyncio.Queue()
+        self._timers: dict[TimerName, asyncio.TimerHandle] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._way: tuple[WorkerLink, asyncio.Task[None]] | None = None
+        self._is_relaying = False
+
+    # --- from outside ---
+
+    @property
+    def phase(self) -> QueueingPhase:
+        """Where the client stands."""
+        return self._machine.phase
+
+    @property
+    def worker_id(self) -> str | None:
+        """The worker that serves it, if one does."""
+        if self._way is None or self.phase not in (
+            QueueingPhase.CONNECTING,
+            QueueingPhase.RELAYING,
+        ):
+            return None
+        return self._way[0].place.worker.worker_id
+
+    def tell_soon(self, event: Event) -> None:
+        """Tell the machine something; returns at once."""
+        self._inbox.put_nowait(_Told(event))
+
+    async def run(self) -> None:
+        """Serve the client until its socket is closed."""
+        self._notes.opened()
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                await self._converse(self._tasks)
+        except* Exception as errors:
+            structlog.get_logger("relay").exception("relay failed", exc_info=errors)
+            await self._apologise()
+        finally:
+            self._notes.closed()
+
+    # --- the loop ---
+
+    async def _converse(self, tasks: asyncio.TaskGroup) -> None:
+        reader = tasks.create_task(self._read(), name="relay reader")
+        try:
+            self.tell_soon(Opened())
+            while not self._machine.is_closed:
+                told = await self._inbox.get()
+                await self._handle(told.event)
+                if told.parting is not None:
+                    await self._part(told.parting)
+                told.handled.set()
+        finally:
+            reader.cancel()
+            for timer in self._timers.values():
+                timer.cancel()
+            if self._way is not None:
+                self._way[1].cancel()
+
+    async def _handle(self, event: Event) -> None:
+        if isinstance(event, ClientSaid) and self._is_relaying:
+            await self._pass_up(event.text)  # it was read just before the worker was there
+            return
+        self._notes.saw(event, self._machine.phase)
+        for effect in self._machine.handle(event):
+            await self._carry_out(effect)
+
+    async def _carry_out(self, effect: QueueEffect) -> None:
+        match effect:
+            case Send(message):
+                if isinstance(message, ErrorMessage):
+                    self._notes.error(message.code)
+                await self._send(message.to_json())
+            case StartTimer(name, delay_s):
+                self._start_timer(name, delay_s)
+            case StopTimer(name):
+                self._stop_timer(name)
+            case Close(code, reason):
+                self._notes.closing(code, reason)
+                await self._wire.close(code, reason)
+            case Enqueue():
+                self._start_way()
+            case CancelTicket():
+                await self._end_way()
+            case ReportPlace():
+                await self._report_place()
+            case ConnectWorker() if self._way is not None:
+                self._way[0].connect()
+            case Forward(text) if self._way is not None:
+                place = self._way[0].place
+                await self._send_up(self._traffic.opening(text, place))
+            case StartRelay():
+                self._is_relaying = True
+            case ReleaseWorker(is_clean):
+                if self._way is not None:
+                    self._way[0].settle(is_clean=is_clean)
+                await self._end_way()
+
+    def _start_timer(self, name: TimerName, delay_s: float) -> None:
+        self._stop_timer(name)
+        loop = asyncio.get_running_loop()
+        self._timers[name] = loop.call_later(delay_s, self.tell_soon, TimerFired(name))
+
+    def _stop_timer(self, name: TimerName) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    # --- the worker's side ---
+
+    def _start_way(self) -> None:
+        assert self._tasks is not None and self._way is None, "one worker at a time"
+        self._traffic.begin()
+        self._notes.queued()
+        request = replace(self.request, history_hash=self._traffic.history_hash)
+        link = WorkerLink(self._pool, request, self._tell, self._pass_down)
+        self._way = link, self._tasks.create_task(link.run(), name="relay worker")
+
+    async def _end_way(self) -> None:
+        """Give back the place and whatever was there of a worker."""
+        way, self._way = self._way, None
+        self._is_relaying = False
+        if way is not None:
+            way[1].cancel()
+            await asyncio.wait([way[1]])
+
+    async def _report_place(self) -> None:
+        way = self._way
+        if way is None or not way[0].is_waiting:
+            return
+        if way[0].waited_s >= self.request.patience_s and not is_anybody_left(self._pool):
+            await self._end_way()
+            self.tell_soon(QueueRefused(NoWorkerError()))
+            return
+        self.tell_soon(PlaceChanged(way[0].report()))
+
+    async def _pass_down(self, text: str) -> bool:
+        """Take a message of the worker; say whether it is its last."""
+        way = self._way
+        assert way is not None, "a message without a worker"
+        verdict = await self._traffic.downward(text, way[0])
+        if verdict is Verdict.DROP:
+            return False
+        self._notes.passed_down(len(text))
+        if verdict is Verdict.DONE:
+            # From here on what the client says is for the next turn.
+            self._is_relaying = False
+            await self._tell(TurnEnded(), parting=text)
+            return True
+        if verdict is Verdict.LAST and glance(text) == "error":
+            self._notes.worker_error(text)
+        await self._send(text)
+        return verdict is Verdict.LAST or self._traffic.is_closing
+
+    async def _part(self, done: str) -> None:
+        """Tell the client that its turn is over, when its worker is free for others again."""
+        await self._send(done)
+        if self.request.kind is SocketKind.CHAT:
+            self.tell_soon(ClientSaid("close", CLOSE_TEXT))
+
+    # --- the client's side ---
+
+    async def _read(self) -> None:
+        """Read the client until it is gone."""
+        while True:
+            try:
+                text = await self._wire.receive()
+                if self._is_relaying:
+                    await self._pass_up(text)
+                else:
+                    await self._tell(await self._traffic.read(text))
+            except ClientGoneError as gone:
+                self.tell_soon(Disconnected(str(gone)))
+                return
+            except OmniError as error:
+                await self._tell(Rejected(error))
+
+    async def _pass_up(self, text: str) -> None:
+        self._notes.passed_up(len(text))
+        await self._send_up(self._traffic.upward(text))
+
+    async def _send_up(self, work: Awaitable[Upward]) -> None:
+        """Send to the worker what became of a message of the client."""
+        try:
+            upward = await work
+        except OmniError as error:
+            self.tell_soon(Rejected(error))
+            return
+        if upward.warning is not None:
+            await self._send(warn(upward.warning).message.to_json())
+        if upward.text is not None and self._way is not None:
+            await self._way[0].send(upward.text)
+
+    async def _send(self, text: str) -> None:
+        """Send to the client; one that is gone ends the session like one that says so."""
+        try:
+            await self._wire.send(text)
+        except ClientGoneError as gone:
+            self.tell_soon(Disconnected(str(gone)))
+
+    async def _tell(self, event: Event, parting: str | None = None) -> None:
+        """Tell the machine something and wait until what it asked for is done."""
+        told = _Told(event, parting)
+        self._inbox.put_nowait(told)
+        await told.handled.wait()
+
+    async def _apologise(self) -> None:
+        """Tell the client that something broke here."""
+        error = InternalError()
+        self._notes.error(error.code)
+        self._notes.closing(CloseCode.INTERNAL, error.code)
+        try:
+            await self._wire.send(ErrorMessage.of(error).to_json())
+        except ClientGoneError:
+            return
+        await self._wire.close(CloseCode.INTERNAL, error.code)
+
+    # --- from outside, over HTTP ---
+
+    async def request_stop(self) -> ActionResult:
+        """Stop what goes on, as the client's own stop button over HTTP does.
+
+        Raises:
+            OmniError: The worker could not be asked.
+        """
+        way = self._way
+        if self.phase is QueueingPhase.RELAYING and way is not None:
+            if self.request.kind is not SocketKind.HALF_DUPLEX:
+                await self._pass_up(STOP_TEXT)
+                return ActionResult(success=True, message="It was asked to stop.")
+            # On that socket `stop` would end the session; only the reply is to end.
+            worker = way[0].place.worker
+            return await self._pool.client.stop(worker, "half_duplex", self.request.session_id)
+        if self.phase in (QueueingPhase.WAITING, QueueingPhase.CONNECTING):
+            self.tell_soon(ClientSaid("stop", STOP_TEXT))
+            return ActionResult(success=True, message="It no longer waits.")
+        return ActionResult(success=False, message="Nothing is going on that could be stopped.")

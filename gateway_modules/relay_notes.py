@@ -1,0 +1,109 @@
+"""What is counted and logged of one client's socket; nothing here changes what happens to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Final
+
+import structlog
+
+from core.errors import CloseCode, ErrorCode, QueueCancelledError
+from core.metrics import GatewayMetrics
+from core.protocols.events import Assigned, ClientSaid, Disconnected, Event, QueueRefused
+from core.protocols.queueing import QueueingPhase
+
+FLUSH_BYTES: Final = 1024 * 1024  # counted here before it is added to the counters
+
+
+class RelayNotes:
+    """Counts and logs; every line carries the session's id through the logging context."""
+
+    def __init__(self, metrics: GatewayMetrics, mode: str) -> None:
+        """Take where to count.
+
+        Args:
+            metrics: Of the program.
+            mode: Type of request.
+        """
+        self._metrics = metrics
+        self._mode = mode
+        self._log = structlog.get_logger("relay")
+        self._clock = asyncio.get_running_loop().time
+        self._opened_s = self._clock()
+        self._queued_s: float | None = None
+        self._up_bytes = 0
+        self._down_bytes = 0
+        self._close: tuple[int, str] | None = None
+
+    def opened(self) -> None:
+        """The client is accepted."""
+        self._metrics.session_opened(self._mode)
+        self._log.info("client connected", mode=self._mode)
+
+    def closed(self) -> None:
+        """The client is gone and everything it had is given back."""
+        duration_s = self._clock() - self._opened_s
+        self._flush()
+        self._waited("gone")
+        self._metrics.session_closed(self._mode, duration_s)
+        code, reason = self._close or (None, "client left")
+        self._log.info(
+            "client done", mode=self._mode, duration_s=round(duration_s, 3), code=code, why=reason
+        )
+
+    def closing(self, code: CloseCode, reason: str) -> None:
+        """The client's socket is being closed from here."""
+        self._close = (int(code), reason)
+
+    def queued(self) -> None:
+        """A worker was asked for."""
+        self._queued_s = self._clock()
+
+    def saw(self, event: Event, phase: QueueingPhase) -> None:
+        """The machine is about to be told something."""
+        match event:
+            case Assigned(worker_id):
+                self._waited("assigned")
+                self._log.info("worker assigned", worker_id=worker_id)
+            case QueueRefused(error):
+                is_cancelled = isinstance(error, QueueCancelledError)
+                self._waited("cancelled" if is_cancelled else "refused")
+            case ClientSaid("stop") | ClientSaid("close") | Disconnected():
+                if phase is QueueingPhase.WAITING:
+                    self._waited("gone")
+
+    def error(self, code: ErrorCode) -> None:
+        """The client is told an error of our own."""
+        self._metrics.error(code)
+        self._log.warning("error told", error_code=code.value)
+
+    def worker_error(self, text: str) -> None:
+        """The worker's error is passed on."""
+        try:
+            code = ErrorCode(json.loads(text).get("code", ErrorCode.INTERNAL))
+        except (ValueError, AttributeError, RecursionError):
+            code = ErrorCode.INTERNAL
+        self._metrics.error(code)
+        self._log.warning("worker told an error", error_code=code.value)
+
+    def passed_up(self, size_bytes: int) -> None:
+        """A message went to the worker."""
+        self._up_bytes += size_bytes
+        if self._up_bytes >= FLUSH_BYTES:
+            self._flush()
+
+    def passed_down(self, size_bytes: int) -> None:
+        """A message went to the client."""
+        self._down_bytes += size_bytes
+        if self._down_bytes >= FLUSH_BYTES:
+            self._flush()
+
+    def _waited(self, outcome: str) -> None:
+        if self._queued_s is not None:
+            self._metrics.waited(self._mode, self._clock() - self._queued_s, outcome)
+            self._queued_s = None
+
+    def _flush(self) -> None:
+        self._metrics.relayed(self._mode, up_bytes=self._up_bytes, down_bytes=self._down_bytes)
+        self._up_bytes = self._down_bytes = 0

@@ -1,0 +1,203 @@
+"""One-shot chat over HTTP, and the stop buttons of the sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from fastapi import APIRouter, Request
+from pydantic import Field, TypeAdapter
+from starlette.responses import JSONResponse, Response
+
+from core.errors import AppDisabledError, NotFoundError, NoWorkerError
+from core.schemas import limits
+from core.schemas.chat import ChatRequest, GatewayChatResponse
+from core.schemas.common import WireModel
+from core.schemas.parsing import parse_message
+from core.schemas.queue import RequestType
+from gateway_modules.answers import problems
+from gateway_modules.app_registry import TURN_BASED
+from gateway_modules.kinds import SocketKind
+from gateway_modules.models import QueueTicket
+from gateway_modules.place import UPDATE_PERIOD_S
+from gateway_modules.service import Gateway, GatewayHere
+from gateway_modules.turns import confined_tts, is_heavy, off_loop
+from gateway_modules.voice_library import VoiceLibrary
+from gateway_modules.worker_link import is_anybody_left
+from recording.names import generate_session_id
+
+CHAT_REQUEST: Final[TypeAdapter[ChatRequest]] = TypeAdapter(ChatRequest)
+MS_PER_S: Final = 1_000
+CLIENT_LEFT: Final = 499  # nobody reads it; the usual number in logs
+
+router = APIRouter(tags=["inference"])
+
+
+class StopOne(WireModel):
+    """Body of a stop button."""
+
+    session_id: str = Field(max_length=limits.ID_MAX_CHARS, description="Whose reply to stop.")
+
+
+class StopSome(WireModel):
+    """Body of the stop button of streaming."""
+
+    session_id: str | None = Field(
+        None, max_length=limits.ID_MAX_CHARS, description="Whose reply to stop."
+    )
+    all: bool = Field(False, description="Stop everybody's; administrators only.")
+
+
+class StopAnswer(WireModel):
+    """What became of a stop."""
+
+    success: bool = Field(description="It was stopped.")
+    session_id: str = Field(description="Whose.")
+    message: str = Field("", description="What happened, for a person to read.")
+
+
+class StoppedReply(WireModel):
+    """One reply that was, or was not, stopped."""
+
+    session_id: str = Field(description="Whose.")
+    worker_id: str | None = Field(None, description="Where.")
+    success: bool = Field(description="It was stopped.")
+    message: str = Field("", description="What happened, for a person to read.")
+
+
+class StopSomeAnswer(WireModel):
+    """What became of a stop of streaming."""
+
+    success: bool = Field(description="Everything that was asked for was stopped.")
+    stopped: list[StoppedReply] = Field(default_factory=list, description="One by one.")
+    message: str = Field("", description="What happened, for a person to read.")
+
+
+@router.post(
+    "/api/chat",
+    response_model=GatewayChatResponse,
+    responses=problems(403, 413, 422, 429, 502, 503, 504),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": {"$ref": "#/components/schemas/ChatRequest"}}
+            },
+        }
+    },
+)
+async def chat(request: Request, gateway: GatewayHere) -> Response:
+    """Answer one request, waiting for a worker if need be; hanging up cancels it."""
+    if not gateway.apps.is_enabled(TURN_BASED):
+        raise AppDisabledError(f"{gateway.apps.name_of(TURN_BASED)} is currently disabled.")
+    if not gateway.is_open:
+        raise NoWorkerError()
+    body = await request.body()
+    text = body.decode("utf-8", "replace")
+    prepared = await off_loop(is_heavy(text), _prepared, body, gateway.voices)
+    address = gateway.door.client_address(request)
+    work = asyncio.create_task(_answer(gateway, prepared, address))
+    hang_up = asyncio.create_task(_until_hang_up(request))
+    try:
+        await asyncio.wait({work, hang_up}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            return Response(status_code=CLIENT_LEFT)
+        return JSONResponse(work.result().model_dump(mode="json"))
+    finally:
+        work.cancel()
+        hang_up.cancel()
+        await asyncio.gather(work, hang_up, return_exceptions=True)
+
+
+def _prepared(body: bytes, voices: VoiceLibrary) -> bytes:
+    """Check a request; return what the worker gets.
+
+    Raises:
+        OmniError: It does not fit.
+    """
+    request = parse_message(CHAT_REQUEST, body)
+    if not request.tts.server_paths:
+        return body
+    changed = request.model_copy(update={"tts": confined_tts(request.tts, voices)})
+    return changed.model_dump_json(exclude_unset=True).encode()
+
+
+async def _answer(gateway: Gateway, body: bytes, address: str) -> GatewayChatResponse:
+    clock = asyncio.get_running_loop().time
+    session_id = generate_session_id("chat")
+    began_s = clock()
+    with gateway.pool.place(RequestType.CHAT, session_id, client=address) as place:
+        estimated_s = place.ticket.estimated_wait_s
+
+        async def check(ticket: QueueTicket) -> None:
+            waited_s = clock() - began_s
+            if waited_s >= gateway.timing.patience_s and not is_anybody_left(gateway.pool):
+                raise NoWorkerError()
+
+        period_s = min(UPDATE_PERIOD_S, gateway.timing.patience_s)
+        worker = await place.wait(check, period_s)
+        waited_s = clock() - began_s
+        gateway.metrics.waited(RequestType.CHAT.value, waited_s, "assigned")
+        place.note_started()
+        reply = await gateway.pool.client.chat(worker, body)
+    return GatewayChatResponse(
+        **dict(reply),
+        queue_wait_ms=round(waited_s * MS_PER_S),
+        estimated_queue_wait_s=estimated_s,
+    )
+
+
+async def _until_hang_up(request: Request) -> None:
+    """Return when the client has hung up; its body has been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        continue
+
+
+@router.post("/api/streaming/stop", responses=problems(401, 403, 404, 422))
+async def stop_streaming(request: Request, body: StopSome, gateway: GatewayHere) -> StopSomeAnswer:
+    """Stop the reply of one session, or of all; the sessions go on."""
+    if body.all:
+        gateway.door.check_admin(request)
+        chosen = [
+            relay for relay in gateway.live.relays() if relay.request.kind is SocketKind.STREAMING
+        ]
+    elif body.session_id:
+        relay = gateway.live.get(body.session_id)
+        if relay is None or relay.request.kind is not SocketKind.STREAMING:
+            raise NotFoundError("There is no such session.")
+        chosen = [relay]
+    else:
+        return StopSomeAnswer(success=False, message="Say which session_id, or all.")
+    stopped = []
+    for relay in chosen:
+        worker_id = relay.worker_id
+        result = await relay.request_stop()
+        stopped.append(
+            StoppedReply(
+                session_id=relay.request.session_id,
+                worker_id=worker_id,
+                success=result.success,
+                message=result.message,
+            )
+        )
+    return StopSomeAnswer(success=all(one.success for one in stopped), stopped=stopped)
+
+
+@router.post("/api/half_duplex/stop", responses=problems(404, 422, 502, 504))
+async def stop_half_duplex(body: StopOne, gateway: GatewayHere) -> StopAnswer:
+    """Stop the reply of one session; the session goes on."""
+    return await _stop(gateway, SocketKind.HALF_DUPLEX, body.session_id)
+
+
+@router.post("/api/duplex/stop", responses=problems(404, 422))
+async def stop_duplex(body: StopOne, gateway: GatewayHere) -> StopAnswer:
+    """End one full-duplex session."""
+    return await _stop(gateway, SocketKind.DUPLEX, body.session_id)
+
+
+async def _stop(gateway: Gateway, kind: SocketKind, session_id: str) -> StopAnswer:
+    relay = gateway.live.get(session_id)
+    if relay is None or relay.request.kind is not kind:
+        raise NotFoundError("There is no such session.")
+    result = await relay.request_stop()
+    return StopAnswer(success=result.success, session_id=session_id, message=result.message)

@@ -1,0 +1,150 @@
+"""The clients' WebSockets: who may come in, and the relay for each."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import Final
+
+import structlog
+from fastapi import APIRouter, WebSocket
+
+from core.errors import (
+    AppDisabledError,
+    NoWorkerError,
+    OmniError,
+)
+from core.logging_setup import log_context
+from core.protocols.queueing import QueueingMachine
+from core.schemas.queue import ErrorMessage, check_session_id
+from gateway_modules.app_registry import app_of_request
+from gateway_modules.client_wire import ClientGoneError, ClientWire
+from gateway_modules.diagnostics import DiagnosticsFile
+from gateway_modules.kinds import SocketKind
+from gateway_modules.relay import Relay
+from gateway_modules.relay_notes import RelayNotes
+from gateway_modules.service import Gateway, gateway_of
+from gateway_modules.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
+from gateway_modules.worker_link import Request
+from recording.names import generate_session_id
+
+LOGGED_ID_CHARS: Final = 64  # a longer id is refused, and no log line
+
+router = APIRouter()
+
+
+@router.websocket("/ws/streaming/{session_id}")
+async def streaming(websocket: WebSocket, session_id: str) -> None:
+    """Turn-based chat whose earlier turns stay in a worker's cache."""
+    await serve(websocket, SocketKind.STREAMING, session_id)
+
+
+@router.websocket("/ws/half_duplex/{session_id}")
+async def half_duplex(websocket: WebSocket, session_id: str) -> None:
+    """Voice chat with turn-taking by the server."""
+    await serve(websocket, SocketKind.HALF_DUPLEX, session_id)
+
+
+@router.websocket("/ws/duplex/{session_id}")
+async def duplex(websocket: WebSocket, session_id: str) -> None:
+    """Full duplex, with pictures or without."""
+    await serve(websocket, SocketKind.DUPLEX, session_id)
+
+
+@router.websocket("/ws/chat")
+async def chat(websocket: WebSocket) -> None:
+    """One request, one reply."""
+    await serve(websocket, SocketKind.CHAT, generate_session_id("chat"))
+
+
+async def serve(websocket: WebSocket, kind: SocketKind, session_id: str) -> None:
+    """Let a client in and serve it, or refuse it.
+
+    Args:
+        websocket: Not accepted yet.
+        kind: Which path.
+        session_id: What the client calls itself.
+    """
+    gateway = gateway_of(websocket)
+    address = gateway.door.client_address(websocket)
+    with log_context(session_id=session_id[:LOGGED_ID_CHARS]):
+        async with AsyncExitStack() as stack:
+            try:
+                _check_open(gateway, kind, session_id)
+                stack.enter_context(gateway.live.counted(address))
+            except OmniError as error:
+                _note_refusal(gateway, error)
+                await websocket.close(int(error.close_code), error.message)
+                return
+            await websocket.accept()
+            wire = ClientWire(websocket, gateway.sizes_of(kind), gateway.timing.pace)
+            try:
+                relay = _relay(gateway, kind, check_session_id(session_id), address, wire)
+                await stack.enter_async_context(gateway.live.entered(relay))
+            except OmniError as error:
+                _note_refusal(gateway, error)
+                await _refuse(wire, error)
+                return
+            await relay.run()
+
+
+def _check_open(gateway: Gateway, kind: SocketKind, session_id: str) -> None:
+    """Refuse what cannot be served at all.
+
+    Raises:
+        AppDisabledError: The app is switched off.
+        NoWorkerError: The gateway does not run, or not any more.
+    """
+    app_id = app_of_request(kind.request_type(session_id))
+    if not gateway.apps.is_enabled(app_id):
+        raise AppDisabledError(f"{gateway.apps.name_of(app_id)} is currently disabled")
+    if not gateway.is_open:
+        raise NoWorkerError()
+
+
+def _relay(
+    gateway: Gateway, kind: SocketKind, session_id: str, address: str, wire: ClientWire
+) -> Relay:
+    request_type = kind.request_type(session_id)
+    timing = gateway.timing
+    request = Request(
+        kind=kind,
+        request_type=request_type,
+        session_id=session_id,
+        client=address,
+        max_bytes=gateway.sizes_of(kind).largest_bytes,
+        tries=timing.connect_tries,
+        patience_s=timing.patience_s,
+    )
+    return Relay(
+        wire,
+        QueueingMachine(session_id, request_type, timing.queueing),
+        _traffic(gateway, kind),
+        gateway.pool,
+        request,
+        RelayNotes(gateway.metrics, request_type.value),
+    )
+
+
+def _traffic(gateway: Gateway, kind: SocketKind) -> Traffic:
+    match kind:
+        case SocketKind.STREAMING:
+            return TurnTraffic(gateway.voices)
+        case SocketKind.CHAT:
+            return ChatTraffic(gateway.voices)
+        case SocketKind.HALF_DUPLEX | SocketKind.DUPLEX:
+            diagnostics = DiagnosticsFile(gateway.data_dir, gateway.settings.limits)
+            return LiveTraffic(kind, gateway.voices, diagnostics)
+
+
+async def _refuse(wire: ClientWire, error: OmniError) -> None:
+    """Say why and close; a browser sees the reason only of a socket that was accepted."""
+    try:
+        await wire.send(ErrorMessage.of(error).to_json())
+    except ClientGoneError:
+        return
+    await wire.close(error.close_code, error.code)
+
+
+def _note_refusal(gateway: Gateway, error: OmniError) -> None:
+    gateway.metrics.error(error.code)
+    structlog.get_logger("relay").warning("client refused", error_code=error.code.value)

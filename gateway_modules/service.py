@@ -1,0 +1,201 @@
+"""The gateway's one object: what its routes work with, made from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final
+
+from fastapi import Depends
+from prometheus_client import CollectorRegistry
+from starlette.requests import HTTPConnection
+
+from config import PROJECT_ROOT, Settings
+from core.metrics import GatewayMetrics, new_registry
+from core.protocols.events import ShuttingDown
+from core.protocols.queueing import QueueingLimits
+from gateway_modules.app_registry import AppRegistry
+from gateway_modules.client_wire import Pace
+from gateway_modules.default_voice import find_default_voice
+from gateway_modules.eta_store import EtaStore
+from gateway_modules.kinds import SizeLimits, SocketKind
+from gateway_modules.live_sessions import TAKEOVER_GRACE_S, LiveSessions
+from gateway_modules.presets import PresetLibrary
+from gateway_modules.ref_audio_registry import RefAudioRegistry
+from gateway_modules.security import Doorkeeper
+from gateway_modules.sounds import SoundDecoder
+from gateway_modules.voice_library import VoiceLibrary
+from gateway_modules.worker_client import CONNECT_TRIES, WorkerClient
+from gateway_modules.worker_link import PATIENCE_S
+from gateway_modules.worker_pool import WorkerPool
+
+ASSETS: Final = PROJECT_ROOT / "assets"
+STATIC: Final = PROJECT_ROOT / "static"
+APP_STATE_FILE: Final = "app_state.json"
+ETA_FILE: Final = "eta_settings.json"
+VOICES_FOLDER: Final = Path("assets") / "ref_audio"  # below the data folder; spec section 6.2
+
+LAST_GOODBYE_S: Final = 5.0  # ours: for sockets to close after the limit of the drain
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long and how often; tests are in more of a hurry.
+
+    Attributes:
+        queueing: Of the wait for a worker.
+        takeover_grace_s: How long to wait for a session id that is still in use.
+        patience_s: How long to queue while there is no worker at all.
+        connect_tries: How often to try to reach an assigned worker.
+        pace: How fast a client may send.
+    """
+
+    queueing: QueueingLimits = field(default_factory=QueueingLimits)
+    takeover_grace_s: float = TAKEOVER_GRACE_S
+    patience_s: float = PATIENCE_S
+    connect_tries: int = CONNECT_TRIES
+    pace: Pace = field(default_factory=Pace)
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """Everything the routes share."""
+
+    settings: Settings
+    timing: Timing
+    pool: WorkerPool
+    live: LiveSessions
+    door: Doorkeeper
+    apps: AppRegistry
+    voices: VoiceLibrary
+    presets: PresetLibrary
+    eta: EtaStore
+    registry: CollectorRegistry
+    metrics: GatewayMetrics
+
+    @property
+    def data_dir(self) -> Path:
+        """Where everything is kept."""
+        return self.settings.service.data_dir
+
+    @property
+    def is_open(self) -> bool:
+        """The pool runs: new requests are taken."""
+        return self.pool.is_started and not self.pool.is_stopped
+
+    @property
+    def workers_ready(self) -> int:
+        """Workers that serve somebody or could."""
+        return self.pool.idle_count + self.pool.busy_count
+
+    def sizes_of(self, kind: SocketKind) -> SizeLimits:
+        """Return the longest messages of a client on such a socket."""
+        limits = self.settings.limits
+        if kind.has_turns:
+            return SizeLimits(limits.chat_message_bytes, limits.chat_message_bytes)
+        return SizeLimits(limits.prepare_bytes, limits.live_message_bytes)
+
+    async def drain(self, limit_s: float) -> None:
+        """Take nothing new, let what runs finish, then say goodbye to who is left.
+
+        Args:
+            limit_s: How long what runs may go on.
+        """
+        self.pool.close_intake()
+        await self.pool.wait_until_quiet(limit_s)
+        self.live.tell_all(ShuttingDown())
+        await self.live.wait_until_empty(LAST_GOODBYE_S)
+
+
+def build_gateway(
+    settings: Settings, worker_addresses: Sequence[str], timing: Timing | None = None
+) -> Gateway:
+    """Make the gateway's parts; nothing runs yet.
+
+    Args:
+        settings: The configuration.
+        worker_addresses: "host:port" of each worker.
+        timing: How long and how often.
+    """
+    timing = timing or Timing()
+    data_dir = settings.service.data_dir
+    decoder = SoundDecoder()
+    voices = _voices(settings, decoder)
+    registry = new_registry()
+    eta = EtaStore(data_dir / ETA_FILE, settings.service)
+    return Gateway(
+        settings=settings,
+        timing=timing,
+        pool=_pool(settings, worker_addresses, eta),
+        live=LiveSessions(
+            settings.limits.max_connections,
+            settings.limits.connections_per_client,
+            timing.takeover_grace_s,
+        ),
+        door=Doorkeeper(settings.security),
+        apps=AppRegistry(data_dir / APP_STATE_FILE),
+        voices=voices,
+        presets=PresetLibrary(ASSETS / "presets", voices),
+        eta=eta,
+        registry=registry,
+        metrics=GatewayMetrics(registry),
+    )
+
+
+def gateway_of(connection: HTTPConnection) -> Gateway:
+    """Return the gateway a request or socket came to."""
+    gateway = connection.app.state.gateway
+    assert isinstance(gateway, Gateway), "the app was not made by create_app"
+    return gateway
+
+
+GatewayHere = Annotated[Gateway, Depends(gateway_of)]
+"""A route's parameter: the gateway it belongs to."""
+
+
+def only_admins(connection: HTTPConnection) -> None:
+    """Let administrators pass; a dependency of routes.
+
+    Raises:
+        OmniError: Somebody else asks.
+    """
+    gateway_of(connection).door.check_admin(connection)
+
+
+AdminOnly: Final = Depends(only_admins)
+"""Marks a route that only administrators may use."""
+
+
+def _pool(settings: Settings, worker_addresses: Sequence[str], eta: EtaStore) -> WorkerPool:
+    service, secret = settings.service, settings.security.worker_secret
+    return WorkerPool(
+        worker_addresses,
+        max_queue_size=service.max_queue_size,
+        eta_config=eta.load(),
+        ema_alpha=service.eta_ema_alpha,
+        ema_min_samples=service.eta_ema_min_samples,
+        client=WorkerClient(
+            request_timeout_s=service.request_timeout,
+            secret=secret.get_secret_value() if secret is not None else None,
+        ),
+    )
+
+
+def _voices(settings: Settings, decoder: SoundDecoder) -> VoiceLibrary:
+    limits = settings.limits
+    uploaded = settings.service.data_dir / VOICES_FOLDER
+    return VoiceLibrary(
+        RefAudioRegistry(
+            uploaded,
+            max_bytes=limits.reference_upload_bytes,
+            max_duration_s=limits.reference_max_s,
+            decoder=decoder,
+        ),
+        decoder,
+        folders=[ASSETS / "ref_audio", uploaded],
+        root=PROJECT_ROOT,
+        default_voice=find_default_voice(settings),
+        max_duration_s=limits.reference_max_s,
+    )
+

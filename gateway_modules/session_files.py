@@ -1,0 +1,305 @@
+"""Recorded sessions as files to give away and to take in. Blocks on the disk.
+
+No path of a client is opened that does not lie in the recording it asks for.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from io import RawIOBase
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, BinaryIO, Final
+
+from core.errors import (
+    BadRequestError,
+    NotFoundError,
+    StillWritingError,
+    TooBigError,
+)
+from recording.cleanup import delete_recording
+from recording.disk import write_file
+from recording.folder import touch_access, update_size
+from recording.locks import is_live
+from recording.names import (
+    META_FILE,
+    RECORDING_FILE,
+    UNFINISHED_SUFFIX,
+    asset_path,
+    recording_folder,
+)
+
+COMMENT_FILE: Final = "comment.txt"
+UPLOAD_STEM: Final = "frontend_replay"
+UPLOAD_NAME_BYTES: Final = 8
+BLOCK_BYTES: Final = 64 * 1024  # ours: read, zipped and sent at a time
+HEAD_BYTES: Final = 12
+
+# Source: service specification, section 1.5. Anything else is bytes and never a page.
+MEDIA_TYPES: Final = MappingProxyType(
+    {
+        ".wav": "audio/wav",
+        ".jpg": "image/jpeg",
+        ".jpeg": "image/jpeg",
+        ".png": "image/png",
+        ".webm": "video/webm",
+        ".mp4": "video/mp4",
+        ".mp3": "audio/mpeg",
+    }
+)
+ANY_BYTES: Final = "application/octet-stream"
+UPLOAD_SUFFIXES: Final = MappingProxyType(
+    {"video/webm": "webm", "video/mp4": "mp4", "audio/wav": "wav", "audio/webm": "webm"}
+)
+EBML_MARK: Final = b"\x1a\x45\xdf\xa3"  # source: RFC 8794, section 11.2.1
+MP4_MARK: Final = b"ftyp"  # after the box's size; source: ISO/IEC 14496-12, section 4.3
+
+
+class SessionFiles:
+    """The recordings of one data folder."""
+
+    def __init__(self, data_dir: Path, *, comment_chars: int, upload_bytes: int) -> None:
+        """Take where they are.
+
+        Args:
+            data_dir: The data folder.
+            comment_chars: Longest comment.
+            upload_bytes: Largest uploaded file.
+        """
+        self._data_dir = data_dir
+        self._comment_chars = comment_chars
+        self._upload_bytes = upload_bytes
+
+    def folder(self, recording_id: str) -> Path:
+        """Return a recording's folder and note that somebody looked at it.
+
+        Raises:
+            InvalidSessionIdError: The id may not be used.
+            NotFoundError: There is no such recording.
+        """
+        folder = recording_folder(self._data_dir, recording_id)
+        if not folder.is_dir() or folder.is_symlink():
+            raise NotFoundError("There is no such recording.")
+        touch_access(folder)
+        return folder
+
+    def meta(self, recording_id: str) -> bytes:
+        """Return `meta.json`.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        try:
+            return (self.folder(recording_id) / META_FILE).read_bytes()
+        except OSError as error:
+            raise NotFoundError("This recording says nothing about itself.") from error
+
+    def recording(self, recording_id: str) -> bytes:
+        """Return `recording.json`.
+
+        Raises:
+            StillWritingError: It is not complete yet.
+            NotFoundError: There is none.
+        """
+        folder = self.folder(recording_id)
+        if is_live(folder):
+            raise StillWritingError()
+        try:
+            return (folder / RECORDING_FILE).read_bytes()
+        except OSError as error:
+            raise NotFoundError("This recording holds nothing.") from error
+
+    def asset(self, recording_id: str, told: str) -> tuple[Path, str]:
+        """Return a file of a recording and its media type.
+
+        Raises:
+            BadRequestError: The path climbs, is absolute, or cannot be one.
+            NotFoundError: There is no such file.
+        """
+        parts = told.split("/")
+        if "\0" in told or "\\" in told or ".." in parts or not all(parts):
+            raise BadRequestError("This is no path inside a recording.")
+        path = asset_path(self.folder(recording_id), told)
+        if path is None:
+            raise NotFoundError("There is no such file.")
+        return path, MEDIA_TYPES.get(path.suffix.lower(), ANY_BYTES)
+
+    def comment(self, recording_id: str) -> str:
+        """Return the comment, "" if there is none."""
+        try:
+            return (self.folder(recording_id) / COMMENT_FILE).read_text(encoding="utf8")
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    def set_comment(self, recording_id: str, comment: str) -> int:
+        """Keep a comment, or delete it if it is empty; return its length, characters.
+
+        Raises:
+            TooBigError: It is too long.
+            OSError: It cannot be kept.
+        """
+        folder = self.folder(recording_id)
+        text = comment.strip()
+        if len(text) > self._comment_chars:
+            raise TooBigError(f"A comment has at most {self._comment_chars} characters.")
+        if text:
+            write_file(folder / COMMENT_FILE, text.encode("utf-8", "replace"))
+        else:
+            (folder / COMMENT_FILE).unlink(missing_ok=True)
+        self._update_size(folder)
+        return len(text)
+
+    def delete(self, recording_id: str) -> None:
+        """Delete a recording.
+
+        Raises:
+            NotFoundError: There is none.
+            SessionInUseError: It is still being written.
+            OSError: It cannot be deleted.
+        """
+        delete_recording(self.folder(recording_id))
+
+    def begin_upload(self, recording_id: str, media_type: str) -> Upload:
+        """Take in a browser's own recording.
+
+        Raises:
+            BadRequestError: It is of a kind that is not taken.
+            NotFoundError: There is no such recording.
+            OSError: It cannot be kept.
+        """
+        suffix = UPLOAD_SUFFIXES.get(media_type.partition(";")[0].strip().lower())
+        if suffix is None:
+            raise BadRequestError("Only WebM, MP4 and WAV are taken.")
+        return Upload(self.folder(recording_id), suffix, self._upload_bytes)
+
+    def _update_size(self, folder: Path) -> None:
+        with suppress(OSError):  # a wrong size in a list is no reason to refuse
+            update_size(folder)
+
+
+class Upload:
+    """One file on its way in: it gets its name only when it is complete and what it says it is."""
+
+    def __init__(self, folder: Path, suffix: str, limit_bytes: int) -> None:
+        """Begin a file that nobody can ask for yet."""
+        name = f".upload-{secrets.token_hex(UPLOAD_NAME_BYTES)}{UNFINISHED_SUFFIX}"
+        self._folder = folder
+        self._suffix = suffix
+        self._limit_bytes = limit_bytes
+        self._path = folder / name
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file: BinaryIO = os.fdopen(os.open(self._path, flags, 0o644), "wb")
+        self._head = b""
+        self.size_bytes = 0
+
+    def write(self, block: bytes) -> None:
+        """Add to it.
+
+        Raises:
+            TooBigError: It is too large.
+            BadRequestError: It does not begin as such a file does.
+            OSError: The disk is full.
+        """
+        self.size_bytes += len(block)
+        if self.size_bytes > self._limit_bytes:
+            raise TooBigError(f"A recording has at most {self._limit_bytes} bytes.")
+        was_short = len(self._head) < HEAD_BYTES
+        if was_short:
+            self._head = (self._head + block)[:HEAD_BYTES]
+        if was_short and len(self._head) == HEAD_BYTES:
+            self._check_head()
+        self._file.write(block)
+
+    def finish(self) -> str:
+        """Give it its name, in place of an earlier one; return the name.
+
+        Raises:
+            BadRequestError: It is too short to be such a file.
+            OSError: It cannot be kept.
+        """
+        if len(self._head) < HEAD_BYTES:
+            self._check_head()
+        self._file.close()
+        name = f"{UPLOAD_STEM}.{self._suffix}"
+        self._path.replace(self._folder / name)
+        for suffix in set(UPLOAD_SUFFIXES.values()) - {self._suffix}:
+            (self._folder / f"{UPLOAD_STEM}.{suffix}").unlink(missing_ok=True)
+        with suppress(OSError):
+            update_size(self._folder)
+        return name
+
+    def close(self) -> None:
+        """Leave nothing behind if it was not finished; doing so twice is fine."""
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def _check_head(self) -> None:
+        head = self._head
+        is_right = {
+            "webm": head.startswith(EBML_MARK),
+            "mp4": head[4:8] == MP4_MARK,
+            "wav": head.startswith(b"RIFF") and head[8:12] == b"WAVE",
+        }[self._suffix]
+        if not is_right:
+            raise BadRequestError("The file is not of the kind it is said to be.")
+
+
+class _Sink(RawIOBase):
+    """Where a zip file is written: collects what is to be sent next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+        self._position = 0
+
+    # Any: whatever holds bytes; the type for that comes with Python 3.12.
+    def write(self, block: Any) -> int:
+        """Take a part."""
+        part = bytes(block)
+        self._parts.append(part)
+        self._position += len(part)
+        return len(part)
+
+    def tell(self) -> int:
+        """Say how much was written in all."""
+        return self._position
+
+    def flush(self) -> None:
+        """Nothing waits anywhere else."""
+
+    def taken(self) -> bytes:
+        """Return what was written since the last time."""
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
+
+
+def zipped(folder: Path) -> Iterator[bytes]:
+    """Yield a zip file of a whole recording, a block at a time; nothing is compressed or kept.
+
+    Files that are hidden, links, or vanish meanwhile are left out. Source: the format streams
+    because sizes may follow the content (PKWARE APPNOTE 6.3, section 4.3.9).
+    """
+    sink = _Sink()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
+        for path in sorted(folder.rglob("*")):
+            relative = path.relative_to(folder)
+            if any(part.startswith(".") for part in relative.parts) or path.is_symlink():
+                continue
+            try:
+                if not path.is_file():
+                    continue
+                source = path.open("rb")
+            except OSError:
+                continue
+            name = relative.as_posix()
+            info = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
+            with source, archive.open(info, "w", force_zip64=True) as target:
+                while block := source.read(BLOCK_BYTES):
+                    target.write(block)
+                    yield sink.taken()
+            yield sink.taken()
+    yield sink.taken()

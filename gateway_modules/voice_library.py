@@ -1,0 +1,155 @@
+"""Every voice a client may name: uploaded ones, files of the reference folders, the default one.
+
+No path of a client is opened: it only chooses among files that lie in those folders. Blocks: an
+event loop calls these in a thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import wave
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from core.errors import AudioError, NotFoundError
+from core.schemas.limits import REFERENCE_MAX_S
+from gateway_modules.ref_audio_registry import RefAudioRegistry
+from gateway_modules.sounds import Sound, SoundDecoder
+
+DEFAULT_VOICE: Final = "default"  # a preset's word for the server's own voice
+CACHED_SOUNDS: Final = 16  # ours: at most 2 MB each
+SOUND_SUFFIXES: Final = frozenset({".wav", ".flac", ".ogg", ".mp3", ".m4a"})
+FILE_MAX_BYTES: Final = 32 * 1024 * 1024  # ours: of a sound file of the server
+
+
+@dataclass(frozen=True)
+class Voice:
+    """A voice and its name for people."""
+
+    name: str
+    sound: Sound
+
+
+class VoiceLibrary:
+    """Finds voices and keeps the last `CACHED_SOUNDS` decoded; the oldest of more is forgotten."""
+
+    def __init__(
+        self,
+        registry: RefAudioRegistry,
+        decoder: SoundDecoder,
+        *,
+        folders: Sequence[Path],
+        root: Path,
+        default_voice: Path | None = None,
+        max_duration_s: float = REFERENCE_MAX_S,
+    ) -> None:
+        """Take where to look.
+
+        Args:
+            registry: Uploaded voices.
+            decoder: Decodes files.
+            folders: Whose files a client may name.
+            root: Where the relative paths of clients start.
+            default_voice: The server's own voice.
+            max_duration_s: Longest voice, s.
+        """
+        self.registry = registry
+        self._decoder = decoder
+        self._folders = [folder.resolve() for folder in folders]
+        self._root = root.resolve()
+        self._default = default_voice
+        self._max_duration_s = max_duration_s
+        self._lock = threading.Lock()
+        self._sounds: OrderedDict[tuple[str, int, int], Sound] = OrderedDict()
+
+    @property
+    def default_path(self) -> Path | None:
+        """The server's own voice, None if it has none that can be read here."""
+        return self._default if self._default is not None and self._default.is_file() else None
+
+    def default(self) -> Voice:
+        """Return the server's own voice.
+
+        Raises:
+            NotFoundError: There is none.
+            AudioError: It is damaged.
+        """
+        path = self.default_path
+        if path is None:
+            raise NotFoundError("This server has no voice of its own here.")
+        return Voice(path.stem, self.read(path))
+
+    def by_id(self, ref_id: str) -> Voice:
+        """Return an uploaded voice.
+
+        Raises:
+            NotFoundError: There is none of this id.
+            AudioError: It is damaged.
+        """
+        voice, path = self.registry.get(ref_id), self.registry.get_file_path(ref_id)
+        if voice is None or path is None:
+            raise NotFoundError("There is no voice of this id.")
+        return Voice(voice.name, self.read(path))
+
+    def by_path(self, told: str) -> Voice:
+        """Return the voice a client names by a path, if it lies in one of the folders.
+
+        Raises:
+            NotFoundError: There is none; what lies elsewhere is no different from what is not.
+            AudioError: It is damaged.
+        """
+        path = self.confined(told)
+        if path is None:
+            raise NotFoundError("There is no voice of this name.")
+        return Voice(path.stem, self.read(path))
+
+    def confined(self, told: str) -> Path | None:
+        """Turn a path of a client into a sound file of the folders, None if it is none."""
+        if not told or "\0" in told:
+            return None
+        for base in (self._root, *self._folders):
+            try:
+                path = (base / told).resolve()
+                is_inside = any(path.is_relative_to(folder) for folder in self._folders)
+                if is_inside and path.suffix.lower() in SOUND_SUFFIXES and path.is_file():
+                    return path
+            except (OSError, RuntimeError, ValueError):  # too long a name, a circle of links
+                continue
+        return None
+
+    def read(self, path: Path) -> Sound:
+        """Decode a file of the server's own.
+
+        Raises:
+            AudioError: It is damaged, too long, or gone.
+        """
+        try:
+            stat = path.stat()
+            key = (str(path), stat.st_mtime_ns, stat.st_size)
+            if stat.st_size > FILE_MAX_BYTES:
+                raise AudioError("The voice's file is too large.")
+            with self._lock:
+                sound = self._sounds.get(key)
+                if sound is not None:
+                    self._sounds.move_to_end(key)
+                    return sound
+            sound = self._decoder.read(path.read_bytes(), self._max_duration_s)
+        except OSError as error:
+            raise AudioError("The voice's file cannot be read.") from error
+        with self._lock:
+            self._sounds[key] = sound
+            while len(self._sounds) > CACHED_SOUNDS:
+                self._sounds.popitem(last=False)
+        return sound
+
+
+def wav_duration_s(path: Path) -> float | None:
+    """Return a WAV file's length by its head alone, s; None for anything else."""
+    try:
+        with wave.open(str(path), "rb") as file:
+            return round(file.getnframes() / file.getframerate(), 3)
+    except (OSError, EOFError, wave.Error, ZeroDivisionError):
+        return None

@@ -1,0 +1,83 @@
+"""Runs the app under uvicorn with limits on frames, pings on the clients' hop, and a drain."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+import uvicorn
+from starlette.types import ASGIApp
+
+from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES
+from gateway_modules.socket_server import GatewaySocketProtocol
+
+GRACE_S: Final = 5  # ours: for HTTP answers under way once everything else has ended
+KEEP_ALIVE_S: Final = 20  # ours: for the next request of a connection
+
+
+class GatewayServer(uvicorn.Server):
+    """A server that lets running sessions finish before it closes their sockets.
+
+    A second signal ends the waiting.
+    """
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
+        """Prepare to serve.
+
+        Args:
+            config: What and where.
+            drain: Waits until running sessions have finished; called once, when the end is near.
+        """
+        super().__init__(config)
+        self._drain = drain
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take nobody new, wait for who is there, then close everything."""
+        for server in self.servers:
+            server.close()
+        structlog.get_logger("gateway").info("draining")
+        await self._drain()
+        await super().shutdown(sockets)
+
+
+def server_config(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    *,
+    heartbeat_s: float,
+    certfile: Path | None = None,
+    keyfile: Path | None = None,
+) -> uvicorn.Config:
+    """Return how the server is run.
+
+    Args:
+        app: What it serves.
+        host: Address to bind to.
+        port: Port; 0 takes any free one.
+        heartbeat_s: Time between pings, and to wait for pongs.
+        certfile: For TLS; None is plain HTTP.
+        keyfile: Of the certificate.
+    """
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        ws=GatewaySocketProtocol,
+        ws_max_size=CHAT_SOCKET_LIMIT_BYTES,
+        ws_ping_interval=heartbeat_s,
+        ws_ping_timeout=heartbeat_s,
+        ws_per_message_deflate=False,  # speech does not get smaller, and units would wait
+        ssl_certfile=certfile,
+        ssl_keyfile=keyfile,
+        proxy_headers=False,  # `Doorkeeper` knows whom to believe
+        server_header=False,
+        access_log=False,  # `HttpEdge` writes one line a request
+        log_config=None,
+        lifespan="on",
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+    )

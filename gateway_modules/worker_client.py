@@ -1,0 +1,285 @@
+"""Calls to one worker: health, chat and stop over HTTP, and its WebSockets.
+
+Turns every transport failure into one of our errors. Never chooses a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Literal
+from urllib.parse import urlencode
+
+import httpx
+from pydantic import ValidationError
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+
+from core.errors import (
+    BadPayloadError,
+    NoWorkerError,
+    SessionTimeoutError,
+    WorkerLostError,
+    WorkerUnreachableError,
+)
+from core.schemas import limits
+from core.schemas.chat import ChatResponse
+from core.schemas.worker import ActionResult, StopRequest, WorkerHealth, WorkerStatus
+from gateway_modules.worker_connection import WorkerConnection
+
+SECRET_HEADER = "X-Worker-Secret"
+
+HEALTH_TIMEOUT_S = 5.0  # service specification, section 3.5
+CONNECT_TRIES = 5  # of a WebSocket; same, section 2.4.4
+CONNECT_PAUSE_S = 1.0  # between two of them; same
+OPEN_TIMEOUT_S = 5.0  # of one of them; same
+PING_PERIOD_S = 20.0  # same, section 2.1
+CLOSE_TIMEOUT_S = 1.0  # ours: what a worker may take to answer a close
+WAITING_MESSAGES = 16  # ours: received ahead of the relay; more waits in the network
+HTTP_CONNECTIONS = 256  # ours: calls at once; more wait for their turn
+REPLY_MAX_BYTES = limits.CHAT_SOCKET_LIMIT_BYTES
+DETAIL_MAX_CHARS = 300  # ours: of a worker's explanation, to a client
+
+StopPath = Literal["streaming", "half_duplex", "duplex"]
+Connect = Callable[..., Awaitable[ClientConnection]]
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class WorkerAnswer:
+    """What a worker answered over HTTP."""
+
+    status: int
+    body: bytes
+
+
+class WorkerClient:
+    """Calls workers; one serves the whole gateway.
+
+    At most `HTTP_CONNECTIONS` calls are under way; more wait. A reply larger than
+    `REPLY_MAX_BYTES` is refused.
+    """
+
+    def __init__(
+        self,
+        *,
+        request_timeout_s: float = 300.0,
+        secret: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        connect: Connect = connect,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        """Remember how to call; connections are made when first needed.
+
+        Args:
+            request_timeout_s: Limit of one chat call, s.
+            secret: Sent with every call when gateway and workers are on different hosts.
+            transport: Replaces the network in tests.
+            connect: Opens a WebSocket.
+            sleep: Waits between two tries.
+        """
+        self._request_timeout_s = request_timeout_s
+        self._headers = {SECRET_HEADER: secret} if secret else {}
+        self._transport = transport
+        self._connect = connect
+        self._sleep = sleep
+        self._http: httpx.AsyncClient | None = None
+
+    async def close(self) -> None:
+        """Close all HTTP connections; WebSockets belong to their callers."""
+        http, self._http = self._http, None
+        if http is not None:
+            await http.aclose()
+
+    async def health(self, worker: WorkerConnection) -> WorkerHealth:
+        """Ask a worker how it is.
+
+        Returns:
+            Its answer; an answer that makes no sense counts as the worker's error.
+
+        Raises:
+            WorkerUnreachableError: It did not answer in time.
+        """
+        try:
+            answer = await self._call(worker, "GET", "/health", HEALTH_TIMEOUT_S)
+        except (WorkerLostError, SessionTimeoutError) as error:
+            raise WorkerUnreachableError(error.message) from error
+        problem = f"health answered with HTTP {answer.status}"
+        if answer.status == HTTPStatus.OK:
+            try:
+                return WorkerHealth.model_validate_json(answer.body)
+            except ValidationError:
+                problem = "health answered with something else"
+        return WorkerHealth(status="error", worker_status=WorkerStatus.ERROR, error=problem)
+
+    async def chat(self, worker: WorkerConnection, body: bytes) -> ChatResponse:
+        """Have a worker answer one chat request.
+
+        Cancelling this closes the connection, by which the worker knows to stop.
+
+        Args:
+            worker: The assigned worker.
+            body: JSON of a `ChatRequest`.
+
+        Raises:
+            BadPayloadError: The worker refuses the request.
+            NoWorkerError: It is busy or not loaded.
+            SessionTimeoutError: It took too long.
+            WorkerLostError: It failed, or the connection to it did.
+            WorkerUnreachableError: No connection could be made.
+        """
+        answer = await self._call(worker, "POST", "/chat", self._request_timeout_s, body)
+        _raise_for_status(answer)
+        try:
+            return ChatResponse.model_validate_json(answer.body)
+        except ValidationError as error:
+            raise WorkerLostError("The worker answered with something else.") from error
+
+    async def stop(
+        self, worker: WorkerConnection, path: StopPath, session_id: str | None
+    ) -> ActionResult:
+        """Have a worker stop what it says to a session.
+
+        Args:
+            worker: The worker.
+            path: Which protocol's stop.
+            session_id: Whose reply; None stops all.
+
+        Raises:
+            OmniError: As for `chat`.
+        """
+        body = StopRequest(session_id=session_id).model_dump_json().encode()
+        answer = await self._call(worker, "POST", f"/{path}/stop", HEALTH_TIMEOUT_S, body)
+        _raise_for_status(answer)
+        try:
+            return ActionResult.model_validate_json(answer.body)
+        except ValidationError as error:
+            raise WorkerLostError("The worker answered with something else.") from error
+
+    @asynccontextmanager
+    async def connected(
+        self,
+        worker: WorkerConnection,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        max_bytes: int = limits.CHAT_SOCKET_LIMIT_BYTES,
+        tries: int = CONNECT_TRIES,
+    ) -> AsyncIterator[ClientConnection]:
+        """Have a WebSocket to a worker for the block; it is closed however the block ends.
+
+        Compression is off: between two processes of ours it costs more than it saves. A full
+        receive buffer makes the worker wait.
+
+        Args:
+            worker: The worker.
+            path: Such as "/ws/duplex".
+            query: Parameters of the address.
+            max_bytes: Largest message it may send.
+            tries: How often to try, `CONNECT_PAUSE_S` apart.
+
+        Raises:
+            WorkerUnreachableError: No try succeeded.
+        """
+        socket = await self._open(worker, path, query, max_bytes, tries)
+        try:
+            yield socket
+        finally:
+            try:
+                await socket.close()
+            finally:
+                # Cancelled while it closes, the connection would linger until a ping fails.
+                socket.transport.abort()
+
+    async def _open(
+        self,
+        worker: WorkerConnection,
+        path: str,
+        query: Mapping[str, str] | None,
+        max_bytes: int,
+        tries: int,
+    ) -> ClientConnection:
+        address = worker.url.replace("http", "ws", 1) + path
+        if query:
+            address += f"?{urlencode(query)}"
+        for attempt in range(1, tries + 1):
+            try:
+                return await self._connect(
+                    address,
+                    additional_headers=self._headers,
+                    compression=None,
+                    proxy=None,
+                    open_timeout=OPEN_TIMEOUT_S,
+                    close_timeout=CLOSE_TIMEOUT_S,
+                    ping_interval=PING_PERIOD_S,
+                    ping_timeout=PING_PERIOD_S,
+                    max_size=max_bytes,
+                    max_queue=WAITING_MESSAGES,
+                )
+            except (OSError, TimeoutError, WebSocketException) as error:
+                if attempt == tries:
+                    raise WorkerUnreachableError() from error
+            await self._sleep(CONNECT_PAUSE_S)
+        raise WorkerUnreachableError()
+
+    async def _call(
+        self,
+        worker: WorkerConnection,
+        method: Literal["GET", "POST"],
+        path: str,
+        timeout_s: float,
+        body: bytes | None = None,
+    ) -> WorkerAnswer:
+        headers = {"Content-Type": "application/json"} if body is not None else None
+        try:
+            async with (
+                # httpx limits each read; the whole call needs a limit of its own.
+                asyncio.timeout(timeout_s),
+                self._client().stream(
+                    method, worker.url + path, content=body, headers=headers
+                ) as response,
+            ):
+                return WorkerAnswer(response.status_code, await _read(response))
+        except httpx.ConnectError as error:
+            raise WorkerUnreachableError() from error
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise SessionTimeoutError("The worker did not answer in time.") from error
+        except httpx.HTTPError as error:
+            raise WorkerLostError() from error
+
+    def _client(self) -> httpx.AsyncClient:
+        if self._http is None:
+            self._http = httpx.AsyncClient(
+                headers=self._headers,
+                timeout=self._request_timeout_s,
+                limits=httpx.Limits(max_connections=HTTP_CONNECTIONS),
+                transport=self._transport,
+                trust_env=False,  # a proxy of the environment is not for our own processes
+                verify=False,  # workers speak plain HTTP: there is no certificate
+            )
+        return self._http
+
+
+async def _read(response: httpx.Response) -> bytes:
+    """Read a reply no further than the limit."""
+    parts, size_bytes = [], 0
+    async for part in response.aiter_bytes():
+        size_bytes += len(part)
+        if size_bytes > REPLY_MAX_BYTES:
+            raise WorkerLostError("The worker's reply is too large.")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _raise_for_status(answer: WorkerAnswer) -> None:
+    if answer.status == HTTPStatus.OK:
+        return
+    detail = answer.body[:DETAIL_MAX_CHARS].decode("utf-8", "replace")
+    if answer.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
+        raise BadPayloadError(f"The worker refuses the request: {detail}")
+    if answer.status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
+        raise NoWorkerError("The worker is busy. Please try again later.")
+    raise WorkerLostError(f"The worker failed (HTTP {answer.status}).")

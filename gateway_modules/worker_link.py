@@ -1,0 +1,215 @@
+"""The way to a worker for one turn or session: a place in the queue, then a socket, then neither.
+
+However it ends, the socket is closed first and the place is left after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from core.errors import CloseCode, NoWorkerError, OmniError, WorkerLostError, WorkerUnreachableError
+from core.protocols.events import (
+    Assigned,
+    Event,
+    PlaceChanged,
+    PlaceTaken,
+    QueueRefused,
+    WorkerClosed,
+    WorkerConnected,
+    WorkerFailed,
+)
+from core.protocols.events import Place as PlaceReport
+from core.schemas.queue import RequestType
+from core.schemas.worker import WorkerStatus
+from gateway_modules.kinds import SocketKind, worker_query
+from gateway_modules.models import QueueTicket
+from gateway_modules.place import Place
+from gateway_modules.worker_client import CONNECT_TRIES
+from gateway_modules.worker_pool import WorkerPool
+
+# The machine reports by its own timer; the pool only has to tell of changes.
+NEVER_S: Final = 86_400.0
+PATIENCE_S: Final = 30.0  # ours: a worker that is started again is back by then
+
+Tell = Callable[[Event], Awaitable[None]]
+"""Tells the machine and returns when what it asked for is done."""
+
+OnText = Callable[[str], Awaitable[bool]]
+"""Takes a message of the worker; says whether it was the worker's last one."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a worker is wanted for.
+
+    Attributes:
+        kind: Which path.
+        request_type: What it queues as.
+        session_id: Whose it is.
+        client: Whom the wait counts against.
+        history_hash: Streaming: what its cache should hold.
+        max_bytes: Largest message of the worker.
+        tries: How often to try to reach it.
+        patience_s: How long to queue while there is no worker at all.
+    """
+
+    kind: SocketKind
+    request_type: RequestType
+    session_id: str
+    client: str
+    max_bytes: int
+    history_hash: str = ""
+    tries: int = CONNECT_TRIES
+    patience_s: float = PATIENCE_S
+
+
+class WorkerLink:
+    """Owned by the relay, which runs it in one task and ends it by cancelling that task."""
+
+    def __init__(self, pool: WorkerPool, request: Request, tell: Tell, on_text: OnText) -> None:
+        """Ask for nothing yet.
+
+        Args:
+            pool: Has the workers.
+            request: What one is wanted for.
+            tell: Tells the machine.
+            on_text: Takes the worker's messages.
+        """
+        self._pool = pool
+        self._request = request
+        self._tell = tell
+        self._on_text = on_text
+        self._may_connect = asyncio.Event()
+        self._place: Place | None = None
+        self._socket: ClientConnection | None = None
+        self._has_reported = False
+        self._began_s = asyncio.get_running_loop().time()
+
+    @property
+    def place(self) -> Place:
+        """The place in the queue; ask only after the machine heard of it."""
+        assert self._place is not None, "no place was taken"
+        return self._place
+
+    @property
+    def is_waiting(self) -> bool:
+        """A place is held and no worker is there."""
+        return self._place is not None and not self._place.is_assigned
+
+    @property
+    def waited_s(self) -> float:
+        """Time since it began, s."""
+        return asyncio.get_running_loop().time() - self._began_s
+
+    def connect(self) -> None:
+        """Let it reach the worker."""
+        self._may_connect.set()
+
+    def report(self) -> PlaceReport:
+        """Return where the request stands in the queue now."""
+        self._pool.refresh_estimates()
+        return self._report(self.place.ticket)
+
+    def settle(self, *, is_clean: bool) -> None:
+        """Say before the end whether what the worker's cache holds is known."""
+        if self._place is None or not self._place.is_assigned:
+            return
+        if not is_clean:
+            self._place.retain("")
+        elif self._socket is None and self._place.is_cache_hit:
+            self._place.retain(self._request.history_hash)  # it was given nothing
+
+    async def send(self, text: str) -> None:
+        """Send a message to the worker; one that is gone is found out by the reader."""
+        if self._socket is None:
+            return
+        try:
+            await self._socket.send(text)
+        except ConnectionClosed:
+            return
+
+    async def run(self) -> None:
+        """Queue, wait, reach the worker, and pass on what it says until it is ended."""
+        request = self._request
+        try:
+            with self._pool.place(
+                request.request_type,
+                request.session_id,
+                request.history_hash,
+                client=request.client,
+            ) as place:
+                self._place = place
+                worker = await place.wait(self._on_wait, NEVER_S)
+                await self._tell(Assigned(worker.worker_id))
+                await self._may_connect.wait()
+                await self._tell(await self._serve(place))
+                await asyncio.Event().wait()  # the machine ends this when it has decided
+        except OmniError as error:
+            await self._tell(QueueRefused(error))
+
+    async def _on_wait(self, ticket: QueueTicket) -> None:
+        event = PlaceChanged if self._has_reported else PlaceTaken
+        self._has_reported = True
+        await self._tell(event(self._report(ticket)))
+
+    async def _serve(self, place: Place) -> Event:
+        """Have a socket to the worker for as long as it lives; return how it ended."""
+        request, worker = self._request, place.worker
+        query = worker_query(request.session_id, request.request_type)
+        try:
+            async with self._pool.client.connected(
+                worker,
+                request.kind.path,
+                query,
+                max_bytes=request.max_bytes,
+                tries=request.tries,
+            ) as socket:
+                self._socket = socket
+                await self._tell(WorkerConnected())
+                return await self._listen(socket, place)
+        except WorkerUnreachableError as error:
+            self._pool.report_unreachable(worker)
+            return WorkerFailed(error)
+
+    async def _listen(self, socket: ClientConnection, place: Place) -> Event:
+        has_ended = False
+        try:
+            while True:
+                text = await socket.recv(decode=True)
+                assert isinstance(text, str), "asked for text"
+                has_ended |= await self._on_text(text)
+        except ConnectionClosed as closed:
+            code = closed.rcvd.code if closed.rcvd is not None else None
+            reason = closed.rcvd.reason if closed.rcvd is not None else ""
+        if has_ended:
+            return WorkerClosed(code or CloseCode.NORMAL, reason)
+        structlog.get_logger("relay").warning(
+            "worker lost", worker_id=place.worker.worker_id, code=code, reason=reason
+        )
+        if code == CloseCode.TRY_LATER:
+            return WorkerFailed(NoWorkerError("The worker is busy. Please try again later."))
+        self._pool.report_unreachable(place.worker)
+        return WorkerFailed(WorkerLostError())
+
+    def _report(self, ticket: QueueTicket) -> PlaceReport:
+        return PlaceReport(
+            ticket_id=ticket.ticket_id,
+            position=ticket.position,
+            estimated_wait_s=ticket.estimated_wait_s,
+            queue_length=self._pool.queue_length,
+        )
+
+
+def is_anybody_left(pool: WorkerPool) -> bool:
+    """Whether some worker may take a request sooner or later."""
+    gone = (WorkerStatus.OFFLINE, WorkerStatus.ERROR)
+    return any(
+        worker.status not in gone and not worker.is_draining for worker in pool.workers.values()
+    )

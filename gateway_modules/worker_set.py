@@ -1,0 +1,170 @@
+"""The workers of a pool: addresses, counts, and what dispatch and estimates need of them.
+
+Never changes a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from core.schemas.worker import WorkerStatus
+from gateway_modules.dispatch import FreeSlot
+from gateway_modules.eta import OVERRUN_FLOOR_S, EtaTracker, remaining_s
+from gateway_modules.models import CacheList, RunningTaskInfo, WorkerInfo
+from gateway_modules.worker_connection import WorkerConnection, utc_now
+
+WORKER_BASE_PORT = 22400  # service specification, section 4.1
+LOADING_ETA_S = 15.0  # how long a model takes to load; same, section 3.6
+
+
+class WorkerSet:
+    """Workers by name, in the order they were given."""
+
+    def __init__(
+        self, worker_addresses: Sequence[str], clock: Callable[[], datetime] = utc_now
+    ) -> None:
+        """Name the workers worker_0, worker_1, ...
+
+        Args:
+            worker_addresses: "host:port" of each; without a port, 22400 and its index.
+            clock: Returns the time with its zone.
+
+        Raises:
+            ValueError: An address cannot be read or comes twice.
+        """
+        self.workers: dict[str, WorkerConnection] = {}
+        self._clock = clock
+        for index, address in enumerate(worker_addresses):
+            host, port = split_address(address, WORKER_BASE_PORT + index)
+            if any((host, port) == (known.host, known.port) for known in self.workers.values()):
+                raise ValueError(f"the worker address {address} comes twice")
+            name = f"worker_{index}"
+            self.workers[name] = WorkerConnection(name, host, port, index, clock)
+
+    def get_all_workers(self) -> list[WorkerInfo]:
+        """Describe every worker."""
+        return [worker.to_info() for worker in self.workers.values()]
+
+    def get_caches(self) -> CacheList:
+        """Describe what the workers' caches hold."""
+        caches = [cache for worker in self.workers.values() for cache in worker.to_caches()]
+        return CacheList(workers=caches)
+
+    def get_worker(self, worker_id: str) -> WorkerConnection | None:
+        """Return a worker by its name."""
+        return self.workers.get(worker_id)
+
+    def worker_of_session(self, session_id: str) -> WorkerConnection | None:
+        """Return the worker that serves a session now."""
+        for worker in self.workers.values():
+            if any(task.session_id == session_id for task in worker.tasks):
+                return worker
+        return None
+
+    @property
+    def idle_count(self) -> int:
+        """Workers that serve nobody and could."""
+        return self._count(WorkerStatus.IDLE)
+
+    @property
+    def busy_count(self) -> int:
+        """Workers that serve somebody, duplex included."""
+        return sum(worker.is_busy for worker in self.workers.values())
+
+    @property
+    def duplex_count(self) -> int:
+        """Workers in a duplex session."""
+        return self._count(WorkerStatus.DUPLEX_ACTIVE) + self._count(WorkerStatus.DUPLEX_PAUSED)
+
+    @property
+    def loading_count(self) -> int:
+        """Workers that load their model."""
+        return self._count(WorkerStatus.LOADING)
+
+    @property
+    def error_count(self) -> int:
+        """Workers that failed."""
+        return self._count(WorkerStatus.ERROR)
+
+    @property
+    def offline_count(self) -> int:
+        """Workers out of reach."""
+        return self._count(WorkerStatus.OFFLINE)
+
+    def _count(self, status: WorkerStatus) -> int:
+        return sum(worker.status is status for worker in self.workers.values())
+
+    @property
+    def _has_tasks(self) -> bool:
+        return any(worker.tasks for worker in self.workers.values())
+
+    def _free_slots(self) -> list[FreeSlot]:
+        """Every slot that may be given away now, as dispatch wants to see it."""
+        free = []
+        for worker in self.workers.values():
+            running = len(worker.tasks)
+            for slot in worker.free_slots():
+                used_at = slot.last_cache_used_at
+                free.append(
+                    FreeSlot(
+                        worker_id=worker.worker_id,
+                        slot_index=worker.slots.index(slot),
+                        running=running,
+                        cached_hash=slot.cached_hash,
+                        last_cache_used_s=used_at.timestamp() if used_at else None,
+                    )
+                )
+        return free
+
+    def _running_tasks(self, eta_tracker: EtaTracker) -> list[RunningTaskInfo]:
+        now = self._clock()
+        tasks = []
+        for worker in self.workers.values():
+            for task in worker.tasks:
+                elapsed_s = max(0.0, (now - task.started_at).total_seconds())
+                left_s = eta_tracker.get_eta(task.request_type) - elapsed_s
+                tasks.append(
+                    RunningTaskInfo(
+                        worker_id=worker.worker_id,
+                        request_type=task.request_type,
+                        session_id=task.session_id,
+                        started_at=task.started_at,
+                        elapsed_s=round(elapsed_s, 1),
+                        estimated_remaining_s=round(max(0.0, left_s), 1),
+                    )
+                )
+        return tasks
+
+    def _occupied_s(self, eta_tracker: EtaTracker) -> list[float]:
+        """Time left of every slot that is occupied and will serve the queue afterwards, s."""
+        now = self._clock()
+        times = []
+        for worker in self.workers.values():
+            if worker.is_draining:
+                continue
+            if worker.service.status is WorkerStatus.LOADING:
+                times += [LOADING_ETA_S] * worker.service.announced_slots
+            elif worker.is_in_service:
+                times += [
+                    remaining_s(
+                        eta_tracker.get_eta(task.request_type),
+                        (now - task.started_at).total_seconds(),
+                    )
+                    for task in worker.tasks
+                ]
+                times += [OVERRUN_FLOOR_S] * worker.service.other_sessions
+        return times
+
+
+def split_address(address: str, default_port: int) -> tuple[str, int]:
+    """Split "host:port", "host", "[v6]:port" or "[v6]".
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    parts = urlsplit(f"//{address}")
+    if not parts.hostname or parts.path or parts.query or parts.username:
+        raise ValueError(f"not a worker address: {address!r}")
+    return parts.hostname, parts.port or default_port

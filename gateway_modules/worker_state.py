@@ -1,0 +1,104 @@
+"""Records that make up a worker's state: its slots, what runs in them, what its health says.
+
+Nothing here decides anything; `WorkerConnection` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from core.schemas.queue import RequestType
+from core.schemas.worker import WorkerHealth, WorkerStatus
+
+RESTART_TOLERANCE = timedelta(seconds=2)  # ours: by how much start times of one process may differ
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+OUT_OF_SERVICE = frozenset({WorkerStatus.LOADING, WorkerStatus.ERROR, WorkerStatus.OFFLINE})
+DUPLEX_STATUSES = frozenset({WorkerStatus.DUPLEX_ACTIVE, WorkerStatus.DUPLEX_PAUSED})
+
+
+@dataclass(eq=False)
+class RunningTask:
+    """One session or reply a worker serves."""
+
+    ticket_id: str
+    request_type: RequestType
+    status: WorkerStatus
+    session_id: str | None
+    started_at: datetime
+
+
+@dataclass(eq=False)
+class Slot:
+    """Room for one session on a worker, and the history its cache still holds."""
+
+    task: RunningTask | None = None
+    cached_hash: str | None = None
+    last_cache_used_at: datetime | None = None
+
+    @property
+    def busy_since(self) -> datetime:
+        """When its session was assigned; long ago if it serves none."""
+        return self.task.started_at if self.task is not None else LONG_AGO
+
+    @property
+    def worth(self) -> tuple[bool, datetime]:
+        """Sorts slots: no cache first, then by when the cache was last used."""
+        return self.cached_hash is not None, self.last_cache_used_at or LONG_AGO
+
+    def remember(self, cached_hash: str | None, now: datetime) -> None:
+        """Note what the cache holds from now on; None: nothing of use."""
+        self.cached_hash = cached_hash
+        self.last_cache_used_at = None if cached_hash is None else now
+
+
+@dataclass
+class ServiceState:
+    """What the worker's health answers add up to.
+
+    Attributes:
+        status: `IDLE` in service; `LOADING`, `ERROR` or `OFFLINE` out of it.
+        other_status: What the worker says it does for sessions that are not ours.
+        other_sessions: How many of those there are; each makes one slot unusable.
+        announced_slots: Sessions the worker takes at once.
+        misses: Polls in a row without an answer.
+        epoch: Counts assignments, releases and suspicions; an answer asked for in an earlier
+            epoch is stale.
+        started_at: When the worker's process began, by its uptime.
+        last_heartbeat: When it last answered.
+        latest: That answer.
+    """
+
+    status: WorkerStatus = WorkerStatus.OFFLINE
+    other_status: WorkerStatus = WorkerStatus.IDLE
+    other_sessions: int = 0
+    announced_slots: int = 1
+    misses: int = 0
+    epoch: int = 0
+    started_at: datetime | None = None
+    last_heartbeat: datetime | None = None
+    latest: WorkerHealth | None = None
+
+    def hear(self, sample: WorkerHealth, now: datetime) -> bool:
+        """Note that the worker answered.
+
+        Returns:
+            Whether its process is another one than before, by the time it began.
+        """
+        self.misses = 0
+        self.last_heartbeat = now
+        self.latest = sample
+        if "uptime_s" not in sample.model_fields_set:
+            return False
+        before, self.started_at = self.started_at, now - timedelta(seconds=sample.uptime_s)
+        return before is not None and self.started_at > before + RESTART_TOLERANCE
+
+
+def sessions_of_others(sample: WorkerHealth, ours: int) -> int:
+    """Return how many of the sessions a worker tells of are not ours."""
+    if sample.active_sessions is not None:
+        return max(0, sample.active_sessions - ours)
+    if sample.worker_status.is_busy and not ours:
+        return sample.slots  # it does not say how many: all of them, to be safe
+    return 0

@@ -1,0 +1,181 @@
+"""The gateway's own certificate: made at the first start, renewed before it expires.
+
+The key never leaves the machine it was made on and belongs in no repository.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+VALID_DAYS = 365  # source: service specification, section 4.4
+RENEW_BEFORE_DAYS = 14  # ours: so that it does not expire while the system runs
+CLOCK_SKEW = timedelta(hours=1)  # ours: a browser whose clock is behind accepts it all the same
+LONGEST_COMMON_NAME = 64  # source: RFC 5280, appendix A.1, ub-common-name
+UNROUTED_ADDRESS = (
+    "192.0.2.1",
+    9,
+)  # source: RFC 5737, TEST-NET-1: asked for a route, never sent to
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate and its key on disk.
+
+    Attributes:
+        certfile, keyfile: PEM files.
+        is_new: it was made just now.
+        fingerprint: SHA-256, as browsers show it.
+        expires: when.
+    """
+
+    certfile: Path
+    keyfile: Path
+    is_new: bool
+    fingerprint: str
+    expires: datetime
+
+
+def host_names() -> list[str]:
+    """Return every name and address this machine is likely to be called by, loopback first."""
+    names = ["localhost", "127.0.0.1", "::1"]
+    host = socket.gethostname()
+    names += [host, socket.getfqdn(host)]
+    return list(dict.fromkeys(name for name in [*names, *lan_addresses()] if name))
+
+
+def lan_addresses() -> list[str]:
+    """Return the addresses other machines may reach this one by."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(UNROUTED_ADDRESS)
+            found.append(str(probe.getsockname()[0]))
+        except OSError:
+            found.clear()  # no network at all
+    try:
+        known = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    except OSError:
+        known = []
+    found += [str(entry[4][0]).partition("%")[0] for entry in known]
+    return list(dict.fromkeys(place for place in found if _is_reachable(place)))
+
+
+def ensure_certificate(
+    folder: Path, names: list[str] | None = None, now: datetime | None = None
+) -> Certificate:
+    """Return the folder's certificate, making one if there is none that can be used.
+
+    Args:
+        folder: of `cert.pem` and `key.pem`; made if missing.
+        names: the machine's names and addresses; None finds them out.
+        now: the time; None asks the clock.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    now = now or datetime.now(UTC)
+    certfile, keyfile = folder / "cert.pem", folder / "key.pem"
+    found = _usable(certfile, keyfile, now)
+    if found is None:
+        found = _make(certfile, keyfile, names or host_names(), now)
+        is_new = True
+    else:
+        is_new = False
+    digest = found.fingerprint(hashes.SHA256())
+    return Certificate(
+        certfile, keyfile, is_new, digest.hex(":").upper(), found.not_valid_after_utc
+    )
+
+
+def _usable(certfile: Path, keyfile: Path, now: datetime) -> x509.Certificate | None:
+    """Return what the files hold if certificate and key fit and it is not about to expire."""
+    try:
+        certificate = x509.load_pem_x509_certificate(certfile.read_bytes())
+        key = serialization.load_pem_private_key(keyfile.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError):
+        return None
+    if keyfile.stat().st_mode & 0o077:
+        keyfile.chmod(0o600)
+    fits = certificate.public_key() == key.public_key()
+    lasts = certificate.not_valid_after_utc - now > timedelta(days=RENEW_BEFORE_DAYS)
+    return certificate if fits and lasts and certificate.not_valid_before_utc <= now else None
+
+
+def _make(certfile: Path, keyfile: Path, names: list[str], now: datetime) -> x509.Certificate:
+    key = ec.generate_private_key(ec.SECP256R1())
+    common_name = next((name for name in names if not _is_address(name)), "localhost")
+    subject = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, common_name[:LONGEST_COMMON_NAME])]
+    )
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + timedelta(days=VALID_DAYS))
+        .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    certfile.parent.mkdir(parents=True, exist_ok=True)
+    # Key first: cut off in between, the pair does not fit and the next start makes another.
+    _write(keyfile, private, 0o600)
+    _write(certfile, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    return certificate
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Write a file whole or not at all, readable as `mode` says from its first byte on."""
+    partial = path.with_suffix(".tmp")
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+    partial.replace(path)
+
+
+def _general(name: str) -> x509.GeneralName:
+    address = _address(name)
+    return x509.DNSName(_ascii(name)) if address is None else x509.IPAddress(address)
+
+
+def _ascii(name: str) -> str:
+    """Return a host name as certificates spell it. Source: RFC 5890 (A-labels)."""
+    try:
+        return name.encode("idna").decode("ascii")
+    except UnicodeError:
+        return "localhost"
+
+
+def _address(name: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(name)
+    except ValueError:
+        return None
+
+
+def _is_address(name: str) -> bool:
+    return _address(name) is not None
+
+
+def _is_reachable(place: str) -> bool:
+    """Whether another machine may reach an address: neither loopback nor bound to one link."""
+    address = _address(place)
+    return address is not None and not address.is_loopback and not address.is_link_local

@@ -1,0 +1,58 @@
+"""When a program that died is started again. Pure: time comes in as numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+
+@dataclass(frozen=True)
+class RestartPolicy:
+    """How patient to be.
+
+    Attributes:
+        first_s: wait before the first restart.
+        longest_s: the wait doubles each time up to this.
+        jitter: share by which a wait is made longer or shorter, so that programs that died
+            together do not come back together.
+        stable_s: a program healthy for this long is taken to be well; counting starts anew.
+        max_failures: more than this many deaths in a row is too many.
+    """
+
+    first_s: float = 1.0
+    longest_s: float = 60.0
+    jitter: float = 0.2
+    stable_s: float = 120.0
+    max_failures: int = 5
+
+
+@dataclass
+class Restarts:
+    """Deaths of one program.
+
+    Attributes:
+        policy: how patient to be.
+        random: source of the jitter.
+        total: restarts since the launcher started.
+    """
+
+    policy: RestartPolicy
+    random: Random = field(default_factory=Random)
+    total: int = 0
+    _failures: int = 0
+
+    def next_delay_s(self, healthy_s: float) -> float | None:
+        """Return how long to wait before starting it again, None when it died too often.
+
+        Args:
+            healthy_s: how long it had been healthy, 0 if it never was.
+        """
+        if healthy_s >= self.policy.stable_s:
+            self._failures = 0
+        self._failures += 1
+        if self._failures > self.policy.max_failures:
+            return None
+        self.total += 1
+        doubled = self.policy.first_s * 2.0 ** (self._failures - 1)
+        spread = 1 + self.policy.jitter * self.random.uniform(-1, 1)
+        return min(doubled, self.policy.longest_s) * spread

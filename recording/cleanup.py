@@ -1,0 +1,242 @@
+"""Deletes recordings: first those too old, then the least recently used until all fit.
+
+A recording being written is never touched. Needs only the folder, no session, no settings.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, Literal
+
+from core.errors import SessionInUseError
+from recording.disk import folder_size_bytes, newest_change_s
+from recording.folder import read_meta
+from recording.locks import is_live
+from recording.names import DOOMED_PREFIX, SESSIONS_FOLDER, TIMELINE_FILE, recording_folders
+from recording.records import Record
+from recording.recovery import recover_session
+
+logger: Final = logging.getLogger(__name__)
+
+UNLIMITED: Final = -1
+MEGABYTE: Final = 10**6
+GIGABYTE: Final = 10**9
+# A folder without `meta.json` younger than this may be one that is just being made.
+ORPHAN_AGE: Final = timedelta(days=1)
+
+Reason = Literal["expired", "capacity", "orphan"]
+
+
+class DeletedSession(Record):
+    """One recording that was, or would be, deleted."""
+
+    session_id: str
+    reason: Reason
+    size_bytes: int
+
+
+class CleanupError(Record):
+    """One recording that could not be dealt with."""
+
+    session_id: str
+    message: str
+
+
+class CleanupReport(Record):
+    """What a cleanup did, or would do."""
+
+    status: Literal["ok", "skipped"]
+    dry_run: bool = False
+    scanned: int = 0
+    live: int = 0
+    deleted: int = 0
+    deleted_expired: int = 0
+    deleted_capacity: int = 0
+    deleted_orphans: int = 0
+    recovered: int = 0
+    remaining: int = 0
+    remaining_size_mb: float = 0.0
+    sessions: tuple[DeletedSession, ...] = ()
+    errors: tuple[CleanupError, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Session:
+    """What decides about one recording."""
+
+    folder: Path
+    size_bytes: int
+    is_live: bool
+    created_at: datetime
+    used_at: datetime
+
+
+@dataclass
+class _Cleanup:
+    """One run."""
+
+    now: datetime
+    is_dry: bool
+    sessions: list[_Session] = field(default_factory=list)
+    deleted: list[DeletedSession] = field(default_factory=list)
+    errors: list[CleanupError] = field(default_factory=list)
+    scanned: int = 0
+    recovered: int = 0
+
+    def look_at(self, folder: Path) -> None:
+        """Take in one folder; one that is no recording any more is dealt with at once."""
+        self.scanned += 1
+        try:
+            session = self._examined(folder)
+        except OSError as error:
+            self._note(folder, error)
+            return
+        if session is not None:
+            self.sessions.append(session)
+
+    def delete(self, session: _Session, reason: Reason) -> bool:
+        """Delete one recording, or note that it would be; False if it could not be."""
+        if not self._remove(session.folder, session.size_bytes, reason):
+            return False
+        self.sessions.remove(session)
+        return True
+
+    def _examined(self, folder: Path) -> _Session | None:
+        live = is_live(folder, now_s=self.now.timestamp())
+        meta = read_meta(folder)
+        changed = datetime.fromtimestamp(newest_change_s(folder), UTC)
+        size_bytes = folder_size_bytes(folder)
+        if meta is None and not live and self.now - changed >= ORPHAN_AGE:
+            if not (folder / TIMELINE_FILE).exists():
+                if self._remove(folder, size_bytes, "orphan"):
+                    return None
+            elif not self.is_dry:
+                meta = recover_session(folder)
+                self.recovered += 1
+                size_bytes = folder_size_bytes(folder)
+        return _Session(
+            folder=folder,
+            size_bytes=size_bytes,
+            is_live=live,
+            created_at=meta.created_at if meta else changed,
+            used_at=(meta.last_access_at or meta.ended_at or changed) if meta else changed,
+        )
+
+    def _remove(self, folder: Path, size_bytes: int, reason: Reason) -> bool:
+        try:
+            if not self.is_dry:
+                delete_recording(folder, now=self.now)
+        except (OSError, SessionInUseError) as error:
+            self._note(folder, error)
+            return False
+        deleted = DeletedSession(session_id=folder.name, reason=reason, size_bytes=size_bytes)
+        self.deleted.append(deleted)
+        return True
+
+    def _note(self, folder: Path, error: Exception) -> None:
+        logger.warning("cleanup of %s: %s", folder.name, error)
+        message = error.strerror if isinstance(error, OSError) else str(error)
+        self.errors.append(CleanupError(session_id=folder.name, message=message or repr(error)))
+
+
+def is_limited(retention_days: float, max_storage_gb: float) -> bool:
+    """Tell whether there is anything to clean up for: a limit of 0 or less is none."""
+    return retention_days > 0 or max_storage_gb > 0
+
+
+def delete_recording(folder: Path, *, now: datetime | None = None) -> None:
+    """Delete one recording; at no moment can half of it be seen.
+
+    Args:
+        folder: The recording's folder.
+        now: The present by default.
+
+    Raises:
+        SessionInUseError: It is still being written.
+        OSError: It is not there, or cannot be deleted.
+    """
+    if is_live(folder, now_s=None if now is None else now.timestamp()):
+        raise SessionInUseError("This recording is still being written.")
+    doomed = folder.with_name(DOOMED_PREFIX + folder.name)
+    os.rename(folder, doomed)
+    shutil.rmtree(doomed)
+
+
+def cleanup_sessions(
+    data_dir: Path | str,
+    retention_days: float = UNLIMITED,
+    max_storage_gb: float = UNLIMITED,
+    *,
+    dry_run: bool = False,
+    now: datetime | None = None,
+) -> CleanupReport:
+    """Delete recordings by age, then by least recent use until all fit.
+
+    Folders without `meta.json` older than a day are orphans: with a timeline they are recovered
+    and then treated like any other, without one they are deleted. Blocks on the disk.
+
+    Args:
+        data_dir: The data folder.
+        retention_days: Recordings begun longer ago are deleted; -1 or 0 for no limit.
+        max_storage_gb: Most that all recordings may take together, GB; -1 or 0 for no limit.
+        dry_run: Change nothing, only say what would be deleted.
+        now: The present by default.
+
+    Returns:
+        What was done; `skipped` if there is no limit. What cannot be deleted is among the errors.
+    """
+    if not is_limited(retention_days, max_storage_gb):
+        return CleanupReport(status="skipped", dry_run=dry_run)
+    run = _Cleanup(datetime.now(UTC) if now is None else now, dry_run)
+    if not dry_run:
+        _finish_deleting(Path(data_dir) / SESSIONS_FOLDER)
+    for folder in recording_folders(data_dir):
+        run.look_at(folder)
+    if retention_days > 0:
+        oldest = run.now - timedelta(days=retention_days)
+        for session in [one for one in run.sessions if one.created_at < oldest]:
+            if not session.is_live:
+                run.delete(session, "expired")
+    if max_storage_gb > 0:
+        _make_room(run, round(max_storage_gb * GIGABYTE))
+    return _report(run)
+
+
+def _make_room(run: _Cleanup, limit_bytes: int) -> None:
+    total_bytes = sum(session.size_bytes for session in run.sessions)
+    for session in sorted(run.sessions, key=lambda one: (one.used_at, one.folder.name)):
+        if total_bytes <= limit_bytes:
+            return
+        if not session.is_live and run.delete(session, "capacity"):
+            total_bytes -= session.size_bytes
+
+
+def _finish_deleting(root: Path) -> None:
+    """Delete what an earlier run was killed while deleting."""
+    for doomed in root.glob(f"{DOOMED_PREFIX}*"):
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _report(run: _Cleanup) -> CleanupReport:
+    by_reason = [deleted.reason for deleted in run.deleted]
+    remaining_bytes = sum(session.size_bytes for session in run.sessions)
+    return CleanupReport(
+        status="ok",
+        dry_run=run.is_dry,
+        scanned=run.scanned,
+        live=sum(session.is_live for session in run.sessions),
+        deleted=len(run.deleted),
+        deleted_expired=by_reason.count("expired"),
+        deleted_capacity=by_reason.count("capacity"),
+        deleted_orphans=by_reason.count("orphan"),
+        recovered=run.recovered,
+        remaining=len(run.sessions),
+        remaining_size_mb=round(remaining_bytes / MEGABYTE, 2),
+        sessions=tuple(run.deleted),
+        errors=tuple(run.errors),
+    )

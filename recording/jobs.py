@@ -1,0 +1,290 @@
+"""The threads that write recordings, and the queue in front of them.
+
+Nothing a session calls here waits for a disk. What is waiting is bounded in bytes over all sessions
+of the process; what does not fit is refused, and the recorder says so in the recording.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from core.errors import OmniError
+from core.schemas.limits import MIB
+
+logger: Final = logging.getLogger(__name__)
+
+WRITER_THREADS: Final = 4  # source: service specification, section 5.6
+BACKLOG_BYTES: Final = 256 * MIB  # some twenty minutes of one duplex session
+RESERVE_BYTES: Final = 16 * MIB  # of it for lines of the timeline, which must not be lost
+MAX_FINALIZATIONS: Final = 256
+MAX_REPLAYS: Final = 64
+
+
+class Backlog:
+    """How many bytes wait to be written, in the whole process."""
+
+    def __init__(
+        self, limit_bytes: int = BACKLOG_BYTES, reserve_bytes: int = RESERVE_BYTES
+    ) -> None:
+        """Set the limit, and how much of it only vital jobs may use."""
+        self._lock = threading.Lock()
+        self._limit_bytes = limit_bytes
+        self._reserve_bytes = min(reserve_bytes, limit_bytes)
+        self._used_bytes = 0
+
+    def take(self, size_bytes: int, *, is_vital: bool) -> bool:
+        """Make room for a job; False if there is none."""
+        limit = self._limit_bytes - (0 if is_vital else self._reserve_bytes)
+        with self._lock:
+            if self._used_bytes + size_bytes > limit:
+                return False
+            self._used_bytes += size_bytes
+            return True
+
+    def give_back(self, size_bytes: int) -> None:
+        """Free the room of a job that is done."""
+        with self._lock:
+            self._used_bytes -= size_bytes
+
+
+class ReplayMaker(Protocol):
+    """Builds the merged replay of a recording from its folder."""
+
+    def make(self, folder: Path) -> None:
+        """Build it; blocks until it is there or cannot be made."""
+
+    def stop(self) -> None:
+        """Give up the one being made, if any, and make no more."""
+
+
+class RecorderThreads:
+    """Four threads that write, one that ends recordings, one that makes replays.
+
+    One object serves all recorders of a process. Ending waits for writing and never runs on a
+    writing thread, so the two cannot wait for each other.
+
+    Overflow: beyond `MAX_FINALIZATIONS` waiting ends a recording is left to be recovered at the
+    next start; beyond `MAX_REPLAYS` waiting replays one is not made.
+    """
+
+    def __init__(
+        self,
+        replays: ReplayMaker | None = None,
+        *,
+        backlog: Backlog | None = None,
+    ) -> None:
+        """Start nothing yet; threads begin with the first job.
+
+        Args:
+            replays: Builds merged replays; without it none are made.
+            backlog: What may wait; the usual limits by default.
+        """
+        self.replays = replays
+        self.backlog = backlog or Backlog()
+        self._writers = ThreadPoolExecutor(WRITER_THREADS, "recording-write")
+        self._finalizer = ThreadPoolExecutor(1, "recording-finalize")
+        self._merger = ThreadPoolExecutor(1, "recording-replay")
+        self._endings = threading.BoundedSemaphore(MAX_FINALIZATIONS)
+        self._replays = threading.BoundedSemaphore(MAX_REPLAYS)
+
+    def write(self, work: Callable[[], None]) -> bool:
+        """Run a job of `RecordingJobs` on a writing thread; False once closed."""
+        try:
+            self._writers.submit(work)
+        except RuntimeError:
+            return False
+        return True
+
+    def finalize(self, work: Callable[[], None]) -> Future[None] | None:
+        """Run an ending on its own thread; None if too many wait or the threads are closed."""
+        return _submit(self._finalizer, self._endings, work)
+
+    def replay(self, work: Callable[[], None]) -> Future[None] | None:
+        """Run the making of a replay; None if too many wait or the threads are closed."""
+        return _submit(self._merger, self._replays, work)
+
+    def close(self, *, wait: bool = True) -> None:
+        """End all recordings that have been told to end, then the threads; blocks if `wait`.
+
+        Replays not finished are given up; the recordings are complete without them.
+        """
+        self._finalizer.shutdown(wait=wait)
+        if self.replays is not None:
+            self.replays.stop()
+        self._merger.shutdown(wait=False, cancel_futures=True)
+        self._merger.shutdown(wait=wait)
+        self._writers.shutdown(wait=wait)
+
+
+def _submit(
+    executor: ThreadPoolExecutor, room: threading.BoundedSemaphore, work: Callable[[], None]
+) -> Future[None] | None:
+    if not room.acquire(blocking=False):
+        return None
+    try:
+        future = executor.submit(work)
+    except RuntimeError:
+        room.release()
+        return None
+    future.add_done_callback(lambda _: room.release())
+    return future
+
+
+@dataclass(frozen=True)
+class _Job:
+    work: Callable[[], None]
+    size_bytes: int
+    lane: str | None
+
+
+class RecordingJobs:
+    """The writing of one recording: jobs run side by side, those of one lane in order.
+
+    Overflow: a job for which the process's backlog has no room is refused. After the first error of
+    the disk nothing more is written and everything is refused.
+    """
+
+    def __init__(self, threads: RecorderThreads, on_failure: Callable[[OSError], None]) -> None:
+        """Accept jobs; they wait until `open` has run.
+
+        Args:
+            threads: What runs them.
+            on_failure: Called once, on a writing thread, with what the disk said.
+        """
+        self._threads = threads
+        self._on_failure = on_failure
+        self._changed = threading.Condition()
+        self._lanes: dict[str, deque[_Job]] = {}
+        self._waiting: deque[_Job] | None = deque()  # until the folder is there
+        self._unfinished = 0
+        self._is_stopped = False
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nothing more is written."""
+        return self._is_stopped
+
+    def open(self, work: Callable[[], None]) -> None:
+        """Run what must come before every other job."""
+
+        def first() -> None:
+            self._attempt(work)
+            with self._changed:
+                waiting, self._waiting = self._waiting or deque(), None
+                startable = [job for job in waiting if self._is_next(job)]
+            for job in startable:
+                self._hand_over(job)
+            self._finish(0)
+
+        with self._changed:
+            self._unfinished += 1
+        if not self._threads.write(first):
+            self.stop()
+            self._finish(0)
+
+    def submit(
+        self,
+        work: Callable[[], None],
+        size_bytes: int,
+        *,
+        lane: str | None = None,
+        is_vital: bool = False,
+    ) -> bool:
+        """Queue a job; False if it was refused.
+
+        Args:
+            work: Writes something; may raise OSError, or one of our errors for input it cannot use.
+            size_bytes: Memory it holds.
+            lane: Jobs of the same lane run one after the other, in this order.
+            is_vital: It may use the room kept back for such jobs.
+        """
+        with self._changed:
+            if self._is_stopped or not self._threads.backlog.take(size_bytes, is_vital=is_vital):
+                return False
+            self._unfinished += 1
+            job = _Job(work, size_bytes, lane)
+            if self._waiting is not None:
+                self._waiting.append(job)
+                return True
+            can_start = self._is_next(job)
+        if can_start:
+            self._hand_over(job)
+        return True
+
+    def stop(self) -> None:
+        """Write nothing more; what waits is dropped as its turn comes."""
+        with self._changed:
+            self._is_stopped = True
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until every job is done; False if that takes too long. Never on a writing thread."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._unfinished == 0, timeout_s)
+
+    def _is_next(self, job: _Job) -> bool:
+        """Put a job into its lane; True if nothing is before it. Under the lock."""
+        if job.lane is None:
+            return True
+        lane = self._lanes.setdefault(job.lane, deque())
+        lane.append(job)
+        return len(lane) == 1
+
+    def _after(self, job: _Job) -> _Job | None:
+        """Take a finished job out of its lane; return what comes next in it."""
+        if job.lane is None:
+            return None
+        with self._changed:
+            lane = self._lanes[job.lane]
+            lane.popleft()
+            return lane[0] if lane else None
+
+    def _hand_over(self, job: _Job) -> None:
+        if not self._threads.write(lambda: self._run(job)):
+            self.stop()  # so that the caller's thread writes nothing
+            self._run(job)
+
+    def _run(self, job: _Job) -> None:
+        following: _Job | None = job
+        while following is not None:
+            done = following
+            self._attempt(done.work)
+            following = self._after(done)
+            self._finish(done.size_bytes)
+            if following is not None and self._threads.write(partial(self._run, following)):
+                return
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        if self._is_stopped:
+            return
+        try:
+            work()
+        except OSError as error:
+            self._fail(error)
+        except OmniError as error:
+            logger.info("left out of the recording: %s", error)
+        except Exception:
+            logger.exception("a part of the recording could not be written")
+
+    def _fail(self, error: OSError) -> None:
+        with self._changed:
+            was_stopped, self._is_stopped = self._is_stopped, True
+        if was_stopped:
+            return
+        try:
+            self._on_failure(error)
+        except Exception:
+            logger.exception("nobody could be told that the recording stopped")
+
+    def _finish(self, size_bytes: int) -> None:
+        self._threads.backlog.give_back(size_bytes)
+        with self._changed:
+            self._unfinished -= 1
+            self._changed.notify_all()

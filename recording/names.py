@@ -1,0 +1,157 @@
+"""Names of recordings and of the files in them. Only names made here ever become paths.
+
+A recording lies in `<data folder>/sessions/<recording id>/`.
+Source of the layout: service specification, section 5.1.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import string
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from core.errors import InvalidSessionIdError
+from core.schemas.queue import check_session_id
+
+# Source: service specification, section 1.5. Longer than a session's id: it wraps one.
+RECORDING_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,96}")
+# 36^10 is 51 bits: an id is also the only key to a shared recording, so it must not be guessable.
+RANDOM_CHARS: Final = 10
+ALPHABET: Final = string.ascii_lowercase + string.digits
+
+SESSIONS_FOLDER: Final = "sessions"
+META_FILE: Final = "meta.json"
+RECORDING_FILE: Final = "recording.json"
+TIMELINE_FILE: Final = "events.jsonl"
+DIAGNOSTICS_FILE: Final = "diagnostics.jsonl"
+LOCK_FILE: Final = ".lock"
+REPLAY_SOUND_FILE: Final = "merged_replay.wav"
+REPLAY_VIDEO_FILE: Final = "merged_replay.mp4"
+UNFINISHED_SUFFIX: Final = ".tmp"  # a file of this name is still being written
+DOOMED_PREFIX: Final = ".deleting-"  # a folder of this name is being deleted
+
+USER_AUDIO: Final = "user_audio"
+USER_FRAMES: Final = "user_frames"
+AI_AUDIO: Final = "ai_audio"
+USER_IMAGES: Final = "user_images"
+USER_VIDEOS: Final = "user_videos"
+
+MEDIA_NAME: Final = re.compile(
+    rf"(?:{USER_AUDIO}|{USER_FRAMES}|{AI_AUDIO}|{USER_IMAGES}|{USER_VIDEOS})/\w+\.\w+", re.ASCII
+)
+USER_AUDIO_NAME: Final = re.compile(r"(\d+)\.wav", re.ASCII)
+USER_FRAME_NAME: Final = re.compile(r"(\d+)\.\w+", re.ASCII)
+UNIT_AUDIO_NAME: Final = re.compile(r"turn_(\d+)_chunk_(\d+)\.wav", re.ASCII)
+TURN_AUDIO_NAME: Final = re.compile(r"turn_(\d+)\.wav", re.ASCII)
+
+
+def check_recording_id(recording_id: str) -> str:
+    """Return the id of a recording if it may be used as the name of a folder.
+
+    Raises:
+        InvalidSessionIdError: It is empty, longer than 96 or has a character outside A-Za-z0-9_-.
+    """
+    if RECORDING_ID_PATTERN.fullmatch(recording_id) is None:
+        raise InvalidSessionIdError(
+            "A recording's id has 1 to 96 characters out of A-Z, a-z, 0-9, _ and -."
+        )
+    return recording_id
+
+
+def generate_session_id(prefix: str) -> str:
+    """Return a new, unguessable id such as `stm_4f0q9z2k7a`.
+
+    Args:
+        prefix: What it is for, `stm` or `chat`; an underline at its end is not doubled.
+    """
+    tail = "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_CHARS))
+    return check_recording_id(f"{prefix.rstrip('_')}_{tail}")
+
+
+def generate_recording_id(client_session_id: str, now: datetime) -> str:
+    """Return a new id for a recording of a session whose id the client chose.
+
+    Args:
+        client_session_id: The session's id, part of the result so that a person can find it.
+        now: The time the recording starts; the result sorts by it.
+
+    Raises:
+        InvalidSessionIdError: The client's id may not be used.
+    """
+    return generate_session_id(f"{now:%Y%m%d_%H%M%S}_{check_session_id(client_session_id)}")
+
+
+def recording_folder(data_dir: Path | str, recording_id: str) -> Path:
+    """Return the folder of one recording; it need not exist.
+
+    Raises:
+        InvalidSessionIdError: The id may not be used.
+    """
+    return Path(data_dir) / SESSIONS_FOLDER / check_recording_id(recording_id)
+
+
+def recording_folders(data_dir: Path | str) -> Iterator[Path]:
+    """Yield the folders of all recordings; links and foreign names are passed over."""
+    root = Path(data_dir) / SESSIONS_FOLDER
+    if not root.is_dir():
+        return
+    for folder in sorted(root.iterdir()):
+        is_ours = RECORDING_ID_PATTERN.fullmatch(folder.name) is not None
+        if is_ours and folder.is_dir() and not folder.is_symlink():
+            yield folder
+
+
+def asset_path(folder: Path, relative: str) -> Path | None:
+    """Turn a client's path inside a recording into a file that may be served.
+
+    Args:
+        folder: The recording's folder.
+        relative: What the client asks for, with slashes.
+
+    Returns:
+        A regular file below `folder`; None if there is none, or if the path is absolute, climbs,
+        goes through a link, or names something hidden.
+    """
+    parts = relative.split("/")
+    if "\0" in relative or "\\" in relative or any(not part or part[0] == "." for part in parts):
+        return None
+    try:
+        root = folder.resolve()
+        path = root.joinpath(*parts)
+        return path if path.resolve() == path and path.is_file() else None
+    except (OSError, RuntimeError):  # a name too long for the file system, a circle of links
+        return None
+
+
+def user_audio(index: int, extra: int = 0) -> str:
+    """What the user said in a chunk or turn; `extra` is 0 for its first piece."""
+    return f"{USER_AUDIO}/{index:03d}{f'_{extra}' if extra else ''}.wav"
+
+
+def user_frame(index: int, extra: int, extension: str) -> str:
+    """A camera picture of a chunk; `extra` is 0 for the first."""
+    return f"{USER_FRAMES}/{index:03d}{f'_{extra}' if extra else ''}.{extension}"
+
+
+def unit_audio(turn: int, index: int) -> str:
+    """What the model said in one unit."""
+    return f"{AI_AUDIO}/turn_{turn}_chunk_{index:03d}.wav"
+
+
+def turn_audio(turn: int) -> str:
+    """What the model said in one turn of a turn-based conversation."""
+    return f"{AI_AUDIO}/turn_{turn}.wav"
+
+
+def user_image(index: int, extension: str) -> str:
+    """A picture the user attached."""
+    return f"{USER_IMAGES}/img_{index}.{extension}"
+
+
+def user_video(index: int, extension: str) -> str:
+    """A video the user attached."""
+    return f"{USER_VIDEOS}/vid_{index}.{extension}"

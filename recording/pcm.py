@@ -1,0 +1,74 @@
+"""Turns sound as the session has it into the 16-bit PCM that goes into files."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from core.audio import FloatArray, read_audio
+from core.errors import AudioCorruptError
+from core.schemas.limits import SAMPLE_BYTES
+
+Sound = str | bytes | FloatArray
+"""Samples [T] in -1..1; or float32 little-endian, or a whole WAV file, as bytes or their Base64."""
+
+BASE64_CHARS: Final = 4  # carry three bytes
+BASE64_BYTES: Final = 3
+PCM_SCALE: Final = 32_767  # source: service specification, section 5.1
+# As a first sample it would be far outside -1..1, so a WAV file is never mistaken for samples.
+WAV_MARK: Final = b"RIFF"
+
+
+def keep(sound: Sound) -> Sound:
+    """Return the sound in a form the caller cannot change any more."""
+    return np.array(sound, dtype=np.float32) if isinstance(sound, np.ndarray) else sound
+
+
+def size_bytes(sound: Sound) -> int:
+    """Return the memory a sound takes."""
+    return sound.nbytes if isinstance(sound, np.ndarray) else len(sound)
+
+
+def count_samples(sound: Sound) -> int:
+    """Return how many samples a sound has, without decoding it; nothing is known of WAV files."""
+    if isinstance(sound, np.ndarray):
+        return len(sound)
+    if isinstance(sound, bytes):
+        return len(sound) // SAMPLE_BYTES
+    return (len(sound) * BASE64_BYTES // BASE64_CHARS - sound[-2:].count("=")) // SAMPLE_BYTES
+
+
+def encode_pcm16(sound: Sound, sample_rate_hz: int) -> bytes:
+    """Return 16-bit little-endian PCM: clipped to -1..1, times 32767.
+
+    Args:
+        sound: What to encode; a WAV file of another rate is resampled.
+        sample_rate_hz: Rate of the result, and of samples that do not say theirs.
+
+    Raises:
+        AudioError: The text is no sound.
+    """
+    samples = np.nan_to_num(_samples(sound, sample_rate_hz), nan=0.0, posinf=1.0, neginf=-1.0)
+    scaled: npt.NDArray[np.float32] = np.rint(np.clip(samples, -1.0, 1.0) * PCM_SCALE)
+    return scaled.astype("<i2").tobytes()
+
+
+def _samples(sound: Sound, sample_rate_hz: int) -> FloatArray:
+    if isinstance(sound, np.ndarray):
+        return sound
+    raw = sound if isinstance(sound, bytes) else _raw(sound)
+    if raw.startswith(WAV_MARK):
+        return read_audio(raw, sample_rate_hz=sample_rate_hz)
+    whole_bytes = len(raw) - len(raw) % SAMPLE_BYTES
+    return np.frombuffer(raw[:whole_bytes], dtype="<f4").astype(np.float32)
+
+
+def _raw(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise AudioCorruptError("The audio is not valid Base64.") from error

@@ -1,0 +1,325 @@
+"""What all recorders share: a folder, its timeline, its media files, and an end.
+
+A recorder is told what happened and returns at once; threads do the writing. Whatever the disk
+does, the session it records never notices.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.queue import RequestType
+from recording import disk, names, pcm
+from recording.attachments import Picture, content_bytes, picture_suffix, video_suffix
+from recording.files import wav_header
+from recording.folder import write_meta
+from recording.jobs import RecorderThreads, RecordingJobs
+from recording.locks import release_lock, take_lock
+from recording.options import DiagnosticsLimit, RecorderOptions, Trouble
+from recording.pcm import Sound
+from recording.records import EndReason, Meta, TimelineEvent
+from recording.recovery import mark_ready, title_of, write_checkpoint, write_results
+from recording.replay_process import ReplayProcess
+from recording.snapshot import without_media
+from recording.timeline import ConfigLine, EndLine, EventLine, Line, SessionLine, encode_line
+
+logger: Final = logging.getLogger(__name__)
+
+FLUSH_LIMIT_S: Final = 60.0  # how long an ending waits for a slow disk
+TIMELINE_LANE: Final = "timeline"  # everything that adds to a file goes here, in order
+NO_REPLAY: Final = frozenset({RequestType.CHAT, RequestType.STREAMING})
+DISK_TEXT: Final = "The recording was stopped: the disk could not be written."
+BACKLOG_TEXT: Final = "The recording was stopped: the disk is too slow."
+
+
+class SessionRecorder:
+    """Records one session into `<data folder>/sessions/<session id>/`.
+
+    All methods belong to one thread, that of the session's loop; none of them waits.
+
+    Overflow: when the disk is so slow that the process's backlog is full, files are left out and
+    counted in `meta.json`; when not even the timeline fits, or the disk refuses a write, the
+    recording stops and the session is warned once.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        app_type: RequestType | str,
+        worker_id: str,
+        config_snapshot: Mapping[str, Any] | None,
+        data_dir: Path | str,
+        options: RecorderOptions | None = None,
+    ) -> None:
+        """Begin; the folder, its lock and `meta.json` are written by the threads.
+
+        Args:
+            session_id: The recording's id, made by `generate_session_id` or
+                `generate_recording_id`; a folder of this name must not exist.
+            app_type: Which kind of conversation it is.
+            worker_id: Which worker it runs on.
+            config_snapshot: Its settings as plain JSON values; sound in them is not kept.
+            data_dir: The data folder.
+            options: Threads, clock and whom to warn.
+
+        Raises:
+            InvalidSessionIdError: The id may not be used.
+            ValueError: There is no such kind of conversation.
+        """
+        self.session_id = session_id
+        self.folder = names.recording_folder(data_dir, session_id)
+        self._app_type = _one_name(RequestType(app_type))
+        chosen = options or RecorderOptions()
+        self._owns_threads = chosen.threads is None
+        self._threads = chosen.threads or RecorderThreads(ReplayProcess())
+        self._clock = chosen.clock
+        self._started_s = self._clock.monotonic_s()
+        self._trouble = Trouble(chosen.on_warning)
+        self._diagnostics = DiagnosticsLimit()
+        self._jobs = RecordingJobs(self._threads, self._on_disk_error)
+        self._is_open = False
+        self._ended: Future[Meta | None] | None = None
+        started = self._clock.now()
+        settings = dict(config_snapshot or {})
+        self._jobs.open(lambda: self._open(worker_id, started, settings))
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether anything told is still written."""
+        return self._ended is None and not self._jobs.is_stopped
+
+    def elapsed_ms(self) -> float:
+        """Return the time since the session's start, ms."""
+        return 1_000 * (self._clock.monotonic_s() - self._started_s)
+
+    def save_user_audio(self, index: int, sound: Sound, *, extra: int = 0) -> str | None:
+        """Write what the user said in a chunk or turn.
+
+        Args:
+            index: Number of the duplex chunk, or of the turn.
+            sound: At 16 kHz; the caller may change an array afterwards.
+            extra: Number among the turn's pieces of sound, 0 for the first.
+
+        Returns:
+            The file's name inside the folder; None if it is left out.
+        """
+        return self._save_sound(names.user_audio(index, extra), sound, INPUT_SAMPLE_RATE_HZ)
+
+    def save_ai_audio(self, turn: int, chunk: int, sound: Sound) -> str | None:
+        """Write what the model said in one unit, at 24 kHz; see `save_user_audio`."""
+        return self._save_sound(names.unit_audio(turn, chunk), sound, OUTPUT_SAMPLE_RATE_HZ)
+
+    def save_ai_audio_turn(self, turn: int, sound: Sound) -> str | None:
+        """Write what the model said in a whole turn, at 24 kHz; see `save_user_audio`."""
+        return self._save_sound(names.turn_audio(turn), sound, OUTPUT_SAMPLE_RATE_HZ)
+
+    def save_user_frame(self, index: int, picture: Picture, *, extra: int = 0) -> str | None:
+        """Write a camera picture as it came.
+
+        Args:
+            index: Number of the chunk it belongs to.
+            picture: JPEG, PNG or another format of pictures.
+            extra: Number among the chunk's pictures, 0 for the first.
+
+        Returns:
+            The file's name inside the folder; None if it is left out or is no picture.
+        """
+        extension = picture_suffix(picture)
+        name = names.user_frame(index, extra, extension) if extension else None
+        return self._save_content(name, picture)
+
+    def save_user_image(self, index: int, picture: Picture) -> str | None:
+        """Write a picture the user attached; see `save_user_frame`."""
+        extension = picture_suffix(picture)
+        name = names.user_image(index, extension) if extension else None
+        return self._save_content(name, picture)
+
+    def save_user_video(self, index: int, video: Picture, extension: str = "mp4") -> str | None:
+        """Write a video the user attached; an unknown suffix becomes mp4."""
+        return self._save_content(names.user_video(index, video_suffix(extension)), video)
+
+    def update_config(self, extra: Mapping[str, Any]) -> None:
+        """Add settings learned later, plain JSON values; they replace those of the same name."""
+        self._add_line(ConfigLine(extra=without_media(extra)))
+
+    def record_event(self, kind: str, ts_ms: float | None = None) -> None:
+        """Note a pause, resume, interrupt, force_listen or warning; now, unless a time is given."""
+        at_ms = self.elapsed_ms() if ts_ms is None else ts_ms
+        self._add_line(EventLine(event=TimelineEvent(ts_ms=at_ms, type=kind)))
+
+    def record_diagnostic(self, message: str) -> bool:
+        """Keep what a client measured; False if it is too much.
+
+        Args:
+            message: One `client_diagnostic` as JSON. At most 16 KiB each, two a second and 1 MiB
+                a session are kept; the rest is dropped.
+        """
+        line = message.replace("\n", " ").encode() + b"\n"
+        if not self._diagnostics.admit(len(line), self.elapsed_ms() / 1_000):
+            return False
+        path = self.folder / names.DIAGNOSTICS_FILE
+        return self._jobs.submit(lambda: disk.append(path, line), len(line), lane=path.name)
+
+    def checkpoint(self) -> None:
+        """Write `recording.json` as it would be now, while the session goes on."""
+        self._jobs.submit(lambda: write_checkpoint(self.folder), 0, lane=TIMELINE_LANE)
+
+    def finalize(self, end_reason: EndReason | str = EndReason.STOPPED) -> Future[Meta | None]:
+        """End the recording; returns at once, and doing so twice is fine.
+
+        Args:
+            end_reason: Why the session ended.
+
+        Returns:
+            Resolves when `recording.json`, `meta.json` and the replay are there, to what
+            `meta.json` holds; to None if the disk would not take them, in which case
+            `recover_session` can try again later.
+        """
+        if self._ended is None:
+            self._before_end()
+            self._ended = Future()
+            if self._owns_threads:
+                self._ended.add_done_callback(lambda _: self._threads.close(wait=False))
+            reason, ended_at = EndReason(end_reason), self._clock.now()
+            duration_s = self.elapsed_ms() / 1_000
+            ending = self._threads.finalize(lambda: self._end(reason, ended_at, duration_s))
+            if ending is None:
+                self._resolve(None)
+            else:
+                ending.add_done_callback(self._check_ending)
+        return self._ended
+
+    def _before_end(self) -> None:
+        """Write down what is not written yet; for subclasses."""
+
+    def _add_line(self, line: Line) -> None:
+        path = self.folder / names.TIMELINE_FILE
+        encoded = encode_line(line)
+        is_taken = self._jobs.submit(
+            lambda: disk.append(path, encoded), len(encoded), lane=TIMELINE_LANE, is_vital=True
+        )
+        if not is_taken and not self._jobs.is_stopped:
+            self._jobs.stop()
+            self._trouble.stopped(BACKLOG_TEXT)
+
+    def _save_sound(self, name: str, sound: Sound, rate_hz: int) -> str | None:
+        kept = pcm.keep(sound)
+
+        def write() -> None:
+            body = pcm.encode_pcm16(kept, rate_hz)
+            disk.write_file(self.folder / name, wav_header(rate_hz, 1, len(body)) + body)
+
+        return self._save(name, write, pcm.size_bytes(kept))
+
+    def _save_content(self, name: str | None, content: Picture) -> str | None:
+        if name is None:
+            return None
+        path = self.folder / name
+        return self._save(name, lambda: disk.write_file(path, content_bytes(content)), len(content))
+
+    def _save(
+        self, name: str, write: Callable[[], None], size_bytes: int, *, lane: str | None = None
+    ) -> str | None:
+        if self._jobs.submit(write, size_bytes, lane=lane):
+            return name
+        if not self._jobs.is_stopped:
+            self._trouble.files_left_out += 1
+        return None
+
+    def _open(self, worker_id: str, started: datetime, settings: dict[str, Any]) -> None:
+        """On a writing thread: make the folder; it must not exist, or it would be overwritten."""
+        config = without_media(settings)
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir()
+        self._is_open = True
+        take_lock(self.folder)
+        line = SessionLine(
+            session_id=self.session_id,
+            app_type=self._app_type,
+            worker_id=worker_id,
+            start_ts=started,
+            config=config,
+        )
+        disk.append(self.folder / names.TIMELINE_FILE, encode_line(line))
+        meta = Meta(
+            session_id=self.session_id,
+            app_type=self._app_type,
+            created_at=started,
+            worker_id=worker_id,
+            title=title_of(started),
+            config=config,
+        )
+        write_meta(self.folder, meta)
+
+    def _on_disk_error(self, error: OSError) -> None:
+        logger.warning("recording %s stopped: %s", self.session_id, error)
+        self._trouble.stopped(DISK_TEXT)
+
+    def _end(self, reason: EndReason, ended_at: datetime, duration_s: float) -> None:
+        """On the ending thread: write the results, then have the replay made."""
+        if not self._jobs.wait_idle(FLUSH_LIMIT_S):
+            self._trouble.note(BACKLOG_TEXT)
+        self._jobs.stop()
+        if not self._is_open:  # what lies there is somebody else's
+            self._resolve(None)
+            return
+        line = EndLine(
+            end_reason=reason,
+            ended_at=ended_at,
+            duration_s=duration_s,
+            problem=self._trouble.problem,
+            files_left_out=self._trouble.files_left_out or None,
+        )
+        try:
+            # A line torn by a full disk must not take this one with it.
+            disk.append(self.folder / names.TIMELINE_FILE, b"\n" + encode_line(line))
+            write_results(self.folder)
+        except OSError as error:
+            logger.warning("recording %s is left for recovery: %s", self.session_id, error)
+            release_lock(self.folder)
+            self._resolve(None)
+            return
+        replays = self._threads.replays
+        if replays is None or self._app_type in NO_REPLAY:
+            self._complete()
+            return
+        replay = self._threads.replay(lambda: replays.make(self.folder))
+        if replay is None:
+            self._complete()
+        else:
+            replay.add_done_callback(self._check_replay)
+
+    def _check_replay(self, replay: Future[None]) -> None:
+        error = None if replay.cancelled() else replay.exception()
+        if error is not None:
+            logger.error("recording %s has no replay", self.session_id, exc_info=error)
+        self._complete()
+
+    def _check_ending(self, ending: Future[None]) -> None:
+        error = None if ending.cancelled() else ending.exception()
+        if error is not None:
+            logger.error("recording %s was not ended", self.session_id, exc_info=error)
+            self._resolve(None)
+
+    def _complete(self) -> None:
+        try:
+            meta = mark_ready(self.folder)
+        except OSError as error:
+            logger.warning("recording %s is left for recovery: %s", self.session_id, error)
+            meta = None
+        self._resolve(meta)
+
+    def _resolve(self, meta: Meta | None) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(meta)
+
+
+def _one_name(kind: RequestType) -> RequestType:
+    """The older name of duplex may hold pictures."""
+    return RequestType.OMNI_DUPLEX if kind is RequestType.DUPLEX else kind

@@ -1,0 +1,216 @@
+"""Ends a recording on disk: after its session, or in place of a process that was killed.
+
+Needs only the folder. Doing it twice, or being killed while doing it, loses nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from core.errors import SessionInUseError
+from recording.build import Identity, build_recording, identify, length
+from recording.disk import newest_change_s
+from recording.folder import (
+    content_size_bytes,
+    read_meta,
+    read_recording,
+    write_meta,
+    write_recording,
+)
+from recording.locks import is_live, release_lock
+from recording.names import (
+    LOCK_FILE,
+    META_FILE,
+    TIMELINE_FILE,
+    UNFINISHED_SUFFIX,
+    recording_folders,
+)
+from recording.records import EndReason, Meta, Status
+from recording.timeline import EndLine, Timeline, read_timeline
+
+logger: Final = logging.getLogger(__name__)
+
+KILLED_TEXT: Final = "The program writing it ended before the session did."
+
+
+def write_results(folder: Path) -> Meta:
+    """Write `recording.json`, then `meta.json` with status finalizing.
+
+    Args:
+        folder: The recording's folder, which nobody else writes to now.
+
+    Returns:
+        What `meta.json` holds.
+
+    Raises:
+        OSError: The disk is full, or refuses; what was there before is kept.
+    """
+    timeline = read_timeline(folder / TIMELINE_FILE)
+    before, written = read_meta(folder), read_recording(folder)
+    identity = identify(folder, timeline, before, written)
+    if written is not None:  # a damaged timeline must not undo what an undamaged one gave
+        timeline.complete_from(written)
+    built = build_recording(folder, timeline, identity)
+    if written is not None and built.merged_replay is not None:
+        known = {"merged_replay_timing": written.merged_replay_timing}
+        built = built.model_copy(update=known)
+    write_recording(folder, built)
+    meta = _meta(folder, timeline, identity, before)
+    write_meta(folder, meta)
+    return meta
+
+
+def write_checkpoint(folder: Path) -> None:
+    """Write `recording.json` as it would be now; no file may be added to meanwhile.
+
+    Raises:
+        OSError: The disk is full, or refuses.
+    """
+    timeline = read_timeline(folder / TIMELINE_FILE)
+    identity = identify(folder, timeline, read_meta(folder), None)
+    write_recording(folder, build_recording(folder, timeline, identity))
+
+
+def mark_ready(folder: Path) -> Meta | None:
+    """Say that nothing more will be written, and how large it became; then give the lock back.
+
+    The status becomes failed where there is nothing to show though the session was cut off.
+
+    Returns:
+        What `meta.json` holds; None if there is none to read.
+
+    Raises:
+        OSError: The disk is full, or refuses; the lock is given back all the same.
+    """
+    try:
+        _remove_unfinished(folder)
+        meta = read_meta(folder)
+        if meta is not None:
+            is_lost = meta.problem is not None and not length(read_recording(folder))
+            known = {
+                "status": Status.FAILED if is_lost else Status.READY,
+                "size_bytes": content_size_bytes(folder),
+            }
+            meta = meta.model_copy(update=known)
+            write_meta(folder, meta)
+        return meta
+    finally:
+        release_lock(folder)
+
+
+def needs_recovery(folder: Path) -> bool:
+    """Tell whether a recording was left behind by a process that is gone."""
+    return not _is_complete(folder) and not is_live(folder)
+
+
+def recover_session(folder: Path) -> Meta:
+    """Make a recording readable whose process was killed at any moment.
+
+    Reads what is whole of the timeline and of the media files, mends sound cut short, and writes
+    `recording.json` and `meta.json` anew. A recording that is whole comes out as it was.
+
+    Args:
+        folder: The recording's folder.
+
+    Returns:
+        What `meta.json` holds now.
+
+    Raises:
+        SessionInUseError: It is still being written.
+        OSError: The folder cannot be read, or the disk is full.
+    """
+    if is_live(folder):
+        raise SessionInUseError("This recording is still being written.")
+    meta = write_results(folder)
+    return mark_ready(folder) or meta
+
+
+def recover_all(data_dir: Path | str) -> list[str]:
+    """Recover every recording that a killed process left behind.
+
+    A program calls this once when it starts, in a thread.
+
+    Args:
+        data_dir: The data folder.
+
+    Returns:
+        The ids of those recovered. One that cannot be read or written is logged and passed over.
+    """
+    recovered = []
+    for folder in recording_folders(data_dir):
+        is_ours = any((folder / name).exists() for name in (TIMELINE_FILE, META_FILE, LOCK_FILE))
+        if not is_ours or not needs_recovery(folder):
+            continue
+        try:
+            recover_session(folder)
+        except (OSError, SessionInUseError) as error:
+            logger.warning("recording %s could not be recovered: %s", folder.name, error)
+        else:
+            recovered.append(folder.name)
+    return recovered
+
+
+def _is_complete(folder: Path) -> bool:
+    meta = read_meta(folder)
+    is_over = meta is not None and meta.status in {Status.READY, Status.FAILED}
+    return is_over and read_recording(folder) is not None
+
+
+def _meta(folder: Path, timeline: Timeline, identity: Identity, before: Meta | None) -> Meta:
+    created = identity.start_ts
+    end = timeline.end or _known_end(before) or _presumed_end(folder, created)
+    return Meta(
+        session_id=identity.session_id,
+        app_type=identity.app_type,
+        created_at=created,
+        ended_at=end.ended_at,
+        duration_s=end.duration_s,
+        worker_id=identity.worker_id,
+        title=title_of(created),
+        config=identity.config,
+        end_reason=end.end_reason,
+        status=Status.FINALIZING,
+        last_access_at=before.last_access_at if before else None,
+        problem=end.problem,
+        files_left_out=end.files_left_out,
+    )
+
+
+def _known_end(meta: Meta | None) -> EndLine | None:
+    """Return the end an earlier `meta.json` tells of, if the timeline has lost it."""
+    if meta is None or meta.ended_at is None or meta.duration_s is None:
+        return None
+    return EndLine(
+        end_reason=meta.end_reason or EndReason.ERROR,
+        ended_at=meta.ended_at,
+        duration_s=meta.duration_s,
+        problem=meta.problem,
+        files_left_out=meta.files_left_out,
+    )
+
+
+def _presumed_end(folder: Path, created: datetime) -> EndLine:
+    """Take the last write for the end of a session whose process was killed."""
+    last_s = newest_change_s(folder)
+    with contextlib.suppress(OSError):
+        last_s = (folder / TIMELINE_FILE).stat().st_mtime
+    ended_at = max(created, datetime.fromtimestamp(last_s, UTC))
+    duration_s = (ended_at - created).total_seconds()
+    return EndLine(
+        end_reason=EndReason.ERROR, ended_at=ended_at, duration_s=duration_s, problem=KILLED_TEXT
+    )
+
+
+def title_of(created: datetime) -> str:
+    """Return the neutral name of a recording: month, day and time, UTC."""
+    return f"{created.astimezone(UTC):%m-%d %H:%M}"
+
+
+def _remove_unfinished(folder: Path) -> None:
+    for path in folder.rglob(f"*{UNFINISHED_SUFFIX}"):
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -1,0 +1,122 @@
+"""Builds the merged replay of a finished recording: a step of its own that reads only the folder.
+
+`python -m recording.replay FOLDER` does the same from the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import av
+from av.codec.codec import UnknownCodecError
+
+from recording.folder import read_recording, write_recording
+from recording.names import REPLAY_SOUND_FILE, REPLAY_VIDEO_FILE, UNFINISHED_SUFFIX
+from recording.records import ReplayTiming
+from recording.replay_plan import REPLAY_RATE_HZ, plan_replay
+from recording.replay_sound import write_replay_sound
+from recording.replay_video import ReplayTooSlowError, VideoOptions, write_replay_video
+
+logger: Final = logging.getLogger(__name__)
+
+MAX_REPLAY_S: Final = 4 * 3_600.0  # ours; four hours of WAV are 0.9 GB
+LOW_PRIORITY: Final = 10  # added to a process's niceness
+
+
+@dataclass(frozen=True)
+class ReplayFiles:
+    """What was made; None for what there is nothing to make of."""
+
+    sound: Path | None = None
+    video: Path | None = None
+
+
+class ReplayInThread:
+    """Makes replays on the thread that asks; for programs without a session to disturb."""
+
+    def make(self, folder: Path) -> None:
+        """Build the replay of a recording."""
+        build_replay(folder)
+
+    def stop(self) -> None:
+        """Nothing to give up: a replay begun is completed."""
+
+
+def build_replay(
+    folder: Path,
+    *,
+    timing: ReplayTiming = "session",
+    max_duration_s: float = MAX_REPLAY_S,
+    video: VideoOptions | None = None,
+) -> ReplayFiles:
+    """Make `merged_replay.wav`, and `merged_replay.mp4` if there are pictures.
+
+    Memory does not grow with the length of the session. Files appear when they are complete;
+    `recording.json` then names them.
+
+    Args:
+        folder: The folder of a recording that has its `recording.json`.
+        timing: Where the model's sound is put; see `plan_replay`.
+        max_duration_s: A longer replay is not made.
+        video: How the video is made; sensible ones by default.
+
+    Returns:
+        The files made. A video that takes too long or that cannot be encoded is left out.
+
+    Raises:
+        OSError: A file cannot be read, or the disk is full.
+    """
+    recording = read_recording(folder)
+    if recording is None:
+        return ReplayFiles()
+    plan = plan_replay(folder, recording, timing)
+    if not 0 < plan.samples <= max_duration_s * REPLAY_RATE_HZ:
+        return ReplayFiles()
+    sound = folder / REPLAY_SOUND_FILE
+    with _appearing(sound) as unfinished:
+        write_replay_sound(unfinished, plan)
+    made = ReplayFiles(sound=sound)
+    known: dict[str, str] = {"merged_replay": sound.name, "merged_replay_timing": timing}
+    if plan.pictures:
+        film = folder / REPLAY_VIDEO_FILE
+        try:
+            with _appearing(film) as unfinished:
+                write_replay_video(unfinished, plan, sound, video)
+            made = ReplayFiles(sound=sound, video=film)
+            known["merged_replay_video"] = film.name
+        except (ReplayTooSlowError, av.FFmpegError, UnknownCodecError) as error:
+            logger.warning("no video of %s: %r", folder.name, error)
+    write_recording(folder, recording.model_copy(update=known))
+    return made
+
+
+@contextlib.contextmanager
+def _appearing(path: Path) -> Iterator[Path]:
+    """Give a name to write to; the file gets its own name only if all went well."""
+    unfinished = path.with_name(path.name + UNFINISHED_SUFFIX)
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def main() -> None:
+    """Build the replay of the folder named on the command line."""
+    parser = argparse.ArgumentParser(description="Build the merged replay of a recording.")
+    parser.add_argument("folder", type=Path, help="the recording's folder")
+    parser.add_argument("--timing", choices=("session", "logical"), default="session")
+    arguments = parser.parse_args()
+    os.nice(LOW_PRIORITY)
+    build_replay(arguments.folder, timing=arguments.timing)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""Decides where each piece of sound, each picture and each line of text stands in a replay.
+
+Counts samples at 16 kHz, the clock of what was heard; reads nothing but the recording's own words
+and the lengths of its WAV files.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+from recording.files import readable_wav
+from recording.records import (
+    Chunk,
+    DuplexRecording,
+    Recording,
+    ReplayTiming,
+    TurnRecording,
+    VoiceInput,
+)
+
+REPLAY_RATE_HZ: Final = INPUT_SAMPLE_RATE_HZ
+SAMPLES_PER_MS: Final = REPLAY_RATE_HZ // 1_000
+UNIT_MS: Final = 1_000  # a chunk whose sound is lost lasts this long unless the settings tell
+# Source: service specification, section 5.5.
+SUBTITLE_LINGER_SAMPLES: Final = 3 * REPLAY_RATE_HZ // 2
+
+
+@dataclass
+class Span:
+    """Sound files played one right after the other, from one moment on."""
+
+    start: int  # samples at 16 kHz
+    files: list[Path] = field(default_factory=list)
+    rate_hz: int = REPLAY_RATE_HZ
+    source_samples: int = 0  # at `rate_hz`
+    limit: int | None = None  # samples at 16 kHz after which it is cut off
+
+    @property
+    def samples(self) -> int:
+        """Length at 16 kHz."""
+        whole = round(self.source_samples * REPLAY_RATE_HZ / self.rate_hz)
+        return whole if self.limit is None else min(whole, self.limit)
+
+    @property
+    def end(self) -> int:
+        """First sample after it."""
+        return self.start + self.samples
+
+
+@dataclass
+class CaptionTurn:
+    """The words of one turn: each joins those before it, all go together."""
+
+    words: list[tuple[int, str]] = field(default_factory=list)
+    end: int = 0  # when they go
+
+
+@dataclass
+class ReplayPlan:
+    """A whole replay; all positions in samples at 16 kHz."""
+
+    user: list[Span] = field(default_factory=list)
+    ai: list[Span] = field(default_factory=list)
+    pictures: list[tuple[int, Path]] = field(default_factory=list)
+    captions: list[CaptionTurn] = field(default_factory=list)
+    least: int = 0  # it lasts at least so long
+
+    @property
+    def samples(self) -> int:
+        """Length of the whole."""
+        ends = (span.end for span in itertools.chain(self.user, self.ai))
+        return max(self.least, max(ends, default=0))
+
+
+def plan_replay(folder: Path, recording: Recording, timing: ReplayTiming = "session") -> ReplayPlan:
+    """Lay out a replay.
+
+    Args:
+        folder: The recording's folder.
+        recording: What `recording.json` says.
+        timing: `session` keeps what the user said unbroken and puts the model's turns on that
+            clock; `logical` puts unit after unit, each as long as its longer side.
+
+    Returns:
+        The plan; of length 0 if there is no sound to play.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    if isinstance(recording, TurnRecording):
+        return _plan_turns(folder, recording)
+    planner = _DuplexPlanner(folder, recording, timing)
+    for chunk in recording.chunks:
+        planner.add(chunk)
+    return planner.finish()
+
+
+class _DuplexPlanner:
+    """Goes through a duplex session chunk by chunk."""
+
+    def __init__(self, folder: Path, recording: DuplexRecording, timing: ReplayTiming) -> None:
+        unit_ms = recording.config.get("chunk_ms", UNIT_MS)
+        self._unit = (unit_ms if isinstance(unit_ms, int) else UNIT_MS) * SAMPLES_PER_MS
+        self._folder = folder
+        self._is_logical = timing == "logical"
+        self._plan = ReplayPlan()
+        self._now = 0  # start of the chunk being added
+        self._speech: Span | None = None  # what the model is saying, while it can go on
+        self._words: CaptionTurn | None = None  # of the turn, while it can go on
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in the next chunk."""
+        user = _span(self._folder, chunk.user_audio, self._now)
+        duration = user.samples if user else self._unit
+        if user:
+            self._plan.user.append(user)
+        result = chunk.result
+        if result is not None and result.barge_in:
+            self._break_off()
+        if result is not None and result.mode == "SPEAK":
+            speech = _span(self._folder, result.ai_audio, self._now)
+            if speech:
+                self._say(speech)
+            if self._is_logical:
+                duration = max(duration, speech.samples if speech else 0, self._unit)
+            self._write(result.text or "")
+        else:
+            self._speech = None
+        self._show(chunk, duration)
+        self._now += duration
+        if result is not None and result.end_of_turn:
+            self._end_turn()
+
+    def finish(self) -> ReplayPlan:
+        """Return the plan."""
+        self._end_turn()
+        self._plan.least = self._now if self._plan.user or self._plan.ai else 0
+        return self._plan
+
+    def _say(self, speech: Span) -> None:
+        """Put speech where the turn's speech before it ends, or now if it begins anew."""
+        joins = self._speech is not None and (
+            not self._is_logical or speech.start == self._speech.end
+        )
+        if self._speech is not None and joins:
+            self._speech.files += speech.files
+            self._speech.source_samples += speech.source_samples
+            return
+        if self._plan.ai:
+            speech.start = max(speech.start, self._plan.ai[-1].end)
+        self._plan.ai.append(speech)
+        self._speech = speech
+
+    def _break_off(self) -> None:
+        """The listener's player was emptied: nothing said before is heard from now on."""
+        spans = self._plan.ai
+        while spans and spans[-1].start >= self._now:
+            spans.pop()
+        if spans and spans[-1].end > self._now:
+            spans[-1].limit = self._now - spans[-1].start
+        self._end_turn()
+
+    def _write(self, text: str) -> None:
+        if not text:
+            return
+        if self._words is None:
+            self._words = CaptionTurn()
+            self._plan.captions.append(self._words)
+        self._words.words.append((self._now, text))
+
+    def _end_turn(self) -> None:
+        """Let the words stay a little after the chunk or the speech, whichever ends later."""
+        if self._words is not None:
+            spoken = self._plan.ai[-1].end if self._plan.ai else 0
+            self._words.end = max(self._now, spoken) + SUBTITLE_LINGER_SAMPLES
+        self._speech, self._words = None, None
+
+    def _show(self, chunk: Chunk, duration: int) -> None:
+        """Show the pictures of one chunk one after the other, for equal parts of it."""
+        pictures = [name for name in (chunk.user_frame, *(chunk.extra_frames or ())) if name]
+        for number, name in enumerate(pictures):
+            at = self._now + number * duration // len(pictures)
+            self._plan.pictures.append((at, self._folder / name))
+
+
+def _plan_turns(folder: Path, recording: TurnRecording) -> ReplayPlan:
+    """Put each turn's voice so that it ends when the request came, the answer after it."""
+    plan = ReplayPlan()
+    for turn in recording.turns:
+        now = round((turn.request_ts_ms or 0) * SAMPLES_PER_MS)
+        name = turn.input.audio if isinstance(turn.input, VoiceInput) else None
+        user = _span(folder, name, 0)
+        if user:
+            user.start = max(now - user.samples, plan.user[-1].end if plan.user else 0)
+            now = max(now, user.end)
+            plan.user.append(user)
+        delay = round((turn.timing.first_audio_ms or 0) * SAMPLES_PER_MS)
+        answer = _span(folder, turn.output.audio, now + delay)
+        if answer:
+            answer.start = max(answer.start, plan.ai[-1].end if plan.ai else 0)
+            plan.ai.append(answer)
+    return plan
+
+
+def _span(folder: Path, name: str | None, start: int) -> Span | None:
+    """Make a span of one file; None if there is nothing to hear in it."""
+    shape = readable_wav(folder / name) if name is not None else None
+    if name is None or shape is None or shape.channels != 1:
+        return None
+    if shape.rate_hz not in (INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ):
+        return None
+    return Span(start, [folder / name], shape.rate_hz, shape.samples)

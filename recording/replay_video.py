@@ -1,0 +1,188 @@
+"""Writes `merged_replay.mp4`: the camera's pictures, the words spoken, and the replay's sound.
+
+A picture is encoded only when something on screen changes; one is held in memory at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import av
+import numpy as np
+from av.audio import AudioStream
+from av.container import OutputContainer
+from av.video import VideoStream
+from PIL import Image, ImageOps
+
+from core.errors import PictureError
+from core.images import FRAME_LIMITS, read_picture
+from recording.files import SAMPLE_BYTES, WAV_HEADER_BYTES
+from recording.replay_plan import REPLAY_RATE_HZ, SAMPLES_PER_MS, ReplayPlan
+from recording.replay_sound import CHANNELS
+from recording.subtitles import Subtitle, find_font_file, load_font
+
+# Source: service specification, section 5.5.
+WIDTH_PX: Final = 1_280
+HEIGHT_PX: Final = 720
+TIME_LIMIT_S: Final = 120.0
+
+NOMINAL_RATE_HZ: Final = 25  # only a hint; pictures carry their own times, in ms
+LAST_PICTURE_MS: Final = 1_000 // NOMINAL_RATE_HZ  # how long a player shows the last one
+MS: Final = Fraction(1, 1_000)
+H264: Final = "libx264"
+H264_OPTIONS: Final = {"preset": "veryfast", "crf": "23", "bf": "0"}
+PLAIN_CODEC: Final = "mpeg4"
+PLAIN_BIT_RATE: Final = 2_000_000
+SOUND_BIT_RATE: Final = 96_000
+SOUND_BLOCK: Final = 1_024  # samples of one AAC frame
+BLACK: Final = (0, 0, 0)
+
+
+class ReplayTooSlowError(Exception):
+    """Making the video took longer than allowed."""
+
+
+@dataclass(frozen=True)
+class VideoOptions:
+    """How the video is made; tests set what a machine happens to have."""
+
+    codec: str | None = None  # FFmpeg's name; the best there is by default
+    font_file: Path | None = None
+    limit_s: float = TIME_LIMIT_S
+    monotonic_s: Callable[[], float] = time.monotonic
+
+
+def best_codec() -> str:
+    """Return H.264 if this build of FFmpeg can write it, MPEG-4 otherwise."""
+    return H264 if H264 in av.codec.codecs_available else PLAIN_CODEC
+
+
+def write_replay_video(
+    path: Path, plan: ReplayPlan, sound: Path, options: VideoOptions | None = None
+) -> None:
+    """Write the whole video.
+
+    Args:
+        path: Where; overwritten.
+        plan: What is seen when.
+        sound: The replay's WAV file, which gives the length.
+        options: How; sensible ones by default.
+
+    Raises:
+        ReplayTooSlowError: It took longer than allowed; the file is not complete.
+        OSError: A file cannot be read, or the disk is full.
+        av.FFmpegError: The encoder failed.
+        av.codec.codec.UnknownCodecError: There is no such encoder.
+    """
+    chosen = options or VideoOptions(font_file=find_font_file())
+    deadline_s = chosen.monotonic_s() + chosen.limit_s
+    subtitle = Subtitle(load_font(chosen.font_file), WIDTH_PX)
+    with (
+        sound.open("rb") as source,
+        av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as file,
+    ):
+        video = _video_stream(file, chosen.codec or best_codec())
+        voice = file.add_stream("aac", rate=REPLAY_RATE_HZ, layout="stereo")
+        voice.bit_rate = SOUND_BIT_RATE
+        sounds = _Sounds(file, voice, source)
+        for at_ms, picture in _pictures(plan, subtitle):
+            if chosen.monotonic_s() > deadline_s:
+                raise ReplayTooSlowError
+            sounds.write_until(at_ms * SAMPLES_PER_MS)
+            frame = av.VideoFrame.from_ndarray(np.asarray(picture), format="rgb24")
+            frame.pts, frame.time_base = at_ms, MS
+            file.mux(video.encode(frame))
+        sounds.write_until(plan.samples)
+        file.mux(video.encode(None))
+        file.mux(voice.encode(None))
+
+
+def _video_stream(file: OutputContainer, codec: str) -> VideoStream:
+    stream = file.add_stream(codec, rate=NOMINAL_RATE_HZ)
+    assert isinstance(stream, VideoStream)
+    stream.width, stream.height, stream.pix_fmt = WIDTH_PX, HEIGHT_PX, "yuv420p"
+    stream.time_base = stream.codec_context.time_base = MS
+    if codec == H264:
+        stream.options = dict(H264_OPTIONS)
+    else:
+        stream.bit_rate = PLAIN_BIT_RATE
+    return stream
+
+
+class _Sounds:
+    """Feeds the replay's WAV file to the encoder, as far as the pictures have come."""
+
+    def __init__(self, file: OutputContainer, stream: AudioStream, source: BinaryIO) -> None:
+        self._file = file
+        self._stream = stream
+        self._source = source
+        self._position = 0
+        source.seek(WAV_HEADER_BYTES)
+
+    def write_until(self, position: int) -> None:
+        """Encode up to a sample or a little further, in whole blocks."""
+        while self._position < position:
+            raw = self._source.read(SOUND_BLOCK * CHANNELS * SAMPLE_BYTES)
+            block = np.frombuffer(raw, "<i2").astype(np.int16)
+            if block.size == 0:
+                return
+            frame = av.AudioFrame.from_ndarray(block[None], format="s16", layout="stereo")
+            frame.sample_rate, frame.pts = REPLAY_RATE_HZ, self._position
+            self._file.mux(self._stream.encode(frame))
+            self._position += block.size // CHANNELS
+
+
+@dataclass(frozen=True)
+class _Change:
+    """Something on screen changes: first text goes, then come a picture and more text."""
+
+    at_ms: int
+    picture: Path | None = None
+    text: str = ""
+    clears_text: bool = False
+
+
+def _changes(plan: ReplayPlan) -> list[_Change]:
+    changes = [_Change(at // SAMPLES_PER_MS, picture=path) for at, path in plan.pictures]
+    for turn, following in itertools.zip_longest(plan.captions, plan.captions[1:]):
+        for at, text in turn.words:
+            changes.append(_Change(at // SAMPLES_PER_MS, text=text))
+        end = turn.end if following is None else min(turn.end, following.words[0][0])
+        changes.append(_Change(end // SAMPLES_PER_MS, clears_text=True))
+    return sorted(changes, key=lambda change: (change.at_ms, not change.clears_text))
+
+
+def _pictures(plan: ReplayPlan, subtitle: Subtitle) -> Iterator[tuple[int, Image.Image]]:
+    """Yield what is on screen at the start, at each change and at the end, with the time in ms."""
+    background = Image.new("RGB", (WIDTH_PX, HEIGHT_PX), BLACK)
+    last_ms = max(1, plan.samples // SAMPLES_PER_MS - LAST_PICTURE_MS)
+    moments = itertools.groupby(
+        [_Change(0), *_changes(plan), _Change(last_ms)],
+        key=lambda change: min(change.at_ms, last_ms),
+    )
+    for at_ms, changes in moments:
+        for change in changes:
+            if change.clears_text:
+                subtitle.clear()
+            if change.picture is not None:
+                background = _letterboxed(change.picture) or background
+            if change.text:
+                subtitle.add(change.text)
+        picture = background.copy()
+        subtitle.draw_on(picture)
+        yield at_ms, picture
+
+
+def _letterboxed(path: Path) -> Image.Image | None:
+    """Open a picture and fit it into the frame; None if it cannot be opened."""
+    try:
+        picture = read_picture(path, allowed=FRAME_LIMITS)
+    except PictureError:
+        return None
+    return ImageOps.pad(picture, (WIDTH_PX, HEIGHT_PX), color=BLACK)

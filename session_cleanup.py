@@ -1,0 +1,63 @@
+"""Deletes old recordings from the command line: `python session_cleanup.py --dry-run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from recording.cleanup import MEGABYTE, CleanupReport, cleanup_sessions
+
+__all__ = ["CleanupReport", "cleanup_sessions", "main"]
+
+
+def main(
+    data_dir: Annotated[
+        Path, typer.Option(help="The data folder; recordings are in its `sessions`.")
+    ] = Path("data"),
+    retention_days: Annotated[
+        float, typer.Option(help="Delete recordings older than this; -1 keeps them.")
+    ] = 30,
+    max_gb: Annotated[
+        float,
+        typer.Option(
+            "--max-gb",
+            "--max-storage-gb",
+            help="Then delete the least recently used until all take at most so many GB; "
+            "-1 keeps them.",
+        ),
+    ] = 50,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Delete nothing, show what would be.")
+    ] = False,
+) -> None:
+    """Delete recordings by age, then by least recent use. One being written is never touched."""
+    report = cleanup_sessions(data_dir, retention_days, max_gb, dry_run=dry_run)
+    console = Console()
+    if report.status == "skipped":
+        console.print("There is no limit: nothing to do.")
+        return
+    if report.sessions:
+        table = Table("recording", "reason", "MB")
+        for session in report.sessions:
+            table.add_row(
+                session.session_id, session.reason, f"{session.size_bytes / MEGABYTE:.1f}"
+            )
+        console.print(table)
+    verb = "would be deleted" if dry_run else "deleted"
+    console.print(
+        f"{report.deleted} of {report.scanned} recordings {verb}; "
+        f"{report.remaining} remain, {report.remaining_size_mb:g} MB "
+        f"({report.live} being written)."
+    )
+    for error in report.errors:
+        console.print(f"{error.session_id}: {error.message}", style="red")
+    if report.errors:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,389 @@
+"""Recorders of the two kinds of session: duplex by chunks, everything else by turns.
+
+They are observers: told what happened, they return at once and write on threads of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from core.schemas.common import AudioContent, ImageContent, Message, TextContent, VideoContent
+from core.schemas.duplex import Result
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.queue import RequestType
+from recording import disk, names, pcm
+from recording.attachments import Picture
+from recording.files import wav_header
+from recording.jobs import Backlog, RecorderThreads
+from recording.names import generate_recording_id, generate_session_id
+from recording.options import Clock, RecorderOptions
+from recording.pcm import Sound
+from recording.recorder import TIMELINE_LANE, SessionRecorder
+from recording.records import (
+    Chunk,
+    ChunkResult,
+    EndReason,
+    TextInput,
+    TurnInput,
+    TurnTiming,
+    VoiceInput,
+)
+from recording.timeline import ChunkLine, TextLine, TurnEndLine, TurnStartLine
+
+__all__ = [
+    "Backlog",
+    "Clock",
+    "DuplexSessionRecorder",
+    "EndReason",
+    "RecorderOptions",
+    "RecorderThreads",
+    "SessionRecorder",
+    "TextInput",
+    "TurnBasedSessionRecorder",
+    "TurnTiming",
+    "VoiceInput",
+    "generate_recording_id",
+    "generate_session_id",
+]
+
+# Far above what a session lets wait; an input beyond it is written without its result.
+MAX_OPEN_INPUTS: Final = 64
+
+
+class DuplexSessionRecorder(SessionRecorder):
+    """Records a duplex session: one entry per chunk the user sent.
+
+    Either `record_input` when a chunk's unit starts and `record_result` when it ends, or the
+    `save_…` methods and `record_chunk` for both at once.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        app_type: RequestType | str,
+        worker_id: str,
+        config_snapshot: Mapping[str, Any] | None,
+        data_dir: Path | str,
+        options: RecorderOptions | None = None,
+    ) -> None:
+        """Begin; see `SessionRecorder`."""
+        super().__init__(session_id, app_type, worker_id, config_snapshot, data_dir, options)
+        self._inputs: dict[int, Chunk] = {}  # at most MAX_OPEN_INPUTS; the oldest goes first
+        self._turn_index = 0
+        self._is_speaking = False
+
+    @property
+    def turn_index(self) -> int:
+        """Number of the speaking turn; grows when a turn ends or is broken off."""
+        return self._turn_index
+
+    def record_input(
+        self,
+        index: int,
+        sound: Sound,
+        frames: Sequence[Picture] = (),
+        *,
+        receive_ts_ms: float | None = None,
+    ) -> None:
+        """Keep what the user said and showed in one chunk.
+
+        Args:
+            index: Number of the chunk, growing.
+            sound: At 16 kHz.
+            frames: Its pictures, in order.
+            receive_ts_ms: When it came, since the session's start; now by default.
+        """
+        chunk = Chunk(
+            index=index,
+            receive_ts_ms=self.elapsed_ms() if receive_ts_ms is None else receive_ts_ms,
+            user_audio=self.save_user_audio(index, sound),
+        )
+        self._inputs[index] = self._with_frames(chunk, frames)
+        if len(self._inputs) > MAX_OPEN_INPUTS:
+            self._write_unanswered(next(iter(self._inputs)))
+
+    def record_frames(self, index: int, frames: Sequence[Picture]) -> None:
+        """Add pictures that came after their chunk; ignored once it has its result."""
+        chunk = self._inputs.get(index)
+        if chunk is not None:
+            self._inputs[index] = self._with_frames(chunk, frames)
+
+    def record_result(self, index: int, result: Result) -> None:
+        """Keep what the model did with a chunk; chunks before it never get a result any more."""
+        for earlier in [number for number in self._inputs if number < index]:
+            self._write_unanswered(earlier)
+        chunk = self._inputs.pop(index, None)
+        if chunk is None:
+            chunk = Chunk(index=index, receive_ts_ms=self.elapsed_ms())
+        self._begin_result(result)
+        speech = None
+        if not result.is_listen and result.audio_data:
+            speech = self.save_ai_audio(self.turn_index, index, result.audio_data)
+        self._write_answered(chunk, result, None, speech)
+
+    def record_chunk(
+        self,
+        index: int,
+        receive_ts_ms: float,
+        result: Result | Mapping[str, Any],
+        prefill_ms: float | None = None,
+        user_audio_rel: str | None = None,
+        user_frame_rel: str | None = None,
+        ai_audio_rel: str | None = None,
+        ai_audio_samples: int = 0,
+    ) -> None:
+        """Keep one chunk and its result, whose files are already being written.
+
+        Args:
+            index: Number of the chunk.
+            receive_ts_ms: When it came, since the session's start.
+            result: The `result` message, or its fields; fields that are None count as absent.
+            prefill_ms: Time to feed the unit's input; the result's own by default.
+            user_audio_rel: What `save_user_audio` returned.
+            user_frame_rel: What `save_user_frame` returned.
+            ai_audio_rel: What `save_ai_audio` returned.
+            ai_audio_samples: Length of the latter at 24 kHz; the file's own counts in the end.
+
+        Raises:
+            pydantic.ValidationError: The fields are not those of a result.
+        """
+        if isinstance(result, Mapping):
+            given = {key: value for key, value in result.items() if value is not None}
+            result = Result.model_validate(given)
+        self._begin_result(result)
+        chunk = Chunk(
+            index=index,
+            receive_ts_ms=receive_ts_ms,
+            user_audio=user_audio_rel,
+            user_frame=user_frame_rel,
+        )
+        duration_ms = round(1_000 * ai_audio_samples / OUTPUT_SAMPLE_RATE_HZ) or None
+        self._write_answered(chunk, result, prefill_ms, ai_audio_rel, duration_ms)
+
+    def _before_end(self) -> None:
+        for index in list(self._inputs):
+            self._write_unanswered(index)
+
+    def _with_frames(self, chunk: Chunk, frames: Sequence[Picture]) -> Chunk:
+        known = [name for name in (chunk.user_frame, *(chunk.extra_frames or ())) if name]
+        for frame in frames:
+            name = self.save_user_frame(chunk.index, frame, extra=len(known))
+            if name is not None:
+                known.append(name)
+        frames_now = {
+            "user_frame": known[0] if known else None,
+            "extra_frames": tuple(known[1:]) or None,
+        }
+        return chunk.model_copy(update=frames_now)
+
+    def _begin_result(self, result: Result) -> None:
+        """A turn broken off ends before this result, not with it."""
+        if result.barge_in and self._is_speaking:
+            self._next_turn()
+
+    def _next_turn(self) -> None:
+        self._turn_index += 1
+        self._is_speaking = False
+
+    def _write_unanswered(self, index: int) -> None:
+        self._add_line(ChunkLine(chunk=self._inputs.pop(index)))
+
+    def _write_answered(
+        self,
+        chunk: Chunk,
+        result: Result,
+        prefill_ms: float | None,
+        speech: str | None,
+        duration_ms: int | None = None,
+    ) -> None:
+        kept = ChunkResult.of(
+            result, turn=self.turn_index, prefill_ms=prefill_ms, ai_audio=speech
+        ).model_copy(update={"ai_audio_duration_ms": duration_ms})
+        self._add_line(ChunkLine(chunk=chunk.model_copy(update={"result": kept})))
+        if not result.is_listen:
+            self._is_speaking = True
+            if result.end_of_turn:
+                self._next_turn()
+
+
+@dataclass
+class _Voice:
+    """The sound of one turn's reply as it grows; touched only by jobs of one lane."""
+
+    name: str
+    size_bytes: int = 0
+
+
+@dataclass
+class _OpenTurn:
+    """The turn being recorded."""
+
+    index: int
+    request_ts_ms: float
+    voice: _Voice
+    first_audio_ms: float | None = None
+
+
+class TurnBasedSessionRecorder(SessionRecorder):
+    """Records a chat, streaming or half-duplex session: one entry per turn.
+
+    A turn is `start_turn` (or one of its two conveniences), any number of `add_streaming_chunk`,
+    and `end_turn`. What was streamed is kept even if the end never comes.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        app_type: RequestType | str,
+        worker_id: str,
+        config_snapshot: Mapping[str, Any] | None,
+        data_dir: Path | str,
+        options: RecorderOptions | None = None,
+    ) -> None:
+        """Begin; see `SessionRecorder`."""
+        super().__init__(session_id, app_type, worker_id, config_snapshot, data_dir, options)
+        self._open_turn: _OpenTurn | None = None
+        self._images = 0
+        self._videos = 0
+
+    def next_image_index(self) -> int:
+        """Return a number for `save_user_image` that was not used yet."""
+        self._images += 1
+        return self._images - 1
+
+    def next_video_index(self) -> int:
+        """Return a number for `save_user_video` that was not used yet."""
+        self._videos += 1
+        return self._videos - 1
+
+    def start_turn(self, turn_index: int, request_ts_ms: float, input_summary: TurnInput) -> None:
+        """Keep what the user said, whose files are already being written.
+
+        Args:
+            turn_index: Number of the turn, from 0; each is used once.
+            request_ts_ms: When the request was complete, since the session's start.
+            input_summary: Text and names of files, or voice.
+        """
+        self._open_turn = _OpenTurn(turn_index, request_ts_ms, _Voice(names.turn_audio(turn_index)))
+        self._add_line(
+            TurnStartLine(turn_index=turn_index, request_ts_ms=request_ts_ms, input=input_summary)
+        )
+
+    def start_voice_turn(
+        self, turn_index: int, sound: Sound, *, request_ts_ms: float | None = None
+    ) -> None:
+        """Keep what the user said between two endpoints, at 16 kHz; the request is now."""
+        at_ms = self.elapsed_ms() if request_ts_ms is None else request_ts_ms
+        duration_ms = round(1_000 * pcm.count_samples(sound) / INPUT_SAMPLE_RATE_HZ)
+        name = self.save_user_audio(turn_index, sound)
+        self.start_turn(turn_index, at_ms, VoiceInput(duration_ms=duration_ms, audio=name))
+
+    def start_message_turn(
+        self, turn_index: int, message: Message, *, request_ts_ms: float | None = None
+    ) -> None:
+        """Keep a user's message with all its attachments; the request is now."""
+        at_ms = self.elapsed_ms() if request_ts_ms is None else request_ts_ms
+        self.start_turn(turn_index, at_ms, self._save_message(turn_index, message))
+
+    def add_streaming_chunk(self, text_delta: str | None, audio_base64: Sound | None) -> None:
+        """Keep a piece of the reply; ignored when no turn is open.
+
+        Args:
+            text_delta: New text.
+            audio_base64: New sound at 24 kHz.
+        """
+        turn = self._open_turn
+        if turn is None:
+            return
+        if text_delta:
+            self._add_line(TextLine(turn_index=turn.index, text=text_delta))
+        if audio_base64 is not None and pcm.size_bytes(audio_base64):
+            if turn.first_audio_ms is None:
+                turn.first_audio_ms = max(0.0, self.elapsed_ms() - turn.request_ts_ms)
+            self._add_speech(turn.voice, audio_base64)
+
+    def end_turn(
+        self,
+        timing: TurnTiming | None = None,
+        *,
+        interrupted: bool = False,
+        text: str | None = None,
+    ) -> None:
+        """Complete the turn; ignored when none is open.
+
+        Args:
+            timing: What it cost.
+            interrupted: It was cut short on request.
+            text: The whole reply; by default what came in pieces.
+        """
+        turn, self._open_turn = self._open_turn, None
+        if turn is None:
+            return
+        cost = timing or TurnTiming()
+        if cost.first_audio_ms is None and turn.first_audio_ms is not None:
+            cost = TurnTiming.model_validate(
+                cost.model_dump() | {"first_audio_ms": turn.first_audio_ms}
+            )
+        line = TurnEndLine(
+            turn_index=turn.index, timing=cost, interrupted=interrupted or None, text=text
+        )
+        self._add_line(line)
+
+    def record_chat_turn(
+        self,
+        turn_index: int,
+        request_ts_ms: float,
+        input_summary: TurnInput,
+        text: str,
+        audio: Sound | None = None,
+        timing: TurnTiming | None = None,
+    ) -> None:
+        """Keep a turn whose reply came in one piece; `audio` may be the Base64 of a WAV file."""
+        self.start_turn(turn_index, request_ts_ms, input_summary)
+        if audio is not None and pcm.size_bytes(audio):
+            self.save_ai_audio_turn(turn_index, audio)
+        self.end_turn(timing, text=text)
+
+    def _add_speech(self, voice: _Voice, sound: Sound) -> None:
+        kept = pcm.keep(sound)
+        path = self.folder / voice.name
+
+        def write() -> None:
+            body = pcm.encode_pcm16(kept, OUTPUT_SAMPLE_RATE_HZ)
+            voice.size_bytes += len(body)
+            header = wav_header(OUTPUT_SAMPLE_RATE_HZ, 1, voice.size_bytes)
+            if voice.size_bytes == len(body):
+                disk.write_file(path, header + body)
+            else:
+                disk.append_sound(path, header, body)
+
+        self._save(voice.name, write, pcm.size_bytes(kept), lane=TIMELINE_LANE)
+
+    def _save_message(self, turn_index: int, message: Message) -> TextInput:
+        content = message.content
+        items = [TextContent(text=content)] if isinstance(content, str) else content
+        texts: list[str] = []
+        images: list[str | None] = []
+        sounds: list[str | None] = []
+        videos: list[str | None] = []
+        for item in items:
+            match item:
+                case TextContent():
+                    texts.append(item.text)
+                case ImageContent():
+                    images.append(self.save_user_image(self.next_image_index(), item.data))
+                case AudioContent():
+                    sounds.append(self.save_user_audio(turn_index, item.data, extra=len(sounds)))
+                case VideoContent():
+                    videos.append(self.save_user_video(self.next_video_index(), item.data))
+        heard = [name for name in sounds if name]
+        return TextInput(
+            text="\n".join(texts),
+            images=tuple(name for name in images if name) or None,
+            audio=heard[0] if heard else None,
+            more_audio=tuple(heard[1:]) or None,
+            videos=tuple(name for name in videos if name) or None,
+        )

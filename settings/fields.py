@@ -1,0 +1,93 @@
+"""Field types the sections share, and the folder that relative paths start from."""
+
+from __future__ import annotations
+
+import json
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+PROJECT_ROOT = Path(__file__).resolve().parents[1]
+"""Relative paths start here, wherever a program was started from."""
+
+NO_LIMIT = -1
+
+
+class Section(BaseModel):
+    """Base of every section: frozen; defaults are checked like any value."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        validate_by_name=True,
+        validate_by_alias=True,
+        validate_default=True,
+    )
+
+
+def _in_project(path: Path) -> Path:
+    return PROJECT_ROOT / path.expanduser()
+
+
+def _model_place(place: str) -> str:
+    """Make a local folder absolute; what is no folder is the id of a published checkpoint."""
+    local = PROJECT_ROOT / Path(place).expanduser()
+    is_local = place.startswith((".", "/", "~")) or local.exists()
+    return str(local) if is_local else place
+
+
+def _split_list(value: object) -> object:
+    """Read a list out of an environment variable: JSON, or parts separated by commas."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        return json.loads(value)
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _is_network(network: str) -> str:
+    ip_network(network, strict=False)
+    return network
+
+
+def _days(value: int) -> int:
+    return value if value > 0 else NO_LIMIT
+
+
+def _gigabytes(value: float) -> float:
+    return value if value > 0 else float(NO_LIMIT)
+
+
+def _upper(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
+ProjectPath = Annotated[Path, AfterValidator(_in_project)]
+"""A path; a relative one starts at the project's root."""
+
+ModelPlace = Annotated[str, Field(min_length=1, max_length=4_096), AfterValidator(_model_place)]
+"""A checkpoint's folder, or its id on a hub."""
+
+Port = Annotated[int, Field(ge=1, le=65_535)]
+"""A TCP port. Source: RFC 9293, section 3.1 (16 bits)."""
+
+TextList = Annotated[tuple[str, ...], BeforeValidator(_split_list)]
+"""Texts; in an environment variable as JSON or separated by commas."""
+
+NetworkList = Annotated[
+    tuple[Annotated[str, AfterValidator(_is_network)], ...], BeforeValidator(_split_list)
+]
+"""IP addresses and networks such as 10.0.0.0/8."""
+
+DayLimit = Annotated[int, Field(ge=-1), AfterValidator(_days)]
+"""Days; -1 is no limit, and 0 is read as -1."""
+
+GigabyteLimit = Annotated[float, Field(ge=-1), AfterValidator(_gigabytes)]
+"""Gigabytes; -1 is no limit, and 0 is read as -1."""
+
+UpperCase = BeforeValidator(_upper)
+"""Lets a word be written in any letter case."""

@@ -1,0 +1,254 @@
+"""The sections of the configuration, key by key, with their defaults and limits.
+
+Source: service specification, section 4.1; lines marked "ours" are additions to it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from core.schemas import limits as wire
+from core.schemas.half_duplex import SessionConfig, VadConfig
+from settings.fields import (
+    DayLimit,
+    GigabyteLimit,
+    ModelPlace,
+    NetworkList,
+    Port,
+    ProjectPath,
+    Section,
+    TextList,
+    UpperCase,
+)
+
+RECORDING_UPLOAD_BYTES = 200 * wire.MIB  # source: service specification, section 1.5
+REFERENCE_UPLOAD_BYTES = 10 * wire.MIB  # source: service specification, section 1.3
+DIAGNOSTIC_SESSION_BYTES = wire.MIB  # source: service specification, section 2.5.7
+DIAGNOSTIC_MESSAGE_BYTES = 16 * 1024  # source: service specification, section 2.5.7
+TRAINED_CONTEXT_TOKENS = 8_192  # what the published checkpoint was trained with
+LONGEST_CONTEXT_TOKENS = 40_960  # the published checkpoint's positions
+
+
+class ModelSettings(Section):
+    """Which weights to load."""
+
+    model_path: ModelPlace | None = Field(
+        None, description="Checkpoint folder or hub id; null: a toy checkpoint with random weights."
+    )
+    pt_path: ProjectPath | None = Field(None, description="Weights loaded over the checkpoint's.")
+    attn_implementation: Literal["auto", "flash_attention_2", "sdpa", "eager"] = Field(
+        "auto", description="Attention kernel; auto takes the fastest that works."
+    )
+
+
+class AudioSettings(Section):
+    """Voices and playback."""
+
+    ref_audio_path: ProjectPath | None = Field(
+        None, description="Default voice; null: the checkpoint's own sample."
+    )
+    playback_delay_ms: int = Field(
+        200, ge=0, le=2_000, description="Buffer before the browser starts playing, ms."
+    )
+    chat_vocoder: Literal["token2wav", "cosyvoice2"] = Field(
+        "token2wav", description="Vocoder of one-shot chat."
+    )
+
+
+class ServiceSettings(Section):
+    """Programs, ports, the queue and its estimates."""
+
+    gateway_host: str = Field("0.0.0.0", min_length=1, description="Address the gateway binds to.")
+    gateway_port: Port = Field(8_006, description="Port of the gateway.")
+    worker_host: str = Field("127.0.0.1", min_length=1, description="Address workers bind to.")
+    worker_base_port: Port = Field(22_400, description="Port of worker 0; the next has the next.")
+    num_workers: int = Field(0, ge=0, le=64, description="Workers; 0: one per GPU, at least one.")
+    worker_slots: int = Field(
+        1, ge=1, le=wire.SLOTS_MAX, description="Sessions a worker takes at once."
+    )
+    max_queue_size: int = Field(1_000, ge=1, le=100_000, description="Requests that may wait.")
+    request_timeout: float = Field(300, gt=0, description="Gateway to worker over HTTP, s.")
+    start_timeout_s: float = Field(6_000, gt=0, description="Longest wait for a model to load, s.")
+    drain_timeout_s: float = Field(
+        30, ge=0, description="How long running sessions may go on after a stop was asked for, s."
+    )
+    compile: bool = Field(False, description="Compile the model: slower start, faster units.")
+    data_dir: ProjectPath = Field(
+        Path("data"), description="Recordings, certificates, logs, uploaded voices."
+    )
+    https: bool = Field(True, description="Serve over TLS; browsers need it for the microphone.")
+    ssl_certfile: ProjectPath | None = Field(
+        None, description="Certificate chain, PEM; null: a self-signed one is made."
+    )
+    ssl_keyfile: ProjectPath | None = Field(None, description="Key of the certificate, PEM.")
+    default_lang: Literal["zh", "en"] | None = Field(
+        None, description="Language of the pages; null: the browser decides."
+    )
+    eta_chat_s: float = Field(15, gt=0, description="First guess of a chat's length, s.")
+    eta_streaming_s: float = Field(20, gt=0, description="Of a streamed turn, s.")
+    eta_half_duplex_s: float = Field(180, gt=0, description="Of a half-duplex session, s.")
+    eta_audio_duplex_s: float = Field(120, gt=0, description="Of a duplex audio session, s.")
+    eta_omni_duplex_s: float = Field(90, gt=0, description="Of a duplex omni session, s.")
+    eta_ema_alpha: float = Field(0.3, gt=0, le=1, description="Weight of the newest length.")
+    eta_ema_min_samples: int = Field(
+        3, ge=1, le=1_000, description="Lengths to see before the average replaces the guess."
+    )
+
+    @model_validator(mode="after")
+    def _key_comes_with_certificate(self) -> Self:
+        if (self.ssl_certfile is None) != (self.ssl_keyfile is None):
+            raise ValueError("ssl_certfile and ssl_keyfile are given together or not at all")
+        return self
+
+
+class RecordingSettings(Section):
+    """What is kept of conversations."""
+
+    enabled: bool = Field(True, description="Record sessions.")
+    session_retention_days: DayLimit = Field(-1, description="Days kept; -1: for ever.")
+    max_storage_gb: GigabyteLimit = Field(-1, description="Room for recordings, GB; -1: any.")
+
+
+class DuplexSettings(Section):
+    """Full duplex."""
+
+    pause_timeout: float = Field(60, gt=0, description="A paused session ends after this, s.")
+    max_session_s: float = Field(0, ge=0, description="A session ends after this, s; 0: never.")
+    max_kv_tokens: int = Field(
+        TRAINED_CONTEXT_TOKENS,
+        ge=256,
+        le=LONGEST_CONTEXT_TOKENS,
+        description="Longest context, tokens.",
+    )
+    max_backlog_chunks: int = Field(3, ge=1, le=100, description="Chunks that may wait.")
+    frame_grace_ms: int = Field(20, ge=0, le=500, description="Wait for a chunk's frame, ms.")
+    max_frames_per_chunk: int = Field(
+        4, ge=1, le=wire.FRAMES_PER_MESSAGE_MAX, description="Newest frames used of one unit."
+    )
+
+
+_VAD = VadConfig()
+
+
+class HalfDuplexSettings(Section):
+    """Half duplex: what a session gets unless its `prepare` says otherwise."""
+
+    timeout_s: float = Field(
+        SessionConfig().timeout_s, ge=10, le=3_600, description="Ends after this without audio, s."
+    )
+    max_session_s: float = Field(0, ge=0, description="A session ends after this, s; 0: never.")
+    vad_threshold: float = Field(
+        _VAD.threshold, ge=0.05, le=0.99, description="Speech begins at this probability."
+    )
+    vad_min_speech_duration_ms: int = Field(
+        _VAD.min_speech_duration_ms, ge=0, le=10_000, description="Shorter bursts are noise, ms."
+    )
+    vad_min_silence_duration_ms: int = Field(
+        _VAD.min_silence_duration_ms, ge=0, le=10_000, description="Silence that ends a turn, ms."
+    )
+    vad_speech_pad_ms: int = Field(
+        _VAD.speech_pad_ms, ge=0, le=10_000, description="Kept around the speech, ms."
+    )
+
+    @property
+    def vad(self) -> VadConfig:
+        """The same as the wire's settings."""
+        return VadConfig(
+            threshold=self.vad_threshold,
+            min_speech_duration_ms=self.vad_min_speech_duration_ms,
+            min_silence_duration_ms=self.vad_min_silence_duration_ms,
+            speech_pad_ms=self.vad_speech_pad_ms,
+        )
+
+
+class SecuritySettings(Section):
+    """Who may do what."""
+
+    admin_token: SecretStr | None = Field(
+        None, min_length=8, description="Opens the admin routes; null: only this machine may."
+    )
+    insecure_admin: bool = Field(False, description="Admin routes for everyone without a token.")
+    allowed_origins: TextList = Field((), description="Further origins a browser may come from.")
+    worker_secret: SecretStr | None = Field(
+        None, min_length=8, description="Shared between gateway and workers on other machines."
+    )
+    trusted_proxies: NetworkList = Field(
+        (), description="Proxies whose X-Forwarded-For is believed."
+    )
+
+
+class LimitSettings(Section):
+    """Sizes, lengths, counts and rates; the wire's own limits can be lowered, never raised."""
+
+    chat_message_bytes: int = Field(
+        wire.CHAT_SOCKET_LIMIT_BYTES,
+        ge=1_024,
+        le=wire.CHAT_SOCKET_LIMIT_BYTES,
+        description="One message of /ws/streaming and /ws/chat, bytes.",
+    )
+    prepare_bytes: int = Field(
+        wire.PREPARE_LIMIT_BYTES,
+        ge=1_024,
+        le=wire.PREPARE_LIMIT_BYTES,
+        description="`prepare` of half duplex and duplex, bytes.",
+    )
+    live_message_bytes: int = Field(
+        wire.LIVE_SOCKET_LIMIT_BYTES,
+        ge=1_024,
+        le=wire.LIVE_SOCKET_LIMIT_BYTES,
+        description="Any other message of half duplex and duplex, bytes.",
+    )
+    chunk_max_s: float = Field(
+        wire.CHUNK_MAX_S, gt=0, le=wire.CHUNK_MAX_S, description="One audio chunk, s."
+    )
+    reference_max_s: float = Field(
+        wire.REFERENCE_MAX_S, gt=0, le=wire.REFERENCE_MAX_S, description="A voice sample, s."
+    )
+    chat_audio_max_s: float = Field(
+        wire.CHAT_AUDIO_MAX_S, gt=0, le=wire.CHAT_AUDIO_MAX_S, description="Audio in a chat, s."
+    )
+    frame_max_bytes: int = Field(
+        wire.FRAME_MAX_BYTES, gt=0, le=wire.FRAME_MAX_BYTES, description="One frame, bytes."
+    )
+    frame_max_side_px: int = Field(
+        wire.FRAME_MAX_SIDE_PX, gt=0, le=wire.FRAME_MAX_SIDE_PX, description="Its side, px."
+    )
+    reference_upload_bytes: int = Field(
+        REFERENCE_UPLOAD_BYTES, gt=0, description="An uploaded voice, bytes."
+    )
+    recording_upload_bytes: int = Field(
+        RECORDING_UPLOAD_BYTES, gt=0, description="An uploaded browser recording, bytes."
+    )
+    comment_chars: int = Field(2_000, ge=0, description="A comment on a recording.")
+    diagnostic_bytes: int = Field(
+        DIAGNOSTIC_MESSAGE_BYTES, ge=0, description="One client_diagnostic, bytes."
+    )
+    diagnostics_per_s: float = Field(2, ge=0, description="client_diagnostic per second.")
+    diagnostic_session_bytes: int = Field(
+        DIAGNOSTIC_SESSION_BYTES, ge=0, description="client_diagnostic kept of a session, bytes."
+    )
+    max_connections: int = Field(2_000, ge=1, description="WebSockets at once. Ours.")
+    connections_per_client: int = Field(32, ge=1, description="Of one address at once. Ours.")
+    requests_per_minute: int = Field(
+        1_200, ge=1, description="HTTP requests and new sockets of one address. Ours."
+    )
+    heartbeat_s: float = Field(
+        20, gt=0, description="Time between pings, and to wait for pongs, s."
+    )
+
+
+class LoggingSettings(Section):
+    """What the programs write down."""
+
+    level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], UpperCase] = Field(
+        "INFO", description="Least important line written."
+    )
+    # `json` would hide a method of the base class; the key in files and variables is `json`.
+    json_lines: bool = Field(
+        False, alias="json", description="One JSON object per line instead of text."
+    )
+    file_max_mb: float = Field(20, gt=0, description="A log file is turned over at this, MB. Ours.")
+    files_kept: int = Field(3, ge=1, le=100, description="Log files turned over and kept. Ours.")

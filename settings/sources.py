@@ -1,0 +1,163 @@
+"""Where values come from: the file, the environment, the command line; and what is wrong there.
+
+A source is read into `{"section.key": value}`, so that the later ones simply replace.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, SecretStr
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, EnvSettingsSource
+
+ENVIRONMENT_PREFIX = "OMNI_"
+ENVIRONMENT = "in the environment"
+COMMAND_LINE = "on the command line"
+SHOWN_VALUE_CHARS = 80  # a longer value is cut in a message
+
+
+class SettingsError(Exception):
+    """The configuration cannot be used; the text says which key, which value and why."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Values of one place.
+
+    Attributes:
+        where: the place, as a message says it.
+        values: by "section.key".
+    """
+
+    where: str
+    values: Mapping[str, object]
+
+
+def read_file(path: Path, *, is_required: bool) -> Source:
+    """Read a JSON file of sections.
+
+    Args:
+        path: of the file.
+        is_required: a missing file is an error; otherwise it is empty.
+
+    Raises:
+        SettingsError: it is missing though required, no JSON, or not made of sections.
+    """
+    try:
+        text = path.read_text(encoding="utf8")
+    except FileNotFoundError:
+        if is_required:
+            raise SettingsError(f"{path} does not exist; start from config.example.json") from None
+        return Source(f"in {path.name}", {})
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from error
+    try:
+        sections = json.loads(text)
+    except ValueError as error:
+        raise SettingsError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(sections, dict):
+        raise SettingsError(f"{path} holds {shown(sections)} instead of an object of sections")
+    return Source(f"in {path.name}", flat(sections, path.name))
+
+
+def read_environment(model: type[BaseSettings]) -> Source:
+    """Read the variables `OMNI_<SECTION>_<KEY>`."""
+    values = flat(EnvSettingsSource(model)(), "the environment")
+    known = {environment_name(key).upper() for key in values}
+    for name in os.environ:
+        if name.upper().startswith(ENVIRONMENT_PREFIX) and name.upper() not in known:
+            if os.environ[name]:  # an empty variable is no value
+                values[name] = os.environ[name]  # of no section: named as unknown later
+    return Source(ENVIRONMENT, values)
+
+
+def flat(sections: Mapping[str, object], place: str) -> dict[str, object]:
+    """Turn sections of keys into "section.key".
+
+    Raises:
+        SettingsError: a section is no object.
+    """
+    values: dict[str, object] = {}
+    for section, keys in sections.items():
+        if section.startswith("$"):
+            continue  # "$schema" and the like are for editors
+        if not isinstance(keys, Mapping):
+            raise SettingsError(f"{section} in {place} is {shown(keys)} instead of an object")
+        values.update({f"{section}.{key}": value for key, value in keys.items()})
+    return values
+
+
+def nested(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """Turn "section.key" back into sections of keys."""
+    sections: dict[str, dict[str, object]] = {}
+    for name, value in values.items():
+        section, _, key = name.partition(".")
+        sections.setdefault(section, {})[key] = value
+    return sections
+
+
+def known_keys(model: type[BaseModel]) -> dict[str, bool]:
+    """Return every "section.key" a file may hold, and whether its value is secret."""
+    keys = {}
+    for section, field in model.model_fields.items():
+        part = field.annotation
+        if not (isinstance(part, type) and issubclass(part, BaseModel)):
+            raise TypeError(f"{section} is not a section")
+        for name, entry in part.model_fields.items():
+            secret = "SecretStr" in repr(entry.annotation)
+            keys[f"{section}.{entry.alias or name}"] = secret
+    return keys
+
+
+def unknown_keys(source: Source, known: Collection[str]) -> Iterator[str]:
+    """Say of every unknown key where it stands and what may have been meant."""
+    spell = environment_name if source.where == ENVIRONMENT else str
+    for key in source.values:
+        if key in known:
+            continue
+        near = [other for other in known if other.partition(".")[2] == key.partition(".")[2]]
+        names = [spell(other) for other in near or known]
+        meant = names if near else difflib.get_close_matches(spell(key), names, n=2)
+        hint = f" (did you mean {' or '.join(meant)}?)" if meant else ""
+        yield f"unknown setting {spell(key)} {source.where} is ignored{hint}"
+
+
+def environment_name(key: str) -> str:
+    """Return the variable that sets "section.key"."""
+    return key if "." not in key else ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
+
+
+def explain(
+    errors: list[ErrorDetails], sources: Collection[Source], secrets: Collection[str]
+) -> str:
+    """Put into words what is wrong: key, value, the place it comes from, and the limit.
+
+    Args:
+        errors: of pydantic.
+        sources: in the order in which they were read; the last to hold a key gave its value.
+        secrets: keys whose value is never shown.
+    """
+    lines = []
+    for error in errors:
+        key = ".".join(str(part) for part in error["loc"][:2])
+        places = [source.where for source in sources if key in source.values]
+        place = f" {places[-1]}" if places else ""
+        if place.endswith(ENVIRONMENT):
+            place = f" in {environment_name(key)}"
+        is_secret = key in secrets or isinstance(error["input"], SecretStr)
+        is_whole_section = "." not in key
+        value = "" if is_secret or is_whole_section else f" = {shown(error['input'])}"
+        lines.append(f"{key}{value}{place}: {error['msg'].removeprefix('Value error, ')}")
+    return "\n".join(lines)
+
+
+def shown(value: object) -> str:
+    """Return a value as JSON would write it, cut if long."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= SHOWN_VALUE_CHARS else f"{text[:SHOWN_VALUE_CHARS]}…"

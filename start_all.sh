@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Starts everything: sets up the environment, then workers and gateway; watches and stops them.
+#   ./start_all.sh [--workers N] [--http] [--port P] [--config FILE] [--detach]
+#   ./start_all.sh --status | --stop | --help
+# Settings: config.example.json, copied to config.json; or OMNI_<SECTION>_<KEY>.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+python=$here/.venv/bin/python
+
+# In a process group of its own, so that whatever ends this script ends pip as well.
+set_up() {
+    trap 'interrupted 130' INT
+    trap 'interrupted 143' TERM HUP
+    set -m
+    "$here/scripts/setup.sh" gateway,worker </dev/null &
+    set +m
+    wait "$!"
+    trap - INT TERM HUP
+}
+
+interrupted() {
+    kill -TERM -- "-${!:-}" 2>/dev/null || true
+    wait "${!:-}" || true
+    exit "$1"
+}
+
+if ! [ -x "$python" ]; then
+    case " $* " in
+        *" --status "*) echo "Not running: nothing is installed here yet."; exit 3 ;;
+        *" --stop "*) echo "Nothing is running."; exit 0 ;;
+    esac
+fi
+case " $* " in
+    *" --status "* | *" --stop "*) ;; # must work at once, whatever pyproject.toml says by now
+    *) set_up ;;
+esac
+
+export PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
+exec "$python" -P -m launcher "$@"

@@ -1,0 +1,38 @@
+"""A duplex machine on its stage, and what the model may do in a unit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.protocols.duplex import TABLE, DuplexMachine
+from core.protocols.duplex_units import DuplexLimits
+from core.protocols.events import (
+    FinalizeDone,
+    Opened,
+    PrefillDone,
+    StepDone,
+)
+from core.protocols.machine import SessionNames
+from core.schemas.duplex import DuplexGenerateResult
+from tests.fakes.scenes import DUPLEX, Scene, audio
+
+CHUNK = audio(1_000)
+LISTEN = DuplexGenerateResult(is_listen=True)
+SPEAK = DuplexGenerateResult(is_listen=False, text="Hello", audio_data="AAAAAA==")
+LAST_WORDS = DuplexGenerateResult(is_listen=False, text=".", end_of_turn=True)
+
+
+def scene(*, active: bool = True, prepare: dict[str, Any] | None = None, **limits: Any) -> Scene:
+    """A machine on its stage, opened; prepared too if `active`."""
+    machine = DuplexMachine(SessionNames("omni_1", "rec_1"), DuplexLimits(**limits))
+    stage = Scene(machine, TABLE, DUPLEX)
+    stage.tell(Opened())
+    if active:
+        stage.say("prepare", **(prepare or {}))
+        stage.tell(PrefillDone(input_tokens=30, prompt_length=100, kv_tokens=30))
+    return stage
+
+
+def step(stage: Scene, result: DuplexGenerateResult = LISTEN, **fields: Any) -> list[str]:
+    """The running step ends and, if there was one to begin, its bookkeeping too."""
+    return stage.tell(StepDone(result, **fields)) + stage.tell(FinalizeDone())

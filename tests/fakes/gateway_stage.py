@@ -1,0 +1,254 @@
+"""A gateway on a real server with fake workers behind it, and real clients in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from config import Settings
+from core.protocols.queueing import QueueingLimits
+from gateway import create_app
+from gateway_modules.client_wire import Pace
+from gateway_modules.service import Gateway, Timing
+from gateway_modules.web_server import GatewayServer, server_config
+from tests.fakes.fake_worker import FakeWorker, Raw
+
+HOST = "127.0.0.1"
+POLL_S = 0.005
+LIMIT_S = 5.0  # anything that takes longer has gone wrong
+HURRY = Timing(
+    queueing=QueueingLimits(update_period_s=0.05, open_timeout_s=30.0),
+    takeover_grace_s=0.05,
+    patience_s=0.2,
+    connect_tries=1,
+    pace=Pace(),
+)
+
+
+async def until(condition: Callable[[], object], what: str = "it never came to that") -> None:
+    """Wait until a condition holds."""
+    deadline_s = asyncio.get_running_loop().time() + LIMIT_S
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline_s, what
+        await asyncio.sleep(POLL_S)
+
+
+class Client:
+    """A WebSocket client that speaks JSON."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+
+    async def say(self, message_type: str, **fields: Any) -> None:
+        """Send a message."""
+        await self.connection.send(json.dumps({"type": message_type, **fields}))
+
+    async def hear(self) -> Raw:
+        """Wait for the next message."""
+        async with asyncio.timeout(LIMIT_S):
+            message: Raw = json.loads(await self.connection.recv())
+        return message
+
+    async def expect(self, *types: str) -> Raw:
+        """Wait for messages of these types, in this order; return the last."""
+        message: Raw = {}
+        for wanted in types:
+            message = await self.hear()
+            assert message["type"] == wanted, message
+        return message
+
+    async def expect_after(self, wanted: str, *skipped: str) -> Raw:
+        """Wait for a message of a type, passing over others."""
+        while (message := await self.hear())["type"] in skipped:
+            continue
+        assert message["type"] == wanted, message
+        return message
+
+    async def expect_end(self) -> tuple[int, str]:
+        """Wait for the close and return code and reason; nothing may come before it."""
+        try:
+            message = await self.hear()
+        except ConnectionClosed as closed:
+            assert closed.rcvd is not None, "closed without a goodbye"
+            return closed.rcvd.code, closed.rcvd.reason
+        raise AssertionError(f"another message: {message}")
+
+
+class _Server(GatewayServer):
+    """A server that leaves the process's signals alone and does not poll."""
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], Coroutine[Any, Any, None]]):
+        super().__init__(config, drain)
+        self.stopping = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self.stopping.wait()
+
+
+async def _no_drain() -> None:
+    """A worker has nothing to wait for."""
+
+
+class Stage:
+    """The gateway, its workers and their addresses."""
+
+    def __init__(self, settings: Settings, worker_count: int, timing: Timing) -> None:
+        self.settings = settings
+        self.workers = [FakeWorker() for _ in range(worker_count)]
+        self.timing = timing
+        self.port = 0
+        self.drain_limit_s = 0.0
+        self._stack = AsyncExitStack()
+        self._servers: list[tuple[_Server, asyncio.Task[None]]] = []
+        self._gateway: Gateway | None = None
+        self._http: httpx.AsyncClient | None = None
+
+    @property
+    def worker(self) -> FakeWorker:
+        """The first worker."""
+        return self.workers[0]
+
+    @property
+    def gateway(self) -> Gateway:
+        """The gateway's parts."""
+        assert self._gateway is not None
+        return self._gateway
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        """A client of its HTTP side."""
+        assert self._http is not None
+        return self._http
+
+    async def start(self) -> None:
+        """Start the workers and the gateway, and wait until it knows them."""
+        addresses = [f"{HOST}:{await self._serve(worker.app)}" for worker in self.workers]
+        app = create_app(self.settings, addresses, self.timing)
+        gateway: Gateway = app.state.gateway
+        self._gateway = gateway
+        self.port = await self._serve(app, drain=lambda: gateway.drain(self.drain_limit_s))
+        self._http = httpx.AsyncClient(base_url=f"http://{HOST}:{self.port}", trust_env=False)
+        await until(lambda: gateway.pool.idle_count == len(self.workers), "workers not found")
+
+    async def stop(self) -> None:
+        """Stop everything; the gateway drains first."""
+        await self.http.aclose()
+        for server, task in reversed(self._servers):
+            server.stopping.set()
+            if server is self._servers[-1][0]:
+                await task
+        await asyncio.gather(*(task for _, task in self._servers))
+
+    async def stop_gateway(self) -> None:
+        """Begin what SIGTERM begins, and return at once."""
+        self._servers[-1][0].stopping.set()
+
+    async def check_quiet(self) -> None:
+        """Nobody waits, nobody is served, nobody is connected, at the gateway and at the workers."""
+        pool = self.gateway.pool
+        await until(lambda: not self.gateway.live.relays(), "a relay is left")
+        await until(lambda: pool.queue_length == 0, "a ticket is left")
+        await until(lambda: not any(w.tasks for w in pool.workers.values()), "a worker is held")
+        await until(lambda: not any(w.sockets for w in self.workers), "a worker's socket is left")
+
+    @asynccontextmanager
+    async def client(
+        self, path: str, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Client]:
+        """Have a socket for the block."""
+        address = f"ws://{HOST}:{self.port}{path}"
+        async with connect(
+            address,
+            additional_headers=headers,
+            compression=None,
+            proxy=None,
+            max_size=None,
+            close_timeout=1,
+        ) as connection:
+            yield Client(connection)
+
+    async def _serve(
+        self, app: Any, drain: Callable[[], Coroutine[Any, Any, None]] = _no_drain
+    ) -> int:
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, 0))
+        config = server_config(app, HOST, 0, heartbeat_s=20.0)
+        config.lifespan = "auto"
+        server = _Server(config, drain)
+        task = asyncio.create_task(server.serve([listener]))
+        self._servers.append((server, task))
+        await until(lambda: server.started or task.done(), "the server did not start")
+        if task.done():
+            task.result()
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def settings_for(folder: Path, **sections: Mapping[str, object]) -> Settings:
+    """Return settings that keep everything in a folder.
+
+    Args:
+        folder: the data folder.
+        sections: keys to set, by section.
+    """
+    service = {"data_dir": folder, "https": False, **sections.pop("service", {})}
+    return Settings.model_validate({**sections, "service": service})
+
+
+def on_stage(
+    *,
+    workers: int = 1,
+    timing: Timing = HURRY,
+    **sections: Mapping[str, object],
+) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
+    """Run an async test with a stage as its first argument; check afterwards that all is quiet.
+
+    Args:
+        workers: how many there are.
+        timing: how long and how often.
+        sections: settings by section.
+    """
+
+    def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        async def play(folder: Path, **arguments: Any) -> None:
+            stage = Stage(settings_for(folder, **sections), workers, timing)
+            before = asyncio.all_tasks()
+            await stage.start()
+            try:
+                await test(stage, **arguments)
+                await stage.check_quiet()
+            finally:
+                await stage.stop()
+            left = asyncio.all_tasks() - before
+            assert not left, f"tasks are left: {left}"
+
+        @functools.wraps(test)
+        def run(tmp_path: Path, **arguments: Any) -> None:
+            asyncio.run(play(tmp_path, **arguments))
+
+        signature = inspect.signature(test)
+        first = inspect.Parameter("tmp_path", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        others = list(signature.parameters.values())[1:]
+        run.__signature__ = signature.replace(parameters=[first, *others])  # type: ignore[attr-defined]
+        return run
+
+    return decorate

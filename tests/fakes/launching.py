@@ -1,0 +1,37 @@
+"""The launcher's command line with stand-ins for its programs, and in more of a hurry.
+
+`python -m tests.fakes.launching [flags of start_all.sh]`
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from launcher.cli import Setup, create_app
+from launcher.plan import Pace, Programs
+from launcher.restarts import RestartPolicy
+
+STAND_IN = (sys.executable, "-I", "-S", str(Path(__file__).with_name("stand_in.py")))
+
+SETUP = Setup(
+    entry=(sys.executable, "-m", "tests.fakes.launching"),
+    programs=Programs(
+        worker=(*STAND_IN, "worker"),
+        gateway=(*STAND_IN, "gateway"),
+        tiny_checkpoint=(*STAND_IN, "checkpoint"),
+    ),
+    pace=Pace(
+        poll_s=0.02,
+        ask_s=0.05,
+        watch_s=0.1,
+        answer_limit_s=0.4,
+        misses_allowed=1,
+        ready_limit_s=10,
+        end_margin_s=1,
+        restarts=RestartPolicy(first_s=0.05, longest_s=0.2, stable_s=30, max_failures=3),
+    ),
+)
+
+if __name__ == "__main__":
+    create_app(SETUP)()

@@ -1,0 +1,108 @@
+"""A stage for one machine: tells it events, writes down what it asks for, checks its table."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter
+
+from core.protocols.effects import Release, Send, label
+from core.protocols.events import Event, Opened, Received, TimerFired, TimerName
+from core.protocols.tables import SAME, Row
+from core.schemas import duplex, half_duplex, streaming
+from core.schemas.common import WireModel
+from core.schemas.worker import WorkerStatus
+
+DUPLEX: TypeAdapter[Any] = TypeAdapter(duplex.ClientMessage)
+HALF_DUPLEX: TypeAdapter[Any] = TypeAdapter(half_duplex.ClientMessage)
+STREAMING: TypeAdapter[Any] = TypeAdapter(streaming.WorkerClientMessage)
+
+
+def audio(duration_ms: int, rate_hz: int = 16_000) -> str:
+    """Base64 of so much silence."""
+    return base64.b64encode(bytes(4 * (duration_ms * rate_hz // 1_000))).decode()
+
+
+class AnyMachine(Protocol):
+    """What every machine of a worker shows."""
+
+    @property
+    def phase(self) -> Any: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    @property
+    def status(self) -> WorkerStatus: ...
+
+    def handle(self, event: Event) -> Sequence[Any]: ...
+
+
+class Scene:
+    """Runs a machine by hand, on a clock of its own."""
+
+    def __init__(
+        self, machine: AnyMachine, table: Sequence[Row[Any, Any]], adapter: TypeAdapter[Any]
+    ) -> None:
+        self.machine = machine
+        self.table = table
+        self.adapter = adapter
+        self.now_s = 0.0
+        self.engine_may_lie = False  # then results nobody asked for are ignored, row or not
+        self.effects: list[Any] = []  # of the last event
+        self.history: list[Any] = []
+        self.told: Event = Opened()
+
+    def tell(self, event: Event, after_s: float = 0.0) -> list[str]:
+        """Tell an event and return the words of what it led to."""
+        self.now_s += after_s
+        phase = self.machine.phase
+        self.told = replace(event, at_s=self.now_s)
+        self.effects = list(self.machine.handle(self.told))
+        self.history += self.effects
+        labels = [label(effect) for effect in self.effects]
+        self._check_table(phase, event, labels)
+        return labels
+
+    def say(self, message_type: str, after_s: float = 0.0, **fields: Any) -> list[str]:
+        """Tell a message of the client."""
+        message = self.adapter.validate_python({"type": message_type, **fields})
+        return self.tell(Received(message), after_s)
+
+    def fire(self, name: str, after_s: float = 0.0) -> list[str]:
+        """Let a timer run out."""
+        return self.tell(TimerFired(TimerName(name)), after_s)
+
+    @property
+    def sent(self) -> list[WireModel]:
+        """Messages the last event led to."""
+        return [effect.message for effect in self.effects if isinstance(effect, Send)]
+
+    def only(self, kind: type[Any]) -> Any:
+        """The one effect or message of a kind that the last event led to."""
+        found = [item for item in [*self.effects, *self.sent] if isinstance(item, kind)]
+        assert len(found) == 1, f"{len(found)} of {kind.__name__} in {self.effects}"
+        return found[0]
+
+    @property
+    def releases(self) -> int:
+        """How often `Release` was asked for."""
+        return sum(isinstance(effect, Release) for effect in self.history)
+
+    def _check_table(self, phase: Any, event: Event, labels: list[str]) -> None:
+        rows = [row for row in self.table if phase in row.phases and row.event == event.kind]
+        assert len(rows) <= 1
+        after = self.machine.phase
+        if self.engine_may_lie and after == phase and not labels:
+            return
+        if not rows:
+            assert after == phase, f"{event.kind} in {phase} is not in the table"
+            assert labels in ([], ["Send(warning)"])
+            return
+        targets = [str(phase) if name == SAME else name for name in rows[0].targets.split()]
+        assert after in targets, f"{event.kind}: {phase} → {after}, not {targets}"
+        unlisted = set(labels) - set(rows[0].effects.split())
+        assert not unlisted, f"{event.kind} in {phase}: {unlisted} is not in the table"

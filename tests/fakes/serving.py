@@ -1,0 +1,220 @@
+"""A socket and an engine for the serve loop: everything that may go wrong can be asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import structlog
+
+from core.protocols.effects import (
+    Detect,
+    DetectorEffect,
+    Finalize,
+    Generate,
+    Prefill,
+    Release,
+    Step,
+    WorkEffect,
+)
+from core.protocols.events import (
+    ChunkReady,
+    Detected,
+    Event,
+    FinalizeDone,
+    GenerateDone,
+    PrefillDone,
+    StepDone,
+)
+from core.schemas.duplex import DuplexGenerateResult
+from core.schemas.streaming import StreamingChunk
+from core.serving.lanes import Emit
+from core.serving.sockets import SocketClosedError
+
+
+def _drop(logger: object, name: str, event: structlog.typing.EventDict) -> NoReturn:
+    raise structlog.DropEvent
+
+
+QUIET: structlog.stdlib.BoundLogger = structlog.wrap_logger(
+    None, processors=[_drop], wrapper_class=structlog.stdlib.BoundLogger
+)
+"""A log nobody reads."""
+
+
+class FakeSocket:
+    """A client that says what the test says.
+
+    Attributes:
+        sent: what was sent to it, parsed.
+        closes: (code, reason) of every close.
+        answers_pings: it shows signs of life.
+    """
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.closes: list[tuple[int, str]] = []
+        self.answers_pings = True
+        self.received = 0
+        self._incoming: asyncio.Queue[str | bytes | None] = asyncio.Queue()
+        self._is_gone = False
+        self._may_send = asyncio.Event()
+        self._may_send.set()
+        self._never = asyncio.Event()
+
+    def say(self, message_type: str, **fields: Any) -> None:
+        """The client sends a message."""
+        self.say_raw(json.dumps({"type": message_type, **fields}))
+
+    def say_raw(self, raw: str | bytes) -> None:
+        """The client sends anything."""
+        self._incoming.put_nowait(raw)
+
+    def drop(self, *, while_sending: bool = False) -> None:
+        """The connection is lost; a send that waits may never be told so."""
+        self._is_gone = True
+        if not while_sending:
+            self._may_send.set()
+        self._incoming.put_nowait(None)
+
+    def stop_reading(self) -> None:
+        """The client takes nothing any more."""
+        self._may_send.clear()
+
+    def read_again(self) -> None:
+        """The client goes on reading."""
+        self._may_send.set()
+
+    def fall_silent(self) -> None:
+        """The connection hangs half open: nothing comes, nothing goes, and nobody says so."""
+        self.stop_reading()
+        self.answers_pings = False
+
+    @property
+    def types(self) -> list[str]:
+        """Types of what was sent."""
+        return [message["type"] for message in self.sent]
+
+    @property
+    def is_ended(self) -> bool:
+        """Closed by either side."""
+        return self._is_gone or bool(self.closes)
+
+    async def receive(self) -> str | bytes:
+        """Wait for what the client says."""
+        raw = await self._incoming.get()
+        if raw is None:
+            self._incoming.put_nowait(None)
+            raise SocketClosedError()
+        self.received += 1
+        return raw
+
+    async def send(self, text: str) -> None:
+        """Take a message."""
+        assert not self.closes, "sent after close"
+        await self._may_send.wait()
+        await asyncio.sleep(0)
+        if self._is_gone:
+            raise SocketClosedError()
+        self.sent.append(json.loads(text))
+
+    async def close(self, code: int, reason: str) -> None:
+        """Close."""
+        await asyncio.sleep(0)
+        self.closes.append((code, reason))
+
+    async def ping(self) -> None:
+        """Answer, or never."""
+        if not self.answers_pings:
+            await self._never.wait()
+
+
+def usual_answers(effect: WorkEffect) -> Sequence[Event]:
+    """What a quick and healthy engine says to each effect."""
+    match effect:
+        case Prefill():
+            return [PrefillDone(input_tokens=5, kv_tokens=5)]
+        case Step():
+            return [StepDone(DuplexGenerateResult(is_listen=True), kv_tokens=9)]
+        case Finalize():
+            return [FinalizeDone(kv_tokens=10)]
+        case Generate():
+            chunk = StreamingChunk(chunk_index=0, text_delta="Hi")
+            return [ChunkReady(chunk), GenerateDone("Hi", kv_tokens=12)]
+        case _:
+            return []
+
+
+class FakePerformer:
+    """An engine that answers at once, or when it is let.
+
+    Attributes:
+        answers: what to say to each effect; may raise.
+        heard: what detection finds in each chunk.
+        log: effects and signals in the order they came.
+        releases: how often it was released.
+    """
+
+    def __init__(self, answers: Callable[[WorkEffect], Sequence[Event]] = usual_answers) -> None:
+        self.answers = answers
+        self.heard: Sequence[Detected] = ()
+        self.log: list[str] = []
+        self.releases = 0
+        self.ignores_halt = False
+        self._go = asyncio.Event()
+        self._go.set()
+        self._running: set[str] = set()
+
+    def pause(self) -> None:
+        """Work takes until `go_on`, or `halt`."""
+        self._go.clear()
+
+    def go_on(self) -> None:
+        """Work ends."""
+        self._go.set()
+
+    async def perform(self, effect: WorkEffect, emit: Emit) -> None:
+        """Answer."""
+        assert "work" not in self._running, "two effects at once"
+        assert not self.releases
+        self._running.add("work")
+        try:
+            self.log.append(type(effect).__name__)
+            if isinstance(effect, Prefill | Step | Finalize | Generate):
+                await self._go.wait()
+            await asyncio.sleep(0)
+            for event in self.answers(effect):
+                await emit(event)
+        finally:
+            self._running.remove("work")
+
+    async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
+        """Find what the test wants to be found."""
+        assert "detect" not in self._running
+        self._running.add("detect")
+        self.log.append(type(effect).__name__)
+        await asyncio.sleep(0)
+        if isinstance(effect, Detect):
+            found, self.heard = (self.heard[:1] or [Detected()])[0], self.heard[1:]
+            await emit(found)
+        self._running.remove("detect")
+
+    def interrupt(self) -> None:
+        """End a reply."""
+        self.log.append("Interrupt")
+        self._go.set()
+
+    def halt(self) -> None:
+        """End whatever runs."""
+        self.log.append("Halt")
+        if not self.ignores_halt:
+            self._go.set()
+
+    async def release(self) -> None:
+        """Be freed."""
+        assert not self._running, f"released while {self._running} runs"
+        await asyncio.sleep(0)
+        self.releases += 1
+        self.log.append(Release.__name__)

@@ -1,0 +1,223 @@
+"""One connection with everything around it fake, and whole conversations to hold on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from core.endpointing import SpeechStarted
+from core.protocols.duplex import DuplexMachine
+from core.protocols.effects import Effect
+from core.protocols.events import (
+    Detected,
+    Event,
+    Segment,
+)
+from core.protocols.half_duplex import HalfDuplexMachine
+from core.protocols.machine import SessionNames
+from core.protocols.streaming import StreamingMachine
+from core.schemas.worker import WorkerStatus
+from core.serving import wire
+from core.serving.connection import Connection, ServeLimits
+from core.serving.wire import Endpoint, Wire
+from tests.fakes.awaits import Awaits
+from tests.fakes.clock import ManualScheduler, settle
+from tests.fakes.scenes import audio
+from tests.fakes.serving import QUIET, FakePerformer, FakeSocket
+
+NAMES = SessionNames("id_1", "rec_1")
+SOUND = audio(100)
+TERMINAL = {"stopped", "timeout", "error"}
+
+
+class Watcher:
+    """Notes what it sees."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Event, Sequence[Effect]]] = []
+        self.closes = 0
+
+    def saw(self, event: Event, effects: Sequence[Effect]) -> None:
+        """Note it."""
+        assert not self.closes
+        self.seen.append((event, effects))
+
+    async def close(self) -> None:
+        """Finish."""
+        await asyncio.sleep(0)
+        self.closes += 1
+
+
+class Stage:
+    """One connection with everything around it fake."""
+
+    def __init__(
+        self, machine: Any = None, endpoint: Endpoint = wire.DUPLEX, limits: Any = None
+    ) -> None:
+        self.socket, self.performer = FakeSocket(), FakePerformer()
+        self.clock, self.watcher = ManualScheduler(), Watcher()
+        self.machine = machine or DuplexMachine(NAMES)
+        self.connection = Connection(
+            Wire(self.socket, endpoint, self.clock, unix_time_s=lambda: 1_700_000_000.5),
+            self.machine,
+            self.performer,
+            [self.watcher],
+            self.clock,
+            limits or ServeLimits(),
+            QUIET,
+        )
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self.task = asyncio.create_task(self.connection.serve())
+
+    async def say(self, message_type: str, **fields: Any) -> None:
+        """The client says something, and it is dealt with."""
+        self.socket.say(message_type, **fields)
+        await settle()
+
+    async def prepare(self) -> None:
+        """Come as far as `prepared`."""
+        self.start()
+        await self.say("prepare")
+        assert self.socket.types == ["prepared"]
+
+    async def end(self) -> None:
+        """Wait, on the fake clock, until it has ended; everything must be in order then."""
+        assert self.task is not None
+        for _ in range(60):
+            await settle()
+            if self.task.done():
+                break
+            await self.clock.advance(5.0)
+        assert self.task.done(), "it hangs"
+        self.check()
+
+    def check(self) -> None:
+        """Nothing is left, and everything was said once."""
+        assert self.performer.releases == 1
+        assert self.machine.is_closed
+        assert self.machine.status is WorkerStatus.IDLE
+        assert self.connection.is_released
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert self.clock.waiting == 0, "a timer is left"
+        assert self.socket.is_ended
+        assert len(self.socket.closes) <= 1
+        assert self.watcher.closes == 1
+        terminal = [name for name in self.socket.types if name in TERMINAL]
+        assert len(terminal) <= 1
+        assert not terminal or self.socket.types[-1] in TERMINAL
+
+
+Test = Callable[[], Coroutine[Any, Any, None]]
+
+
+def run(test: Test) -> None:
+    """Run a test on a loop of its own."""
+    asyncio.run(test())
+
+
+# --- three conversations, from the first word to the last ---
+
+
+async def talk_duplex(stage: Stage) -> None:
+    for name, fields in (
+        ("audio_chunk", {"audio": SOUND}),
+        ("prepare", {"barge_in": {}}),
+        ("audio_chunk", {"audio": SOUND, "frame_base64_list": ["a"]}),
+        ("video_frame", {"frame": "a"}),
+        ("audio_chunk", {"audio": SOUND}),
+        ("pause", {}),
+        ("resume", {}),
+        ("interrupt", {}),
+    ):
+        await stage.say(name, **fields)
+    stage.performer.pause()
+    await stage.say("audio_chunk", audio=SOUND)
+    await stage.clock.advance(0.5)
+    await stage.say("audio_chunk", audio=SOUND)
+    await stage.say("stop")
+
+
+async def talk_half_duplex(stage: Stage) -> None:
+    spoken = (SpeechStarted(0), Segment(bytes(6_400)))
+    stage.performer.heard = [
+        Detected((SpeechStarted(0),)),
+        Detected((Segment(bytes(6_400)),)),
+        Detected((*spoken, *spoken)),
+        Detected(spoken),
+    ]
+    await stage.say("prepare")
+    for _ in range(2):
+        await stage.say("audio_chunk", audio=audio(600))
+    for ending in ("interrupt", "stop"):
+        stage.performer.pause()
+        await stage.say("audio_chunk", audio=audio(600))
+        await stage.clock.advance(0.5)
+        await stage.say("audio_chunk", audio=audio(600))
+        await stage.say(ending)
+
+
+async def talk_streaming(stage: Stage) -> None:
+    history = [{"role": "user", "content": "Hello"}]
+    for turn in range(2):
+        await stage.say("prefill", messages=history, clear_kv_cache=not turn)
+        await stage.say("generate")
+    stage.performer.pause()
+    await stage.say("prefill", messages=history)
+    await stage.say("stop")
+    await stage.say("close")
+
+
+CONVERSATIONS: dict[str, tuple[Callable[[], Any], Endpoint, Any]] = {
+    "duplex": (lambda: DuplexMachine(NAMES), wire.DUPLEX, talk_duplex),
+    "half_duplex": (lambda: HalfDuplexMachine(NAMES), wire.HALF_DUPLEX, talk_half_duplex),
+    "streaming": (lambda: StreamingMachine(NAMES), wire.STREAMING, talk_streaming),
+}
+
+
+async def converse(
+    name: str, at: int | None = None, act: Callable[[Stage], None] | None = None
+) -> tuple[Stage, Awaits]:
+    """Hold a conversation; at suspension number `at` something happens."""
+    build, endpoint, talk = CONVERSATIONS[name]
+    stage = Stage(build(), endpoint)
+    awaits = Awaits(at, (lambda: act(stage)) if act else None)
+    awaits.install(asyncio.get_running_loop())
+    stage.start()
+    await settle()
+    await talk(stage)
+    try:
+        await stage.end()
+    finally:
+        assert stage.task is not None
+        if stage.task.done() and not stage.task.cancelled():
+            stage.task.result()
+    return stage, awaits
+
+
+def cancel(stage: Stage) -> None:
+    """The server gives the handler up."""
+    assert stage.task is not None
+    stage.task.cancel()
+
+
+ACCIDENTS: dict[str, Callable[[Stage], None]] = {
+    "disconnect": lambda stage: stage.socket.drop(),
+    "half open": lambda stage: stage.socket.fall_silent(),
+    "cancel": cancel,
+    "shutdown": lambda stage: stage.connection.shut_down(),
+    "bad message": lambda stage: stage.socket.say_raw("{"),
+}
+
+
+class Hopeless(DuplexMachine):
+    """A machine that cannot even end."""
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Raise once prepared."""
+        if self.phase == "active":
+            raise KeyError("a mistake")
+        return super().handle(event)

@@ -1,0 +1,187 @@
+"""Runs the launcher as a person does, in a folder of its own, and looks at what it left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+from launcher.state import Phase, RunFolder, SystemRecord
+from tests.fakes.stand_in import Deeds
+from tests.source_tree import ROOT
+
+LIMIT_S = 15.0
+LOOK_S = 0.01
+PORTS = range(20_000, 32_000)  # below what the system gives to outgoing connections
+MARK = "LAUNCHED_FOR"
+
+
+def eventually(what: str, is_true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+    """Look until something is true; fail with its name if it never is."""
+    deadline_s = time.monotonic() + limit_s
+    while not is_true():
+        assert time.monotonic() < deadline_s, f"never came true: {what}"
+        time.sleep(LOOK_S)
+
+
+def free_ports(count: int) -> int:
+    """Return the first of some ports in a row that nobody listens on."""
+    random = Random()
+    while True:
+        first = random.choice(PORTS)
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("0.0.0.0", port))
+        except OSError:
+            continue
+        return first
+
+
+class Launched:
+    """One folder in which the launcher is run, perhaps several times."""
+
+    def __init__(self, folder: Path) -> None:
+        """Choose free ports; nothing is started yet.
+
+        Args:
+            folder: for everything.
+        """
+        self.folder = folder
+        self.data = folder / "data"
+        self.trace_file = folder / "trace"
+        self.port = free_ports(4)
+        self.deeds: dict[str, Deeds] = {}
+        self.variables: dict[str, str] = {}
+        self.printed = folder / "printed"
+        self._mark = uuid.uuid4().hex
+        self._runs: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the launcher gets."""
+        deeds = {name: deed.as_json() for name, deed in self.deeds.items()}
+        return {
+            **os.environ,
+            "OMNI_SERVICE_DATA_DIR": str(self.data),
+            "OMNI_SERVICE_GATEWAY_HOST": "127.0.0.1",
+            "OMNI_SERVICE_GATEWAY_PORT": str(self.port),
+            "OMNI_SERVICE_WORKER_BASE_PORT": str(self.port + 1),
+            "OMNI_SERVICE_DRAIN_TIMEOUT_S": "2",
+            "CUDA_VISIBLE_DEVICES": "",
+            "STAND_IN_DEEDS": json.dumps(deeds),
+            "STAND_IN_TRACE": str(self.trace_file),
+            MARK: self._mark,
+            **self.variables,
+        }
+
+    def run(self, *arguments: str, command: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        """Start the launcher as a terminal would: leading a process group of its own."""
+        with self.printed.open("ab") as output:
+            process = subprocess.Popen(
+                command or (sys.executable, "-m", "tests.fakes.launching", *arguments),
+                cwd=ROOT,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._runs.append(process)
+        return process
+
+    def finish(self, *arguments: str) -> int:
+        """Run the launcher until it ends by itself and return its exit code."""
+        return self.run(*arguments).wait(LIMIT_S)
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Run the launcher until the system is up."""
+        process = self.run(*arguments)
+        eventually("the system is up", lambda: self.is_up or process.poll() is not None)
+        assert process.poll() is None, self.output
+        return process
+
+    def press_ctrl_c(self, process: subprocess.Popen[bytes]) -> int:
+        """Do what a terminal does, and return the exit code."""
+        os.killpg(process.pid, signal.SIGINT)
+        return process.wait(LIMIT_S)
+
+    @property
+    def output(self) -> str:
+        """What was printed."""
+        return self.printed.read_text(encoding="utf8")
+
+    @property
+    def trace(self) -> list[str]:
+        """What the programs did, in order."""
+        if not self.trace_file.exists():
+            return []
+        return self.trace_file.read_text(encoding="utf8").splitlines()
+
+    @property
+    def record(self) -> SystemRecord | None:
+        """What the launcher says about the system."""
+        return RunFolder(self.data / "run").read()
+
+    @property
+    def is_up(self) -> bool:
+        """Everything runs, and it is not an earlier launcher that said so."""
+        record = self.record
+        is_alive = RunFolder(self.data / "run").launcher() is not None
+        return is_alive and record is not None and record.phase is Phase.READY
+
+    def phase(self, name: str) -> Phase | None:
+        """Return where a program is in its life."""
+        record = self.record
+        rows = record.programs if record else []
+        return next((row.phase for row in rows if row.name == name), None)
+
+    def pid(self, name: str) -> int:
+        """Return a program's process id."""
+        record = self.record
+        assert record
+        found = next(row.pid for row in record.programs if row.name == name)
+        assert found
+        return found
+
+    def restarts(self, name: str) -> int:
+        """Return how often a program was started again."""
+        record = self.record
+        assert record
+        return next(row.restarts for row in record.programs if row.name == name)
+
+    def processes(self) -> list[int]:
+        """Return every process that was started from here and still runs, zombies included."""
+        return [int(path.name) for path in Path("/proc").glob("[0-9]*") if self._is_ours(path)]
+
+    def _is_ours(self, process: Path) -> bool:
+        try:
+            return f"{MARK}={self._mark}".encode() in (process / "environ").read_bytes()
+        except OSError:
+            return False
+
+    def left_files(self) -> list[str]:
+        """Return what lies in the run folder besides the lock."""
+        return sorted(path.name for path in (self.data / "run").glob("*") if path.name != "lock")
+
+    def assert_nothing_left(self) -> None:
+        """No process, no process id."""
+        eventually(f"all ended: {self.output}", lambda: not self.processes())
+        assert self.left_files() == []
+
+    def close(self) -> None:
+        """End what a failed test left."""
+        for process in self._runs:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)

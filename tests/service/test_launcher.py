@@ -1,0 +1,296 @@
+"""The launcher as a person meets it: real processes, real signals, stand-ins for the programs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import ssl
+import stat
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.state import Phase
+from tests.fakes.stand_in import Deeds
+from tests.service.launched import Launched, eventually
+from tests.source_tree import ROOT
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+STOP_ORDER = ["gateway term", "gateway end", "worker_0 term", "worker_0 end"]
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Iterator[Launched]:
+    """A folder to launch from; nothing of it is left running."""
+    system = Launched(tmp_path)
+    yield system
+    system.close()
+
+
+def test_start_shows_loading_and_ctrl_c_stops_in_order(launched: Launched) -> None:
+    launched.deeds = {"worker_0": Deeds(load_s=0.6), "worker_1": Deeds(load_s=0.2)}
+    process = launched.start("--workers", "2")
+    printed = launched.output
+    assert "worker_0: pretending to load" in printed
+    assert "worker_0: ready 100%" in printed
+    assert f"https://127.0.0.1:{launched.port}" in printed
+    assert "the toy model" in printed
+    assert launched.trace[0] == "checkpoint start"
+    assert launched.trace[-1] == "gateway start"
+
+    key = launched.data / "certs" / "key.pem"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    trusted = ssl.create_default_context(cafile=str(key.with_name("cert.pem")))
+    url = f"https://localhost:{launched.port}/health"
+    with urllib.request.urlopen(url, context=trusted, timeout=5) as answer:
+        assert answer.status == 200
+    assert {"gateway.pid", "launcher.pid", "worker_0.pid"} <= set(launched.left_files())
+    flags = (launched.data / "logs" / "worker_1.log").read_text(encoding="utf8")
+    assert f"--port {launched.port + 2} --worker-index 1 --model-path {launched.data}/tiny" in flags
+
+    launched.deeds["gateway"] = Deeds(drain_s=0.3)
+    assert launched.press_ctrl_c(process) == 0
+    assert [line for line in launched.trace if line in STOP_ORDER] == STOP_ORDER
+    launched.assert_nothing_left()
+
+
+def test_the_second_start_reuses_checkpoint_and_certificate(launched: Launched) -> None:
+    launched.press_ctrl_c(launched.start())
+    certificate = (launched.data / "certs" / "cert.pem").read_bytes()
+    launched.press_ctrl_c(launched.start())
+    assert launched.trace.count("checkpoint start") == 1
+    assert (launched.data / "certs" / "cert.pem").read_bytes() == certificate
+
+
+def test_background_start_status_second_start_and_stop(launched: Launched, tmp_path: Path) -> None:
+    launched.deeds = {"worker_0": Deeds(load_s=0.2)}
+    assert launched.finish("--detach") == 0
+    assert "worker_0: pretending to load" in launched.output
+    assert "Ready." in launched.output
+    assert launched.finish("--status") == 0
+    assert "System: ready" in launched.output
+
+    assert launched.finish() == 1
+    assert "already running here" in launched.output
+
+    (tmp_path / "other").mkdir()
+    other = Launched(tmp_path / "other")
+    other.port = launched.port
+    assert other.finish() == 1
+    assert f"port {launched.port} of 127.0.0.1 is already in use" in other.output
+    other.assert_nothing_left()
+    assert launched.is_up
+
+    assert launched.finish("--stop") == 0
+    assert [line for line in launched.trace if line in STOP_ORDER] == STOP_ORDER
+    launched.assert_nothing_left()
+    assert launched.finish("--stop") == 0
+    assert "Nothing is running." in launched.output
+
+
+def test_a_dead_worker_is_started_again_and_disturbs_nobody(launched: Launched) -> None:
+    process = launched.start("--workers", "2")
+    before = {name: launched.pid(name) for name in ("worker_0", "worker_1", "gateway")}
+    os.kill(before["worker_1"], signal.SIGKILL)
+    eventually(
+        "worker_1 is back",
+        lambda: (
+            launched.restarts("worker_1") == 1
+            and launched.phase("worker_1") is Phase.READY
+            and launched.pid("worker_1") != before["worker_1"]
+        ),
+    )
+    assert launched.pid("worker_0") == before["worker_0"]
+    assert launched.pid("gateway") == before["gateway"]
+    assert "worker_1 was ended by SIGKILL; starting it again in" in launched.output
+    eventually("it says so", lambda: "worker_1 is ready again" in launched.output)
+    assert launched.press_ctrl_c(process) == 0
+    launched.assert_nothing_left()
+
+
+def test_a_worker_that_hangs_is_started_again(launched: Launched) -> None:
+    process = launched.start()
+    os.kill(launched.pid("worker_0"), signal.SIGSTOP)
+    eventually("it is back", lambda: launched.restarts("worker_0") == 1)
+    eventually("it is ready", lambda: launched.phase("worker_0") is Phase.READY)
+    assert "worker_0 does not answer any more" in launched.output
+    assert launched.press_ctrl_c(process) == 0
+    launched.assert_nothing_left()
+
+
+def test_a_worker_that_dies_too_often_stays_down_and_the_others_go_on(launched: Launched) -> None:
+    flag = launched.folder / "broken"
+    launched.deeds = {"worker_1": Deeds(breaks_if=str(flag))}
+    process = launched.start("--workers", "2")
+    flag.touch()
+    eventually("it is given up", lambda: launched.phase("worker_1") is Phase.FAILED)
+    assert launched.restarts("worker_1") == 3
+    assert launched.phase("worker_0") is launched.phase("gateway") is Phase.READY
+    assert "it died too often and stays down" in launched.output
+    assert "out of memory, said the stand-in" in launched.output
+    assert launched.press_ctrl_c(process) == 0
+    launched.assert_nothing_left()
+
+
+def test_without_a_gateway_everything_ends(launched: Launched) -> None:
+    flag = launched.folder / "broken"
+    launched.deeds = {"gateway": Deeds(breaks_if=str(flag))}
+    process = launched.start()
+    flag.touch()
+    assert process.wait(15) == 1
+    launched.assert_nothing_left()
+
+
+@pytest.mark.parametrize("name", ["worker_1", "gateway", "checkpoint"])
+def test_what_dies_while_starting_ends_the_start_with_its_last_words(
+    launched: Launched, name: str
+) -> None:
+    launched.deeds = {"worker_0": Deeds(load_s=0.1), name: Deeds(breaks=True)}
+    assert launched.finish("--workers", "2") == 1
+    assert "| RuntimeError: out of memory, said the stand-in" in launched.output
+    assert "ended with exit code 3" in launched.output
+    launched.assert_nothing_left()
+    assert not (launched.data / "tiny.tmp").exists()
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_start_with_the_reason(launched: Launched) -> None:
+    launched.deeds = {"worker_0": Deeds(fails=True)}
+    assert launched.finish() == 1
+    assert "worker_0 failed while starting: no such checkpoint" in launched.output
+    launched.assert_nothing_left()
+
+
+STAGES = {"making": "checkpoint start", "loading": "worker_1 start", "gateway": "gateway start"}
+
+
+@pytest.mark.parametrize(
+    ("number", "stage"),
+    [
+        (signal.SIGTERM, "making"),
+        (signal.SIGTERM, "loading"),
+        (signal.SIGTERM, "gateway"),
+        (signal.SIGINT, "loading"),
+        (signal.SIGHUP, "loading"),
+        (signal.SIGKILL, "making"),
+        (signal.SIGKILL, "loading"),
+        (signal.SIGKILL, "gateway"),
+    ],
+)
+def test_no_signal_at_any_stage_of_the_start_leaves_a_process(
+    launched: Launched, number: signal.Signals, stage: str
+) -> None:
+    slow = Deeds(load_s=5)
+    launched.deeds = {
+        "checkpoint": slow if stage == "making" else Deeds(),
+        "worker_1": slow if stage == "loading" else Deeds(),
+        "gateway": slow,
+    }
+    process = launched.run("--workers", "2")
+    eventually("the stage is reached", lambda: STAGES[stage] in launched.trace)
+    process.send_signal(number)
+    code = process.wait(15)
+    assert code == (-number if number is signal.SIGKILL else 130)
+    eventually("all ended", lambda: not launched.processes())
+    if number is not signal.SIGKILL:
+        launched.assert_nothing_left()
+        assert not (launched.data / "tiny.tmp").exists()
+
+
+def test_a_killed_launcher_is_recognised_and_its_leftovers_are_ended(launched: Launched) -> None:
+    launched.deeds = {"worker_0": Deeds(ignores_term=True)}
+    launched.variables = {"OMNI_SERVICE_DRAIN_TIMEOUT_S": "0.1"}
+    first = launched.start()
+    stubborn = launched.pid("worker_0")
+    first.kill()
+    first.wait()
+    eventually("the kernel told them", lambda: "worker_0 term" in launched.trace)
+    eventually("the gateway ended", lambda: launched.processes() == [stubborn])
+    assert launched.finish("--status") == 3
+    assert f"Left behind by a killed launcher: worker_0, process {stubborn}" in launched.output
+
+    launched.deeds = {}
+    process = launched.start()
+    assert "The last run did not end by itself" in launched.output
+    assert launched.pid("worker_0") != stubborn
+    assert launched.press_ctrl_c(process) == 0
+    launched.assert_nothing_left()
+
+
+def test_stop_ends_what_a_killed_launcher_left(launched: Launched) -> None:
+    launched.deeds = {"worker_0": Deeds(ignores_term=True)}
+    launched.variables = {"OMNI_SERVICE_DRAIN_TIMEOUT_S": "0.1"}
+    process = launched.start()
+    process.kill()
+    process.wait()
+    launched.data.joinpath("run", "worker_9.pid").write_text(f"{os.getpid()} 1\n", encoding="ascii")
+    # Ours, but for the time it started: a number that was given away again is nobody's leftover.
+    assert launched.finish("--stop") == 0
+    launched.assert_nothing_left()
+
+
+def test_the_second_ctrl_c_does_not_wait_for_sessions(launched: Launched) -> None:
+    launched.deeds = {"gateway": Deeds(drain_s=60)}
+    launched.variables = {"OMNI_SERVICE_DRAIN_TIMEOUT_S": "60"}
+    process = launched.start()
+    os.killpg(process.pid, signal.SIGINT)
+    eventually("it drains", lambda: "gateway term" in launched.trace)
+    assert launched.phase("worker_0") is Phase.READY
+    assert launched.press_ctrl_c(process) == 0
+    launched.assert_nothing_left()
+
+
+def test_a_foreign_server_on_a_worker_port_is_named(launched: Launched) -> None:
+    with socket.create_server(("127.0.0.1", launched.port + 1)):
+        assert launched.finish() == 1
+    assert f"port {launched.port + 1} of 127.0.0.1 is already in use" in launched.output
+    assert launched.trace == []
+    launched.assert_nothing_left()
+
+
+def test_a_wrong_setting_is_named_before_anything_starts(launched: Launched) -> None:
+    launched.variables = {"OMNI_SERVICE_REQUEST_TIMEOUT": "-1"}
+    assert launched.finish() == 2
+    assert 'service.request_timeout = "-1" in OMNI_SERVICE_REQUEST_TIMEOUT' in launched.output
+
+
+def test_one_worker_for_each_gpu_the_driver_names(launched: Launched) -> None:
+    tools = launched.folder / "bin"
+    tools.mkdir()
+    driver = tools / "nvidia-smi"
+    rows = "0, GPU-aaaa, Card A, 81920\\n1, GPU-bbbb, Card B, 81920\\n"
+    driver.write_text(f"#!/bin/sh\nprintf '{rows}'\n", encoding="ascii")
+    driver.chmod(0o755)
+    launched.variables = {
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "CUDA_VISIBLE_DEVICES": "GPU-bbbb,0",
+    }
+    process = launched.start("--http")
+    assert f"http://127.0.0.1:{launched.port}" in launched.output
+    assert "Starting worker_0 on GPU 1 (Card B)" in launched.output
+    assert "Starting worker_1 on GPU 0 (Card A)" in launched.output
+    environment = Path(f"/proc/{launched.pid('worker_0')}/environ").read_bytes()
+    assert b"CUDA_VISIBLE_DEVICES=GPU-bbbb\0" in environment
+    assert launched.press_ctrl_c(process) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_installation_leaves_no_installer(
+    launched: Launched, number: signal.Signals
+) -> None:
+    project = launched.folder / "project"
+    (project / "scripts").mkdir(parents=True)
+    shutil.copy(ROOT / "start_all.sh", project)
+    setup = project / "scripts" / "setup.sh"
+    setup.write_text(f"#!/bin/bash\necho begun >>{launched.trace_file}\nsleep 60\n")
+    setup.chmod(0o755)
+    process = launched.run(command=(str(project / "start_all.sh"),))
+    eventually("it installs", lambda: launched.trace == ["begun"])
+    process.send_signal(number)
+    assert process.wait(15) == (130 if number is signal.SIGINT else 143)
+    eventually("all ended", lambda: not launched.processes())

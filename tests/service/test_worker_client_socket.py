@@ -1,0 +1,62 @@
+"""The client's WebSocket against a real server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosedError
+
+from core.errors import WorkerUnreachableError
+from gateway_modules.worker_client import SECRET_HEADER, WorkerClient
+from gateway_modules.worker_connection import WorkerConnection
+
+LIMIT_BYTES = 1000
+
+
+def test_a_socket_carries_text_both_ways_within_its_limit() -> None:
+    seen: list[str | None] = []
+
+    async def echo(connection: ServerConnection) -> None:
+        request = connection.request
+        assert request is not None
+        seen.extend([request.path, request.headers.get(SECRET_HEADER)])
+        seen.append(request.headers.get("Sec-WebSocket-Extensions"))
+        async for message in connection:
+            await connection.send(message)
+
+    async def scenario() -> None:
+        async with serve(echo, "127.0.0.1", 0, compression="deflate") as server:
+            port = server.sockets[0].getsockname()[1]
+            worker = WorkerConnection("worker_0", "127.0.0.1", port)
+            client = WorkerClient(secret="s3cret")
+            query = {"session_id": "s"}
+            async with client.connected(worker, "/ws/x", query, max_bytes=LIMIT_BYTES) as ws:
+                await ws.send("ä" * 10)
+                assert await ws.recv() == "ä" * 10
+                await ws.send("a" * (LIMIT_BYTES + 1))
+                with pytest.raises(ConnectionClosedError):
+                    await ws.recv()
+
+    asyncio.run(scenario())
+    assert seen == ["/ws/x?session_id=s", "s3cret", None]
+
+
+def test_a_closed_port_is_unreachable() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    async def scenario() -> None:
+        worker = WorkerConnection("worker_0", "127.0.0.1", port)
+        client = WorkerClient()
+        with pytest.raises(WorkerUnreachableError):
+            async with client.connected(worker, "/ws/x", tries=1):
+                raise AssertionError("open")
+        with pytest.raises(WorkerUnreachableError):
+            await client.health(worker)
+        await client.close()
+
+    asyncio.run(scenario())

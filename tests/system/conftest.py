@@ -1,0 +1,49 @@
+"""One real system for all tests that need the model, started as a person starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.launched import Plan
+from tests.system.client import Samples, read_wav
+from tests.system.running import RunningSystem, start_command
+
+RECORDINGS = Path(__file__).parents[1] / "golden" / "recordings" / "inputs"
+
+
+@pytest.fixture(scope="session")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
+    """Gateway and one worker with the toy checkpoint; nothing of them may be left at the end."""
+    plan = Plan(workers=1, backend="real", command=start_command())
+    running = RunningSystem(tmp_path_factory.mktemp("system"), plan)
+    with running:
+        yield running
+        assert running.stop() == 0
+        running.assert_nothing_left()
+
+
+@pytest.fixture(scope="session")
+def speech() -> Samples:
+    """Eight seconds of a voice."""
+    return read_wav(RECORDINGS / "speech_8s.wav")
+
+
+@pytest.fixture(scope="session")
+def question() -> Samples:
+    """A question of less than two seconds."""
+    return read_wav(RECORDINGS / "question_1.wav")
+
+
+@pytest.fixture(scope="session")
+def voice() -> Samples:
+    """A voice to speak with."""
+    return read_wav(RECORDINGS / "ref_voice.wav")
+
+
+@pytest.fixture(scope="session")
+def frame() -> bytes:
+    """A camera's picture, as PNG."""
+    return (RECORDINGS / "frame_0.png").read_bytes()

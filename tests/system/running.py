@@ -1,0 +1,56 @@
+"""The real system under test, started as a person does, and what must be left of it: nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks import processes
+from benchmarks.launched import LaunchedSystem, Plan, wait_until
+from tests.source_tree import ROOT
+
+SETTLE_LIMIT_S = 2.0  # source: what the service promises for a worker to be idle again
+END_LIMIT_S = 10.0
+
+
+class RunningSystem(LaunchedSystem):
+    """One system in a folder of its own."""
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        """Make the folder; nothing is started yet."""
+        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(folder, plan)
+
+    def log(self, name: str) -> str:
+        """Return what a program has logged."""
+        return (self.data / "logs" / f"{name}.log").read_text(encoding="utf8")
+
+    # Any: what httpx takes.
+    async def call(self, method: str, path: str, **given: Any) -> httpx.Response:
+        """Call a route of the gateway."""
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=60) as http:
+            return await http.request(method, path, **given)
+
+    def holdings(self) -> dict[str, processes.Holdings]:
+        """Return what each program holds."""
+        return {name: processes.holdings(self.pid(name)) for name in self.names}
+
+    def assert_nothing_left(self) -> None:
+        """No process, no listening socket, no process id on disk."""
+        wait_until("every process ended", lambda: not self.processes(), END_LIMIT_S)
+        assert sorted(path.name for path in (self.data / "run").iterdir()) == ["lock"]
+        ours = set(range(self.port, self.port + self.plan.workers + 1))
+        assert not processes.listening_ports() & ours
+
+
+def start_command() -> tuple[str, ...]:
+    """Return the command a person types, or what it becomes where it would install first."""
+    stamp = ROOT / ".venv" / "installed-extras"
+    newest = (ROOT / "pyproject.toml").stat().st_mtime
+    is_set_up = stamp.exists() and stamp.stat().st_mtime > newest
+    if is_set_up and Path(sys.prefix) == ROOT / ".venv":
+        return ("./start_all.sh",)
+    return (sys.executable, "-m", "launcher")

@@ -1,0 +1,227 @@
+"""What conversations leave behind, read through the HTTP routes that pages use."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import wave
+import zipfile
+from typing import Any
+
+import httpx
+import numpy as np
+
+from benchmarks.launched import wait_until
+from tests.system.client import (
+    RATE_HZ,
+    DuplexClient,
+    HalfDuplexClient,
+    Samples,
+    StreamingClient,
+    in_chunks,
+    read_wav,
+    to_base64,
+)
+from tests.system.loops import in_loop, new_id
+from tests.system.running import RunningSystem
+
+FINISH_LIMIT_S = 30.0
+SPEAKING_UNITS = 6
+LEFT, RIGHT = 0, 1  # channels of a replay: the user, the model
+AUDIBLE = 0.01  # of full scale
+
+
+def finished(system: RunningSystem, recording_id: str) -> dict[str, Any]:
+    """Wait until a recording is complete and return what it says of itself."""
+
+    def is_ready() -> bool:
+        answer = httpx.get(f"{system.url}/api/sessions/{recording_id}", trust_env=False)
+        return answer.status_code == 200 and answer.json()["status"] == "ready"
+
+    wait_until(f"the recording {recording_id} is ready", is_ready, FINISH_LIMIT_S)
+    return system.get(f"/api/sessions/{recording_id}")
+
+
+def asset(system: RunningSystem, recording_id: str, path: str, **headers: str) -> httpx.Response:
+    """Fetch a file of a recording."""
+    url = f"{system.url}/api/sessions/{recording_id}/assets/{path}"
+    return httpx.get(url, headers=headers, trust_env=False)
+
+
+def wav_of(body: bytes) -> tuple[int, Samples]:
+    """Read a WAV file: its rate and its samples, one row a channel."""
+    with wave.open(io.BytesIO(body)) as file:
+        pcm = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2")
+        samples = pcm.reshape(-1, file.getnchannels()).T / 32_768
+        return file.getframerate(), samples.astype(np.float32)
+
+
+async def omni_session(system: RunningSystem, speech: Samples, frame: bytes) -> str:
+    """Hold a duplex session with pictures and return its recording's id."""
+    picture = base64.b64encode(frame).decode()
+    async with DuplexClient.connected(system.ws(f"/ws/duplex/{new_id('omni')}")) as client:
+        await client.prepare(prefix_system_prompt="Look and listen.")
+        for unit in in_chunks(speech, 1.0):
+            await client.unit(unit, frame_base64_list=[picture])
+        await client.say("client_diagnostic", metrics={"gap_ms": 12})
+        await client.say("stop")
+        recording_id: str = (await client.hear("stopped"))["recording_session_id"]
+        await client.closed()
+    return recording_id
+
+
+@in_loop
+async def test_an_omni_session_can_be_replayed(
+    system: RunningSystem, speech: Samples, frame: bytes
+) -> None:
+    recording_id = await omni_session(system, speech, frame)
+    meta = finished(system, recording_id)
+    assert meta["session_id"] == recording_id and meta["app_type"] == "omni_duplex"
+    assert meta["end_reason"] == "stopped" and meta["worker_id"] == "worker_0"
+    assert meta["duration_s"] >= 0 and meta["size_bytes"] > 0
+
+    timeline = system.get(f"/api/sessions/{recording_id}/recording")
+    chunks = timeline["chunks"]
+    assert timeline["mode"] == "duplex" and len(chunks) == len(speech) // RATE_HZ
+    assert [chunk["index"] for chunk in chunks] == list(range(len(chunks)))
+    assert {chunk["result"]["mode"] for chunk in chunks} == {"LISTEN", "SPEAK"}
+    times_ms = [chunk["receive_ts_ms"] for chunk in chunks]
+    assert times_ms == sorted(times_ms)
+
+    rate_hz, heard = wav_of(asset(system, recording_id, chunks[0]["user_audio"]).content)
+    assert rate_hz == RATE_HZ
+    np.testing.assert_allclose(heard[0], speech[:RATE_HZ], atol=2 / 32_768)
+    assert asset(system, recording_id, chunks[0]["user_frame"]).content == frame
+    spoken = next(chunk["result"] for chunk in chunks if chunk["result"]["mode"] == "SPEAK")
+    rate_hz, said = wav_of(asset(system, recording_id, spoken["ai_audio"]).content)
+    assert rate_hz == 24_000
+    assert abs(said.shape[1] / rate_hz * 1_000 - spoken["ai_audio_duration_ms"]) < 2
+
+    rate_hz, replay = wav_of(asset(system, recording_id, timeline["merged_replay"]).content)
+    assert rate_hz == RATE_HZ and replay.shape[0] == 2
+    assert replay.shape[1] >= len(speech)
+    assert abs(replay[LEFT]).max() > AUDIBLE and abs(replay[RIGHT]).max() > AUDIBLE
+    film = asset(system, recording_id, timeline["merged_replay_video"])
+    assert film.headers["content-type"] == "video/mp4" and film.content[4:8] == b"ftyp"
+
+
+@in_loop
+async def test_files_come_in_ranges_and_as_a_zip(
+    system: RunningSystem, speech: Samples, frame: bytes
+) -> None:
+    recording_id = await omni_session(system, speech[: 3 * RATE_HZ], frame)
+    finished(system, recording_id)
+    whole = asset(system, recording_id, "user_audio/000.wav")
+    assert whole.headers["content-type"] == "audio/wav"
+    part = asset(system, recording_id, "user_audio/000.wav", Range="bytes=44-143")
+    assert part.status_code == 206 and part.content == whole.content[44:144]
+    assert part.headers["content-range"] == f"bytes 44-143/{len(whole.content)}"
+    base = f"/api/sessions/{recording_id}"
+    head = await system.call("HEAD", f"{base}/assets/user_audio/000.wav")
+    assert int(head.headers["content-length"]) == len(whole.content) and not head.content
+    for path, status in (
+        ("..%2f..%2fconfig.json", 400),
+        ("user_audio/999.wav", 404),
+        ("%2fetc%2fpasswd", 400),
+    ):
+        assert asset(system, recording_id, path).status_code == status
+    download = await system.call("GET", f"{base}/download")
+    assert download.headers["content-type"] == "application/zip"
+    with zipfile.ZipFile(io.BytesIO(download.content)) as archive:
+        assert archive.testzip() is None
+        names = {name.removeprefix(f"{recording_id}/") for name in archive.namelist()}
+        assert {"meta.json", "recording.json", "user_audio/000.wav"} <= names
+        found = next(name for name in archive.namelist() if name.endswith("user_audio/000.wav"))
+        assert archive.read(found) == whole.content
+
+
+@in_loop
+async def test_half_duplex_keeps_its_turns(system: RunningSystem, question: Samples) -> None:
+    pause = np.zeros(3 * RATE_HZ // 2, np.float32)
+    async with HalfDuplexClient.connected(system.ws(f"/ws/half_duplex/{new_id('hdx')}")) as client:
+        prepared = await client.prepare(
+            system_prompt="Answer.", config={"generation": {"max_new_tokens": 12}}
+        )
+        await client.send_sound(np.concatenate([pause, question, pause]))
+        done = await client.hear("turn_done")
+        await client.say("stop")
+        await client.hear("stopped")
+    recording_id = prepared["recording_session_id"]
+    assert finished(system, recording_id)["app_type"] == "half_duplex_audio"
+    timeline = system.get(f"/api/sessions/{recording_id}/recording")
+    (turn,) = timeline["turns"]
+    assert turn["turn_index"] == 0 and turn["output"]["text"] == done["text"]
+    assert turn["input"]["type"] == "voice" and turn["input"]["duration_ms"] > 500
+    _, heard = wav_of(asset(system, recording_id, turn["input"]["audio"]).content)
+    assert abs(heard.shape[1] / RATE_HZ - len(question) / RATE_HZ) < 0.5
+    rate_hz, replay = wav_of(asset(system, recording_id, timeline["merged_replay"]).content)
+    assert (rate_hz, replay.shape[0]) == (RATE_HZ, 2)
+
+
+@in_loop
+async def test_a_streamed_conversation_is_one_recording(
+    system: RunningSystem, question: Samples
+) -> None:
+    content = [{"type": "audio", "data": to_base64(question)}, {"type": "text", "text": "Well?"}]
+    history: list[dict[str, Any]] = [{"role": "user", "content": content}]
+    async with StreamingClient.connected(system.ws(f"/ws/streaming/{new_id('stream')}")) as client:
+        first = await client.turn(history, max_new_tokens=8)
+        recording_id = first["recording_session_id"]
+        await client.say("close")
+        await client.closed()
+    assert finished(system, recording_id)["app_type"] == "streaming"
+    (turn, *_) = system.get(f"/api/sessions/{recording_id}/recording")["turns"]
+    assert turn["input"]["text"].endswith("Well?")
+    assert turn["output"]["text"] == first["text"]
+    assert turn["timing"]["tokens"] == first["token_stats"]["generated_tokens"]
+    _, heard = wav_of(asset(system, recording_id, turn["input"]["audio"]).content)
+    assert heard.shape[1] == len(question)
+
+
+@in_loop
+async def test_comments_uploads_and_deletion(
+    system: RunningSystem, speech: Samples, frame: bytes
+) -> None:
+    recording_id = await omni_session(system, speech[:RATE_HZ], frame)
+    finished(system, recording_id)
+    base = f"/api/sessions/{recording_id}"
+    comment = f"{base}/comment"
+    assert (await system.call("GET", comment)).json() == {"comment": ""}
+    answer = await system.call("POST", comment, json={"comment": "Très bien <b>!</b>"})
+    assert answer.json() == {"status": "ok", "len": 18}
+    assert (await system.call("GET", comment)).json()["comment"] == "Très bien <b>!</b>"
+    answer = await system.call("POST", comment, json={"comment": "x" * 2_001})
+    assert answer.status_code == 413
+    assert (await system.call("POST", comment, json={"comment": ""})).json()["len"] == 0
+    assert (await system.call("GET", comment)).json() == {"comment": ""}
+
+    sound = asset(system, recording_id, "user_audio/000.wav").content
+    file = {"file": ("talk.wav", sound, "audio/wav")}
+    kept = (await system.call("POST", f"{base}/upload-recording", files=file)).json()
+    assert kept == {"status": "ok", "path": "frontend_replay.wav", "size_bytes": len(sound)}
+    assert asset(system, recording_id, "frontend_replay.wav").content == sound
+    lie = {"file": ("talk.mp4", b"<html></html>" * 10, "video/mp4")}
+    assert (await system.call("POST", f"{base}/upload-recording", files=lie)).status_code == 400
+    assert (await system.call("GET", f"/s/{recording_id}")).status_code == 200
+    assert (await system.call("DELETE", base)).json() == {"success": True}
+    assert (await system.call("GET", base)).status_code == 404
+    assert (await system.call("DELETE", base)).status_code == 404
+    assert (await system.call("GET", f"/s/{recording_id}")).status_code == 404
+    assert not (system.data / "sessions" / recording_id).exists()
+
+
+def test_what_is_no_recording_is_not_found(system: RunningSystem) -> None:
+    assert httpx.get(f"{system.url}/api/sessions/no_such", trust_env=False).status_code == 404
+    bad = httpx.get(f"{system.url}/api/sessions/a.b", trust_env=False)
+    assert bad.status_code == 400 and json.loads(bad.text)["code"] == "invalid_session_id"
+
+
+def test_the_client_reads_files_as_they_are(system: RunningSystem) -> None:
+    """The comparison above would be worth nothing if the client changed what it reads."""
+    folder = system.folder / "sound"
+    folder.mkdir(exist_ok=True)
+    with wave.open(str(folder / "a.wav"), "wb") as file:
+        file.setparams((1, 2, RATE_HZ, 0, "NONE", ""))
+        file.writeframes(np.array([0, 16_384, -32_768], dtype="<i2").tobytes())
+    assert read_wav(folder / "a.wav").tolist() == [0.0, 0.5, -1.0]

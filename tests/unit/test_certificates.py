@@ -1,0 +1,114 @@
+"""The gateway's own certificate: what it says, who can read it, when it is made anew."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import stat
+import threading
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from launcher.certificates import (
+    RENEW_BEFORE_DAYS,
+    VALID_DAYS,
+    Certificate,
+    ensure_certificate,
+    host_names,
+)
+
+NAMES = ["localhost", "127.0.0.1", "::1", "studio", "192.168.7.9", "bücher.example"]
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def read(certificate: Certificate) -> x509.Certificate:
+    """Return what the file says."""
+    return x509.load_pem_x509_certificate(certificate.certfile.read_bytes())
+
+
+def test_it_names_the_machine_for_a_year(tmp_path: Path) -> None:
+    made = ensure_certificate(tmp_path / "certs", NAMES, NOW)
+    assert made.is_new
+    names = read(made).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [
+        "localhost",
+        "studio",
+        "xn--bcher-kva.example",
+    ]
+    addresses = [ip_address(text) for text in ("127.0.0.1", "::1", "192.168.7.9")]
+    assert names.get_values_for_type(x509.IPAddress) == addresses
+    assert made.expires - NOW == timedelta(days=VALID_DAYS)
+    assert not read(made).extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert len(made.fingerprint.split(":")) == 32
+
+
+def test_only_the_owner_reads_the_key(tmp_path: Path) -> None:
+    made = ensure_certificate(tmp_path, NAMES, NOW)
+    assert stat.S_IMODE(made.keyfile.stat().st_mode) == 0o600
+    made.keyfile.chmod(0o644)
+    ensure_certificate(tmp_path, NAMES, NOW)
+    assert stat.S_IMODE(made.keyfile.stat().st_mode) == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cert.pem", "key.pem"]
+
+
+def test_it_is_kept_until_shortly_before_it_expires(tmp_path: Path) -> None:
+    made = ensure_certificate(tmp_path, NAMES, NOW)
+    late = timedelta(days=VALID_DAYS - RENEW_BEFORE_DAYS)
+    kept = ensure_certificate(tmp_path, NAMES, NOW + late - timedelta(hours=1))
+    assert not kept.is_new
+    assert kept.fingerprint == made.fingerprint
+    renewed = ensure_certificate(tmp_path, NAMES, NOW + late)
+    assert renewed.is_new
+    assert renewed.fingerprint != made.fingerprint
+
+
+@pytest.mark.parametrize("damaged", ["cert.pem", "key.pem"])
+@pytest.mark.parametrize("content", [None, b"", b"nonsense"])
+def test_what_is_damaged_or_half_written_is_made_anew(
+    tmp_path: Path, damaged: str, content: bytes | None
+) -> None:
+    ensure_certificate(tmp_path, NAMES, NOW)
+    if content is None:
+        (tmp_path / damaged).unlink()
+    else:
+        (tmp_path / damaged).write_bytes(content)
+    assert ensure_certificate(tmp_path, NAMES, NOW).is_new
+    assert not ensure_certificate(tmp_path, NAMES, NOW).is_new
+
+
+def test_a_key_of_another_certificate_does_not_fit(tmp_path: Path) -> None:
+    first = ensure_certificate(tmp_path / "a", NAMES, NOW)
+    other = ensure_certificate(tmp_path / "b", NAMES, NOW)
+    first.keyfile.write_bytes(other.keyfile.read_bytes())
+    assert ensure_certificate(tmp_path / "a", NAMES, NOW).is_new
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
+def test_a_client_that_trusts_it_gets_through(tmp_path: Path, name: str) -> None:
+    made = ensure_certificate(tmp_path, NAMES)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(made.certfile, made.keyfile)
+    ours, theirs = socket.socketpair()
+
+    def answer() -> None:
+        with server.wrap_socket(ours, server_side=True) as channel:
+            channel.sendall(b"hello")
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    client = ssl.create_default_context(cafile=str(made.certfile))
+    with client.wrap_socket(theirs, server_hostname=name) as channel:
+        assert channel.recv(5) == b"hello"
+    thread.join()
+
+
+def test_every_name_of_this_machine_is_one_a_certificate_can_hold(tmp_path: Path) -> None:
+    names = host_names()
+    assert names[:3] == ["localhost", "127.0.0.1", "::1"]
+    assert socket.gethostname() in names
+    assert len(names) == len(set(names))
+    assert ensure_certificate(tmp_path).is_new

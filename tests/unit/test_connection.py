@@ -1,0 +1,177 @@
+"""The serve loop with a fake client, engine and clock: nothing leaks, whatever happens when."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from core.protocols.duplex import DuplexMachine
+from core.protocols.duplex_units import DuplexLimits
+from core.protocols.events import (
+    Opened,
+    Received,
+)
+from core.schemas.worker import WorkerStatus
+from tests.fakes.clock import settle
+from tests.fakes.stages import (
+    ACCIDENTS,
+    CONVERSATIONS,
+    NAMES,
+    SOUND,
+    Stage,
+    cancel,
+    converse,
+    run,
+)
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_a_whole_conversation(name: str) -> None:
+    async def test() -> None:
+        stage, awaits = await converse(name)
+        expected = {
+            "duplex": "warning prepared result result paused resumed interrupted stopped",
+            "half_duplex": "prepared vad_state vad_state generating chunk chunk turn_done "
+            "vad_state vad_state generating chunk chunk turn_done "
+            "vad_state vad_state generating stopped",
+            "streaming": "prefill_done chunk chunk done " * 2 + "done",
+        }
+        assert stage.socket.types == expected[name].split()
+        assert stage.socket.closes == [(1000, "")]
+        assert len(set(awaits.places)) >= 4, "loop, reader, lanes and watch are all counted"
+
+    run(test)
+
+
+@pytest.mark.parametrize("accident", ACCIDENTS)
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_an_accident_at_any_await_leaks_nothing(name: str, accident: str) -> None:
+    _, awaits = asyncio.run(converse(name))
+    assert awaits.count > 50
+    for at in range(awaits.count):
+        asyncio.run(converse(name, at, ACCIDENTS[accident]))
+
+
+def test_cancelled_again_and_again() -> None:
+    async def test() -> None:
+        stage = Stage()
+        await stage.prepare()
+        stage.performer.pause()
+        stage.performer.ignores_halt = True
+        await stage.say("audio_chunk", audio=SOUND)
+        for _ in range(5):
+            cancel(stage)
+            await settle()
+        assert stage.performer.releases == 0, "the step still runs"
+        stage.performer.go_on()
+        await stage.end()
+        assert stage.task is not None and stage.task.cancelled()
+
+    run(test)
+
+
+# --- the order of things ---
+
+
+def test_the_result_is_sent_before_finalize_is_begun() -> None:
+    async def test() -> None:
+        stage = Stage()
+        await stage.prepare()
+        await stage.say("audio_chunk", audio=SOUND)
+        assert stage.performer.log == ["Prefill", "Step", "Finalize"]
+        assert stage.socket.types == ["prepared", "result"]
+        assert stage.socket.sent[-1]["server_send_ts"] == 1_700_000_000.5
+        await stage.say("stop")
+        await stage.end()
+        assert stage.performer.log[-1] == "Release"
+
+    run(test)
+
+
+def test_stop_halts_the_step_and_closes_after_the_release() -> None:
+    async def test() -> None:
+        stage = Stage()
+        await stage.prepare()
+        stage.performer.pause()
+        stage.performer.ignores_halt = True
+        await stage.say("audio_chunk", audio=SOUND)
+        await stage.say("stop")
+        assert stage.performer.log[-1] == "Halt"
+        assert "stopped" not in stage.socket.types, "the step still runs"
+        stage.performer.go_on()
+        await stage.end()
+        assert stage.socket.types[-1] == "stopped"
+        assert stage.performer.log[-2:] == ["Halt", "Release"]
+
+    run(test)
+
+
+def test_timers_reach_the_machine_and_stopped_ones_do_not() -> None:
+    async def test() -> None:
+        stage = Stage(DuplexMachine(NAMES, DuplexLimits(pause_timeout_s=30, idle_timeout_s=0)))
+        await stage.prepare()
+        await stage.say("pause")
+        await stage.clock.advance(29.0)
+        await stage.say("resume")
+        await stage.clock.advance(29.0)
+        assert not stage.machine.is_closed
+        await stage.say("pause")
+        await stage.clock.advance(30.0)
+        await stage.end()
+        assert stage.socket.types[-1] == "timeout"
+        assert stage.socket.sent[-1]["elapsed_s"] == 30.0
+
+    run(test)
+
+
+def test_a_timer_that_ran_out_behind_other_events_counts_only_if_it_still_runs() -> None:
+    async def test() -> None:
+        stage = Stage(DuplexMachine(NAMES, DuplexLimits(pause_timeout_s=10, idle_timeout_s=0)))
+        await stage.prepare()
+        await stage.say("pause")
+        stage.socket.stop_reading()
+        await stage.say("interrupt")  # blocks the loop
+        stage.socket.say("resume")
+        stage.socket.say("pause")
+        await stage.clock.advance(11.0)
+        stage.socket.read_again()
+        await settle()
+        assert stage.socket.types[-2:] == ["resumed", "paused"]
+        await stage.clock.advance(9.0)
+        assert not stage.machine.is_closed, "the first pause's time is not the second's"
+        await stage.clock.advance(2.0)
+        await stage.end()
+        assert stage.socket.types[-1] == "timeout"
+
+    run(test)
+
+
+def test_a_stop_from_outside() -> None:
+    async def test() -> None:
+        stage = Stage()
+        await stage.prepare()
+        assert stage.connection.status is WorkerStatus.DUPLEX_ACTIVE
+        stage.connection.request_stop()
+        stage.connection.request_stop()
+        await stage.end()
+        assert stage.socket.types == ["prepared", "stopped"]
+
+    run(test)
+
+
+def test_events_carry_the_time_and_the_size() -> None:
+    async def test() -> None:
+        stage = Stage()
+        stage.start()
+        await stage.clock.advance(3.0)
+        await stage.say("prepare")
+        await stage.say("stop")
+        await stage.end()
+        events = [event for event, _ in stage.watcher.seen]
+        assert isinstance(events[0], Opened)
+        received = [event for event in events if isinstance(event, Received)]
+        assert [event.size_bytes for event in received] == [19, 16]
+        assert {event.at_s for event in events[1:]} == {3.0}
+
+    run(test)

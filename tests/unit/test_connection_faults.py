@@ -1,0 +1,156 @@
+"""The serve loop when something raises that never should."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from core.errors import GenerationFailedError
+from core.protocols.duplex import DuplexMachine
+from core.protocols.effects import Effect, Step, WorkEffect
+from core.protocols.events import (
+    EngineFailed,
+    Event,
+)
+from core.schemas.duplex import AudioChunk
+from tests.fakes.serving import usual_answers
+from tests.fakes.stages import (
+    NAMES,
+    SOUND,
+    Hopeless,
+    Stage,
+    Watcher,
+    converse,
+    run,
+)
+
+# --- what nobody expected ---
+
+
+@pytest.mark.parametrize("error", [GenerationFailedError(), RuntimeError("out of memory")])
+def test_an_engine_that_raises_ends_the_session(error: Exception) -> None:
+    def answers(effect: WorkEffect) -> Sequence[Event]:
+        if isinstance(effect, Step):
+            raise error
+        return usual_answers(effect)
+
+    async def test() -> None:
+        stage = Stage()
+        stage.performer.answers = answers
+        await stage.prepare()
+        await stage.say("audio_chunk", audio=SOUND)
+        await stage.end()
+        code = "generation_failed" if isinstance(error, GenerationFailedError) else "internal"
+        assert stage.socket.sent[-1]["code"] == code
+        assert stage.socket.closes == [(1011, code)]
+
+    run(test)
+
+
+class Broken(DuplexMachine):
+    """A machine with a mistake in it."""
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Raise on interrupt."""
+        if event.kind == "interrupt":
+            raise KeyError("a mistake")
+        return super().handle(event)
+
+
+def test_a_mistake_in_a_machine_ends_its_session_in_order() -> None:
+    async def test() -> None:
+        stage = Stage(Broken(NAMES))
+        await stage.prepare()
+        await stage.say("interrupt")
+        await stage.end()
+        assert stage.socket.sent[-1]["code"] == "internal"
+        assert stage.socket.closes == [(1011, "internal")]
+
+    run(test)
+
+
+def test_even_a_machine_that_cannot_end_is_released() -> None:
+    async def test() -> None:
+        stage = Stage(Hopeless(NAMES))
+        await stage.prepare()
+        stage.performer.pause()
+        stage.connection._backstage.work.put(Step(AudioChunk(audio=SOUND), (), 0))
+        await stage.say("heartbeat")
+        await stage.clock.advance(0.0)
+        assert stage.task is not None
+        assert stage.task.done(), "without any time passing"
+        assert stage.performer.releases == 1
+        assert stage.socket.closes == [(1011, "internal")]
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert stage.clock.waiting == 0
+
+    run(test)
+
+
+class Clumsy(Watcher):
+    """An observer that fails."""
+
+    def saw(self, event: Event, effects: Sequence[Effect]) -> None:
+        """Fail the second time."""
+        super().saw(event, effects)
+        if len(self.seen) == 2:
+            raise OSError("disk full")
+
+    async def close(self) -> None:
+        """Fail."""
+        await super().close()
+        raise OSError("disk full")
+
+
+def test_an_observer_that_fails_is_left_out() -> None:
+    async def test() -> None:
+        stage = Stage()
+        clumsy = Clumsy()
+        stage.connection._watching.insert(0, clumsy)
+        stage.connection.observers = [clumsy, stage.watcher]
+        await stage.prepare()
+        await stage.say("stop")
+        await stage.end()
+        assert len(clumsy.seen) == 2
+        assert len(stage.watcher.seen) == 4
+        assert clumsy.closes == 1
+
+    run(test)
+
+
+def test_a_socket_that_raises_anything_counts_as_gone() -> None:
+    async def test() -> None:
+        stage = Stage()
+
+        async def receive() -> str:
+            raise KeyError("a mistake of the server")
+
+        stage.socket.receive = receive  # type: ignore[method-assign]
+        stage.start()
+        await stage.end()
+
+    run(test)
+
+
+def test_the_counting_hook_sees_every_task() -> None:
+    async def test() -> None:
+        _, awaits = await converse("duplex")
+        places = Counter(name.rpartition(".")[2] for name in awaits.places)
+        assert {"serve", "_read", "_watch", "run", "_wind_up"} <= set(places)
+
+    run(test)
+
+
+def test_engine_failure_arrives_as_an_event() -> None:
+    async def test() -> None:
+        stage = Stage()
+        stage.performer.answers = lambda effect: [EngineFailed(GenerationFailedError())]
+        stage.start()
+        await stage.say("prepare")
+        await stage.end()
+        assert stage.socket.types == ["error"]
+
+    run(test)

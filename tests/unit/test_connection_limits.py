@@ -1,0 +1,256 @@
+"""The serve loop against slow clients, slow engines, and messages that cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from core.errors import GenerationFailedError
+from core.protocols.duplex import DuplexMachine
+from core.protocols.duplex_units import DuplexLimits
+from core.protocols.effects import Step, WorkEffect
+from core.protocols.events import (
+    Event,
+    Noticed,
+)
+from core.schemas.duplex import AudioChunk
+from core.schemas.limits import LIVE_SOCKET_LIMIT_BYTES, PREPARE_LIMIT_BYTES
+from core.serving.connection import ServeLimits
+from tests.fakes.clock import settle
+from tests.fakes.serving import usual_answers
+from tests.fakes.stages import (
+    NAMES,
+    SOUND,
+    Hopeless,
+    Stage,
+    run,
+)
+
+# --- messages that cannot be ---
+
+
+@pytest.mark.parametrize(
+    ("raw", "code", "close_code"),
+    [
+        ("{", "bad_json", 1007),
+        ("[]", "bad_json", 1007),
+        (b"{}", "bad_json", 1003),
+        ('{"type": "audio_chunk"}', "bad_audio", 1007),
+        ('{"type": "prepare", "config": {"top_p": 7}}', "bad_config", 1007),
+        ('{"type": "pause", "x": "' + "a" * LIVE_SOCKET_LIMIT_BYTES + '"}', "too_big", 1009),
+        ("é" * (PREPARE_LIMIT_BYTES // 2 + 1), "too_big", 1009),
+    ],
+    ids=["syntax", "list", "binary", "audio", "config", "too big", "far too big"],
+)
+def test_bad_messages_end_the_session(raw: str | bytes, code: str, close_code: int) -> None:
+    async def test() -> None:
+        stage = Stage()
+        stage.start()
+        stage.socket.say_raw(raw)
+        await stage.end()
+        assert [message["code"] for message in stage.socket.sent] == [code]
+        assert stage.socket.closes == [(close_code, code)]
+
+    run(test)
+
+
+def test_a_long_prepare_is_allowed_and_an_unknown_type_is_warned_of() -> None:
+    async def test() -> None:
+        stage = Stage()
+        stage.start()
+        await stage.say("dance")
+        assert stage.socket.sent[0]["code"] == "unknown_type"
+        await stage.say("prepare", note="a" * LIVE_SOCKET_LIMIT_BYTES)
+        assert stage.socket.types[-1] == "prepared"
+        await stage.say("stop")
+        await stage.end()
+
+    run(test)
+
+
+# --- a slow side ---
+
+
+def test_a_full_inbox_slows_the_client_down() -> None:
+    async def test() -> None:
+        stage = Stage(limits=ServeLimits(inbox_events=8))
+        await stage.prepare()
+        stage.socket.stop_reading()
+        await stage.say("interrupt")  # its answer blocks the loop
+        before = stage.socket.received
+        for _ in range(50):
+            stage.socket.say("heartbeat")
+        await settle()
+        assert stage.socket.received - before == 9, "eight wait, one is in the reader's hand"
+        stage.socket.read_again()
+        await stage.say("stop")
+        await stage.end()
+        assert stage.socket.types == ["prepared", "interrupted", "stopped"]
+
+    run(test)
+
+
+def test_the_inbox_is_bounded_in_bytes_too() -> None:
+    async def test() -> None:
+        stage = Stage(limits=ServeLimits(inbox_bytes=10_000))
+        await stage.prepare()
+        stage.socket.stop_reading()
+        await stage.say("interrupt")
+        before = stage.socket.received
+        for _ in range(9):
+            stage.socket.say("heartbeat", note="a" * 4_000)
+        await settle()
+        assert stage.socket.received - before == 3
+        stage.socket.read_again()
+        await stage.say("stop")
+        await stage.end()
+
+    run(test)
+
+
+def test_a_client_that_reads_nothing_is_given_up() -> None:
+    async def test() -> None:
+        stage = Stage()
+        await stage.prepare()
+        stage.socket.stop_reading()
+        await stage.say("interrupt")
+        await stage.clock.advance(19.0)
+        assert not stage.machine.is_closed
+        await stage.clock.advance(2.0)
+        assert stage.machine.is_closed
+        await stage.end()
+        assert stage.socket.closes == [(1001, "")]
+
+    run(test)
+
+
+def test_a_lost_client_is_not_waited_for_in_a_send() -> None:
+    async def test() -> None:
+        stage = Stage()
+        await stage.prepare()
+        stage.socket.stop_reading()
+        await stage.say("interrupt")
+        stage.socket.drop(while_sending=True)
+        await settle()
+        assert stage.task is not None and stage.task.done(), "without any time passing"
+        stage.check()
+
+    run(test)
+
+
+def talkative(count: int) -> Callable[[WorkEffect], Sequence[Event]]:
+    """An engine that has much to say about each unit."""
+
+    def answers(effect: WorkEffect) -> Sequence[Event]:
+        noise = [Noticed(GenerationFailedError("Slow."))] * count
+        return [*(noise if isinstance(effect, Step) else ()), *usual_answers(effect)]
+
+    return answers
+
+
+@pytest.mark.parametrize("ending", ["shutdown", "mistake"])
+def test_an_engine_that_waits_for_a_full_inbox_is_let_go(ending: str) -> None:
+    async def test() -> None:
+        machine = Hopeless(NAMES) if ending == "mistake" else DuplexMachine(NAMES)
+        stage = Stage(machine, limits=ServeLimits(inbox_events=2))
+        stage.performer.answers = talkative(20)
+        stage.start()
+        await stage.say("prepare")
+        stage.socket.stop_reading()
+        if ending == "shutdown":
+            await stage.say("interrupt")
+            await stage.say("audio_chunk", audio=SOUND)
+            stage.socket.read_again()
+            stage.connection.shut_down()
+        else:
+            stage.connection._backstage.work.put(Step(AudioChunk(audio=SOUND), (), 0))
+        await settle()
+        stage.socket.read_again()
+        await settle()
+        assert stage.task is not None and stage.task.done(), "without any time passing"
+        assert stage.performer.releases == 1
+
+    run(test)
+
+
+def test_a_half_open_socket_is_found_by_its_silence() -> None:
+    async def test() -> None:
+        stage = Stage(DuplexMachine(NAMES, DuplexLimits(idle_timeout_s=0)))
+        await stage.prepare()
+        await stage.clock.advance(100.0)
+        assert not stage.machine.is_closed, "it answers pings"
+        stage.socket.fall_silent()
+        await stage.clock.advance(39.0)
+        assert not stage.machine.is_closed
+        await stage.clock.advance(2.0)
+        assert stage.machine.is_closed
+        await stage.end()
+
+    run(test)
+
+
+def test_a_slow_engine_holds_up_nobody_else() -> None:
+    async def test() -> None:
+        stage = Stage()
+        await stage.prepare()
+        stage.performer.pause()
+        await stage.say("audio_chunk", audio=SOUND)
+        await stage.say("pause")
+        assert stage.socket.types[-1] == "paused", "the step still runs"
+        await stage.say("resume")
+        stage.performer.go_on()
+        await settle()
+        assert stage.socket.types[-1] == "result"
+        await stage.say("stop")
+        await stage.end()
+
+    run(test)
+
+
+def test_an_engine_that_never_answers_is_given_up() -> None:
+    async def test() -> None:
+        stage = Stage(machine=DuplexMachine(NAMES, DuplexLimits(idle_timeout_s=0)))
+        await stage.prepare()
+        stage.performer.pause()
+        stage.performer.ignores_halt = True
+        await stage.say("audio_chunk", audio=SOUND)
+        await stage.clock.advance(61.0)
+        assert stage.socket.sent[-1]["code"] == "generation_failed"
+        assert stage.socket.closes == [], "the release is waited for"
+        await stage.clock.advance(5.0)
+        assert stage.socket.closes == [(1011, "generation_failed")], "but not for long"
+        assert not stage.connection.is_released, "the worker is not free"
+        stage.performer.go_on()
+        await stage.end()
+
+    run(test)
+
+
+def test_an_engine_that_says_something_now_and_then_is_alive() -> None:
+    async def test() -> None:
+        stage = Stage(DuplexMachine(NAMES, DuplexLimits(idle_timeout_s=0)))
+        await stage.prepare()
+        clock = stage.clock
+
+        async def perform(effect: WorkEffect, emit: Any) -> None:
+            for _ in range(4):
+                done = asyncio.Event()
+                clock.call_later(50.0, done.set)
+                await done.wait()
+                await emit(Noticed(GenerationFailedError("Slow.")))
+            for event in usual_answers(effect):
+                await emit(event)
+
+        stage.connection._backstage.work._perform = perform
+        await stage.say("audio_chunk", audio=SOUND)
+        await clock.advance(210.0)
+        assert stage.socket.types.count("warning") == 4
+        assert stage.socket.types[-1] == "result"
+        await clock.advance(210.0)
+        await stage.say("stop")
+        await stage.end()
+
+    run(test)

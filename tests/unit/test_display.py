@@ -1,0 +1,74 @@
+"""What a person sees while the system starts."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TextIO, cast
+
+from rich.console import Console
+
+from launcher.display import Display, ForgivingStream, Loading
+
+
+def on_terminal() -> tuple[Display, io.StringIO]:
+    """A display on a terminal of 100 columns, and what was printed there."""
+    screen = io.StringIO()
+    return Display(Console(file=screen, force_terminal=True, width=100)), screen
+
+
+def test_a_terminal_gets_a_bar_that_fills() -> None:
+    display, screen = on_terminal()
+    with display.loading() as bars:
+        bars.show([Loading("worker_0", "starting")])
+        bars.show([Loading("worker_0", "reading [weights]", 0.4)])
+        bars.show([Loading("worker_0", "ready", None, is_done=True)])
+    text = screen.getvalue()
+    assert "reading [weights]" in text  # not taken for markup
+    assert "40%" in text
+    assert "100%" in text
+    assert "━" in text
+
+
+def test_a_file_gets_a_line_when_something_changes() -> None:
+    screen = io.StringIO()
+    display = Display(Console(file=screen, width=100))
+    with display.loading() as lines:
+        for progress in (None, 0.0, 0.05, 0.1, 0.3, 0.31, 0.56):
+            lines.show([Loading("worker_0", "loading", progress), Loading("worker_1", "x")])
+        lines.show([Loading("worker_0", "ready", 1.0, is_done=True)])
+    said = [line.partition("Z ")[2] for line in screen.getvalue().splitlines()]
+    assert said == [
+        "worker_0: loading",
+        "worker_1: x",
+        "worker_0: loading 30%",
+        "worker_0: loading 56%",
+        "worker_0: ready 100%",
+    ]
+
+
+def test_a_copy_goes_to_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "launcher.log"
+    display = Display(Console(file=io.StringIO()), log)
+    display.say("worker_0 died [of what]")
+    display.quote("It printed:", ["Traceback"])
+    display.close()
+    lines = log.read_text(encoding="utf8").splitlines()
+    assert lines[0].endswith("Z worker_0 died [of what]")
+    assert lines[2] == "  | Traceback"
+
+
+class ClosedTerminal(io.StringIO):
+    """A terminal whose window was closed."""
+
+    def write(self, text: str) -> int:
+        """Refuse."""
+        raise OSError(5, "Input/output error")
+
+
+def test_a_closed_terminal_stops_nothing() -> None:
+    stream = cast(TextIO, ForgivingStream(ClosedTerminal()))
+    display = Display(Console(file=stream, force_terminal=True))
+    display.trouble("x")
+    with display.loading() as bars:
+        bars.show([Loading("worker_0", "starting")])

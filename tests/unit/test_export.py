@@ -1,0 +1,293 @@
+"""The exported protocol says what the models and tables say, neither more nor less."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import jsonschema
+import pytest
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from core.errors import CloseCode, ErrorCode
+from core.protocols.effects import Send
+from core.protocols.events import ChunkReady, EngineFailed
+from core.protocols.tables import ends_of_all, mermaid, transitions
+from core.schemas import chat, duplex, half_duplex, streaming
+from core.schemas.common import WireModel
+from core.schemas.export import __main__ as export
+from core.schemas.export.asyncapi import asyncapi_document
+from core.schemas.export.codes import CLOSE_TEXTS, UNTOLD, USES, close_codes_of, text_of, uses_on
+from core.schemas.export.machines import MACHINES
+from core.schemas.export.message_schemas import definitions_of, messages_of
+from core.schemas.export.sockets import SOCKETS, Side, Socket, message_type, public_names
+from core.schemas.streaming import StreamingChunk
+from tests.fakes.protocols import ANY_ANSWER, FAILURE, HEARD, OUTSIDE, PROTOCOLS
+from tests.fakes.samples import beyond, required, resolved, sample
+from tests.source_tree import ROOT
+
+MODULES = {
+    "streaming": streaming,
+    "half_duplex": half_duplex,
+    "duplex": duplex,
+    "chat": chat,
+}
+SIDES = [(socket, side) for socket in SOCKETS for side in Side]
+MESSAGES = [
+    pytest.param(socket, side, message, id=f"{socket.name}-{message_type(message)}")
+    for socket, side in SIDES
+    for message in socket.messages(side)
+]
+OFFICIAL = ROOT / "node_modules/@asyncapi/specs/schemas/3.0.0-without-$id.json"
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    """The AsyncAPI document."""
+    return asyncapi_document()
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, str]:
+    """Everything that is exported."""
+    return export.exported_files()
+
+
+# --- the files ---
+
+
+def test_the_committed_files_are_true(files: dict[str, str]) -> None:
+    assert export.differences(ROOT, files) == [], "run `make protocol`"
+
+
+def test_check_names_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--root", str(tmp_path)]
+    assert export.main([*arguments, "--check"]) == 1
+    assert "docs/protocol/queue.md is missing" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+    assert export.main(arguments) == 0
+    assert export.main([*arguments, "--check"]) == 0
+    (tmp_path / export.DOCUMENT).write_text("{}")
+    (tmp_path / export.PAGES_FOLDER / "gone.md").touch()
+    assert export.main([*arguments, "--check"]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told == [
+        "docs/protocol/asyncapi.json is out of date",
+        "docs/protocol/gone.md belongs to no socket",
+    ]
+
+
+# --- the AsyncAPI document ---
+
+
+def union_members(union: Any) -> list[type[BaseModel]]:
+    """The classes of a union, however they are annotated."""
+    if get_origin(union) is Annotated:
+        return union_members(get_args(union)[0])
+    if isinstance(union, type):
+        return [union]
+    return [member for part in get_args(union) for member in union_members(part)]
+
+
+def fetched(document: dict[str, Any], reference: str) -> Any:
+    """What a reference inside the document stands for."""
+    found: Any = document
+    for part in reference.removeprefix("#/").split("/"):
+        found = found[part]
+    return found
+
+
+def references(node: Any) -> list[str]:
+    """Every reference below a node."""
+    if isinstance(node, list):
+        return [found for item in node for found in references(item)]
+    if not isinstance(node, dict):
+        return []
+    below = [found for value in node.values() for found in references(value)]
+    return [*below, node["$ref"]] if isinstance(node.get("$ref"), str) else below
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_message_of_the_unions_is_there(name: str, document: dict[str, Any]) -> None:
+    channel = document["channels"][name]
+    assert channel["address"] == f"/ws/{name}" + ("" if name == "chat" else "/{session_id}")
+    module = MODULES[name]
+    for action, union in (("receive", module.ClientMessage), ("send", module.ServerMessage)):
+        operation = document["operations"][f"{action}_{name}"]
+        assert operation["action"] == action
+        assert fetched(document, operation["channel"]["$ref"]) is channel
+        told = [
+            fetched(document, fetched(document, message["$ref"])["$ref"])
+            for message in operation["messages"]
+        ]
+        classes = union_members(union)
+        types = [str(one.model_fields["type"].default) for one in classes]
+        assert [message["name"] for message in told] == types
+        for message, one in zip(told, classes, strict=True):
+            assert message["summary"] == " ".join((one.__doc__ or "").split())
+            shown = message["payload"]["properties"]
+            assert set(shown) >= {*one.model_fields} | {
+                *(one.model_computed_fields if action == "send" else ())
+            }
+
+
+def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    found = references(document)
+    assert len(found) > 100
+    for reference in found:
+        assert fetched(document, reference), reference
+    unused = {f"#/components/messages/{name}" for name in document["components"]["messages"]}
+    unused |= {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert unused - set(found) == set()
+
+
+def test_the_document_has_the_form_of_its_standard(document: dict[str, Any]) -> None:
+    """What AsyncAPI 3.0.0 demands of the parts that are used here."""
+    assert document["asyncapi"] == "3.0.0"
+    assert {"title", "version"} <= document["info"].keys()
+    for server in document["servers"].values():
+        assert {"host", "protocol"} <= server.keys()
+    for channel in document["channels"].values():
+        placeholders = re.findall(r"{(\w+)}", channel["address"])
+        assert list(channel.get("parameters", {})) == placeholders
+        assert {"x-limits", "x-error-codes", "x-close-codes", "description"} <= channel.keys()
+    for operation in document["operations"].values():
+        channel = fetched(document, operation["channel"]["$ref"])
+        ours = [f"{operation['channel']['$ref']}/messages/{name}" for name in channel["messages"]]
+        assert {message["$ref"] for message in operation["messages"]} <= set(ours)
+    for message in document["components"]["messages"].values():
+        jsonschema.Draft7Validator.check_schema(message["payload"])
+        assert isinstance(message["payload"]["properties"]["type"]["const"], str)
+    for name in (*document["components"]["messages"], *document["components"]["schemas"]):
+        assert re.fullmatch(r"[\w.-]+", name)
+
+
+def test_the_standards_own_schema_accepts_it(document: dict[str, Any]) -> None:
+    if not OFFICIAL.is_file():
+        pytest.skip("npm install --no-save @asyncapi/specs brings the schema")
+    schema = json.loads(OFFICIAL.read_text(encoding="utf8"))
+    jsonschema.Draft7Validator(schema).validate(document)
+
+
+def test_names_are_unique() -> None:
+    names = list(public_names().values())
+    assert len({*names, *definitions_of()}) == len(names) + len(definitions_of())
+
+
+# --- schemas against models ---
+
+
+def validator(schema: dict[str, Any]) -> Any:
+    """Checks values against a message's schema."""
+    return jsonschema.Draft7Validator(schema | {"components": {"schemas": definitions_of()}})
+
+
+def schema_of(socket: Socket, side: Side, message: type[WireModel]) -> dict[str, Any]:
+    """A message's schema."""
+    told = messages_of(socket, side)
+    return next(one.schema for one in told if one.message_type == message_type(message))
+
+
+def is_accepted(union: Any, value: Any) -> bool:
+    """Whether the models take a message."""
+    try:
+        TypeAdapter(union).validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("socket", "side", "message"), MESSAGES)
+def test_schema_and_model_agree(socket: Socket, side: Side, message: type[WireModel]) -> None:
+    schema, definitions = schema_of(socket, side, message), definitions_of()
+    check = validator(schema)
+    union = socket.client if side is Side.CLIENT else socket.server
+    for is_full in (True, False):
+        value = sample(schema, definitions, is_full=is_full)
+        check.validate(value)
+        parsed = TypeAdapter(union).validate_python(value)
+        assert type(parsed) is message
+        if side is Side.SERVER:
+            sent = parsed.model_dump(mode="json")
+            check.validate(sent)
+            assert set(sent) == set(schema["properties"]) == set(schema["required"])
+
+
+@pytest.mark.parametrize(
+    ("socket", "message"), [(s, m) for s in SOCKETS for m in s.messages(Side.CLIENT)]
+)
+def test_both_refuse_the_same(socket: Socket, message: type[WireModel]) -> None:
+    schema, definitions = schema_of(socket, Side.CLIENT, message), definitions_of()
+    check, whole = validator(schema), sample(schema, definitions, is_full=True)
+    bad = [{k: v for k, v in whole.items() if k != name} for name in required(schema)]
+    bad += beyond(whole, schema, definitions)
+    for value in bad:
+        assert not check.is_valid(value), value
+        assert not is_accepted(socket.client, value), value
+
+
+def test_what_may_be_left_out_has_the_models_default() -> None:
+    for socket in SOCKETS:
+        for message in socket.messages(Side.CLIENT):
+            schema = schema_of(socket, Side.CLIENT, message)
+            least = sample(schema, definitions_of(), is_full=False)
+            bare = TypeAdapter(socket.client).validate_python(least)
+            defaults = {
+                name: field["default"]
+                for name, field in schema["properties"].items()
+                if "default" in field
+            }
+            assert TypeAdapter(socket.client).validate_python(defaults | least) == bare
+            optional = bare.model_dump().keys() - required(schema)
+            assert optional == defaults.keys(), message
+
+
+def test_other_spellings_are_accepted() -> None:
+    schema = schema_of(SOCKETS[2], Side.CLIENT, duplex.AudioChunk)
+    check = validator(schema)
+    for spelling in ("audio", "audio_base64"):
+        value = {"type": "audio_chunk", spelling: "abcd"}
+        assert check.is_valid(value) and is_accepted(duplex.ClientMessage, value)
+    assert not check.is_valid({"type": "audio_chunk"})
+
+
+def test_the_one_message_without_a_type() -> None:
+    value = {"messages": [{"role": "user", "content": "a"}]}
+    assert validator(schema_of(SOCKETS[3], Side.CLIENT, chat.ChatSocketRequest)).is_valid(value)
+    assert is_accepted(chat.ClientMessage, value)
+
+
+# --- codes ---
+
+
+def test_every_code_has_its_place() -> None:
+    told = [use.code for use in USES]
+    assert len(told) == len(set(told))
+    assert {*told, *UNTOLD} == set(ErrorCode) and not {*told} & UNTOLD
+    assert set(CLOSE_TEXTS) == set(CloseCode)
+    for use in USES:
+        assert use.errors or use.warnings
+        assert text_of(use)
+        assert not use.errors or close_codes_of(use.code)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_machines_say_only_codes_that_are_told(name: str) -> None:
+    """Every phase, every event, as far as one step goes."""
+    protocol = PROTOCOLS[name]
+    errors = {use.code for use in uses_on(name) if name in use.errors}
+    warnings = {use.code for use in uses_on(name) if name in use.warnings}
+    piece = ChunkReady(StreamingChunk(chunk_index=0))
+    events = [*protocol.said(), *OUTSIDE, *HEARD, *ANY_ANSWER, piece, EngineFailed(FAILURE)]
+    for phase in protocol.paths:
+        for event in events:
+            scene, _ = protocol.lead_to(phase)
+            scene.engine_may_lie = True
+            scene.tell(event)
+            for message in (effect.message for effect in scene.history if isinstance(effect, Send)):
+                if message.type == "error":
+                    assert message.code in errors
+                elif message.type == "warning":
+                    assert message.code in warnings

@@ -1,0 +1,164 @@
+"""When workers are asked how they are."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from core.errors import WorkerUnreachableError
+from core.schemas.worker import WorkerHealth, WorkerStatus
+from gateway_modules.health import CONFIRM_PERIOD_S, HealthMonitor
+from gateway_modules.worker_client import WorkerClient
+from gateway_modules.worker_pool import WorkerConnection, WorkerPool
+from tests.fakes.pools import answer
+from tests.fakes.virtual_time import in_virtual_time, let_others_run
+
+Script = list[WorkerStatus | None]
+
+
+class ScriptedClient(WorkerClient):
+    """Answers polls from a list, the last entry for ever; None is no answer."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__()
+        self.script = script
+        self.asked_at: list[float] = []
+
+    async def health(self, worker: WorkerConnection) -> WorkerHealth:
+        """Answer or fail."""
+        self.asked_at.append(asyncio.get_running_loop().time())
+        status = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        if status is None:
+            raise WorkerUnreachableError()
+        return answer(status)
+
+
+def make(script: Script) -> tuple[WorkerPool, WorkerConnection, ScriptedClient]:
+    """Build a pool of one worker that answers by script."""
+    client = ScriptedClient(script)
+    pool = WorkerPool(["localhost:1"], client=client)
+    return pool, pool.workers["worker_0"], client
+
+
+@in_virtual_time
+async def test_a_worker_is_asked_every_two_seconds_until_idle_then_every_ten() -> None:
+    pool, worker, client = make([None, WorkerStatus.LOADING, WorkerStatus.IDLE])
+    _, future = pool.enqueue("chat")
+    await pool.start()
+    await asyncio.sleep(3)
+    assert worker.status is WorkerStatus.LOADING
+    assert not future.done()
+    await asyncio.sleep(2)
+    assert future.result() is worker, "a poll that brings a worker into service dispatches"
+    await asyncio.sleep(21)
+    assert client.asked_at == [0.0, 2.0, 4.0, 14.0, 24.0]
+    await pool.stop()
+
+
+@in_virtual_time
+async def test_a_lost_worker_is_asked_often_and_returns() -> None:
+    pool, worker, client = make([WorkerStatus.IDLE, None, None, WorkerStatus.IDLE])
+    await pool.start()
+    await asyncio.sleep(11)
+    assert worker.status is WorkerStatus.OFFLINE
+    await asyncio.sleep(4)
+    assert worker.is_idle
+    assert client.asked_at == [0.0, 10.0, 12.0, 14.0]
+    await pool.stop()
+
+
+@in_virtual_time
+async def test_after_a_long_session_the_worker_is_asked_until_it_is_idle() -> None:
+    busy = WorkerStatus.DUPLEX_ACTIVE
+    pool, worker, client = make([WorkerStatus.IDLE, busy, busy, WorkerStatus.IDLE])
+    await pool.start()
+    await let_others_run()
+    async with pool.assigned("omni_duplex"):
+        _, future = pool.enqueue("chat")
+    assert not future.done()
+    assert worker.status is busy
+    await asyncio.sleep(CONFIRM_PERIOD_S)
+    assert not future.done()
+    await asyncio.sleep(2 * CONFIRM_PERIOD_S)
+    assert future.result() is worker
+    assert client.asked_at == [0.0, 0.0, CONFIRM_PERIOD_S, 2 * CONFIRM_PERIOD_S]
+    await pool.stop()
+
+
+@in_virtual_time
+async def test_patience_with_a_session_that_does_not_end_wears_off() -> None:
+    pool, worker, client = make([WorkerStatus.IDLE, WorkerStatus.DUPLEX_ACTIVE])
+    await pool.start()
+    await let_others_run()
+    async with pool.assigned("omni_duplex"):
+        pass
+    await asyncio.sleep(11)
+    gaps = [
+        after - before for before, after in zip(client.asked_at, client.asked_at[1:], strict=False)
+    ]
+    assert gaps[-2:] == [2.0, 2.0]
+    assert gaps.count(CONFIRM_PERIOD_S) == 20
+    assert not worker.free_slots()
+    await pool.stop()
+
+
+@in_virtual_time
+async def test_after_a_short_request_the_worker_is_free_at_once() -> None:
+    pool, _, _ = make([WorkerStatus.IDLE])
+    await pool.start()
+    await let_others_run()
+    async with pool.assigned("streaming"):
+        _, future = pool.enqueue("chat")
+    assert future.done()
+    await pool.stop()
+
+
+@in_virtual_time
+async def test_an_unreachable_worker_is_asked_at_once() -> None:
+    pool, worker, client = make([WorkerStatus.IDLE])
+    await pool.start()
+    await let_others_run()
+    pool.report_unreachable(worker)
+    assert worker.status is WorkerStatus.OFFLINE
+    await let_others_run()
+    assert worker.is_idle
+    assert client.asked_at == [0.0, 0.0]
+    await pool.stop()
+
+
+@in_virtual_time
+async def test_stop_ends_polling_and_tells_of_a_broken_poller() -> None:
+    async def broken(worker: WorkerConnection) -> WorkerHealth:
+        raise ZeroDivisionError
+
+    monitor = HealthMonitor(broken, lambda: None)
+    assert not monitor.is_running
+    monitor.start([WorkerConnection("w", "h", 1), WorkerConnection("v", "h", 1)])
+    await let_others_run()
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await monitor.stop()
+    assert len(caught.value.exceptions) == 2
+    assert not monitor.is_running
+    await monitor.stop()
+
+
+@in_virtual_time
+async def test_workers_are_asked_independently() -> None:
+    """One that takes long to answer delays nobody."""
+
+    async def slow_first(worker: WorkerConnection) -> WorkerHealth:
+        if worker.worker_id == "worker_0":
+            await asyncio.sleep(5)
+        return answer()
+
+    client = WorkerClient()
+    client.health = slow_first  # type: ignore[method-assign]
+    pool = WorkerPool(["a:1", "b:1"], client=client)
+    await pool.start()
+    await asyncio.sleep(1)
+    assert [worker.is_idle for worker in pool.workers.values()] == [False, True]
+    await asyncio.sleep(5)
+    assert pool.idle_count == 2
+    await pool.stop()
+    assert len(asyncio.all_tasks()) == 1

@@ -1,0 +1,92 @@
+"""The inbox keeps the order, holds senders up, and lets everybody go when it is closed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from core.protocols.events import Disconnected
+from core.serving.inbox import Inbox
+from tests.fakes.clock import settle
+
+
+def numbered(number: int) -> Disconnected:
+    """An event that can be told from others."""
+    return Disconnected(str(number))
+
+
+async def read(inbox: Inbox) -> int:
+    """The number of the oldest event."""
+    event = await inbox.get()
+    assert isinstance(event, Disconnected)
+    return int(event.reason)
+
+
+def test_those_who_wait_are_let_in_in_order() -> None:
+    async def test() -> None:
+        inbox = Inbox(max_events=2, max_bytes=100)
+        senders = [asyncio.create_task(inbox.put(numbered(number))) for number in range(6)]
+        await settle()
+        assert [sender.done() for sender in senders] == [True, True, False, False, False, False]
+        assert len(inbox) == 2
+        assert [await read(inbox) for _ in range(6)] == list(range(6))
+        await asyncio.gather(*senders)
+
+    asyncio.run(test())
+
+
+def test_posting_never_waits_and_goes_behind_what_is_inside() -> None:
+    async def test() -> None:
+        inbox = Inbox(max_events=1, max_bytes=100)
+        await inbox.put(numbered(0))
+        late = asyncio.create_task(inbox.put(numbered(2)))
+        await settle()
+        inbox.post(numbered(1))
+        assert [await read(inbox) for _ in range(3)] == [0, 1, 2]
+        await late
+
+    asyncio.run(test())
+
+
+def test_bytes_count_and_a_single_large_one_is_let_in() -> None:
+    async def test() -> None:
+        inbox = Inbox(max_events=9, max_bytes=100)
+        await inbox.put(numbered(0), 1_000)
+        small = asyncio.create_task(inbox.put(numbered(1), 1))
+        await settle()
+        assert not small.done()
+        assert await read(inbox) == 0
+        await small
+        await inbox.put(numbered(2), 99)
+        assert len(inbox) == 2
+
+    asyncio.run(test())
+
+
+def test_a_closed_inbox_takes_nothing_and_holds_nobody() -> None:
+    async def test() -> None:
+        inbox = Inbox(max_events=1, max_bytes=100)
+        await inbox.put(numbered(0))
+        waiting = asyncio.create_task(inbox.put(numbered(1)))
+        await settle()
+        inbox.close()
+        await waiting
+        await inbox.put(numbered(2))
+        inbox.post(numbered(3))
+        assert len(inbox) == 1
+
+    asyncio.run(test())
+
+
+def test_a_sender_that_gives_up_leaves_nothing_behind() -> None:
+    async def test() -> None:
+        inbox = Inbox(max_events=1, max_bytes=100)
+        await inbox.put(numbered(0))
+        first = asyncio.create_task(inbox.put(numbered(1)))
+        second = asyncio.create_task(inbox.put(numbered(2)))
+        await settle()
+        first.cancel()
+        await settle()
+        assert [await read(inbox), await read(inbox)] == [0, 2]
+        await second
+
+    asyncio.run(test())

@@ -1,0 +1,112 @@
+"""The commands programs are started with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from config import Settings
+from launcher.gpus import Gpu
+from launcher.plan import Backend, Options, Planner, ProgramPlan, Programs, url_host, worker_devices
+
+A, B = Gpu(0, "0", "Card A", 80), Gpu(3, "GPU-bbbb", "Card B", 80)
+
+
+def planner(
+    settings: Mapping[str, object] | None = None,
+    options: Options | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Planner:
+    """A planner on a machine with eight cores."""
+    return Planner(
+        Settings.model_validate(settings or {}),
+        options or Options(),
+        Programs(("worker",), ("gateway",), ("tiny",)),
+        environment or {"HOME": "/h"},
+        8,
+    )
+
+
+def flag(plan: ProgramPlan, name: str) -> str | None:
+    """Return a flag's value."""
+    return plan.command[plan.command.index(name) + 1] if name in plan.command else None
+
+
+@pytest.mark.parametrize(
+    ("count", "gpus", "devices"),
+    [
+        (0, [], [None]),
+        (3, [], [None, None, None]),
+        (0, [A, B], [A, B]),
+        (1, [A, B], [A]),
+        (3, [A, B], [A, B, A]),
+    ],
+)
+def test_one_worker_for_each_gpu_unless_told(
+    count: int, gpus: list[Gpu], devices: list[Gpu | None]
+) -> None:
+    assert worker_devices(count, gpus) == devices
+
+
+def test_a_worker_sees_its_own_gpu_alone() -> None:
+    _, second = planner().workers([A, B], "some-lab/model")
+    assert second.name == "worker_1"
+    assert second.environment["CUDA_VISIBLE_DEVICES"] == "GPU-bbbb"
+    assert flag(second, "--gpu-id") == "3"
+    assert flag(second, "--port") == "22401"
+    assert flag(second, "--host") == "127.0.0.1"
+    assert flag(second, "--worker-index") == "1"
+    assert flag(second, "--model-path") == "some-lab/model"
+    assert second.health_url == "http://127.0.0.1:22401/health"
+    assert second.environment["HOME"] == "/h"
+
+
+def test_workers_on_the_cpu_share_the_cores() -> None:
+    plans = planner(options=Options(workers=3)).workers([], None)
+    assert [plan.environment["OMP_NUM_THREADS"] for plan in plans] == ["2", "2", "2"]
+    assert [plan.environment["CUDA_VISIBLE_DEVICES"] for plan in plans] == ["", "", ""]
+    assert flag(plans[0], "--gpu-id") is None
+    assert flag(plans[0], "--model-path") is None
+    told = planner(environment={"OMP_NUM_THREADS": "5"}).workers([], None)
+    assert told[0].environment["OMP_NUM_THREADS"] == "5"
+
+
+def test_the_command_line_counts_before_the_configuration() -> None:
+    settings = {"service": {"num_workers": 2}}
+    assert len(planner(settings).workers([], None)) == 2
+    assert len(planner(settings, Options(workers=1)).workers([], None)) == 1
+
+
+def test_the_gateway_knows_its_workers_and_its_certificate() -> None:
+    options = Options(config=Path("/c/config.json"), backend=Backend.FAKE)
+    plan = planner({"service": {"gateway_port": 9000}}, options).gateway(
+        2, Path("/c/cert.pem"), Path("/c/key.pem")
+    )
+    assert flag(plan, "--workers") == "127.0.0.1:22400,127.0.0.1:22401"
+    assert flag(plan, "--port") == "9000"
+    assert flag(plan, "--host") == "0.0.0.0"
+    assert flag(plan, "--ssl-certfile") == "/c/cert.pem"
+    assert flag(plan, "--ssl-keyfile") == "/c/key.pem"
+    assert flag(plan, "--config") == "/c/config.json"
+    assert "--https" in plan.command
+    assert plan.health_url == "https://127.0.0.1:9000/health"
+    worker = planner(options=options).workers([], None)[0]
+    assert flag(worker, "--backend") == "fake"
+    assert flag(worker, "--config") == "/c/config.json"
+
+
+def test_without_tls() -> None:
+    plan = planner().gateway(1, None, None)
+    assert "--http" in plan.command
+    assert flag(plan, "--ssl-certfile") is None
+    assert plan.health_url == "http://127.0.0.1:8006/health"
+
+
+@pytest.mark.parametrize(
+    ("host", "reached"),
+    [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("fe80::1", "[fe80::1]"), ("studio", "studio")],
+)
+def test_how_a_listening_address_is_reached(host: str, reached: str) -> None:
+    assert url_host(host) == reached

@@ -1,0 +1,131 @@
+"""What the programs count, under names that dashboards can rely on."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from core.errors import ErrorCode
+from core.metrics import (
+    CONTENT_TYPE,
+    GATEWAY_METRICS,
+    WORKER_METRICS,
+    GatewayMetrics,
+    WorkerMetrics,
+    exposition,
+    new_registry,
+)
+from core.schemas.duplex import Result
+from core.schemas.worker import WorkerStatus
+
+MODE = {"mode": "omni_duplex"}
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    """A registry of the test's own."""
+    return CollectorRegistry(auto_describe=True)
+
+
+def result(**fields: float) -> Result:
+    """A duplex result with these fields."""
+    return Result.model_validate({"is_listen": False, "current_time": 1000, **fields})
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    """Return one number."""
+    return registry.get_sample_value(name, labels)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"), [(GatewayMetrics, GATEWAY_METRICS), (WorkerMetrics, WORKER_METRICS)]
+)
+def test_the_listed_names_are_those_registered(
+    registry: CollectorRegistry, kind: type, names: tuple[str, ...]
+) -> None:
+    kind(registry)
+    assert tuple(family.name for family in registry.collect()) == names
+    assert all(family.documentation.endswith(".") for family in registry.collect())
+
+
+def test_two_programs_in_one_process_count_apart() -> None:
+    first, second = CollectorRegistry(), CollectorRegistry()
+    one, _ = GatewayMetrics(first), GatewayMetrics(second)
+    one.queue_is(3)
+    assert value(first, "omni_gateway_queue_length") == 3
+    assert value(second, "omni_gateway_queue_length") == 0
+
+
+def test_gateway(registry: CollectorRegistry) -> None:
+    metrics = GatewayMetrics(registry)
+    metrics.waited("chat", 1.5, "assigned")
+    metrics.workers_are([WorkerStatus.IDLE, WorkerStatus.IDLE, WorkerStatus.LOADING])
+    metrics.session_opened("chat")
+    metrics.session_opened("chat")
+    metrics.session_closed("chat", 12.0)
+    metrics.relayed("chat", up_bytes=85_000)
+    metrics.relayed("chat", down_bytes=128_000)
+    metrics.error(ErrorCode.QUEUE_FULL)
+    metrics.answered("GET", "/api/sessions/{sid}", 404)
+
+    wait = {"mode": "chat", "outcome": "assigned"}
+    assert value(registry, "omni_gateway_queue_wait_seconds_sum", **wait) == 1.5
+    assert value(registry, "omni_gateway_queue_wait_seconds_bucket", **wait, le="1.0") == 0
+    assert value(registry, "omni_gateway_queue_wait_seconds_bucket", **wait, le="2.0") == 1
+    assert value(registry, "omni_gateway_workers", status="idle") == 2
+    metrics.workers_are([])
+    assert value(registry, "omni_gateway_workers", status="idle") == 0
+    assert value(registry, "omni_gateway_sessions", mode="chat") == 1
+    assert value(registry, "omni_gateway_session_seconds_count", mode="chat") == 1
+    assert value(registry, "omni_gateway_bytes_total", mode="chat", direction="up") == 85_000
+    assert value(registry, "omni_gateway_bytes_total", mode="chat", direction="down") == 128_000
+    assert value(registry, "omni_gateway_errors_total", code="queue_full") == 1
+    request = {"method": "GET", "route": "/api/sessions/{sid}", "status": "404"}
+    assert value(registry, "omni_gateway_requests_total", **request) == 1
+
+
+def test_a_unit_is_counted_by_stage(registry: CollectorRegistry) -> None:
+    metrics = WorkerMetrics(registry)
+    metrics.unit(
+        "omni_duplex",
+        result(cost_llm_ms=250, wall_clock_ms=400, prefill_ms=90, n_tokens=4, kv_cache_length=700),
+        is_late=False,
+    )
+    metrics.unit("omni_duplex", result(wall_clock_ms=1200, n_tokens=2), is_late=True)
+    metrics.finalized("omni_duplex", 37)
+    stage = "omni_worker_unit_stage_seconds"
+    assert value(registry, f"{stage}_sum", **MODE, stage="wall") == pytest.approx(1.6)
+    assert value(registry, f"{stage}_bucket", **MODE, stage="wall", le="1.0") == 1
+    assert value(registry, f"{stage}_sum", **MODE, stage="llm") == 0.25
+    assert value(registry, f"{stage}_sum", **MODE, stage="finalize") == 0.037
+    assert value(registry, "omni_worker_late_units_total", **MODE) == 1
+    assert value(registry, "omni_worker_generated_tokens_total", **MODE) == 6
+
+
+def test_worker_sessions_turns_and_problems(registry: CollectorRegistry) -> None:
+    metrics = WorkerMetrics(registry)
+    metrics.model_is_loaded(True)
+    metrics.session_opened("streaming")
+    metrics.received("streaming", 500)
+    metrics.first_chunk("streaming", 300)
+    metrics.turn("streaming", 2_000, 40)
+    metrics.problem("streaming", ErrorCode.BAD_AUDIO, is_fatal=True)
+    metrics.session_closed("streaming", 9)
+    mode = {"mode": "streaming"}
+    assert value(registry, "omni_worker_model_loaded") == 1
+    assert value(registry, "omni_worker_sessions", **mode) == 0
+    assert value(registry, "omni_worker_received_bytes_total", **mode) == 500
+    assert value(registry, "omni_worker_first_chunk_seconds_sum", **mode) == 0.3
+    assert value(registry, "omni_worker_turn_seconds_sum", **mode) == 2
+    assert value(registry, "omni_worker_generated_tokens_total", **mode) == 40
+    problem = {**mode, "code": "bad_audio", "fatal": "true"}
+    assert value(registry, "omni_worker_problems_total", **problem) == 1
+
+
+def test_the_page_holds_the_process_as_well() -> None:
+    registry = new_registry()
+    WorkerMetrics(registry)
+    text = exposition(registry).decode("utf8")
+    assert "process_resident_memory_bytes" in text
+    assert "# TYPE omni_worker_model_loaded gauge" in text
+    assert CONTENT_TYPE.startswith("text/plain")

@@ -1,0 +1,62 @@
+"""Process ids on disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.pids import ProcessId, identify, read_pid_file, write_pid_file
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that only waits."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_written_process_is_read_back_while_it_lives(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    path = tmp_path / "run" / "worker_0.pid"
+    write_pid_file(path, identify(sleeper.pid))
+    assert read_pid_file(path) == identify(sleeper.pid)
+    assert path.read_text().split()[0] == str(sleeper.pid)
+    sleeper.kill()
+    sleeper.wait()
+    assert read_pid_file(path) is None
+
+
+def test_a_zombie_is_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
+    process = identify(sleeper.pid)
+    assert process.is_alive
+    sleeper.kill()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    assert not process.is_alive
+    assert not process.send(signal.SIGTERM)
+
+
+def test_a_number_that_was_given_away_again_is_left_alone(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
+    stranger = ProcessId(sleeper.pid, "1")
+    assert not stranger.is_alive
+    assert not stranger.send(signal.SIGKILL)
+    stranger.kill_group()
+    assert sleeper.poll() is None
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "12 ", "-1 5", "999999999 5"])
+def test_a_file_that_means_no_process(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.pid"
+    path.write_text(text)
+    assert read_pid_file(path) is None
+    assert read_pid_file(tmp_path / "missing.pid") is None

@@ -1,0 +1,207 @@
+"""A place in the queue or on a worker is given back, however its holder ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from core.errors import QueueCancelledError, ShuttingDownError
+from gateway_modules.models import GatewayWorkerStatus, QueueTicket
+from gateway_modules.place import UPDATE_PERIOD_S
+from gateway_modules.worker_pool import WorkerPool
+from tests.fakes.pools import make_pool, workers_of
+from tests.fakes.virtual_time import FakeClock, in_virtual_time, let_others_run
+
+MAX_TURNS = 30  # far more turns of the loop than any scenario here takes
+
+
+@in_virtual_time
+async def test_the_worker_is_ours_for_the_block() -> None:
+    pool = make_pool()
+    async with pool.assigned("chat", "someone") as place:
+        assert place.is_assigned
+        assert place.worker.current_session_id == "someone"
+        assert pool.idle_count == 0
+    assert pool.idle_count == 1
+
+
+@in_virtual_time
+async def test_an_error_in_the_block_gives_the_worker_back() -> None:
+    pool = make_pool()
+    with pytest.raises(ZeroDivisionError):
+        async with pool.assigned("chat"):
+            _ = 1 / 0
+    assert pool.idle_count == 1
+
+
+@in_virtual_time
+async def test_who_waits_is_told_at_once_then_at_changes_and_every_three_seconds() -> None:
+    clock = FakeClock()
+    pool = make_pool(are_busy=True, clock=clock)
+    (worker,) = workers_of(pool)
+    ahead, _ = pool.enqueue("chat")
+    loop = asyncio.get_running_loop()
+    told: list[tuple[float, int, float]] = []
+
+    async def tell(ticket: QueueTicket) -> None:
+        told.append((loop.time(), ticket.position, ticket.estimated_wait_s))
+
+    async def wait() -> None:
+        async with pool.assigned("chat", on_wait=tell):
+            pass
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(2 * UPDATE_PERIOD_S + 1)
+    clock.advance(10)
+    pool.cancel(ahead.ticket_id)
+    await asyncio.sleep(1)
+    pool.release_worker(worker)
+    await task
+    assert told == [(0.0, 2, 100.0), (3.0, 2, 100.0), (6.0, 2, 100.0), (7.0, 1, 80.0)]
+
+
+@in_virtual_time
+async def test_who_is_served_at_once_is_told_nothing() -> None:
+    async def tell(ticket: QueueTicket) -> None:
+        raise AssertionError(ticket)
+
+    async with make_pool().assigned("chat", on_wait=tell):
+        pass
+
+
+@in_virtual_time
+@pytest.mark.parametrize("kind", ["admin", "shutdown"])
+async def test_a_cancelled_ticket_is_an_error_not_a_cancellation(kind: str) -> None:
+    pool = make_pool(are_busy=True)
+
+    async def wait() -> None:
+        async with pool.assigned("chat"):
+            raise AssertionError("assigned")
+
+    task = asyncio.create_task(wait())
+    await let_others_run()
+    if kind == "admin":
+        pool.cancel(next(iter(pool.get_queue_status().items)).ticket_id)
+    else:
+        await pool.stop()
+    with pytest.raises(QueueCancelledError if kind == "admin" else ShuttingDownError):
+        await task
+
+
+@in_virtual_time
+async def test_only_sessions_that_began_teach_the_estimates() -> None:
+    clock = FakeClock()
+    pool = make_pool(clock=clock)
+    async with pool.assigned("chat"):
+        clock.advance(5)
+    assert pool.eta_tracker.get_status().ema_chat_samples == 0
+    async with pool.assigned("chat") as place:
+        place.note_started()
+        clock.advance(7)
+    assert pool.eta_tracker.get_status().ema_chat_s == 7.0
+
+
+@in_virtual_time
+async def test_the_cache_is_kept_only_if_the_holder_says_so() -> None:
+    pool = make_pool()
+    (worker,) = workers_of(pool)
+    async with pool.assigned("streaming", history_hash="A") as place:
+        assert not place.is_cache_hit
+        place.retain("B")
+    assert worker.cached_hash == "B"
+    with pytest.raises(ZeroDivisionError):
+        async with pool.assigned("streaming", history_hash="B") as place:
+            assert place.is_cache_hit
+            _ = 1 / 0
+    assert worker.cached_hash is None
+
+
+@in_virtual_time
+async def test_pausing_shows_in_the_status_of_its_own_session() -> None:
+    pool = make_pool(slots=2)
+    (worker,) = workers_of(pool)
+    async with pool.assigned("audio_duplex"), pool.assigned("omni_duplex") as place:
+        place.update_status(GatewayWorkerStatus.DUPLEX_PAUSED)
+        paused = [task.status for task in worker.tasks]
+        assert sorted(paused) == ["duplex_active", "duplex_paused"]
+        place.update_status(GatewayWorkerStatus.DUPLEX_ACTIVE)
+        assert {task.status for task in worker.tasks} == {GatewayWorkerStatus.DUPLEX_ACTIVE}
+        place.update_status(GatewayWorkerStatus.IDLE)
+        assert worker.status is GatewayWorkerStatus.DUPLEX_ACTIVE
+    async with pool.assigned("chat") as place:
+        place.update_status(GatewayWorkerStatus.DUPLEX_PAUSED)
+        assert worker.status is GatewayWorkerStatus.BUSY_CHAT
+
+
+@in_virtual_time
+async def test_a_client_that_leaves_the_queue_takes_no_worker() -> None:
+    pool = make_pool(are_busy=True)
+    (worker,) = workers_of(pool)
+    with pool.place("chat") as place:
+        assert place.ticket.position == 1
+    assert pool.queue_length == 0
+    assert place.ticket.cancelled
+    pool.release_worker(worker)
+    assert pool.idle_count == 1
+
+
+Scenario = Callable[[WorkerPool], Awaitable[None]]
+
+
+async def hold(pool: WorkerPool) -> None:
+    """Wait, work over several awaits, end."""
+
+    async def tell(ticket: QueueTicket) -> None:
+        await asyncio.sleep(0)
+
+    async with pool.assigned("streaming", history_hash="A", on_wait=tell) as place:
+        place.note_started()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        place.retain("B")
+        await asyncio.sleep(0)
+
+
+async def wait_first(pool: WorkerPool) -> None:
+    """The same with the waiting inside the block."""
+    with pool.place("half_duplex_audio") as place:
+        await asyncio.sleep(0)
+        await place.wait()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("scenario", [hold, wait_first])
+@pytest.mark.parametrize("released_at", [None, 0, 1, 2, 3, 4])
+@pytest.mark.parametrize("is_released_first", [True, False])
+def test_a_holder_cancelled_at_any_await_leaves_nothing_behind(
+    scenario: Scenario, released_at: int | None, is_released_first: bool
+) -> None:
+    """The worker becomes free before, after and in the very turn of the cancellation.
+
+    With `released_at` None it is free from the start.
+    """
+
+    @in_virtual_time
+    async def cancel_after(turns: int) -> bool:
+        pool = make_pool(are_busy=released_at is not None)
+        (worker,) = workers_of(pool)
+        task = asyncio.ensure_future(scenario(pool))
+        for turn in range(max(turns, released_at or 0) + 1):
+            if turn == released_at and is_released_first:
+                pool.release_worker(worker, "duplex")
+            if turn == turns:
+                task.cancel()
+            if turn == released_at and not is_released_first:
+                pool.release_worker(worker, "duplex")
+            await asyncio.sleep(0)
+        await asyncio.wait([task])
+        assert pool.queue_length == 0
+        assert not worker.tasks
+        assert pool.enqueue("chat")[1].done(), "the worker is lost"
+        return task.cancelled()
+
+    was_cancelled = [cancel_after(turns) for turns in range(MAX_TURNS)]
+    assert was_cancelled[0]
+    assert not was_cancelled[-1], "the scenario must end by itself in the end"

@@ -1,0 +1,389 @@
+"""Full duplex, row by row: what the machine answers, and when it lets a unit begin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.errors import (
+    AudioError,
+    BadPayloadError,
+    GenerationFailedError,
+    PictureError,
+    UnknownTypeError,
+)
+from core.protocols.duplex import DuplexMachine, UnitPhase
+from core.protocols.effects import Close, StartTimer, Step
+from core.protocols.events import (
+    Disconnected,
+    EngineFailed,
+    FinalizeDone,
+    Noticed,
+    PrefillDone,
+    Rejected,
+    ShuttingDown,
+    StepDone,
+    StopRequested,
+    TimerName,
+)
+from core.schemas.duplex import DuplexGenerateResult, Paused, Prepared, Result, Stopped, Timeout
+from core.schemas.queue import ErrorMessage, WarningMessage
+from core.schemas.worker import WorkerStatus
+from tests.fakes.duplex_scenes import CHUNK, LAST_WORDS, LISTEN, SPEAK, scene, step
+from tests.fakes.scenes import audio
+
+
+def test_preparation() -> None:
+    stage = scene(active=False)
+    assert stage.history == [StartTimer(TimerName.PREPARE, 60.0)]
+    assert stage.say("prepare", prefix_system_prompt="Be kind.") == [
+        "StopTimer(prepare)",
+        "Prefill",
+    ]
+    told = stage.tell(PrefillDone(input_tokens=30, prompt_length=8, kv_tokens=31))
+    assert told == ["Send(prepared)", "StartTimer(idle)"]
+    assert stage.only(Prepared) == Prepared(
+        prompt_length=8,
+        prompt_tokens=30,
+        recording_session_id="rec_1",
+        session_id="omni_1",
+        chunk_ms=1_000,
+        max_kv_tokens=8_192,
+        pause_timeout=60.0,
+    )
+
+
+def test_unknown_settings_are_named_in_a_warning() -> None:
+    stage = scene(active=False)
+    told = stage.say("prepare", config={"top_kk": 3, "magic": 1})
+    assert told == ["StopTimer(prepare)", "Send(warning)", "Prefill"]
+    assert stage.only(WarningMessage).code == "bad_config"
+    assert "magic, top_kk" in stage.only(WarningMessage).message
+
+
+def test_a_client_that_never_prepares_is_sent_away() -> None:
+    stage = scene(active=False)
+    assert stage.fire("prepare", 60.0) == ["Send(error)", "Release", "Close"]
+    assert stage.only(ErrorMessage).code == "timeout"
+    assert stage.only(Close).code == 1000
+
+
+@pytest.mark.parametrize("message", ["pause", "resume", "interrupt"])
+def test_before_prepare_nothing_works(message: str) -> None:
+    stage = scene(active=False)
+    assert stage.say(message) == ["Send(warning)"]
+    assert stage.only(WarningMessage).code == "not_prepared"
+
+
+def test_early_audio_is_dropped_with_one_warning() -> None:
+    stage = scene(active=False)
+    assert stage.say("audio_chunk", audio=CHUNK) == ["Send(warning)"]
+    assert stage.only(WarningMessage).code == "not_prepared"
+    assert stage.say("video_frame", frame="AAAA") == []
+    stage.say("prepare")
+    assert stage.say("audio_chunk", audio=CHUNK) == []
+    stage.tell(PrefillDone())
+    assert stage.say("audio_chunk", audio=CHUNK) == ["StartTimer(idle)", "Step"]
+
+
+def test_a_second_prepare_is_refused() -> None:
+    stage = scene(active=False)
+    stage.say("prepare")
+    for _ in range(2):
+        assert stage.say("prepare") == ["Send(warning)"]
+        assert stage.only(WarningMessage).code == "already_prepared"
+        stage.tell(PrefillDone())
+
+
+def test_the_result_leaves_first_and_no_unit_begins_before_finalize_ended() -> None:
+    stage = scene()
+    machine = stage.machine
+    assert isinstance(machine, DuplexMachine)
+    assert stage.say("audio_chunk", 1.0, audio=CHUNK) == ["StartTimer(idle)", "Step"]
+    assert machine.unit is UnitPhase.STEPPING
+    assert stage.say("audio_chunk", 1.0, audio=CHUNK) == ["StartTimer(idle)"]
+    assert stage.tell(StepDone(LISTEN), 0.1) == ["Send(result)", "Finalize"]
+    assert machine.unit is UnitPhase.FINALIZING
+    assert stage.say("audio_chunk", 0.1, audio=CHUNK) == ["StartTimer(idle)"]
+    assert stage.tell(FinalizeDone()) == ["Step"]
+    assert stage.only(Step).index == 1
+    assert step(stage) == ["Send(result)", "Finalize", "Step"]
+    assert step(stage) == ["Send(result)", "Finalize"]
+    assert machine.unit is UnitPhase.IDLE
+
+
+def test_without_deferred_finalize_the_bookkeeping_comes_first() -> None:
+    stage = scene(prepare={"deferred_finalize": False})
+    stage.say("audio_chunk", audio=CHUNK)
+    listen = DuplexGenerateResult(is_listen=True, cost_all_ms=50.0)
+    assert stage.tell(StepDone(listen), 0.06) == ["Finalize"]
+    assert stage.tell(FinalizeDone(finalize_ms=37.0), 0.04) == ["Send(result)"]
+    result = stage.only(Result)
+    assert result.cost_all_ms == 87.0
+    assert result.wall_clock_ms == pytest.approx(100.0)
+
+
+def test_the_fields_of_a_result() -> None:
+    stage = scene()
+    stage.say("audio_chunk", 1.0, audio=CHUNK)
+    given = DuplexGenerateResult(
+        is_listen=False, text="Hi", audio_data="AAAAAA==", cost_llm_ms=4.0, n_tokens=2
+    )
+    stage.tell(StepDone(given, prefill_ms=3.0, kv_tokens=50, vision_slices=2), 0.25)
+    assert stage.only(Result) == Result(
+        is_listen=False,
+        text="Hi",
+        audio_data="AAAAAA==",
+        current_time=1_000,
+        cost_llm_ms=4.0,
+        n_tokens=2,
+        wall_clock_ms=250.0,
+        prefill_ms=3.0,
+        kv_cache_length=50,
+        vision_slices=2,
+        vision_tokens=128,
+        turn_id=0,
+        step=0,
+    )
+
+
+def test_listening_results_carry_neither_text_nor_sound() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.tell(StepDone(DuplexGenerateResult(is_listen=True, text="x", audio_data="AAAA")))
+    assert (stage.only(Result).text, stage.only(Result).audio_data) == ("", "")
+
+
+def test_current_time_counts_the_audio_heard() -> None:
+    stage = scene()
+    times = []
+    for duration_ms in (1_000, 500, 1_035):
+        stage.say("audio_chunk", audio=audio(duration_ms))
+        stage.tell(StepDone(LISTEN))
+        times.append(stage.only(Result).current_time)
+        stage.tell(FinalizeDone())
+    assert times == [1_000, 1_500, 2_535]
+
+
+def test_turns_and_barge_in() -> None:
+    stage = scene()
+    units = [LISTEN, SPEAK, LAST_WORDS, LISTEN, SPEAK, LISTEN, SPEAK]
+    seen = []
+    for unit in units:
+        stage.say("audio_chunk", audio=CHUNK)
+        stage.tell(StepDone(unit))
+        result = stage.only(Result)
+        seen.append((result.turn_id, result.barge_in))
+        stage.tell(FinalizeDone())
+    assert seen == [
+        (0, False),
+        (0, False),
+        (0, False),
+        (1, False),
+        (1, False),
+        (1, True),
+        (2, False),
+    ]
+
+
+def test_too_little_audio_is_no_barge_in() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    step(stage, SPEAK)
+    stage.say("audio_chunk", audio=audio(100))
+    stage.tell(StepDone(LISTEN, was_fed=False))
+    assert not stage.only(Result).barge_in
+    stage.tell(FinalizeDone())
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.tell(StepDone(LISTEN))
+    assert stage.only(Result).barge_in
+
+
+# --- interrupt, pause, stop ---
+
+
+def test_interrupt() -> None:
+    stage = scene()
+    assert stage.say("interrupt") == ["Interrupt", "Send(interrupted)"]
+    stage.say("pause")
+    assert stage.say("interrupt") == ["Interrupt", "Send(interrupted)"]
+
+
+def test_pause_and_resume() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.say("audio_chunk", audio=CHUNK)
+    assert stage.say("pause", 1.0) == ["StopTimer(idle)", "StartTimer(pause)", "Send(paused)"]
+    assert stage.only(Paused).timeout == 60.0
+    assert stage.machine.status is WorkerStatus.DUPLEX_PAUSED
+    assert stage.say("audio_chunk", audio=CHUNK) == ["Send(warning)"]
+    assert stage.say("audio_chunk", audio=CHUNK) == [], "one warning per pause"
+    assert stage.say("video_frame", frame="f") == []
+    assert step(stage) == ["Send(result)", "Finalize"], "what was begun is finished"
+    assert stage.say("pause") == ["Send(warning)"]
+    assert stage.say("resume") == ["StopTimer(pause)", "StartTimer(idle)", "Send(resumed)", "Step"]
+    assert stage.machine.status is WorkerStatus.DUPLEX_ACTIVE
+    assert stage.say("resume") == ["Send(warning)"]
+    assert stage.only(WarningMessage).code == "out_of_order"
+    stage.say("pause")
+    assert stage.say("audio_chunk", audio=CHUNK) == ["Send(warning)"], "warned anew"
+
+
+@pytest.mark.parametrize(("asked_s", "granted_s"), [(5.0, 5.0), (600.0, 60.0)])
+def test_a_client_may_shorten_a_pause_only(asked_s: float, granted_s: float) -> None:
+    stage = scene()
+    stage.say("pause", timeout=asked_s)
+    assert stage.only(Paused).timeout == granted_s
+    assert stage.only(StartTimer).delay_s == granted_s
+
+
+def test_a_pause_that_lasts_too_long_ends_the_session() -> None:
+    stage = scene()
+    stage.say("pause", 10.0)
+    assert stage.fire("pause", 60.04) == ["Send(timeout)", "Release", "Close"]
+    assert stage.only(Timeout) == Timeout(reason="pause", elapsed_s=60.0, session_id="omni_1")
+    assert stage.only(Close).code == 1000
+
+
+def test_a_pause_that_ends_during_a_step_halts_it() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.say("pause")
+    assert stage.fire("pause", 60.0) == ["Halt", "Send(timeout)", "Release", "Close"]
+
+
+def test_silence_without_a_pause_ends_the_session() -> None:
+    stage = scene()
+    stage.say("audio_chunk", 3.0, audio=CHUNK)
+    step(stage)
+    assert stage.fire("idle", 60.0) == ["Send(timeout)", "Release", "Close"]
+    assert (stage.only(Timeout).reason, stage.only(Timeout).elapsed_s) == ("inactivity", 60.0)
+
+
+def test_the_longest_session() -> None:
+    stage = scene(max_session_s=300.0)
+    assert StartTimer(TimerName.SESSION, 300.0) in stage.history
+    assert stage.fire("session", 300.0) == ["Send(timeout)", "Release", "Close"]
+    assert (stage.only(Timeout).reason, stage.only(Timeout).elapsed_s) == ("max_session", 300.0)
+
+
+def test_stop_while_idle() -> None:
+    stage = scene()
+    assert stage.say("stop") == ["Send(stopped)", "Release", "Close"]
+    assert stage.only(Stopped) == Stopped(session_id="omni_1", recording_session_id="rec_1")
+    assert stage.machine.status is WorkerStatus.IDLE
+
+
+@pytest.mark.parametrize("event", [StepDone(LISTEN), EngineFailed(GenerationFailedError())])
+def test_stop_waits_for_the_running_step(event: Any) -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    assert stage.say("stop") == ["Halt", "StartTimer(stopping)"]
+    assert stage.say("audio_chunk", audio=CHUNK) == [], "still on its way: no mistake"
+    assert stage.say("stop") == []
+    assert stage.tell(StopRequested()) == []
+    assert stage.tell(event) == ["Send(stopped)", "Release", "Close"]
+
+
+def test_stop_waits_for_finalize_and_for_preparation() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.tell(StepDone(LISTEN))
+    assert stage.say("stop") == ["Halt", "StartTimer(stopping)"]
+    assert stage.tell(FinalizeDone()) == ["Send(stopped)", "Release", "Close"]
+    stage = scene(active=False)
+    stage.say("prepare")
+    assert stage.say("stop") == ["Halt", "StartTimer(stopping)"]
+    assert stage.tell(PrefillDone()) == ["Send(stopped)", "Release", "Close"]
+
+
+def test_stop_does_not_wait_forever() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.say("stop")
+    assert stage.only(StartTimer).delay_s == 5.0
+    assert stage.fire("stopping", 5.0) == ["Send(stopped)", "Release", "Close"]
+
+
+def test_a_session_can_be_stopped_from_outside() -> None:
+    assert scene().tell(StopRequested()) == ["Send(stopped)", "Release", "Close"]
+    assert scene(active=False).tell(StopRequested()) == ["Send(stopped)", "Release", "Close"]
+
+
+# --- what goes wrong ---
+
+
+def test_disconnect_engine_failure_and_shutdown() -> None:
+    for busy in (False, True):
+        halt = ["Halt"] if busy else []
+        for event, told in (
+            (Disconnected(), [*halt, "Release"]),
+            (EngineFailed(GenerationFailedError()), [*halt, "Send(error)", "Release", "Close"]),
+            (ShuttingDown(), [*halt, "Release", "Close"]),
+        ):
+            stage = scene()
+            if busy:
+                stage.say("audio_chunk", audio=CHUNK)
+            assert stage.tell(event) == told
+            assert stage.tell(Disconnected()) == []
+            assert stage.releases == 1
+
+
+def test_close_codes() -> None:
+    stage = scene()
+    stage.tell(EngineFailed(GenerationFailedError()))
+    assert (stage.only(Close).code, stage.only(ErrorMessage).code) == (1011, "generation_failed")
+    stage = scene()
+    stage.tell(ShuttingDown())
+    assert stage.only(Close).code == 1001
+
+
+def test_a_failed_preparation_ends_the_session() -> None:
+    stage = scene(active=False)
+    stage.say("prepare")
+    told = stage.tell(EngineFailed(AudioError("The voice sample is silent.")))
+    assert told == ["Halt", "Send(error)", "Release", "Close"]
+    assert stage.only(ErrorMessage).code == "bad_audio"
+
+
+@pytest.mark.parametrize("problem", [UnknownTypeError(), PictureError()])
+def test_harmless_mistakes_are_warned_of(problem: Any) -> None:
+    stage = scene()
+    assert stage.tell(Rejected(problem)) == ["Send(warning)"]
+    assert stage.tell(Noticed(problem)) == ["Send(warning)"]
+    assert stage.only(WarningMessage).code == problem.code
+
+
+@pytest.mark.parametrize("problem", [BadPayloadError(), AudioError()])
+def test_other_mistakes_end_the_session(problem: Any) -> None:
+    stage = scene()
+    assert stage.tell(Rejected(problem)) == ["Send(error)", "Release", "Close"]
+    assert stage.only(Close).code == 1007
+
+
+def test_diagnostics_and_heartbeats_are_let_pass() -> None:
+    stage = scene()
+    assert stage.say("client_diagnostic", metrics={"x": 1}) == []
+    assert stage.say("heartbeat") == []
+
+
+def test_the_context_fills_up() -> None:
+    stage = scene(max_kv_tokens=1_000, kv_reserve_tokens=100)
+    stage.say("audio_chunk", audio=CHUNK)
+    assert stage.tell(StepDone(LISTEN, kv_tokens=899)) == ["Send(result)", "Finalize"]
+    assert stage.tell(FinalizeDone(kv_tokens=900)) == ["Send(warning)"]
+    assert stage.only(WarningMessage).code == "context_nearly_full"
+    stage.say("audio_chunk", audio=CHUNK)
+    assert stage.tell(StepDone(LISTEN, kv_tokens=950)) == ["Send(result)", "Finalize"]
+    assert stage.tell(FinalizeDone(kv_tokens=960)) == []
+    stage.say("audio_chunk", audio=CHUNK)
+    told = stage.tell(StepDone(LISTEN, kv_tokens=1_000))
+    assert told == ["Send(result)", "Send(error)", "Release", "Close"]
+    assert (stage.only(ErrorMessage).code, stage.only(Close).code) == ("context_full", 1000)
+
+
+def test_a_window_keeps_the_context_from_filling_up() -> None:
+    stage = scene(max_kv_tokens=1_000, has_window=True)
+    stage.say("audio_chunk", audio=CHUNK)
+    assert stage.tell(StepDone(LISTEN, kv_tokens=5_000)) == ["Send(result)", "Finalize"]

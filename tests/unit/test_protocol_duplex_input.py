@@ -1,0 +1,182 @@
+"""Full duplex: what goes into a unit: backlog, pictures, and the user's voice over the model."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.endpointing import SpeechStarted
+from core.protocols.effects import Detect, Step
+from core.protocols.events import (
+    Detected,
+    FinalizeDone,
+    PrefillDone,
+    StepDone,
+)
+from core.schemas.duplex import Result
+from core.schemas.queue import WarningMessage
+from tests.fakes.duplex_scenes import CHUNK, LISTEN, SPEAK, scene, step
+
+
+def test_beyond_the_backlog_the_oldest_chunk_goes() -> None:
+    stage = scene()
+    for number in range(5):
+        told = stage.say("audio_chunk", audio=CHUNK, seq=number)
+    assert told == ["Send(warning)", "StartTimer(idle)"]
+    warning = stage.only(WarningMessage)
+    assert warning.code == "late_chunk"
+    assert "1 chunks dropped" in warning.message
+    assert stage.say("audio_chunk", audio=CHUNK, seq=5) == ["StartTimer(idle)"], "warned already"
+    begun = [0]
+    while step(stage)[-1] == "Step":
+        begun.append(stage.only(Step).chunk.seq)
+    assert begun == [0, 3, 4, 5]
+
+
+def test_drops_are_warned_of_once_between_two_units() -> None:
+    stage = scene()
+    for _ in range(6):
+        stage.say("audio_chunk", audio=CHUNK)
+    step(stage)
+    stage.say("audio_chunk", audio=CHUNK)
+    assert stage.say("audio_chunk", audio=CHUNK) == ["Send(warning)", "StartTimer(idle)"]
+    assert "3 chunks dropped" in stage.only(WarningMessage).message
+
+
+# --- pictures ---
+
+
+def test_a_frame_goes_to_the_oldest_chunk_that_waits() -> None:
+    stage = scene()
+    for number in range(3):
+        stage.say("audio_chunk", 1.0, audio=CHUNK, seq=number)
+    stage.say("video_frame", 0.5, frame="f1")
+    stage.say("video_frame", 0.1, frame="f2")
+    step(stage)
+    assert (stage.only(Step).chunk.seq, stage.only(Step).frames) == (1, ("f1", "f2"))
+
+
+def test_a_frame_without_a_chunk_waits_for_the_next() -> None:
+    stage = scene(active=False)
+    stage.say("prepare")
+    assert stage.say("video_frame", frame="early") == []
+    stage.tell(PrefillDone())
+    stage.say("video_frame", 0.5, frame="f1")
+    stage.say("audio_chunk", 0.5, audio=CHUNK, frame_base64_list=["inline"])
+    assert stage.only(Step).frames == ("early", "f1", "inline")
+
+
+def test_the_newest_frames_are_kept() -> None:
+    stage = scene()
+    told = [stage.say("video_frame", 0.1, frame=f"f{number}") for number in range(6)]
+    assert told == [[], [], [], [], ["Send(warning)"], []]
+    stage.say("audio_chunk", 0.1, audio=CHUNK, frame_base64_list=["inline"])
+    assert stage.only(Step).frames == ("f3", "f4", "f5", "inline")
+
+
+def test_surplus_frames_are_warned_of() -> None:
+    stage = scene()
+    told = stage.say("audio_chunk", audio=CHUNK, frame_base64_list=list("abcdef"))
+    assert told == ["Send(warning)", "StartTimer(idle)", "Step"]
+    assert stage.only(WarningMessage).code == "bad_frame"
+    assert stage.only(Step).frames == tuple("cdef")
+
+
+def test_a_chunk_waits_for_its_frame_once_frames_follow_chunks() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.say("video_frame", 0.004, frame="f0")  # right behind: this client sends them so
+    step(stage)
+    assert stage.say("audio_chunk", 1.0, audio=CHUNK) == ["StartTimer(idle)", "StartTimer(frame)"]
+    assert stage.effects[-1].delay_s == pytest.approx(0.02)
+    assert stage.say("video_frame", 0.004, frame="f1") == ["StopTimer(frame)", "Step"]
+    assert stage.only(Step).frames == ("f0", "f1")
+    step(stage)
+    stage.say("audio_chunk", 1.0, audio=CHUNK)
+    assert stage.say("video_frame", 0.004, frame="f2") == ["StopTimer(frame)", "Step"]
+    assert stage.only(Step).frames == ("f2",), "from now on each chunk has its own"
+
+
+def test_a_frame_that_does_not_follow_is_not_waited_for_again() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.say("video_frame", 0.004, frame="f0")
+    step(stage)
+    stage.say("audio_chunk", 1.0, audio=CHUNK)
+    assert stage.fire("frame", 0.02) == ["Step"]
+    step(stage)
+    assert stage.say("audio_chunk", 1.0, audio=CHUNK) == ["StartTimer(idle)", "Step"]
+
+
+def test_a_client_that_sends_frames_first_never_waits() -> None:
+    stage = scene()
+    for number in range(3):
+        assert stage.say("video_frame", 0.5, frame=f"f{number}") == []
+        assert stage.say("audio_chunk", 0.5, audio=CHUNK) == ["StartTimer(idle)", "Step"]
+        assert stage.only(Step).frames == (f"f{number}",)
+        step(stage)
+
+
+def test_a_camera_that_starts_late_makes_nobody_wait() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    step(stage)
+    for number in range(3):
+        stage.say("video_frame", 0.9, frame=f"f{number}")  # long after the last chunk
+        told = stage.say("audio_chunk", 0.1, audio=CHUNK)
+        assert told == ["StartTimer(idle)", "Step"]
+        step(stage)
+
+
+def test_time_spent_behind_a_running_unit_counts_as_waiting() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.say("video_frame", 0.004, frame="f0")
+    stage.say("audio_chunk", 0.5, audio=CHUNK)
+    stage.tell(StepDone(LISTEN), 0.1)
+    assert stage.tell(FinalizeDone()) == ["Step"]
+
+
+def test_a_late_frame_timer_means_nothing() -> None:
+    stage = scene()
+    assert stage.fire("frame") == []
+
+
+# --- the server's own barge-in ---
+
+
+def test_without_the_policy_nothing_is_detected() -> None:
+    stage = scene()
+    assert "Detect" not in stage.say("audio_chunk", audio=CHUNK)
+
+
+def test_the_users_voice_breaks_the_model_off() -> None:
+    stage = scene(prepare={"barge_in": {"threshold": 0.9}})
+    assert stage.say("audio_chunk", audio=CHUNK, seq=0) == ["StartTimer(idle)", "Detect"]
+    assert stage.tell(Detected((SpeechStarted(0),))) == ["Step"], "the model is silent"
+    step(stage, SPEAK)
+    stage.say("audio_chunk", audio=CHUNK)
+    assert stage.tell(Detected()) == ["Step"], "nobody begins to speak"
+    step(stage, SPEAK)
+    stage.say("audio_chunk", audio=CHUNK)
+    assert stage.tell(Detected((SpeechStarted(0),))) == ["Interrupt", "Step"]
+    stage.tell(StepDone(LISTEN))
+    assert stage.only(Result).barge_in
+
+
+def test_one_chunk_is_judged_at_a_time() -> None:
+    stage = scene(prepare={"barge_in": {}})
+    stage.say("audio_chunk", audio=CHUNK, seq=0)
+    assert stage.say("audio_chunk", audio=CHUNK, seq=1) == ["StartTimer(idle)"]
+    assert stage.tell(Detected()) == ["Detect", "Step"]
+    assert (stage.only(Detect).chunk.seq, stage.only(Step).chunk.seq) == (1, 0)
+    assert step(stage) == ["Send(result)", "Finalize"], "the next is not judged yet"
+    assert stage.tell(Detected()) == ["Step"]
+
+
+def test_a_dropped_chunk_may_still_be_judged() -> None:
+    stage = scene(prepare={"barge_in": {}})
+    for number in range(5):
+        stage.say("audio_chunk", audio=CHUNK, seq=number)
+    assert stage.tell(Detected()) == ["Detect"]
+    assert stage.tell(Detected()) == ["Detect", "Step"]
+    assert stage.only(Step).chunk.seq == 2

@@ -1,0 +1,357 @@
+"""Half duplex, row by row: who speaks, what is dropped, and how long silence may last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.endpointing import SpeechDiscarded, SpeechStarted
+from core.errors import (
+    AudioError,
+    ContextFullError,
+    GenerationFailedError,
+    VoiceDetectorError,
+)
+from core.protocols.effects import Close, Detect, Generate, StartTimer
+from core.protocols.events import (
+    ChunkReady,
+    Detected,
+    Disconnected,
+    EngineFailed,
+    GenerateDone,
+    Noticed,
+    Opened,
+    PrefillDone,
+    Rejected,
+    Segment,
+    ShuttingDown,
+    StopRequested,
+    TimerName,
+    TurnFailed,
+)
+from core.protocols.half_duplex import TABLE, HalfDuplexMachine
+from core.protocols.hearing import HalfDuplexLimits
+from core.protocols.machine import SessionNames
+from core.schemas.common import TokenStats
+from core.schemas.half_duplex import Generating, Prepared, Stopped, Timeout, TurnDone, VadState
+from core.schemas.queue import ErrorMessage, WarningMessage
+from core.schemas.streaming import Chunk, StreamingChunk
+from core.schemas.worker import WorkerStatus
+from tests.fakes.scenes import HALF_DUPLEX, Scene, audio
+
+HALF_SECOND = audio(500)
+SPOKEN = Segment(bytes(4 * 16_000), speech_samples=15_000)
+STARTED = SpeechStarted(0)
+DISCARDED = SpeechDiscarded(0, 100)
+TURN_START = ["Send(vad_state)", "StopTimer(idle)", "Send(generating)", "Generate"]
+BACK = ["ResetDetector", "StartTimer(idle)"]
+
+
+def scene(*, listening: bool = True, timeout_s: float = 180.0, **limits: Any) -> Scene:
+    """A machine on its stage, opened; listening, the cold start over, if so asked."""
+    machine = HalfDuplexMachine(SessionNames("hdx_1", "rec_1"), HalfDuplexLimits(**limits))
+    stage = Scene(machine, TABLE, HALF_DUPLEX)
+    stage.tell(Opened())
+    if listening:
+        stage.say("prepare", config={"session": {"timeout_s": timeout_s}})
+        stage.tell(PrefillDone())
+        stage.say("audio_chunk", audio=HALF_SECOND)
+    return stage
+
+
+def speak(stage: Scene, *happenings: Any) -> list[str]:
+    """The user is heard; detection finds this in it."""
+    stage.say("audio_chunk", 0.5, audio=HALF_SECOND)
+    return stage.tell(Detected(happenings or (STARTED, SPOKEN)))
+
+
+def piece(index: int, text: str = "Hi", sound_ms: int = 0, **fields: Any) -> ChunkReady:
+    """A piece of a reply."""
+    sound = audio(sound_ms, 24_000) or None
+    return ChunkReady(
+        StreamingChunk(chunk_index=index, text_delta=text, audio_data=sound, **fields)
+    )
+
+
+def test_preparation() -> None:
+    stage = scene(listening=False)
+    assert stage.history == [StartTimer(TimerName.PREPARE, 60.0)]
+    assert stage.say("prepare", config={"session": {"timeout_s": 60}}) == [
+        "StopTimer(prepare)",
+        "Prefill",
+    ]
+    assert stage.tell(PrefillDone()) == ["Send(prepared)", "StartTimer(idle)"]
+    wanted = Prepared(session_id="hdx_1", timeout_s=60.0, recording_session_id="rec_1")
+    assert stage.only(Prepared) == wanted
+    assert stage.only(StartTimer).delay_s == 60.0
+
+
+def test_before_prepare_nothing_works() -> None:
+    stage = scene(listening=False)
+    assert stage.say("interrupt") == ["Send(warning)"]
+    assert stage.only(WarningMessage).code == "not_prepared"
+    assert stage.say("audio_chunk", audio=HALF_SECOND) == ["Send(warning)"]
+    assert stage.say("audio_chunk", audio=HALF_SECOND) == [], "one warning"
+    assert stage.fire("prepare", 60.0) == ["Send(error)", "Release", "Close"]
+
+
+def test_a_second_prepare_is_refused() -> None:
+    stage = scene()
+    assert stage.say("prepare") == ["Send(warning)"]
+    assert stage.only(WarningMessage).code == "already_prepared"
+
+
+def test_the_first_half_second_is_ignored_by_counting_samples() -> None:
+    stage = scene(listening=False)
+    stage.say("prepare")
+    stage.tell(PrefillDone(), 10.0)
+    assert stage.say("audio_chunk", 99.0, audio=audio(300)) == ["StartTimer(idle)"]
+    assert stage.say("audio_chunk", 1.0, audio=audio(300)) == ["StartTimer(idle)", "Detect"]
+    assert stage.only(Detect).skip_samples == 3_200
+    stage.tell(Detected())
+    stage.say("audio_chunk", audio=audio(300))
+    assert stage.only(Detect).skip_samples == 0
+
+
+def test_a_whole_turn() -> None:
+    stage = scene()
+    assert speak(stage, STARTED) == ["Send(vad_state)"]
+    assert stage.only(VadState).speaking
+    assert speak(stage, SPOKEN) == TURN_START
+    assert not stage.only(VadState).speaking
+    assert stage.only(Generating).speech_duration_ms == 1_000
+    assert stage.only(Generate) == Generate(SPOKEN, 0)
+    assert stage.tell(piece(0)) == ["Send(chunk)"]
+    assert stage.only(Chunk) == Chunk(chunk_index=0, text_delta="Hi")
+    stats = TokenStats(generated_tokens=3)
+    done = GenerateDone("Hi", token_stats=stats, kv_tokens=70)
+    assert stage.tell(done, 0.25) == ["Send(chunk)", "Send(turn_done)", *BACK]
+    assert stage.only(Chunk) == Chunk(chunk_index=1, is_final=True)
+    assert stage.only(TurnDone) == TurnDone(
+        turn_index=0, text="Hi", elapsed_ms=250.0, kv_cache_length=70, token_stats=stats
+    )
+    speak(stage)
+    assert stage.only(Generate).turn_index == 1
+
+
+def test_a_final_piece_is_not_sent_twice() -> None:
+    stage = scene()
+    speak(stage)
+    stage.tell(piece(0, is_final=True))
+    assert stage.tell(GenerateDone("Hi")) == ["Send(turn_done)", *BACK]
+
+
+def test_a_discarded_burst_is_told() -> None:
+    stage = scene()
+    assert speak(stage, STARTED, DISCARDED) == ["Send(vad_state)", "Send(vad_state)"]
+    assert [message.model_dump()["speaking"] for message in stage.sent] == [True, False]
+
+
+def test_sound_during_a_reply_is_dropped() -> None:
+    stage = scene()
+    speak(stage)
+    assert stage.say("audio_chunk", audio=HALF_SECOND) == []
+    told = stage.tell(GenerateDone())
+    assert "Detect" not in told
+
+
+def test_sound_not_yet_judged_when_the_reply_begins_is_dropped() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=HALF_SECOND)
+    assert stage.say("audio_chunk", audio=HALF_SECOND) == ["StartTimer(idle)"]
+    stage.tell(Detected((STARTED, SPOKEN)))
+    assert "Detect" not in stage.tell(GenerateDone())
+    newest = audio(400)
+    assert "Detect" in stage.say("audio_chunk", audio=newest)
+    assert stage.only(Detect).chunk.audio_base64 == newest
+
+
+def test_detection_works_on_one_chunk_at_a_time() -> None:
+    stage = scene(max_waiting_chunks=2)
+    assert stage.say("audio_chunk", audio=HALF_SECOND) == ["StartTimer(idle)", "Detect"]
+    assert stage.say("audio_chunk", audio=HALF_SECOND) == ["StartTimer(idle)"]
+    assert stage.say("audio_chunk", audio=HALF_SECOND) == ["StartTimer(idle)"]
+    assert stage.say("audio_chunk", audio=HALF_SECOND) == ["StartTimer(idle)", "Send(warning)"]
+    assert stage.only(WarningMessage).code == "late_chunk"
+    assert stage.say("audio_chunk", audio=HALF_SECOND) == ["StartTimer(idle)"], "warned already"
+    assert stage.tell(Detected()) == ["Detect"]
+    assert stage.tell(Detected()) == ["Detect"]
+    assert stage.tell(Detected()) == []
+
+
+def test_several_segments_of_one_chunk_are_answered_one_after_the_other() -> None:
+    stage = scene()
+    second = Segment(bytes(4 * 8_000))
+    assert speak(stage, STARTED, SPOKEN, STARTED, second, STARTED) == [
+        "Send(vad_state)",
+        *TURN_START,
+    ]
+    told = stage.tell(GenerateDone())
+    assert told == ["Send(chunk)", "Send(turn_done)", "Send(vad_state)", *TURN_START]
+    assert stage.only(Generate) == Generate(second, 1)
+    assert stage.tell(GenerateDone()) == ["Send(chunk)", "Send(turn_done)", *BACK]
+
+
+def test_of_too_many_segments_the_oldest_go() -> None:
+    stage = scene(max_waiting_segments=2)
+    segments = [Segment(bytes(64 * (number + 1))) for number in range(4)]
+    speak(stage, *(item for segment in segments for item in (STARTED, segment)))
+    answered = [stage.only(Generate).request]
+    while "Generate" in stage.tell(GenerateDone()):
+        answered.append(stage.only(Generate).request)
+    assert answered == segments[2:]
+
+
+# --- interrupt and stop ---
+
+
+@pytest.mark.parametrize("how", ["interrupt", "http"])
+def test_interrupt_ends_the_turn_alone(how: str) -> None:
+    stage = scene()
+    speak(stage, STARTED, SPOKEN, STARTED, SPOKEN)
+    stage.tell(piece(0, "Half a"))
+    told = stage.say("interrupt") if how == "interrupt" else stage.tell(StopRequested())
+    assert told == ["Interrupt"]
+    told = stage.tell(GenerateDone("Half a", stopped=True))
+    assert told == ["Send(chunk)", "Send(turn_done)", *BACK], "the waiting segment is dropped too"
+    assert stage.only(TurnDone).interrupted
+    assert stage.only(TurnDone).text == "Half a"
+
+
+def test_interrupt_without_a_reply() -> None:
+    stage = scene()
+    assert stage.say("interrupt") == ["Send(warning)"]
+    assert stage.only(WarningMessage).code == "out_of_order"
+    assert stage.tell(StopRequested()) == []
+
+
+def test_stop_while_listening() -> None:
+    stage = scene()
+    assert stage.say("stop") == ["Send(stopped)", "Release", "Close"]
+    assert stage.only(Stopped) == Stopped(session_id="hdx_1", recording_session_id="rec_1")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        GenerateDone("", stopped=True),
+        TurnFailed(GenerationFailedError()),
+        EngineFailed(GenerationFailedError()),
+    ],
+)
+def test_stop_during_a_reply_waits_for_its_end(event: Any) -> None:
+    stage = scene()
+    speak(stage)
+    assert stage.say("stop") == ["Halt", "StartTimer(stopping)"]
+    assert stage.tell(piece(0)) == []
+    assert stage.say("audio_chunk", audio=HALF_SECOND) == []
+    assert stage.tell(event) == ["Send(stopped)", "Release", "Close"]
+
+
+def test_stop_does_not_wait_forever() -> None:
+    stage = scene()
+    speak(stage)
+    stage.say("stop")
+    assert stage.fire("stopping", 5.0) == ["Send(stopped)", "Release", "Close"]
+
+
+# --- what goes wrong ---
+
+
+def test_a_failed_turn_is_undone_and_the_session_goes_on() -> None:
+    stage = scene()
+    speak(stage)
+    stage.tell(piece(0, "Well, "))
+    told = stage.tell(TurnFailed(GenerationFailedError(), can_rollback=True))
+    assert told == ["Rollback", "Send(warning)", "Send(chunk)", "Send(turn_done)", *BACK]
+    assert stage.only(WarningMessage).code == "generation_failed"
+    assert stage.only(TurnDone).interrupted
+    assert stage.only(TurnDone).text == "Well, "
+    speak(stage)
+    assert stage.only(Generate).turn_index == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [
+        (TurnFailed(GenerationFailedError(), can_rollback=False), "generation_failed"),
+        (TurnFailed(ContextFullError(), can_rollback=True), "context_full"),
+    ],
+)
+def test_a_turn_that_cannot_be_undone_ends_the_session(event: Any, code: str) -> None:
+    stage = scene()
+    speak(stage)
+    assert stage.tell(event) == ["Send(error)", "Release", "Close"]
+    assert stage.only(ErrorMessage).code == code
+
+
+def test_disconnect_engine_failure_and_shutdown() -> None:
+    for busy in (False, True):
+        halt = ["Halt"] if busy else []
+        for event, told in (
+            (Disconnected(), [*halt, "Release"]),
+            (EngineFailed(VoiceDetectorError()), [*halt, "Send(error)", "Release", "Close"]),
+            (ShuttingDown(), [*halt, "Release", "Close"]),
+            (Rejected(AudioError()), [*halt, "Send(error)", "Release", "Close"]),
+        ):
+            stage = scene()
+            if busy:
+                speak(stage)
+            assert stage.tell(event) == told
+            assert stage.releases == 1
+            assert stage.machine.status is WorkerStatus.IDLE
+
+
+def test_small_matters() -> None:
+    stage = scene()
+    assert stage.machine.status is WorkerStatus.BUSY_HALF_DUPLEX
+    assert stage.say("heartbeat") == []
+    assert stage.tell(Noticed(AudioError())) == ["Send(warning)"]
+
+
+def test_the_context_fills_up() -> None:
+    stage = scene(max_kv_tokens=1_000, kv_reserve_tokens=100)
+    for kv_tokens, warned in ((899, False), (900, True), (950, False)):
+        speak(stage)
+        told = stage.tell(GenerateDone(kv_tokens=kv_tokens))
+        assert ("Send(warning)" in told) is warned
+    speak(stage)
+    told = stage.tell(GenerateDone(kv_tokens=1_000))
+    assert told == ["Send(chunk)", "Send(turn_done)", "Send(error)", "Release", "Close"]
+    assert (stage.only(ErrorMessage).code, stage.only(Close).code) == ("context_full", 1000)
+
+
+# --- silence ---
+
+
+def test_every_chunk_restarts_the_idle_timer() -> None:
+    stage = scene(listening=False)
+    stage.say("prepare", config={"session": {"timeout_s": 10}})
+    stage.tell(PrefillDone())
+    assert "StartTimer(idle)" in stage.say("audio_chunk", 5.0, audio=audio(100)), "even ignored"
+    assert stage.fire("idle", 10.04) == ["Send(timeout)", "Release", "Close"]
+    assert stage.only(Timeout) == Timeout(elapsed_s=10.0, reason="inactivity")
+    assert stage.only(Close).code == 1000
+
+
+def test_the_idle_timer_rests_while_the_reply_is_made_and_played() -> None:
+    stage = scene(timeout_s=10.0)
+    assert "StopTimer(idle)" in speak(stage)
+    stage.tell(piece(0, sound_ms=4_000), 1.0)  # sounds from 1 s to 5 s
+    stage.tell(piece(1, sound_ms=2_000), 1.0)  # from 5 s to 7 s
+    stage.tell(GenerateDone(), 1.0)  # at 3 s
+    assert stage.only(StartTimer).delay_s == pytest.approx(4.0 + 10.0)
+    stage.say("audio_chunk", 1.0, audio=HALF_SECOND)  # sent before the client knew
+    timers = [effect for effect in stage.effects if isinstance(effect, StartTimer)]
+    assert timers[0].delay_s == pytest.approx(3.0 + 10.0), "playback still goes on"
+    stage.fire("idle", 13.0)
+    assert stage.only(Timeout).elapsed_s == 10.0
+
+
+def test_the_longest_session_counts_while_generating_too() -> None:
+    stage = scene(max_session_s=300.0)
+    assert StartTimer(TimerName.SESSION, 300.0) in stage.history
+    speak(stage)
+    assert stage.fire("session", 299.5) == ["Halt", "Send(timeout)", "Release", "Close"]
+    assert stage.only(Timeout) == Timeout(elapsed_s=300.0, reason="max_session")

@@ -1,0 +1,226 @@
+"""Whatever the disk does and whoever else records, the session never notices."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.audio import encode_wire_audio
+from core.errors import ErrorCode, RecordingStoppedError
+from recording import names
+from recording.folder import read_meta
+from recording.jobs import Backlog, RecorderThreads
+from recording.locks import is_live
+from session_recorder import DuplexSessionRecorder, RecorderOptions, SessionRecorder
+from tests.unit.recordings import (
+    WAIT_S,
+    Bench,
+    Gate,
+    duplex_of,
+    end,
+    level,
+    listen,
+    make_bench,
+    pcm,
+    record_duplex,
+    speak,
+    timeline_bytes,
+    wait_until,
+)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = make_bench(tmp_path)
+    yield bench
+    bench.threads.close()
+
+
+def test_a_full_disk_stops_the_recording_and_warns_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = record_duplex(bench, "dx", [listen(), speak("kept", level(0.1, 24_000))])
+    wait_until(lambda: b"kept" in timeline_bytes(bench.folder("dx")))
+    real, room = os.write, itertools.count()
+
+    def write(descriptor: int, content: bytes) -> int:
+        if next(room) == 0:  # the disk fills up in the middle of a write
+            return real(descriptor, content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", write)
+        for index in range(2, 40):
+            recorder.record_input(index, level(0.1, 16_000))
+            recorder.record_result(index, listen())
+        wait_until(lambda: not recorder.is_recording)
+        recorder.record_event("pause")
+    [warning] = bench.warnings
+    assert isinstance(warning, RecordingStoppedError)
+    assert warning.code is ErrorCode.RECORDING_STOPPED
+    meta = end(recorder)  # by now there is room again
+    assert meta.problem == str(warning) and meta.status == "ready"
+    chunks = duplex_of(bench.folder("dx")).chunks
+    assert chunks[1].result is not None and chunks[1].result.text == "kept"
+    assert not list(bench.folder("dx").rglob("*.tmp"))
+
+
+def test_a_disk_that_stays_full_leaves_what_can_be_recovered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = record_duplex(bench, "dx", [listen(), speak("kept")])
+    wait_until(lambda: b"kept" in timeline_bytes(bench.folder("dx")))
+
+    def refuse(descriptor: int, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", refuse)
+        assert recorder.finalize().result(WAIT_S) is None
+    assert not is_live(bench.folder("dx"))
+    assert b"kept" in timeline_bytes(bench.folder("dx"))
+
+
+def test_a_slow_disk_keeps_nobody_waiting(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(os.write)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", gate)
+        recorder = record_duplex(bench, "dx", [speak(str(i), level(0.1, 24_000)) for i in range(9)])
+        ended = recorder.finalize()
+        assert gate.reached.wait(WAIT_S)
+        # Everything above returned although not one byte has reached the disk.
+        assert not ended.done()
+        assert recorder.finalize() is ended
+        gate.opened.set()
+        meta = ended.result(WAIT_S)
+    assert meta is not None and meta.problem is None
+    texts = [chunk.result.text for chunk in duplex_of(bench.folder("dx")).chunks if chunk.result]
+    assert texts == [str(i) for i in range(9)]
+
+
+def test_what_a_slow_disk_cannot_take_is_left_out_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Three seconds of sound as arrays and some lines fit.
+    bench = Bench(tmp_path, RecorderThreads(backlog=Backlog(3 * 64_000 + 8_000, 4_000)))
+    gate = Gate(os.write)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", gate)
+        recorder = bench.duplex()
+        for index in range(5):
+            recorder.record_input(index, level(0.1, 16_000))
+            recorder.record_result(index, listen())
+        gate.opened.set()
+        meta = end(recorder)
+    bench.threads.close()
+    assert meta.files_left_out == 2 and meta.problem is None
+    chunks = duplex_of(bench.folder("dx")).chunks
+    assert [chunk.index for chunk in chunks if chunk.user_audio] == [0, 1, 2]
+    assert len(chunks) == 5 and bench.warnings == []
+
+
+def test_a_timeline_that_does_not_fit_stops_the_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, RecorderThreads(backlog=Backlog(2_000, 2_000)))
+    gate = Gate(os.write)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", gate)
+        recorder = bench.duplex()
+        for index in range(50):
+            recorder.record_event("pause", float(index))
+        assert len(bench.warnings) == 1 and not recorder.is_recording
+        gate.opened.set()
+        assert end(recorder).problem == str(bench.warnings[0])
+    bench.threads.close()
+
+
+def test_a_folder_that_exists_is_never_written_to(bench: Bench) -> None:
+    end(record_duplex(bench, "dx", [speak("first")]))
+    before = {path: path.read_bytes() for path in bench.folder("dx").rglob("*") if path.is_file()}
+    second = record_duplex(bench, "dx", [speak("second")])
+    assert second.finalize().result(WAIT_S) is None
+    assert len(bench.warnings) == 1
+    after = {path: path.read_bytes() for path in bench.folder("dx").rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_a_warning_nobody_can_hear_harms_nothing(tmp_path: Path) -> None:
+    (tmp_path / "sessions").write_text("not a folder")
+
+    def closed(_: Exception) -> None:
+        raise RuntimeError("the event loop is closed")
+
+    options = RecorderOptions(RecorderThreads(), closed)
+    recorder = SessionRecorder("dx", "audio_duplex", "0", None, tmp_path, options)
+    assert recorder.finalize().result(WAIT_S) is None
+
+
+def test_diagnostics_are_bounded(bench: Bench) -> None:
+    recorder = bench.duplex()
+    assert not recorder.record_diagnostic("x" * 20_000)
+    assert [recorder.record_diagnostic('{"a":1}') for _ in range(3)] == [True, True, False]
+    kept = 0
+    for second in range(1, 200):
+        bench.time.seconds = float(second)
+        kept += recorder.record_diagnostic("y" * 16_000)
+    end(recorder)
+    path = bench.folder("dx") / names.DIAGNOSTICS_FILE
+    assert path.stat().st_size == 16 + kept * 16_001 <= 1024 * 1024
+    assert kept == 65
+
+
+@pytest.mark.parametrize("count", [10])
+def test_many_recorders_share_the_threads(bench: Bench, count: int) -> None:
+    recorders = [bench.duplex(f"dx{number}", "audio_duplex") for number in range(count)]
+    for index in range(20):
+        for number, recorder in enumerate(recorders):
+            sound = encode_wire_audio(level(number / 100, 1_600))
+            recorder.record_input(index, sound)
+            recorder.record_result(index, speak(f"{number}.{index}"))
+    ended = [recorder.finalize() for recorder in recorders]
+    assert all(one.result(WAIT_S) for one in ended)
+    for number in range(count):
+        folder = bench.folder(f"dx{number}")
+        chunks = duplex_of(folder).chunks
+        texts = [chunk.result.text for chunk in chunks if chunk.result]
+        assert texts == [f"{number}.{index}" for index in range(20)]
+        assert set(pcm(folder / "user_audio/019.wav")[1]) == {round(number / 100 * 32_767)}
+        assert not is_live(folder)
+
+
+def test_a_recorder_alone_has_threads_of_its_own_until_it_ends(tmp_path: Path) -> None:
+    recorder = DuplexSessionRecorder("own", "audio_duplex", "0", None, tmp_path)
+    recorder.record_input(0, level(0.1, 1_600))
+    meta = end(recorder)
+    assert (recorder.folder / "merged_replay.wav").exists()
+    assert meta.status == "ready"
+    recorder.record_event("pause")  # ignored
+    assert not recorder.is_recording
+
+
+def test_closing_the_threads_ends_what_was_told_to_end(tmp_path: Path) -> None:
+    class Never:
+        """Makes replays that are given up."""
+
+        def make(self, folder: Path) -> None:
+            raise AssertionError("given up before it began")
+
+        def stop(self) -> None:
+            return
+
+    bench = make_bench(tmp_path, Never())
+    ended = [record_duplex(bench, f"dx{i}", [listen()]).finalize() for i in range(3)]
+    bench.threads.close()
+    assert all(one.done() for one in ended)
+    for number in range(3):
+        meta = read_meta(bench.folder(f"dx{number}"))
+        assert meta is not None and meta.status == "ready"
+    late = bench.duplex("late")
+    late.record_event("pause")
+    assert late.finalize().result(WAIT_S) is None

@@ -1,0 +1,89 @@
+"""Only names made by us become paths, and what a file claims to be is looked at."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from core.errors import InvalidSessionIdError
+from recording import names
+from recording.files import is_whole_picture
+from session_recorder import generate_recording_id, generate_session_id
+from tests.source_tree import ROOT
+from tests.unit.recordings import (
+    START,
+    picture,
+)
+
+
+def test_ids_cannot_be_guessed_and_name_what_they_are_for() -> None:
+    ids = {generate_session_id("stm") for _ in range(100)} | {generate_session_id("chat_")}
+    assert len(ids) == 101
+    assert all(re.fullmatch(r"(stm|chat)_[a-z0-9]{10}", one) for one in ids)
+    assert re.fullmatch(
+        r"20310506_070809_omni_a-B_[a-z0-9]{10}", generate_recording_id("omni_a-B", START)
+    )
+    longest = generate_recording_id("x" * 64, START)
+    assert names.check_recording_id(longest) == longest
+
+
+@pytest.mark.parametrize("bad", ["", "..", "a/b", "a\\b", "a b", "x" * 97, "é", "a\n", ".hidden"])
+def test_no_other_id_becomes_a_path(bad: str) -> None:
+    with pytest.raises(InvalidSessionIdError):
+        names.recording_folder("data", bad)
+    with pytest.raises(InvalidSessionIdError):
+        generate_recording_id(bad * 2, START)
+
+
+def test_an_asset_lies_in_the_folder_and_is_not_hidden(tmp_path: Path) -> None:
+    folder = tmp_path / "one"
+    (folder / "user_audio").mkdir(parents=True)
+    (folder / "user_audio" / "000.wav").write_bytes(b"x")
+    (folder / names.LOCK_FILE).write_bytes(b"x")
+    (tmp_path / "secret").write_bytes(b"x")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    assert names.asset_path(folder, "user_audio/000.wav") == folder / "user_audio" / "000.wav"
+    outside = [
+        "../secret",
+        "/etc/passwd",
+        "user_audio/../../secret",
+        "link",
+        ".lock",
+        "",
+        ".",
+        "..",
+    ]
+    odd = [
+        ".lock",
+        "",
+        "user_audio",
+        "user_audio//000.wav",
+        "a\0b",
+        "user_audio\\000.wav",
+        "x" * 5_000,
+    ]
+    assert [names.asset_path(folder, one) for one in outside + odd] == [None] * len(outside + odd)
+
+
+def test_what_a_gateway_needs_leaves_numpy_and_pictures_out() -> None:
+    modules = "recording.recovery, recording.schedule, recording.folder, recording.names"
+    program = f"import sys, {modules}; print({{'numpy', 'torch', 'PIL', 'av'}} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_a_picture_file_is_what_it_says(tmp_path: Path) -> None:
+    for kind in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"):
+        path = tmp_path / kind
+        whole = picture((5, 6, 7), kind)
+        path.write_bytes(whole)
+        assert is_whole_picture(path), kind
+        path.write_bytes(whole[:11])
+        assert kind in ("GIF", "BMP", "TIFF") or not is_whole_picture(path), kind
+    assert not is_whole_picture(tmp_path / "none")

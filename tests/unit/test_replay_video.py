@@ -1,0 +1,218 @@
+"""What is on screen in a replay, and when; what is heard with it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import av
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+
+from recording import names, subtitles
+from recording.folder import read_recording
+from recording.replay import build_replay
+from recording.replay_video import VideoOptions, best_codec
+from recording.subtitles import LINE_HEIGHT_PX, MARGIN_PX, Subtitle, find_font_file, load_font
+from tests.unit.recordings import (
+    Bench,
+    end,
+    listen,
+    make_bench,
+    picture,
+    speak,
+)
+
+Pixels = npt.NDArray[np.uint8]  # [H, W, 3]
+
+COLOURS = ((200, 30, 30), (30, 160, 30), (30, 30, 220), (180, 180, 20))
+SUBTITLE_ROWS = slice(720 - MARGIN_PX - LINE_HEIGHT_PX, 720 - MARGIN_PX)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    bench = make_bench(tmp_path_factory.mktemp("video"))
+    yield bench
+    bench.threads.close()
+
+
+def tone(rate_hz: int, pitch_hz: float) -> npt.NDArray[np.float32]:
+    return (0.4 * np.sin(2 * np.pi * pitch_hz * np.arange(rate_hz) / rate_hz)).astype(np.float32)
+
+
+def record(bench: Bench, name: str, *, damaged: bool = False) -> Path:
+    """Four seconds: a colour each; speech and text in the second, whose turn ends there."""
+    recorder = bench.duplex(name)
+    for index, colour in enumerate(COLOURS):
+        frame = picture(colour)
+        if damaged and index == 2:
+            frame = frame[:200] + bytes(50) + frame[-2:]
+        recorder.record_input(index, tone(16_000, 1_000), [frame])
+        answer = speak("Hello there", tone(24_000, 3_000), ends=True) if index == 1 else listen()
+        recorder.record_result(index, answer)
+    end(recorder)
+    return bench.folder(name)
+
+
+def pictures(path: Path) -> list[tuple[float, Pixels]]:
+    with av.open(str(path)) as file:
+        return [
+            (float(frame.time or 0.0), np.asarray(frame.to_image()))
+            for frame in file.decode(video=0)
+        ]
+
+
+def seen_at(shown: list[tuple[float, Pixels]], at_s: float) -> Pixels:
+    return [pixels for start_s, pixels in shown if start_s <= at_s][-1]
+
+
+def colour_of(pixels: Pixels) -> npt.NDArray[np.float64]:
+    return np.asarray(pixels[100:400, 400:880].mean(axis=(0, 1)))
+
+
+def has_text(pixels: Pixels) -> bool:
+    rows = pixels[SUBTITLE_ROWS, 160:1_120]
+    return bool((rows.min(axis=2) > 225).sum() > 200)
+
+
+@pytest.fixture(scope="module")
+def film(bench: Bench) -> Path:
+    folder = record(bench, "film")
+    made = build_replay(folder)
+    assert made.video == folder / names.REPLAY_VIDEO_FILE
+    return made.video
+
+
+def test_the_film_is_as_long_as_the_session(film: Path) -> None:
+    with av.open(str(film)) as file:
+        video, voice = file.streams.video[0], file.streams.audio[0]
+        assert (video.width, video.height) == (1_280, 720)
+        assert video.codec_context.name == ("h264" if best_codec() == "libx264" else "mpeg4")
+        assert (voice.codec_context.name, voice.rate, voice.channels) == ("aac", 16_000, 2)
+        assert file.duration is not None and abs(file.duration / 1e6 - 4.0) < 0.05
+        for stream in (video, voice):
+            assert stream.duration is not None and stream.time_base is not None
+            assert abs(float(stream.duration * stream.time_base) - 4.0) < 0.05
+    head = film.read_bytes()[:4_096]
+    assert b"moov" in head, "a player can begin before all of it has arrived"
+
+
+def test_each_picture_is_shown_for_its_chunk(film: Path) -> None:
+    shown = pictures(film)
+    for index, colour in enumerate(COLOURS):
+        for at_s in (index + 0.02, index + 0.9):
+            pixels = seen_at(shown, at_s)
+            assert np.abs(colour_of(pixels) - colour).max() < 12, (index, at_s)
+            # 4:3 in 16:9 leaves a sixth of the height on both sides.
+            assert pixels[:, :150].max() < 24 and pixels[:, 1_130:].max() < 24
+
+
+def test_words_appear_with_their_chunk_and_go_after_their_turn(film: Path) -> None:
+    shown = pictures(film)
+    assert [has_text(seen_at(shown, at_s)) for at_s in (0.5, 0.99)] == [False, False]
+    assert [has_text(seen_at(shown, at_s)) for at_s in (1.01, 2.5, 3.49)] == [True] * 3
+    assert [has_text(seen_at(shown, at_s)) for at_s in (3.51, 3.99)] == [False, False]
+
+
+def test_the_film_has_the_replays_sound_on_both_sides(film: Path) -> None:
+    with av.open(str(film)) as file:
+        planes = [frame.to_ndarray() for frame in file.decode(audio=0)]
+    samples = np.concatenate(planes, axis=1).astype(np.float32)  # [2, T]
+    assert abs(samples.shape[1] / 16_000 - 4.0) < 0.1
+
+    def loudest_hz(side: int, start_s: float) -> float | None:
+        part = samples[side, round(start_s * 16_000) : round((start_s + 0.5) * 16_000)]
+        if np.sqrt(np.mean(part**2)) < 0.01:
+            return None
+        return float(np.argmax(np.abs(np.fft.rfft(part))) * 2)
+
+    user = [loudest_hz(0, index + 0.25) for index in range(4)]
+    model = [loudest_hz(1, index + 0.25) for index in range(4)]
+    assert user == pytest.approx([1_000] * 4, abs=10)
+    assert model == [None, pytest.approx(3_000, abs=10), None, None]
+
+
+def test_without_h264_the_film_is_mpeg4_and_a_bad_picture_is_passed_over(bench: Bench) -> None:
+    folder = record(bench, "plain", damaged=True)
+    made = build_replay(folder, video=VideoOptions(codec="mpeg4"))
+    assert made.video is not None
+    shown = pictures(made.video)
+    with av.open(str(made.video)) as file:
+        assert file.streams.video[0].codec_context.name == "mpeg4"
+        assert file.duration is not None and abs(file.duration / 1e6 - 4.0) < 0.05
+    assert np.abs(colour_of(seen_at(shown, 1.5)) - COLOURS[1]).max() < 12
+    assert np.abs(colour_of(seen_at(shown, 3.5)) - COLOURS[3]).max() < 12
+
+
+def test_a_film_that_takes_too_long_or_cannot_be_made_is_left_out(bench: Bench) -> None:
+    folder = record(bench, "slow")
+    clock = itertools.count(0.0, 50.0)
+    for options in (VideoOptions(monotonic_s=lambda: next(clock)), VideoOptions(codec="libnone")):
+        made = build_replay(folder, video=options)
+        assert made.video is None and made.sound is not None
+        assert not list(folder.glob("*.mp4*"))
+        recording = read_recording(folder)
+        assert recording is not None and recording.merged_replay_video is None
+
+
+# Subtitles
+
+
+@pytest.fixture(scope="module")
+def font() -> subtitles.Font:
+    return load_font(find_font_file())
+
+
+def widths(subtitle: Subtitle) -> list[float]:
+    return [subtitle.font.getlength(line.strip()) for line in subtitle.lines]
+
+
+def test_text_grows_and_is_broken_at_spaces(font: subtitles.Font) -> None:
+    subtitle = Subtitle(font, 1_280)
+    words = "the quick brown fox jumps over the lazy dog again and again".split()
+    for word in words:
+        subtitle.add(word + " ")
+    assert " ".join(line.strip() for line in subtitle.lines) == " ".join(words)
+    assert len(subtitle.lines) == 2 and max(widths(subtitle)) <= 1_200
+    subtitle.add("x " * 500)
+    assert len(subtitle.lines) == subtitles.MAX_LINES
+    subtitle.clear()
+    assert subtitle.lines == []
+
+
+@pytest.mark.parametrize(
+    "text", ["你好世界" * 100, "W" * 5_000, "ab\x00\n\u202e\U0001f600" * 300, "é "]
+)
+def test_any_text_fits(font: subtitles.Font, text: str) -> None:
+    subtitle = Subtitle(font, 1_280)
+    for start in range(0, len(text), 7):
+        subtitle.add(text[start : start + 7])
+    canvas = Image.new("RGB", (1_280, 720))
+    subtitle.draw_on(canvas)
+    assert max(widths(subtitle)) <= 1_200
+    assert all(line.isprintable() for line in subtitle.lines)
+    pixels = np.asarray(canvas)
+    assert pixels[:, :30].max() == 0 and pixels[:, 1_250:].max() == 0
+    assert pixels[SUBTITLE_ROWS].max() == 255
+
+
+def test_the_face_with_most_scripts_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (
+        "Other.ttf",
+        "DejaVuSans.ttf",
+        "NotoSansCJK-Regular.ttc",
+        "wqy-zenhei.ttc",
+        "x.txt",
+    ):
+        (tmp_path / name).write_bytes(b"not a font")
+    monkeypatch.setattr(subtitles, "UNIX_FOLDERS", (str(tmp_path), str(tmp_path / "none")))
+    assert find_font_file() == tmp_path / "NotoSansCJK-Regular.ttc"
+    # A damaged face is no reason to fail.
+    assert load_font(find_font_file()).getlength("abc") > 0
+    monkeypatch.setattr(subtitles, "UNIX_FOLDERS", ())
+    assert find_font_file() is None

@@ -1,0 +1,49 @@
+"""When a dead program is started again."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.restarts import RestartPolicy, Restarts
+
+POLICY = RestartPolicy(first_s=1, longest_s=10, jitter=0.2, stable_s=60, max_failures=6)
+
+
+def middle(delays: list[float | None]) -> list[float | None]:
+    """Return the delays without jitter."""
+    steps = [1, 2, 4, 8, 10]
+    return [
+        None if delay is None else min(steps, key=lambda step: abs(step - delay))
+        for delay in delays
+    ]
+
+
+def test_waits_double_up_to_the_longest_and_then_it_is_given_up() -> None:
+    restarts = Restarts(POLICY, Random(0))
+    delays = [restarts.next_delay_s(0) for _ in range(7)]
+    assert middle(delays) == [1, 2, 4, 8, 10, 10, None]
+    assert restarts.total == 6
+
+
+def test_a_program_that_was_well_for_long_starts_anew() -> None:
+    restarts = Restarts(POLICY, Random(0))
+    delays = [restarts.next_delay_s(healthy_s) for healthy_s in (0, 0, 0, 60, 59)]
+    assert middle(delays) == [1, 2, 4, 1, 2]
+
+
+@given(seed=st.integers(), healthy_s=st.lists(st.floats(0, 1_000), min_size=1, max_size=30))
+def test_jitter_stays_within_its_bounds(seed: int, healthy_s: list[float]) -> None:
+    jittered, exact = Restarts(POLICY, Random(seed)), Restarts(RestartPolicy(1, 10, 0, 60, 6))
+    for one_s in healthy_s:
+        found, expected = jittered.next_delay_s(one_s), exact.next_delay_s(one_s)
+        assert (found is None) == (expected is None)
+        if found is not None and expected is not None:
+            assert 0.8 * expected <= found <= 1.2 * expected
+
+
+def test_programs_that_died_together_do_not_come_back_together() -> None:
+    delays = {Restarts(POLICY).next_delay_s(0) for _ in range(20)}
+    assert len(delays) > 1

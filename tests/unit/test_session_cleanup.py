@@ -1,0 +1,308 @@
+"""Which recordings go, in which order, and which never do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typer import Typer
+from typer.testing import CliRunner
+
+import session_cleanup
+from core.errors import SessionInUseError
+from recording import cleanup, names, schedule
+from recording.cleanup import GIGABYTE, CleanupReport, cleanup_sessions, delete_recording
+from recording.disk import folder_size_bytes
+from recording.folder import read_meta, touch_access, write_meta
+from recording.locks import take_lock
+from recording.records import Meta, Status
+from recording.timeline import SessionLine, encode_line
+
+NOW = datetime(2031, 6, 1, tzinfo=UTC)
+BODY_BYTES = 100_000
+
+
+def ago(days: float) -> datetime:
+    return NOW - timedelta(days=days)
+
+
+def make(
+    data_dir: Path,
+    name: str,
+    *,
+    created: float,
+    ended: float | None = None,
+    seen: float | None = None,
+) -> Path:
+    """Make a recording of about 100 kB; ages in days."""
+    folder = names.recording_folder(data_dir, name)
+    (folder / names.USER_AUDIO).mkdir(parents=True)
+    (folder / "user_audio/000.wav").write_bytes(bytes(BODY_BYTES))
+    meta = Meta(
+        session_id=name,
+        app_type="chat",
+        created_at=ago(created),
+        ended_at=ago(created if ended is None else ended),
+        last_access_at=None if seen is None else ago(seen),
+        status=Status.READY,
+    )
+    write_meta(folder, meta)
+    return folder
+
+
+def age(folder: Path, days: float) -> None:
+    """Let a folder look as if nothing was written to it since."""
+    at_s = ago(days).timestamp()
+    for path in (*folder.rglob("*"), folder):
+        os.utime(path, (at_s, at_s))
+
+
+def left(data_dir: Path) -> list[str]:
+    return [folder.name for folder in names.recording_folders(data_dir)]
+
+
+def room_for(data_dir: Path, count: float) -> float:
+    """GB that hold so many of the recordings there are."""
+    one = folder_size_bytes(next(names.recording_folders(data_dir)))
+    return count * one / GIGABYTE
+
+
+def clean(
+    data_dir: Path, days: float = -1, gib: float = -1, *, dry_run: bool = False
+) -> CleanupReport:
+    return cleanup_sessions(data_dir, days, gib, dry_run=dry_run, now=NOW)
+
+
+def gone(report: CleanupReport) -> list[tuple[str, str]]:
+    return [(session.session_id, session.reason) for session in report.sessions]
+
+
+def test_without_a_limit_nothing_is_even_looked_at(tmp_path: Path) -> None:
+    make(tmp_path, "old", created=9_999)
+    for days, gib in ((-1, -1), (0, 0), (-1, 0)):
+        assert clean(tmp_path, days, gib) == CleanupReport(status="skipped")
+    assert left(tmp_path) == ["old"]
+    assert clean(tmp_path / "none", 1).scanned == 0
+
+
+def test_recordings_older_than_the_limit_go(tmp_path: Path) -> None:
+    make(tmp_path, "a_old", created=31, seen=0)  # looking at it does not make it younger
+    make(tmp_path, "b_young", created=29)
+    report = clean(tmp_path, days=30)
+    assert left(tmp_path) == ["b_young"]
+    assert gone(report) == [("a_old", "expired")]
+    counts = (report.status, report.scanned, report.deleted, report.deleted_expired)
+    assert counts == ("ok", 2, 1, 1)
+    assert (report.remaining, report.remaining_size_mb, report.errors) == (1, 0.1, ())
+
+
+def test_the_least_recently_used_go_until_the_rest_fits(tmp_path: Path) -> None:
+    make(tmp_path, "a", created=50, seen=1)  # old, but somebody looked at it
+    make(tmp_path, "b", created=40, ended=5)  # a long one that ended lately
+    make(tmp_path, "c", created=30)
+    make(tmp_path, "d", created=20, seen=10)
+    make(tmp_path, "e", created=2)
+    report = clean(tmp_path, gib=room_for(tmp_path, 3.1))
+    assert gone(report) == [("c", "capacity"), ("d", "capacity")]
+    assert left(tmp_path) == ["a", "b", "e"]
+    assert report.deleted_capacity == 2
+    assert clean(tmp_path, gib=room_for(tmp_path, 3.1)).deleted == 0
+
+
+def test_age_comes_before_size(tmp_path: Path) -> None:
+    make(tmp_path, "used_but_old", created=31, seen=0)
+    make(tmp_path, "unused", created=29)
+    make(tmp_path, "used", created=29, seen=1)
+    report = clean(tmp_path, days=30, gib=room_for(tmp_path, 1.1))
+    assert gone(report) == [("used_but_old", "expired"), ("unused", "capacity")]
+
+
+def test_touching_a_recording_saves_it(tmp_path: Path) -> None:
+    folders = [make(tmp_path, name, created=days) for name, days in (("a", 9), ("b", 8), ("c", 7))]
+    assert touch_access(folders[0], now=ago(1))
+    assert gone(clean(tmp_path, gib=room_for(tmp_path, 2.1))) == [("b", "capacity")]
+
+
+def test_a_recording_being_written_stays_whatever_the_limits(tmp_path: Path) -> None:
+    folder = make(tmp_path, "live", created=999)
+    age(folder, 999)
+    take_lock(folder)
+    make(tmp_path, "new", created=0)
+    report = clean(tmp_path, days=1, gib=1e-9)
+    assert left(tmp_path) == ["live"]
+    assert (report.live, report.remaining) == (1, 1)
+    with pytest.raises(SessionInUseError):
+        delete_recording(folder)
+    (folder / names.LOCK_FILE).write_text('{"pid": 4194305, "host": "gone"}')
+    age(folder, 999)
+    assert gone(clean(tmp_path, days=1)) == [("live", "expired")]
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(tmp_path: Path) -> None:
+    make(tmp_path, "a", created=99)
+    make(tmp_path, "b", created=9)
+    make(tmp_path, "c", created=8)
+    stray = names.recording_folder(tmp_path, "stray")
+    stray.mkdir()
+    age(stray, 2)
+    gib = room_for(tmp_path, 1.1)
+    before = sorted(path.stat().st_mtime_ns for path in tmp_path.rglob("*"))
+    dry = clean(tmp_path, 30, gib, dry_run=True)
+    assert before == sorted(path.stat().st_mtime_ns for path in tmp_path.rglob("*"))
+    wet = clean(tmp_path, 30, gib)
+    assert dry.dry_run and dry.deleted == 3
+    assert dry.model_copy(update={"dry_run": False}) == wet
+
+
+def test_folders_that_are_no_recordings_are_dealt_with_after_a_day(tmp_path: Path) -> None:
+    root = tmp_path / names.SESSIONS_FOLDER
+    for name, days in (("empty_old", 2.0), ("empty_new", 0.5)):
+        folder = root / name
+        folder.mkdir(parents=True)
+        (folder / "junk").write_bytes(bytes(10))
+        age(folder, days)
+    crashed = root / "crashed"
+    crashed.mkdir()
+    line = SessionLine(session_id="crashed", app_type="chat", start_ts=ago(2))
+    (crashed / names.TIMELINE_FILE).write_bytes(encode_line(line))
+    age(crashed, 2)
+    report = clean(tmp_path, days=30)
+    assert gone(report) == [("empty_old", "orphan")]
+    assert (report.deleted_orphans, report.recovered) == (1, 1)
+    assert left(tmp_path) == ["crashed", "empty_new"]
+    meta = read_meta(crashed)
+    assert meta is not None and meta.created_at == ago(2)
+
+
+def test_a_damaged_meta_makes_an_orphan_that_is_recovered_or_goes(tmp_path: Path) -> None:
+    folder = make(tmp_path, "torn", created=5)
+    (folder / names.META_FILE).write_text('{"session_id": ')
+    age(folder, 5)
+    assert gone(clean(tmp_path, days=30)) == [("torn", "orphan")]
+
+
+def test_links_and_foreign_names_are_left_alone(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    shutil.copytree(make(tmp_path, "mine", created=1), outside)
+    age(outside, 99)
+    root = tmp_path / names.SESSIONS_FOLDER
+    (root / "link").symlink_to(outside)
+    (root / "not a recording").mkdir()
+    (root / "file").write_text("x")
+    assert clean(tmp_path, days=0.5).scanned == 1
+    assert outside.exists() and (root / "link").exists() and (root / "not a recording").exists()
+
+
+def test_what_cannot_be_deleted_is_told_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        make(tmp_path, name, created=99)
+    real = cleanup.delete_recording
+
+    def delete(folder: Path, *, now: datetime) -> None:
+        if folder.name == "b":
+            raise PermissionError(13, "Permission denied")
+        real(folder, now=now)
+
+    monkeypatch.setattr(cleanup, "delete_recording", delete)
+    report = clean(tmp_path, days=30)
+    assert [(error.session_id, error.message) for error in report.errors] == [
+        ("b", "Permission denied")
+    ]
+    assert left(tmp_path) == ["b"] and (report.deleted, report.remaining) == (2, 1)
+
+
+def test_a_deletion_cut_off_is_completed_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make(tmp_path, "half", created=99)
+
+    def die(path: Path) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", die)
+        with pytest.raises(OSError, match="killed"):
+            delete_recording(folder)
+    assert left(tmp_path) == [], "half a recording is never seen"
+    clean(tmp_path, days=30)
+    assert list((tmp_path / names.SESSIONS_FOLDER).iterdir()) == []
+
+
+# In the background
+
+
+def test_the_background_task_waits_a_minute_and_then_a_day(tmp_path: Path) -> None:
+    slept: list[float] = []
+    reports: list[CleanupReport] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise asyncio.CancelledError
+
+    make(tmp_path, "old", created=9_999)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(schedule.run_cleanup(tmp_path, 30, -1, sleep=sleep, on_report=reports.append))
+    assert slept == [60.0, 86_400.0, 86_400.0]
+    assert [report.deleted for report in reports] == [1, 0]
+    asyncio.run(schedule.run_cleanup(tmp_path, -1, -1, sleep=sleep))  # returns at once
+    assert len(slept) == 3
+
+
+def test_the_background_task_survives_a_disk_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise asyncio.CancelledError
+
+    def fail(*_: object) -> CleanupReport:
+        raise OSError("no such device")
+
+    monkeypatch.setattr(schedule, "cleanup_sessions", fail)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(schedule.run_cleanup(tmp_path, 30, -1, sleep=sleep))
+
+
+# The command line
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    app = Typer()
+    app.command()(session_cleanup.main)
+    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "120"})
+    return done.exit_code, done.output
+
+
+def test_the_command_line_deletes_and_tells(tmp_path: Path) -> None:
+    make(tmp_path, "ancient", created=99_999)
+    where = ("--data-dir", str(tmp_path))
+    code, text = run(*where, "--dry-run")
+    assert code == 0 and "ancient" in text and "1 of 1 recordings would be deleted" in text
+    assert left(tmp_path) == ["ancient"]
+    assert "There is no limit" in run(*where, "--retention-days", "-1", "--max-gb", "-1")[1]
+    code, text = run(*where, "--retention-days", "-1", "--max-storage-gb", "0.00000001")
+    assert code == 0 and "1 of 1 recordings deleted" in text
+    assert left(tmp_path) == []
+
+
+def test_the_command_line_fails_when_something_could_not_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, "stuck", created=99_999)
+
+    def refuse(folder: Path, *, now: datetime) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(cleanup, "delete_recording", refuse)
+    code, text = run("--data-dir", str(tmp_path), "--max-gb", "-1")
+    assert code == 1 and "stuck: Permission denied" in text

@@ -1,0 +1,90 @@
+"""Starlette's WebSocket behind our own contract, over a scripted ASGI server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+from starlette.websockets import WebSocket
+
+from core.serving.sockets import SocketClosedError, StarletteSocket
+
+CONNECT = {"type": "websocket.connect"}
+
+
+class Server:
+    """The other side of ASGI."""
+
+    def __init__(self, *incoming: dict[str, Any]) -> None:
+        self.incoming = [CONNECT, *incoming]
+        self.outgoing: list[MutableMapping[str, Any]] = []
+        self.error: Exception | None = None
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        """The next event."""
+        return self.incoming.pop(0)
+
+    async def send(self, event: MutableMapping[str, Any]) -> None:
+        """Take an event, or fail."""
+        if self.error is not None:
+            raise self.error
+        self.outgoing.append(event)
+
+    async def accept(self) -> StarletteSocket:
+        """An accepted socket."""
+        websocket = WebSocket({"type": "websocket"}, self.receive, self.send)
+        await websocket.accept()
+        return StarletteSocket(websocket)
+
+
+def test_messages_come_in_until_the_end() -> None:
+    async def test() -> None:
+        server = Server(
+            {"type": "websocket.receive", "text": "{}"},
+            {"type": "websocket.receive", "text": None, "bytes": b"{}"},
+            {"type": "websocket.disconnect", "code": 1001, "reason": "bye"},
+        )
+        socket = await server.accept()
+        assert await socket.receive() == "{}"
+        assert await socket.receive() == b"{}"
+        with pytest.raises(SocketClosedError, match="bye") as caught:
+            await socket.receive()
+        assert caught.value.code == 1001
+        with pytest.raises(SocketClosedError):
+            await socket.receive()
+
+    asyncio.run(test())
+
+
+def test_messages_go_out_until_closed() -> None:
+    async def test() -> None:
+        server = Server()
+        socket = await server.accept()
+        await socket.ping()
+        await socket.send("{}")
+        await socket.close(1000, "done")
+        await socket.close(1000, "again")
+        with pytest.raises(SocketClosedError):
+            await socket.send("{}")
+        assert [event["type"] for event in server.outgoing] == [
+            "websocket.accept",
+            "websocket.send",
+            "websocket.close",
+        ]
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("error", [OSError("reset"), RuntimeError("after close")])
+def test_whatever_a_server_raises_means_gone(error: Exception) -> None:
+    async def test() -> None:
+        server = Server()
+        socket = await server.accept()
+        server.error = error
+        with pytest.raises(SocketClosedError):
+            await socket.send("{}")
+        await socket.close(1000, "")
+
+    asyncio.run(test())

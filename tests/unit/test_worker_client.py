@@ -1,0 +1,275 @@
+"""Calls to a worker: what is sent, and which error each failure becomes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import InvalidMessage
+
+from core.errors import (
+    BadPayloadError,
+    NoWorkerError,
+    OmniError,
+    SessionTimeoutError,
+    WorkerLostError,
+    WorkerUnreachableError,
+)
+from core.schemas.worker import WorkerStatus
+from gateway_modules import worker_client
+from gateway_modules.worker_client import SECRET_HEADER, WorkerClient
+from gateway_modules.worker_connection import WorkerConnection
+from tests.fakes.pools import answer
+from tests.fakes.virtual_time import in_virtual_time
+
+WORKER = WorkerConnection("worker_0", "localhost", 22400)
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+def client_of(handler: Handler, **more: Any) -> WorkerClient:
+    """Build a client whose network is a function."""
+    return WorkerClient(transport=httpx.MockTransport(handler), **more)
+
+
+def fails(error: Exception) -> Handler:
+    """Be a network that fails."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        raise error
+
+    return handle
+
+
+@in_virtual_time
+async def test_health_is_asked_and_read() -> None:
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, content=answer(WorkerStatus.LOADING).to_json())
+
+    client = client_of(handle, secret="s3cret")
+    assert (await client.health(WORKER)).worker_status is WorkerStatus.LOADING
+    (request,) = seen
+    assert (request.method, str(request.url)) == ("GET", "http://localhost:22400/health")
+    assert request.headers[SECRET_HEADER] == "s3cret"
+    await client.close()
+
+
+@in_virtual_time
+@pytest.mark.parametrize(
+    "response",
+    [
+        httpx.Response(500, text="oops"),
+        httpx.Response(404),
+        httpx.Response(200, text="not JSON"),
+        httpx.Response(200, json={"status": "healthy", "worker_status": "dancing"}),
+    ],
+)
+async def test_a_senseless_health_answer_is_the_worker_s_error(response: httpx.Response) -> None:
+    told = await client_of(lambda request: response).health(WORKER)
+    assert told.worker_status is WorkerStatus.ERROR
+    assert told.error
+
+
+@in_virtual_time
+@pytest.mark.parametrize(
+    "error", [httpx.ConnectError("no"), httpx.ReadTimeout("slow"), httpx.ReadError("cut")]
+)
+async def test_no_health_answer_is_unreachable(error: Exception) -> None:
+    with pytest.raises(WorkerUnreachableError):
+        await client_of(fails(error)).health(WORKER)
+
+
+@in_virtual_time
+async def test_a_worker_that_trickles_its_answer_is_given_up() -> None:
+    async def trickle() -> AsyncIterator[bytes]:
+        while True:
+            await asyncio.sleep(1)
+            yield b" "
+
+    client = client_of(lambda request: httpx.Response(200, content=trickle()))
+    with pytest.raises(WorkerUnreachableError):
+        await client.health(WORKER)
+    assert asyncio.get_running_loop().time() == worker_client.HEALTH_TIMEOUT_S
+
+
+@in_virtual_time
+async def test_chat_forwards_the_body_unread() -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        assert (request.method, request.url.path) == ("POST", "/chat")
+        assert request.headers["content-type"] == "application/json"
+        assert request.content == b'{"messages": []}'
+        return httpx.Response(200, json={"text": "Hi", "tokens_generated": 2})
+
+    reply = await client_of(handle).chat(WORKER, b'{"messages": []}')
+    assert (reply.text, reply.tokens_generated) == ("Hi", 2)
+
+
+@in_virtual_time
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (400, BadPayloadError),
+        (422, BadPayloadError),
+        (429, NoWorkerError),
+        (503, NoWorkerError),
+        (500, WorkerLostError),
+        (302, WorkerLostError),
+    ],
+)
+async def test_status_codes_become_errors(status: int, expected: type[OmniError]) -> None:
+    client = client_of(lambda request: httpx.Response(status, text="why"))
+    with pytest.raises(expected):
+        await client.chat(WORKER, b"{}")
+    with pytest.raises(expected):
+        await client.stop(WORKER, "streaming", "s")
+
+
+@in_virtual_time
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (httpx.ConnectError("no"), WorkerUnreachableError),
+        (httpx.ConnectTimeout("no"), SessionTimeoutError),
+        (httpx.ReadTimeout("slow"), SessionTimeoutError),
+        (httpx.RemoteProtocolError("gone"), WorkerLostError),
+    ],
+)
+async def test_transport_failures_become_errors(
+    error: Exception, expected: type[OmniError]
+) -> None:
+    with pytest.raises(expected):
+        await client_of(fails(error)).chat(WORKER, b"{}")
+
+
+@in_virtual_time
+async def test_a_reply_that_makes_no_sense_or_is_too_large_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = client_of(lambda request: httpx.Response(200, text="not JSON"))
+    with pytest.raises(WorkerLostError):
+        await client.chat(WORKER, b"{}")
+    with pytest.raises(WorkerLostError):
+        await client.stop(WORKER, "duplex", None)
+    monkeypatch.setattr(worker_client, "REPLY_MAX_BYTES", 4)
+    with pytest.raises(WorkerLostError, match="too large"):
+        await client.chat(WORKER, b"{}")
+
+
+@in_virtual_time
+async def test_stop_names_its_session() -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        assert (request.method, request.url.path) == ("POST", "/half_duplex/stop")
+        assert request.content == b'{"session_id":"hdx_1"}'
+        return httpx.Response(200, json={"success": True, "message": "stopped"})
+
+    assert (await client_of(handle).stop(WORKER, "half_duplex", "hdx_1")).success
+
+
+class FakeTransport:
+    """Remembers whether it was cut."""
+
+    def __init__(self) -> None:
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        """Cut."""
+        self.is_aborted = True
+
+
+class FakeSocket:
+    """A connection that takes some time to close."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self.transport = FakeTransport()
+
+    async def close(self) -> None:
+        """Close."""
+        await asyncio.sleep(0.5)
+        self.is_closed = True
+
+
+class Opener:
+    """Fails a number of times, then opens; remembers how it was called."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.calls: list[tuple[str, Mapping[str, object]]] = []
+        self.socket = FakeSocket()
+
+    async def __call__(self, address: str, **options: object) -> FakeSocket:
+        """Open or fail."""
+        self.calls.append((address, options))
+        if len(self.calls) <= self.failures:
+            raise [OSError("refused"), TimeoutError(), InvalidMessage("odd")][len(self.calls) % 3]
+        return self.socket
+
+
+def opening(failures: int) -> tuple[WorkerClient, Opener]:
+    """Build a client with an opener of its own."""
+    opener = Opener(failures)
+    return WorkerClient(secret="s", connect=opener), opener  # type: ignore[arg-type]
+
+
+@in_virtual_time
+async def test_a_socket_is_opened_without_compression_and_closed() -> None:
+    client, opener = opening(0)
+    query = {"session_id": "adx_1", "variant": "audio duplex"}
+    async with client.connected(WORKER, "/ws/duplex", query, max_bytes=99) as socket:
+        assert socket is opener.socket  # type: ignore[comparison-overlap]
+        assert not opener.socket.is_closed
+    assert opener.socket.is_closed
+    ((address, options),) = opener.calls
+    assert address == "ws://localhost:22400/ws/duplex?session_id=adx_1&variant=audio+duplex"
+    assert options["compression"] is None
+    assert options["proxy"] is None
+    assert options["max_size"] == 99
+    assert (options["ping_interval"], options["ping_timeout"]) == (20.0, 20.0)
+    assert options["additional_headers"] == {SECRET_HEADER: "s"}
+    assert (options["open_timeout"], options["max_queue"]) == (5.0, 16)
+
+
+@in_virtual_time
+async def test_a_socket_is_tried_five_times_a_second_apart() -> None:
+    client, opener = opening(4)
+    async with client.connected(WORKER, "/ws/streaming"):
+        assert asyncio.get_running_loop().time() == 4.0
+    assert len(opener.calls) == 5
+    client, opener = opening(5)
+    with pytest.raises(WorkerUnreachableError):
+        async with client.connected(WORKER, "/ws/streaming"):
+            raise AssertionError("open")
+    assert len(opener.calls) == 5
+
+
+@in_virtual_time
+async def test_a_socket_is_cut_when_even_its_closing_is_cancelled() -> None:
+    client, opener = opening(0)
+
+    async def use() -> None:
+        async with client.connected(WORKER, "/ws/streaming"):
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(use())
+    await asyncio.sleep(1)
+    task.cancel()
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not opener.socket.is_closed
+    assert opener.socket.transport.is_aborted
+
+
+@in_virtual_time
+async def test_closing_twice_is_harmless() -> None:
+    client = client_of(lambda request: httpx.Response(200, content=answer().to_json()))
+    await client.close()
+    await client.health(WORKER)
+    await client.close()
+    await client.close()

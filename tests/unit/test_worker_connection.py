@@ -1,0 +1,288 @@
+"""What health may do to a worker, and what it may not: it never takes a session from anybody."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from core.schemas.worker import WorkerStatus
+from gateway_modules.models import STATUS_OF_REQUEST, GatewayWorkerStatus, request_type_of
+from gateway_modules.worker_connection import WorkerConnection
+from tests.fakes.pools import answer, hear
+from tests.fakes.virtual_time import FakeClock
+
+BUSY = [status for status in WorkerStatus if status.is_busy]
+
+
+def make_worker(clock: FakeClock | None = None, *, slots: int = 1) -> WorkerConnection:
+    """Build a worker that is idle."""
+    worker = WorkerConnection("worker_0", "localhost", 22400, 0, clock or FakeClock())
+    hear(worker, slots=slots)
+    return worker
+
+
+def test_a_worker_nobody_has_heard_of_is_offline() -> None:
+    worker = WorkerConnection("worker_0", "localhost", 22400)
+    assert worker.status is GatewayWorkerStatus.OFFLINE
+    assert worker.free_slots() == []
+
+
+@pytest.mark.parametrize("status", WorkerStatus)
+def test_a_worker_without_our_sessions_is_what_it_says(status: WorkerStatus) -> None:
+    worker = make_worker()
+    hear(worker, status)
+    assert worker.status is status
+    assert bool(worker.free_slots()) == (status is WorkerStatus.IDLE)
+
+
+@pytest.mark.parametrize("told", [WorkerStatus.IDLE, *BUSY])
+def test_a_worker_we_gave_work_stays_busy_whatever_it_says(told: WorkerStatus) -> None:
+    worker = make_worker()
+    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex", "s")
+    hear(worker, told)
+    assert worker.status is WorkerStatus.DUPLEX_ACTIVE
+    assert worker.current_session_id == "s"
+
+
+@pytest.mark.parametrize("told", [WorkerStatus.LOADING, WorkerStatus.ERROR])
+def test_a_failed_worker_keeps_its_session_until_the_owner_lets_go(told: WorkerStatus) -> None:
+    worker = make_worker()
+    worker.mark_busy(WorkerStatus.BUSY_CHAT, "chat", "s")
+    hear(worker, told)
+    assert worker.status is told
+    assert worker.current_session_id == "s"
+    worker.vacate(worker.slots[0])
+    assert worker.status is told
+    hear(worker)
+    assert worker.is_idle
+
+
+def test_an_idle_worker_that_does_not_answer_gets_no_work() -> None:
+    worker = make_worker()
+    worker.observe_miss()
+    assert worker.status is WorkerStatus.OFFLINE
+    hear(worker)
+    assert worker.is_idle
+
+
+def test_a_busy_worker_is_offline_after_three_misses_in_a_row() -> None:
+    worker = make_worker()
+    worker.mark_busy(WorkerStatus.BUSY_CHAT, "chat", "s")
+    worker.observe_miss()
+    worker.observe_miss()
+    hear(worker)
+    worker.observe_miss()
+    worker.observe_miss()
+    assert worker.status is WorkerStatus.BUSY_CHAT
+    worker.observe_miss()
+    assert worker.status is WorkerStatus.OFFLINE
+    assert worker.current_session_id == "s"
+    worker.mark_idle()
+    assert worker.status is WorkerStatus.OFFLINE
+
+
+@pytest.mark.parametrize("told", BUSY)
+def test_an_answer_from_before_the_release_does_not_make_it_busy(told: WorkerStatus) -> None:
+    worker = make_worker()
+    worker.mark_busy(told, "chat")
+    epoch = worker.service.epoch
+    worker.vacate(worker.slots[0])
+    worker.observe(answer(told), epoch)
+    assert worker.is_idle
+    assert worker.service.last_heartbeat is not None
+
+
+def test_an_answer_from_before_a_suspicion_does_not_clear_it() -> None:
+    worker = make_worker()
+    epoch = worker.service.epoch
+    worker.suspect()
+    worker.observe(answer(), epoch)
+    assert worker.status is WorkerStatus.OFFLINE
+    hear(worker)
+    assert worker.is_idle
+
+
+def test_a_session_that_must_be_confirmed_keeps_its_slot_until_the_worker_is_idle() -> None:
+    worker = make_worker()
+    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex")
+    worker.vacate(worker.slots[0], must_confirm=True)
+    assert worker.status is WorkerStatus.DUPLEX_ACTIVE
+    assert worker.free_slots() == []
+    assert worker.tasks == []
+    hear(worker, WorkerStatus.DUPLEX_ACTIVE)
+    assert worker.free_slots() == []
+    hear(worker)
+    assert worker.is_idle
+    assert len(worker.free_slots()) == 1
+
+
+def test_with_several_slots_the_count_of_sessions_confirms() -> None:
+    worker = make_worker(slots=3)
+    for number in range(3):
+        worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex", ticket_id=f"t{number}")
+    slot = worker.slot_of("t1")
+    assert slot is not None
+    worker.vacate(slot, must_confirm=True)
+    hear(worker, WorkerStatus.DUPLEX_ACTIVE, slots=3, active_sessions=3)
+    assert worker.free_slots() == []
+    hear(worker, WorkerStatus.DUPLEX_ACTIVE, slots=3, active_sessions=2)
+    assert worker.free_slots() == [slot]
+
+
+def test_sessions_of_others_take_the_slots_that_are_worth_least() -> None:
+    clock = FakeClock()
+    worker = make_worker(clock, slots=3)
+    worker.slots[1].remember("old", clock())
+    clock.advance(1)
+    worker.slots[2].remember("new", clock())
+    hear(worker, WorkerStatus.BUSY_CHAT, slots=3, active_sessions=2)
+    assert worker.free_slots() == [worker.slots[2]]
+    hear(worker, WorkerStatus.BUSY_CHAT, slots=3)
+    assert worker.free_slots() == [], "it does not say how many"
+    assert worker.status is WorkerStatus.BUSY_CHAT
+
+
+def test_slots_grow_at_once_and_shrink_as_they_become_free() -> None:
+    clock = FakeClock()
+    worker = make_worker(clock, slots=2)
+    for name in "ab":
+        worker.mark_busy(WorkerStatus.BUSY_CHAT, "chat", ticket_id=name)
+    hear(worker, WorkerStatus.BUSY_CHAT, slots=1)
+    assert len(worker.slots) == 2
+    for name in "ab":
+        slot = worker.slot_of(name)
+        assert slot is not None
+        worker.vacate(slot)
+        assert len(worker.slots) == 1
+    assert len(worker.free_slots()) == 1
+    hear(worker, slots=3)
+    assert len(worker.free_slots()) == 3
+    worker.slots[0].remember("kept", clock())
+    hear(worker, slots=1)
+    assert worker.cached_hash == "kept"
+
+
+def test_telling_the_same_twice_takes_one_slot() -> None:
+    worker = make_worker()
+    worker.mark_busy(WorkerStatus.BUSY_CHAT, "chat", "s", ticket_id="t")
+    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex")
+    assert len(worker.tasks) == 1
+    assert worker.slot_of("t") is worker.slots[0]
+    assert (worker.status, worker.current_session_id) == (WorkerStatus.DUPLEX_ACTIVE, "s")
+
+
+def test_the_oldest_session_stands_for_the_worker() -> None:
+    clock = FakeClock()
+    worker = make_worker(clock, slots=2)
+    worker.mark_busy(WorkerStatus.BUSY_CHAT, "chat", "first", ticket_id="1")
+    clock.advance(5)
+    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex", "second", ticket_id="2")
+    assert (worker.current_session_id, worker.current_request_type) == ("first", "chat")
+    assert worker.elapsed_s("1") == 5.0
+    assert worker.elapsed_s("3") is None
+    slot = worker.slot_of("1")
+    assert slot is not None
+    worker.vacate(slot)
+    assert (worker.status, worker.task_started_at) == (WorkerStatus.DUPLEX_ACTIVE, clock.now)
+
+
+# Caches.
+
+
+def remember(worker: WorkerConnection) -> None:
+    """Have its first slot hold a history."""
+    worker.slots[0].remember("A", FakeClock()())
+
+
+def test_a_restart_empties_the_caches() -> None:
+    clock = FakeClock()
+    worker = make_worker(clock)
+    hear(worker, uptime_s=100)
+    remember(worker)
+    clock.advance(10)
+    hear(worker, uptime_s=110.5)
+    assert worker.cached_hash == "A"
+    clock.advance(10)
+    hear(worker, uptime_s=9)
+    assert worker.cached_hash is None
+
+
+def test_a_restart_is_seen_even_when_the_new_process_is_older_than_the_old_one_was() -> None:
+    clock = FakeClock()
+    worker = make_worker(clock)
+    hear(worker, uptime_s=4)
+    remember(worker)
+    clock.advance(10)
+    hear(worker, uptime_s=8)
+    assert worker.cached_hash is None
+
+
+def test_loading_and_an_empty_cache_empty_the_caches() -> None:
+    worker = make_worker()
+    remember(worker)
+    hear(worker, kv_cache_length=0)
+    assert worker.cached_hash is None
+    remember(worker)
+    hear(worker, WorkerStatus.LOADING)
+    assert worker.cached_hash is None
+
+
+def test_an_empty_cache_says_nothing_about_a_slot_in_use() -> None:
+    worker = make_worker(slots=2)
+    remember(worker)
+    worker.mark_busy(WorkerStatus.BUSY_STREAMING, "streaming", slot=worker.slots[0])
+    hear(worker, WorkerStatus.BUSY_STREAMING, slots=2, kv_cache_length=0)
+    assert worker.slots[0].cached_hash == "A"
+
+
+def test_an_old_answer_about_an_empty_cache_does_not_count() -> None:
+    worker = make_worker()
+    worker.mark_busy(WorkerStatus.BUSY_STREAMING, "streaming")
+    epoch = worker.service.epoch
+    worker.vacate(worker.slots[0])
+    remember(worker)
+    worker.observe(answer(WorkerStatus.BUSY_STREAMING, kv_cache_length=0), epoch)
+    assert worker.cached_hash == "A"
+
+
+def test_times_without_a_zone_are_local() -> None:
+    worker = make_worker()
+    local = datetime.now().replace(microsecond=0)
+    worker.last_cache_used_at = local
+    assert worker.last_cache_used_at == local.astimezone()
+    worker.last_cache_used_at = None
+    assert worker.last_cache_used_at is None
+    worker.task_started_at = local
+    assert worker.task_started_at is None
+    worker.mark_busy(WorkerStatus.BUSY_CHAT, "chat")
+    worker.task_started_at = local - timedelta(seconds=5)
+    assert worker.task_started_at == (local - timedelta(seconds=5)).astimezone()
+
+
+def test_pausing_is_for_duplex_only() -> None:
+    worker = make_worker()
+    worker.update_duplex_status(WorkerStatus.DUPLEX_PAUSED)
+    assert worker.is_idle
+    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "omni_duplex")
+    worker.update_duplex_status(WorkerStatus.DUPLEX_PAUSED)
+    assert worker.status is WorkerStatus.DUPLEX_PAUSED
+    worker.update_duplex_status(WorkerStatus.BUSY_CHAT)
+    assert worker.status is WorkerStatus.DUPLEX_PAUSED
+
+
+def test_info_tells_what_the_worker_told() -> None:
+    worker = make_worker()
+    told = answer().model_copy(
+        update={"gpu_id": 3, "total_requests": 9, "avg_inference_time_ms": 1.5, "error": "hot"}
+    )
+    worker.observe(told, worker.service.epoch)
+    info = worker.to_info()
+    assert (info.gpu_id, info.total_requests, info.avg_inference_time_ms) == (3, 9, 1.5)
+    assert (info.error, info.slots, info.free_slots) == ("hot", 1, 1)
+    assert info.last_heartbeat == FakeClock().now
+
+
+def test_every_request_type_has_a_busy_status() -> None:
+    assert set(STATUS_OF_REQUEST) == {request_type_of(name) for name in STATUS_OF_REQUEST}
+    assert all(status.is_busy for status in STATUS_OF_REQUEST.values())

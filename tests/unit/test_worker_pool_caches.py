@@ -1,0 +1,137 @@
+"""Which worker a request goes to: caches first, then load; one slot or several."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from tests.fakes.pools import make_pool, workers_of
+from tests.fakes.virtual_time import FakeClock, in_virtual_time
+
+
+@in_virtual_time
+async def test_a_streaming_request_finds_its_history() -> None:
+    pool = make_pool(2)
+    first, second = workers_of(pool)
+    second.cached_hash = "A"
+    second.last_cache_used_at = datetime.now()
+    _, future = pool.enqueue("streaming", history_hash="A")
+    assert future.result() is second
+    assert second.cached_hash == "A"
+    assert first.is_idle
+
+
+@in_virtual_time
+async def test_a_hit_refreshes_the_time_of_its_cache() -> None:
+    clock = FakeClock()
+    pool = make_pool(2, clock=clock)
+    first, second = workers_of(pool)
+    first.cached_hash, first.last_cache_used_at = "A", clock.now - timedelta(minutes=10)
+    second.cached_hash, second.last_cache_used_at = "B", clock.now - timedelta(minutes=5)
+    _, future = pool.enqueue("streaming", history_hash="A")
+    pool.release_worker(future.result(), duration_s=1.0)
+    assert first.last_cache_used_at == clock.now
+    assert pool.enqueue("streaming", history_hash="C")[1].result() is second
+    assert second.cached_hash is None
+
+
+@in_virtual_time
+@pytest.mark.parametrize("kind", ["streaming", "chat", "duplex"])
+async def test_a_worker_without_a_cache_is_preferred(kind: str) -> None:
+    pool = make_pool(2)
+    first, second = workers_of(pool)
+    first.cached_hash, first.last_cache_used_at = "A", datetime.now()
+    assert pool.enqueue(kind, history_hash="B")[1].result() is second
+    assert first.cached_hash == "A"
+
+
+@in_virtual_time
+@pytest.mark.parametrize("kind", ["streaming", "chat", "duplex"])
+async def test_the_cache_used_longest_ago_is_given_up(kind: str) -> None:
+    pool = make_pool(2)
+    first, second = workers_of(pool)
+    first.cached_hash, first.last_cache_used_at = "A", datetime.now()
+    second.cached_hash, second.last_cache_used_at = "B", datetime.now() - timedelta(hours=1)
+    assert pool.enqueue(kind, history_hash="C")[1].result() is second
+    assert (second.cached_hash, second.last_cache_used_at) == (None, None)
+    assert first.cached_hash == "A"
+
+
+@in_virtual_time
+async def test_two_users_keep_to_their_workers() -> None:
+    clock = FakeClock()
+    pool = make_pool(2, clock=clock)
+    seen: dict[str, set[str]] = {"ann": set(), "bob": set()}
+    for turn in range(4):
+        for user in seen:
+            asked = f"{user} {turn}" if turn else ""
+            _, future = pool.enqueue("streaming", user, asked)
+            worker = future.result()
+            seen[user].add(worker.worker_id)
+            clock.advance(1)
+            pool.release_worker(worker, "streaming", 1.0, cached_hash=f"{user} {turn + 1}")
+    assert [len(workers) for workers in seen.values()] == [1, 1]
+    assert seen["ann"] != seen["bob"]
+
+
+@in_virtual_time
+async def test_a_release_sets_or_clears_the_hash() -> None:
+    pool = make_pool()
+    worker = pool.enqueue("streaming")[1].result()
+    pool.release_worker(worker, cached_hash="new")
+    assert worker.cached_hash == "new"
+    pool.enqueue("streaming", history_hash="new")
+    pool.release_worker(worker, cached_hash=None)
+    assert (worker.cached_hash, worker.last_cache_used_at) == (None, None)
+
+
+@in_virtual_time
+async def test_caches_are_shown_shortened() -> None:
+    pool = make_pool(2)
+    workers_of(pool)[0].cached_hash = "0123456789abcdef"
+    shown = pool.get_caches().workers
+    assert [cache.cached_hash for cache in shown] == ["0123456789ab…", None]
+
+
+# Slots.
+
+
+@in_virtual_time
+async def test_slots_are_filled_evenly_and_released_by_ticket() -> None:
+    pool = make_pool(2, slots=2)
+    first, second = workers_of(pool)
+    places = [pool.enqueue("duplex", f"s{number}") for number in range(5)]
+    assert [future.result().worker_id for _, future in places[:4]] == [
+        "worker_0",
+        "worker_1",
+        "worker_0",
+        "worker_1",
+    ]
+    assert pool.queue_length == 1
+    assert (pool.busy_count, len(pool.get_queue_status().running_tasks)) == (2, 4)
+    assert pool.worker_of_session("s2") is first
+    pool.release_worker(first, ticket_id=places[2][0].ticket_id)
+    assert pool.worker_of_session("s2") is None
+    assert pool.worker_of_session("s0") is first
+    assert pool.worker_of_session("s4") is first
+    assert [info.free_slots for info in pool.get_all_workers()] == [0, 0]
+    pool.release_worker(second, ticket_id=places[1][0].ticket_id)
+    assert [info.free_slots for info in pool.get_all_workers()] == [0, 1]
+    assert pool.idle_count == 0
+
+
+@in_virtual_time
+async def test_each_slot_remembers_its_own_history() -> None:
+    clock = FakeClock()
+    pool = make_pool(slots=2, clock=clock)
+    (worker,) = workers_of(pool)
+    for name in ("A", "B"):
+        ticket, _ = pool.enqueue("streaming")
+        clock.advance(1)
+        pool.release_worker(worker, cached_hash=name, ticket_id=ticket.ticket_id)
+    for name in ("A", "B"):
+        with pool.place("streaming", history_hash=name) as place:
+            assert place.is_cache_hit
+            place.retain(name)
+    assert [cache.cached_hash for cache in pool.get_caches().workers] == ["A…", "B…"]

@@ -28,6 +28,7 @@ from gateway_modules import (
     routes_admin,
     routes_assets,
     routes_chat,
+    routes_docs,
     routes_pages,
     routes_queue,
     routes_sessions,
@@ -116,6 +117,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     ):
         app.include_router(routes.router)
     app.include_router(routes_admin.admin_router)
+    app.include_router(routes_docs.make_router())
     app.mount("/static", StaticFiles(directory=STATIC, check_dir=False), name="static")
     app.add_exception_handler(OmniError, on_omni_error)
     app.add_exception_handler(HTTPException, on_http_exception)

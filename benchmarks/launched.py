@@ -78,12 +78,14 @@ class Plan:
         backend: "real" with the toy checkpoint, or "fake".
         config: sections of the configuration, over the defaults.
         command: of the launcher; flags are appended.
+        variables: of the environment, over the present one.
     """
 
     workers: int = 1
     backend: str = "fake"
     config: dict[str, Json] = field(default_factory=dict)
     command: Sequence[str] = (sys.executable, "-m", "launcher")
+    variables: dict[str, str] = field(default_factory=dict)
 
 
 class LaunchedSystem:
@@ -151,7 +153,7 @@ class LaunchedSystem:
             process = subprocess.Popen(
                 [*self.plan.command, *flags],
                 cwd=PROJECT_ROOT,
-                env={**os.environ, **variables},
+                env={**os.environ, **variables, **self.plan.variables},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

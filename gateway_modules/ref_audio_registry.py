@@ -10,7 +10,7 @@ import binascii
 import threading
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -105,8 +105,9 @@ class RefAudioRegistry:
         filename = voice_id + WAV_SUFFIX
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / filename
-        write_file(path, wav, is_durable=True)
-        try:
+        with ExitStack() as undo:
+            undo.callback(path.unlink, missing_ok=True)
+            write_file(path, wav, is_durable=True)
             shape = readable_wav(path)
             if shape is None or shape.duration_ms < UPLOAD_MIN_MS:
                 raise AudioError(f"A voice needs at least {UPLOAD_MIN_MS} ms of sound.")
@@ -119,9 +120,7 @@ class RefAudioRegistry:
             )
             with self._lock:
                 self._keep(self._voices | {voice_id: voice})
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+            undo.pop_all()
         return voice
 
     def get(self, ref_id: str) -> RefAudio | None:

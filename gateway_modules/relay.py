@@ -248,7 +248,7 @@ class Relay:
         if verdict is Verdict.LAST and glance(text) == "error":
             self._notes.worker_error(text)
         await self._send(text)
-        return verdict is Verdict.LAST or self._traffic.is_closing
+        return verdict is Verdict.LAST
 
     async def _part(self, done: str) -> None:
         """Tell the client that its turn is over, when its worker is free for others again."""
@@ -287,6 +287,8 @@ class Relay:
         if upward.warning is not None:
             await self._send(warn(upward.warning).message.to_json())
         if upward.text is not None and self._way is not None:
+            if self._traffic.is_closing:
+                self._way[0].expect_end()
             await self._way[0].send(upward.text)
 
     async def _send(self, text: str) -> None:

@@ -178,6 +178,7 @@ def _pool(settings: Settings, worker_addresses: Sequence[str], eta: EtaStore) ->
         client=WorkerClient(
             request_timeout_s=service.request_timeout,
             secret=secret.get_secret_value() if secret is not None else None,
+            heartbeat_s=settings.limits.heartbeat_s,
         ),
     )
 
@@ -198,4 +199,3 @@ def _voices(settings: Settings, decoder: SoundDecoder) -> VoiceLibrary:
         default_voice=find_default_voice(settings),
         max_duration_s=limits.reference_max_s,
     )
-

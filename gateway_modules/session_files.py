@@ -23,7 +23,7 @@ from core.errors import (
 )
 from recording.cleanup import delete_recording
 from recording.disk import write_file
-from recording.folder import touch_access, update_size
+from recording.folder import read_meta, touch_access, update_size
 from recording.locks import is_live
 from recording.names import (
     META_FILE,
@@ -32,6 +32,7 @@ from recording.names import (
     asset_path,
     recording_folder,
 )
+from recording.records import Status
 
 COMMENT_FILE: Final = "comment.txt"
 UPLOAD_STEM: Final = "frontend_replay"
@@ -99,18 +100,21 @@ class SessionFiles:
             raise NotFoundError("This recording says nothing about itself.") from error
 
     def recording(self, recording_id: str) -> bytes:
-        """Return `recording.json`.
+        """Return `recording.json`; of a conversation that may go on, as it is so far.
 
         Raises:
             StillWritingError: It is not complete yet.
             NotFoundError: There is none.
         """
         folder = self.folder(recording_id)
-        if is_live(folder):
+        meta = read_meta(folder) if is_live(folder) else None
+        if meta is not None and meta.status is Status.FINALIZING:
             raise StillWritingError()
         try:
             return (folder / RECORDING_FILE).read_bytes()
         except OSError as error:
+            if is_live(folder):
+                raise StillWritingError() from error
             raise NotFoundError("This recording holds nothing.") from error
 
     def asset(self, recording_id: str, told: str) -> tuple[Path, str]:

@@ -9,17 +9,17 @@ from typing import Final
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
-from core.schemas.limits import PREPARE_LIMIT_BYTES
+from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, MIB, PREPARE_LIMIT_BYTES
 from gateway_modules.kinds import SocketKind
 
 # A client that stopped reading keeps what it was sent in our buffers; so long may that last.
 LINGER_S: Final = 5.0  # ours
 
+# One message a little too long is still collected, so that its sender can be told why.
+CHAT_BYTES: Final = CHAT_SOCKET_LIMIT_BYTES + MIB
+LIVE_BYTES: Final = PREPARE_LIMIT_BYTES + MIB
 LIMITS_BYTES: Final = MappingProxyType(
-    {
-        SocketKind.HALF_DUPLEX.path: PREPARE_LIMIT_BYTES,
-        SocketKind.DUPLEX.path: PREPARE_LIMIT_BYTES,
-    }
+    {SocketKind.HALF_DUPLEX.path: LIVE_BYTES, SocketKind.DUPLEX.path: LIVE_BYTES}
 )
 
 

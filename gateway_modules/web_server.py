@@ -11,8 +11,7 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
-from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES
-from gateway_modules.socket_server import GatewaySocketProtocol
+from gateway_modules.socket_server import CHAT_BYTES, GatewaySocketProtocol
 
 GRACE_S: Final = 5  # ours: for HTTP answers under way once everything else has ended
 KEEP_ALIVE_S: Final = 20  # ours: for the next request of a connection
@@ -67,7 +66,7 @@ def server_config(
         host=host,
         port=port,
         ws=GatewaySocketProtocol,
-        ws_max_size=CHAT_SOCKET_LIMIT_BYTES,
+        ws_max_size=CHAT_BYTES,
         ws_ping_interval=heartbeat_s,
         ws_ping_timeout=heartbeat_s,
         ws_per_message_deflate=False,  # speech does not get smaller, and units would wait

@@ -27,10 +27,16 @@ from core.errors import (
 )
 from core.schemas import limits
 from core.schemas.chat import ChatResponse
-from core.schemas.worker import ActionResult, StopRequest, WorkerHealth, WorkerStatus
+from core.schemas.worker import (
+    WORKER_SECRET_HEADER,
+    ActionResult,
+    StopRequest,
+    WorkerHealth,
+    WorkerStatus,
+)
 from gateway_modules.worker_connection import WorkerConnection
 
-SECRET_HEADER = "X-Worker-Secret"
+SECRET_HEADER = WORKER_SECRET_HEADER
 
 HEALTH_TIMEOUT_S = 5.0  # service specification, section 3.5
 CONNECT_TRIES = 5  # of a WebSocket; same, section 2.4.4
@@ -68,6 +74,7 @@ class WorkerClient:
         *,
         request_timeout_s: float = 300.0,
         secret: str | None = None,
+        heartbeat_s: float = PING_PERIOD_S,
         transport: httpx.AsyncBaseTransport | None = None,
         connect: Connect = connect,
         sleep: Sleep = asyncio.sleep,
@@ -77,12 +84,14 @@ class WorkerClient:
         Args:
             request_timeout_s: Limit of one chat call, s.
             secret: Sent with every call when gateway and workers are on different hosts.
+            heartbeat_s: Time between pings on WebSockets, and to wait for pongs, s.
             transport: Replaces the network in tests.
             connect: Opens a WebSocket.
             sleep: Waits between two tries.
         """
         self._request_timeout_s = request_timeout_s
         self._headers = {SECRET_HEADER: secret} if secret else {}
+        self._heartbeat_s = heartbeat_s
         self._transport = transport
         self._connect = connect
         self._sleep = sleep
@@ -214,8 +223,8 @@ class WorkerClient:
                     proxy=None,
                     open_timeout=OPEN_TIMEOUT_S,
                     close_timeout=CLOSE_TIMEOUT_S,
-                    ping_interval=PING_PERIOD_S,
-                    ping_timeout=PING_PERIOD_S,
+                    ping_interval=self._heartbeat_s,
+                    ping_timeout=self._heartbeat_s,
                     max_size=max_bytes,
                     max_queue=WAITING_MESSAGES,
                 )

@@ -90,6 +90,7 @@ class WorkerLink:
         self._place: Place | None = None
         self._socket: ClientConnection | None = None
         self._has_reported = False
+        self._is_end_expected = False
         self._began_s = asyncio.get_running_loop().time()
 
     @property
@@ -125,6 +126,10 @@ class WorkerLink:
             self._place.retain("")
         elif self._socket is None and self._place.is_cache_hit:
             self._place.retain(self._request.history_hash)  # it was given nothing
+
+    def expect_end(self) -> None:
+        """The client said goodbye: the worker may close without a word."""
+        self._is_end_expected = True
 
     async def send(self, text: str) -> None:
         """Send a message to the worker; one that is gone is found out by the reader."""
@@ -179,16 +184,15 @@ class WorkerLink:
             return WorkerFailed(error)
 
     async def _listen(self, socket: ClientConnection, place: Place) -> Event:
-        has_ended = False
         try:
             while True:
                 text = await socket.recv(decode=True)
                 assert isinstance(text, str), "asked for text"
-                has_ended |= await self._on_text(text)
+                self._is_end_expected |= await self._on_text(text)
         except ConnectionClosed as closed:
             code = closed.rcvd.code if closed.rcvd is not None else None
             reason = closed.rcvd.reason if closed.rcvd is not None else ""
-        if has_ended:
+        if self._is_end_expected:
             return WorkerClosed(code or CloseCode.NORMAL, reason)
         structlog.get_logger("relay").warning(
             "worker lost", worker_id=place.worker.worker_id, code=code, reason=reason

@@ -16,12 +16,11 @@ def choose_device(gpu_index: int | None) -> str:
     """Return the device to load a model to.
 
     Args:
-        gpu_index: number of the GPU as people count; where only one is visible, it is the one.
+        gpu_index: number of the GPU as people count; where fewer are visible, they take turns.
     """
     if not torch.cuda.is_available():
         return "cpu"
-    is_only_one = torch.cuda.device_count() == 1
-    return f"cuda:{0 if is_only_one or gpu_index is None else gpu_index}"
+    return f"cuda:{(gpu_index or 0) % torch.cuda.device_count()}"
 
 
 def settle(model: UnifiedModel) -> None:

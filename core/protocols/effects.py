@@ -10,13 +10,20 @@ from dataclasses import dataclass, field
 
 from core.errors import CloseCode
 from core.protocols.events import Segment, TimerName
-from core.schemas import duplex, half_duplex, streaming
+from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.queue import RequestType
 
-ServerMessage = streaming.WorkerServerMessage | half_duplex.ServerMessage | duplex.ServerMessage
+ServerMessage = (
+    streaming.WorkerServerMessage
+    | half_duplex.ServerMessage
+    | duplex.ServerMessage
+    | chat.ServerMessage
+)
 """Anything a machine may send to its client."""
 
-PrefillMessage = streaming.WorkerPrefill | half_duplex.Prepare | duplex.Prepare
+PrefillMessage = (
+    streaming.WorkerPrefill | half_duplex.Prepare | duplex.Prepare | chat.ChatSocketRequest
+)
 ChunkMessage = half_duplex.AudioChunk | duplex.AudioChunk
 
 
@@ -97,11 +104,12 @@ class Generate:
 
     Attributes:
         request: streaming: the client's message, its defaults filled in; half-duplex: what the
-            user said. With a segment the point that `Rollback` returns to lies before it.
+            user said; chat: the request again. With a segment the point that `Rollback` returns
+            to lies before it.
         turn_index: number of the turn, from 0.
     """
 
-    request: streaming.Generate | Segment
+    request: streaming.Generate | Segment | chat.ChatSocketRequest
     turn_index: int = 0
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from core.endpointing import SpeechDiscarded, SpeechStarted
 from core.errors import OmniError
-from core.schemas import duplex, half_duplex, streaming
+from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
@@ -20,7 +20,12 @@ from core.schemas.streaming import StreamingChunk
 
 MS_PER_S: Final = 1_000
 
-ClientMessage = streaming.WorkerClientMessage | half_duplex.ClientMessage | duplex.ClientMessage
+ClientMessage = (
+    streaming.WorkerClientMessage
+    | half_duplex.ClientMessage
+    | duplex.ClientMessage
+    | chat.ClientMessage
+)
 """Anything a worker accepts on one of its sockets."""
 
 

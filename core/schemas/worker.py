@@ -11,6 +11,9 @@ from core.schemas import limits
 from core.schemas.common import WireModel
 
 
+WORKER_SECRET_HEADER = "X-Worker-Secret"  # carries what gateway and workers of other machines share
+
+
 class WorkerStatus(StrEnum):
     """What a worker is doing."""
 

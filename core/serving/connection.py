@@ -13,7 +13,7 @@ from typing import Protocol
 
 import structlog
 
-from core.errors import CloseCode, InternalError, describe_error
+from core.errors import CloseCode, InternalError, OmniError, describe_error
 from core.protocols.effects import (
     Close,
     Detect,
@@ -31,6 +31,7 @@ from core.protocols.effects import (
 from core.protocols.events import (
     Disconnected,
     Event,
+    Noticed,
     Opened,
     ShuttingDown,
     StopRequested,
@@ -176,6 +177,10 @@ class Connection:
         """End: the program does not wait any longer."""
         self._inbox.post(ShuttingDown(at_s=self.scheduler.now_s()))
 
+    def notice(self, problem: OmniError) -> None:
+        """Have the client warned of something that does not end the session."""
+        self._inbox.post(Noticed(problem, at_s=self.scheduler.now_s()))
+
     async def serve(self) -> None:
         """Run until the machine has closed, everything is released and the socket is closed."""
         backstage = asyncio.create_task(self._backstage.run())
@@ -277,6 +282,7 @@ class Connection:
             case Send() | Close():
                 raise AssertionError("these are awaited")
             case _:
+                self.performer.expect()
                 self._backstage.work.put(effect)
 
     async def _close(self, effect: Close) -> None:

@@ -49,6 +49,10 @@ class Performer(Protocol):
         """
         ...
 
+    def expect(self) -> None:
+        """Learn that an effect was asked for, which `perform` will get after those before it."""
+        ...
+
     def interrupt(self) -> None:
         """Carry out `Interrupt` at once, without waiting."""
         ...

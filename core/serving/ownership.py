@@ -40,8 +40,8 @@ class Owner:
 
     session_id: str
     kind: RequestType
-    told_status: Callable[[], WorkerStatus]
-    kv_tokens: Callable[[], int]
+    told_status: Callable[[], WorkerStatus] = lambda: WorkerStatus.IDLE
+    kv_tokens: Callable[[], int] = lambda: 0
 
     @property
     def status(self) -> WorkerStatus:

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from core.errors import BinaryMessageError, OmniError, TooBigError
 from core.protocols.effects import Close, ServerMessage
 from core.protocols.events import ClientMessage, Disconnected, Event, Received, Rejected
-from core.schemas import duplex, half_duplex, streaming
+from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.limits import (
     CHAT_SOCKET_LIMIT_BYTES,
     LIVE_SOCKET_LIMIT_BYTES,
@@ -51,6 +51,11 @@ class Endpoint:
 
 STREAMING: Final = Endpoint(
     partial(parse_message, TypeAdapter(streaming.WorkerClientMessage)),
+    CHAT_SOCKET_LIMIT_BYTES,
+    CHAT_SOCKET_LIMIT_BYTES,
+)
+CHAT: Final = Endpoint(
+    partial(parse_message, TypeAdapter(chat.ClientMessage)),
     CHAT_SOCKET_LIMIT_BYTES,
     CHAT_SOCKET_LIMIT_BYTES,
 )

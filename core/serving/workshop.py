@@ -6,7 +6,7 @@ Made once per worker; performers are handed it. Knows no socket and no machine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,33 +59,49 @@ class Workshop:
     """The model and everything around it.
 
     Attributes:
-        backend: makes conversations.
         engine: the model's thread.
         crew: threads for what blocks.
         slots: who occupies the worker.
         store: conversations kept between turns.
         limits: how long things may take.
         progress: how far the worker has come.
+        is_draining: the program is about to end: nothing new may begin.
     """
 
-    def __init__(self, backend: Backend, slots: int, limits: WorkLimits | None = None) -> None:
+    def __init__(
+        self, make_backend: Callable[[], Backend], slots: int, limits: WorkLimits | None = None
+    ) -> None:
         """Start the engine's thread; load nothing yet.
 
         Args:
-            backend: Makes conversations.
+            make_backend: Makes what makes conversations; called on the engine's thread, since
+                importing a model's libraries takes long enough to be noticed.
             slots: Sessions at once.
             limits: How long things may take.
         """
-        self.backend = backend
         self.engine = Engine()
         self.crew = Crew(slots)
         self.slots = Slots(slots, asyncio.get_running_loop().time)
         self.store = SessionStore(slots)
         self.limits = limits or WorkLimits()
         self.progress = Progress()
+        self.is_draining = False
+        self._make_backend = make_backend
+        self._backend: Backend | None = None
         self._detector: SileroVad | None = None
         self._known_failures = 0
         self._log = structlog.stdlib.get_logger("workshop")
+
+    @property
+    def backend(self) -> Backend:
+        """What makes conversations.
+
+        Raises:
+            ModelError: The worker is not loaded.
+        """
+        if self._backend is None:
+            raise ModelError("The worker is not loaded.")
+        return self._backend
 
     @property
     def detector(self) -> SileroVad:
@@ -163,7 +179,9 @@ class Workshop:
         """On the engine's thread."""
         self._report(LISTENER_STAGE, 0.0)
         self._detector = SileroVad()
-        self.backend.load(self.engine, self._report)
+        self._report("starting the model's libraries", None)
+        self._backend = self._make_backend()
+        self._backend.load(self.engine, self._report)
 
     def _report(self, stage: str, share: float | None) -> None:
         self.progress.stage = stage

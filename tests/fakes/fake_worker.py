@@ -145,7 +145,8 @@ class FakeWorker:
             del self.sockets[session_id]
 
     async def _nothing(self) -> AsyncIterator[Raw]:
-        for message in ():
+        nothing: tuple[Raw, ...] = ()
+        for message in nothing:
             yield message
 
     async def _messages(self, socket: WebSocket) -> AsyncIterator[Raw]:
@@ -243,7 +244,13 @@ class FakeWorker:
         async with self._session(socket) as messages:
             async for _ in messages:
                 await socket.send_json({"type": "prefill_done", "input_tokens": 3})
-                await self._pass_gate()
+                gate = asyncio.create_task(self._pass_gate())
+                more = asyncio.ensure_future(anext(messages))
+                await asyncio.wait({gate, more}, return_when=asyncio.FIRST_COMPLETED)
+                gate.cancel()
+                more.cancel()
+                if more.done():
+                    more.result()  # the client left, or said stop
                 await socket.send_json({"type": "done", "text": "".join(self.script.reply)})
 
     async def _half_duplex(self, socket: WebSocket) -> None:

@@ -87,7 +87,21 @@ class Client:
         raise AssertionError(f"another message: {message}")
 
 
-class _Server(GatewayServer):
+class _QuickEnd(uvicorn.Server):
+    """A server that ends as soon as nobody is left, without the pauses of the real one."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for listener in sockets or []:
+            listener.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await until(lambda: not (self.server_state.connections or self.server_state.tasks))
+        await self.lifespan.shutdown()
+
+
+class _Server(GatewayServer, _QuickEnd):
     """A server that leaves the process's signals alone and does not poll."""
 
     def __init__(self, config: uvicorn.Config, drain: Callable[[], Coroutine[Any, Any, None]]):
@@ -162,7 +176,7 @@ class Stage:
         self._servers[-1][0].stopping.set()
 
     async def check_quiet(self) -> None:
-        """Nobody waits, nobody is served, nobody is connected, at the gateway and at the workers."""
+        """Nobody waits, is served or is connected, at the gateway and at the workers."""
         pool = self.gateway.pool
         await until(lambda: not self.gateway.live.relays(), "a relay is left")
         await until(lambda: pool.queue_length == 0, "a ticket is left")
@@ -188,10 +202,11 @@ class Stage:
     async def _serve(
         self, app: Any, drain: Callable[[], Coroutine[Any, Any, None]] = _no_drain
     ) -> int:
-        listener = socket.socket()
+        # Named in full, or asyncio would leave Nagle's algorithm on and add 40 ms to each answer.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, 0))
-        config = server_config(app, HOST, 0, heartbeat_s=20.0)
+        config = server_config(app, HOST, 0, heartbeat_s=self.settings.limits.heartbeat_s)
         config.lifespan = "auto"
         server = _Server(config, drain)
         task = asyncio.create_task(server.serve([listener]))

@@ -201,6 +201,9 @@ class FakePerformer:
             await emit(found)
         self._running.remove("detect")
 
+    def expect(self) -> None:
+        """Nothing to prepare."""
+
     def interrupt(self) -> None:
         """End a reply."""
         self.log.append("Interrupt")

@@ -139,6 +139,11 @@ class Client:
         """The types of everything that came, in order."""
         return [message["type"] for message in self.messages]
 
+    @property
+    def kinds_once_served(self) -> list[str]:
+        """The same from `queue_done` on: whether anything was said before depends on others."""
+        return self.kinds[self.kinds.index("queue_done") :]
+
     def all_of(self, kind: str) -> list[Message]:
         """Return every message of one type."""
         return [message for message in self.messages if message["type"] == kind]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +10,13 @@ import pytest
 
 from benchmarks.launched import Plan
 from tests.system.client import Samples, read_wav
+from tests.system.quiet import WORKERS
 from tests.system.running import RunningSystem, start_command
 
+HEARTBEAT_S = 1.0
+LARGEST_BYTES = 2 * 1024 * 1024  # of any message to the fake workers, soon exceeded
+# Long enough for something to happen meanwhile.
+SLOW = {"FAKE_PREFILL_MS": "100", "FAKE_UNIT_MS": "60", "FAKE_PIECE_MS": "300"}
 RECORDINGS = Path(__file__).parents[1] / "golden" / "recordings" / "inputs"
 
 
@@ -47,3 +53,27 @@ def voice() -> Samples:
 def frame() -> bytes:
     """A camera's picture, as PNG."""
     return (RECORDINGS / "frame_0.png").read_bytes()
+
+
+@pytest.fixture(scope="session")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
+    """Gateway and several workers with the fake backend; nothing of them may be left either."""
+    plan = Plan(
+        workers=WORKERS,
+        backend="fake",
+        config={
+            "limits": {
+                "heartbeat_s": HEARTBEAT_S,
+                "requests_per_minute": 1_000_000,
+                "chat_message_bytes": LARGEST_BYTES,
+                "prepare_bytes": LARGEST_BYTES,
+                "live_message_bytes": LARGEST_BYTES,
+            }
+        },
+        command=(sys.executable, "-m", "tests.system.hasty_launcher"),
+        variables=SLOW,
+    )
+    with RunningSystem(tmp_path_factory.mktemp("crowd"), plan) as running:
+        yield running
+        assert running.stop() == 0
+        running.assert_nothing_left()

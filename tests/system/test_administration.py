@@ -20,7 +20,7 @@ from tests.system.client import (
 )
 from tests.system.conftest import RECORDINGS
 from tests.system.loops import in_loop, new_id
-from tests.system.running import RunningSystem
+from tests.system.running import SETTLE_LIMIT_S, RunningSystem
 
 UPDATE_LIMIT_S = 5.0  # two `queue_update` are 3 s apart at most
 
@@ -73,7 +73,7 @@ async def test_who_finds_all_workers_busy_waits_with_a_place_and_an_estimate(
         await second.hear("stopped")
     assert shapes.offences(second.messages, shapes.HALF_DUPLEX) == []
     assert shapes.offences(third.messages, shapes.DUPLEX) == []
-    system.wait_until_idle(2.0)
+    system.wait_until_idle(SETTLE_LIMIT_S)
 
 
 @in_loop
@@ -104,6 +104,7 @@ async def test_who_stops_waiting_gives_the_place_up(system: RunningSystem) -> No
 
 
 def test_status_workers_caches_and_health(system: RunningSystem) -> None:
+    system.wait_until_idle(SETTLE_LIMIT_S)
     status = system.get("/status")
     assert status["gateway_healthy"] is True
     assert (status["total_workers"], status["idle_workers"]) == (1, 1)

@@ -14,18 +14,16 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from core.errors import CloseCode, ErrorCode
 from core.protocols.effects import Send
 from core.protocols.events import ChunkReady, EngineFailed
-from core.protocols.tables import ends_of_all, mermaid, transitions
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.common import WireModel
 from core.schemas.export import __main__ as export
 from core.schemas.export.asyncapi import asyncapi_document
 from core.schemas.export.codes import CLOSE_TEXTS, UNTOLD, USES, close_codes_of, text_of, uses_on
-from core.schemas.export.machines import MACHINES
 from core.schemas.export.message_schemas import definitions_of, messages_of
 from core.schemas.export.sockets import SOCKETS, Side, Socket, message_type, public_names
 from core.schemas.streaming import StreamingChunk
-from tests.fakes.protocols import ANY_ANSWER, FAILURE, HEARD, OUTSIDE, PROTOCOLS
-from tests.fakes.samples import beyond, required, resolved, sample
+from tests.fakes.protocols import ENDS, FAILURE, HEARD, OUTSIDE, PROTOCOLS
+from tests.fakes.samples import beyond, required, sample
 from tests.source_tree import ROOT
 
 MODULES = {
@@ -40,6 +38,7 @@ MESSAGES = [
     for socket, side in SIDES
     for message in socket.messages(side)
 ]
+DEFINITIONS = definitions_of()
 OFFICIAL = ROOT / "node_modules/@asyncapi/specs/schemas/3.0.0-without-$id.json"
 
 
@@ -62,18 +61,24 @@ def test_the_committed_files_are_true(files: dict[str, str]) -> None:
     assert export.differences(ROOT, files) == [], "run `make protocol`"
 
 
-def test_check_names_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--root", str(tmp_path)]
-    assert export.main([*arguments, "--check"]) == 1
-    assert "docs/protocol/queue.md is missing" in capsys.readouterr().err
+def test_what_is_written_is_right(
+    tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export.main(["--root", str(tmp_path)]) == 0
+    assert export.differences(tmp_path, files) == []
+    assert capsys.readouterr().err == ""
+
+
+def test_check_writes_nothing_and_names_what_differs(
+    tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export.main(["--root", str(tmp_path), "--check"]) == 1
+    assert "docs/protocol/queue.md is missing\n" in capsys.readouterr().err
     assert not any(tmp_path.iterdir())
-    assert export.main(arguments) == 0
-    assert export.main([*arguments, "--check"]) == 0
+    export.write(tmp_path, files)
     (tmp_path / export.DOCUMENT).write_text("{}")
     (tmp_path / export.PAGES_FOLDER / "gone.md").touch()
-    assert export.main([*arguments, "--check"]) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert told == [
+    assert export.differences(tmp_path, files) == [
         "docs/protocol/asyncapi.json is out of date",
         "docs/protocol/gone.md belongs to no socket",
     ]
@@ -173,7 +178,7 @@ def test_the_standards_own_schema_accepts_it(document: dict[str, Any]) -> None:
 
 def test_names_are_unique() -> None:
     names = list(public_names().values())
-    assert len({*names, *definitions_of()}) == len(names) + len(definitions_of())
+    assert len({*names, *DEFINITIONS}) == len(names) + len(DEFINITIONS)
 
 
 # --- schemas against models ---
@@ -181,7 +186,7 @@ def test_names_are_unique() -> None:
 
 def validator(schema: dict[str, Any]) -> Any:
     """Checks values against a message's schema."""
-    return jsonschema.Draft7Validator(schema | {"components": {"schemas": definitions_of()}})
+    return jsonschema.Draft7Validator(schema | {"components": {"schemas": DEFINITIONS}})
 
 
 def schema_of(socket: Socket, side: Side, message: type[WireModel]) -> dict[str, Any]:
@@ -201,7 +206,7 @@ def is_accepted(union: Any, value: Any) -> bool:
 
 @pytest.mark.parametrize(("socket", "side", "message"), MESSAGES)
 def test_schema_and_model_agree(socket: Socket, side: Side, message: type[WireModel]) -> None:
-    schema, definitions = schema_of(socket, side, message), definitions_of()
+    schema, definitions = schema_of(socket, side, message), DEFINITIONS
     check = validator(schema)
     union = socket.client if side is Side.CLIENT else socket.server
     for is_full in (True, False):
@@ -219,7 +224,7 @@ def test_schema_and_model_agree(socket: Socket, side: Side, message: type[WireMo
     ("socket", "message"), [(s, m) for s in SOCKETS for m in s.messages(Side.CLIENT)]
 )
 def test_both_refuse_the_same(socket: Socket, message: type[WireModel]) -> None:
-    schema, definitions = schema_of(socket, Side.CLIENT, message), definitions_of()
+    schema, definitions = schema_of(socket, Side.CLIENT, message), DEFINITIONS
     check, whole = validator(schema), sample(schema, definitions, is_full=True)
     bad = [{k: v for k, v in whole.items() if k != name} for name in required(schema)]
     bad += beyond(whole, schema, definitions)
@@ -232,7 +237,7 @@ def test_what_may_be_left_out_has_the_models_default() -> None:
     for socket in SOCKETS:
         for message in socket.messages(Side.CLIENT):
             schema = schema_of(socket, Side.CLIENT, message)
-            least = sample(schema, definitions_of(), is_full=False)
+            least = sample(schema, DEFINITIONS, is_full=False)
             bare = TypeAdapter(socket.client).validate_python(least)
             defaults = {
                 name: field["default"]
@@ -280,7 +285,8 @@ def test_machines_say_only_codes_that_are_told(name: str) -> None:
     errors = {use.code for use in uses_on(name) if name in use.errors}
     warnings = {use.code for use in uses_on(name) if name in use.warnings}
     piece = ChunkReady(StreamingChunk(chunk_index=0))
-    events = [*protocol.said(), *OUTSIDE, *HEARD, *ANY_ANSWER, piece, EngineFailed(FAILURE)]
+    answers = [event for events in ENDS.values() for event in events]
+    events = [*protocol.said(), *OUTSIDE, *HEARD, *answers, piece, EngineFailed(FAILURE)]
     for phase in protocol.paths:
         for event in events:
             scene, _ = protocol.lead_to(phase)

@@ -44,7 +44,10 @@ MODEL = frozenset(
     "tqdm yaml".split()
 )
 TERMINAL = frozenset({"rich", "typer"})
-NETWORK = frozenset("cryptography httpx prometheus_client starlette structlog websockets".split())
+NETWORK = frozenset(
+    "cryptography fastapi httpx prometheus_client python_multipart starlette structlog uvicorn "
+    "websockets yaml".split()
+)
 
 LAYERS = (
     Layer(

@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Final
 
-from core.protocols import duplex, half_duplex, queueing, streaming
+from core.protocols import chat, duplex, half_duplex, queueing, streaming
+from core.protocols.chat import ChatLimits
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.hearing import HalfDuplexLimits
 from core.protocols.queueing import QueueingLimits
@@ -33,7 +34,7 @@ class MachinePage:
     """
 
     table: Table
-    limits: type[QueueingLimits | StreamingLimits | HalfDuplexLimits | DuplexLimits]
+    limits: type[QueueingLimits | StreamingLimits | HalfDuplexLimits | DuplexLimits | ChatLimits]
     text: str
 
 
@@ -61,6 +62,9 @@ MACHINES: Final[Mapping[str, MachinePage]] = MappingProxyType(
             DuplexLimits,
             "The worker's part, for the whole session. Beside the phase there is the unit: a "
             "`Step` and its `Finalize`, one at a time.",
+        ),
+        "chat": MachinePage(
+            chat.TABLE, ChatLimits, "The worker's part, from the request to the end of its reply."
         ),
     }
 )

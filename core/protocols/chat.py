@@ -1,0 +1,191 @@
+"""One-shot chat over a socket: one request, its reply in pieces or as a whole, and the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from core.errors import SessionTimeoutError
+from core.protocols.effects import (
+    Close,
+    Effect,
+    Generate,
+    Interrupt,
+    Prefill,
+    Send,
+    StartTimer,
+    StopTimer,
+)
+from core.protocols.events import (
+    ChunkReady,
+    Event,
+    GenerateDone,
+    Opened,
+    PrefillDone,
+    Received,
+    TimerName,
+    TurnFailed,
+)
+from core.protocols.machine import ENDING, FAILURE, SessionMachine, SessionNames, common_rows
+from core.protocols.tables import SAME, Index, Row, index_rows
+from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ChatSocketRequest
+from core.schemas.worker import WorkerStatus
+
+
+class ChatPhase(StrEnum):
+    """Where a chat connection stands."""
+
+    WAITING = "waiting"
+    PREFILLING = "prefilling"
+    GENERATING = "generating"
+    CANCELLING = "cancelling"  # stopped while prefilling
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True)
+class ChatLimits:
+    """What a chat connection may take. Ours.
+
+    Attributes:
+        request_timeout_s: longest time without the request.
+    """
+
+    request_timeout_s: float = 60.0
+
+
+class ChatMachine(SessionMachine[ChatPhase]):
+    """The rules of one `/ws/chat` connection."""
+
+    def __init__(self, names: SessionNames, limits: ChatLimits | None = None) -> None:
+        """Begin by waiting for the request."""
+        super().__init__(names, ChatPhase.WAITING, ChatPhase.CLOSED)
+        self._limits = limits or ChatLimits()
+        self._request: ChatSocketRequest | None = None
+        self._input_tokens = 0
+        self._whole_audio: str | None = None  # of a reply that is not sent in pieces
+
+    @property
+    def status(self) -> WorkerStatus:
+        """Busy from the request to the end."""
+        is_free = self._phase in (ChatPhase.WAITING, ChatPhase.CLOSED)
+        return WorkerStatus.IDLE if is_free else WorkerStatus.BUSY_CHAT
+
+    def _row(self, kind: str) -> Row[Any, Effect] | None:
+        return ROWS.get((self._phase, kind))
+
+    def open(self, event: Opened) -> list[Effect]:
+        """The client has so long to ask."""
+        return [StartTimer(TimerName.PREPARE, self._limits.request_timeout_s)]
+
+    def ask(self, event: Received) -> list[Effect]:
+        """Feed the request."""
+        assert isinstance(event.message, ChatSocketRequest)
+        self._request = event.message
+        self._phase = ChatPhase.PREFILLING
+        return [StopTimer(TimerName.PREPARE), self._begin(Prefill(event.message))]
+
+    def prefilled(self, event: PrefillDone) -> list[Effect]:
+        """Answer it."""
+        assert self._request is not None
+        self._work = None
+        self._input_tokens = event.input_tokens
+        self._phase = ChatPhase.GENERATING
+        told = Send(ChatPrefillDone(input_tokens=event.input_tokens))
+        return [told, self._begin(Generate(self._request))]
+
+    def piece(self, event: ChunkReady) -> list[Effect]:
+        """Pass a piece of the reply on, or keep a whole reply's sound for the end."""
+        assert self._request is not None
+        chunk = event.chunk
+        if not self._request.streaming:
+            self._whole_audio = chunk.audio_data or self._whole_audio
+            return []
+        if not chunk.text_delta and not chunk.audio_data:
+            return []
+        return [Send(ChatChunk(text_delta=chunk.text_delta, audio_data=chunk.audio_data))]
+
+    def generated(self, event: GenerateDone) -> list[Effect]:
+        """The reply is complete."""
+        self._work = None
+        return self._done(event.text, event.token_stats.generated_tokens, event.stopped)
+
+    def failed(self, event: TurnFailed) -> list[Effect]:
+        """There is no reply."""
+        self._work = None
+        return self.fail(event.error)
+
+    def interrupt(self, event: Event) -> list[Effect]:
+        """Cut the reply short; the connection ends with what there is."""
+        return [Interrupt()]
+
+    def cancel(self, event: Event) -> list[Effect]:
+        """Wait for the end of the prefill, then answer nothing."""
+        self._phase = ChatPhase.CANCELLING
+        return [Interrupt()]
+
+    def cancelled(self, event: Event) -> list[Effect]:
+        """The prefill has ended, however it did."""
+        self._work = None
+        return self._done("", 0, True)
+
+    def close(self, event: Event) -> list[Effect]:
+        """The client wants nothing any more."""
+        return self._end(close=Close())
+
+    def time_out(self, event: Event) -> list[Effect]:
+        """Nobody asked anything."""
+        return self.fail(SessionTimeoutError("No request came in time."))
+
+    def _done(self, text: str, generated_tokens: int, stopped: bool) -> list[Effect]:
+        message = ChatDone(
+            text=text,
+            generated_tokens=generated_tokens,
+            input_tokens=self._input_tokens,
+            stopped=stopped,
+            audio_data=self._whole_audio,
+            recording_session_id=self._names.recording_session_id,
+        )
+        return self._end(message, close=Close())
+
+
+WAITING, PREFILLING = (ChatPhase.WAITING,), (ChatPhase.PREFILLING,)
+GENERATING, CANCELLING = (ChatPhase.GENERATING,), (ChatPhase.CANCELLING,)
+OPEN: Final = (*WAITING, *PREFILLING, *GENERATING, *CANCELLING)
+CLOSED: Final = ChatPhase.CLOSED
+DONE: Final = "Send(done) Release Close"
+
+TABLE: Final[tuple[Row[ChatMachine, Effect], ...]] = (
+    Row(WAITING, "opened", SAME, "StartTimer(prepare)", ChatMachine.open),
+    Row(WAITING, "chat", ChatPhase.PREFILLING, "StopTimer(prepare) Prefill", ChatMachine.ask),
+    Row(WAITING, "prepare_timer", CLOSED, FAILURE, ChatMachine.time_out),
+    Row(
+        PREFILLING,
+        "prefill_done",
+        ChatPhase.GENERATING,
+        "Send(prefill_done) Generate",
+        ChatMachine.prefilled,
+    ),
+    Row(GENERATING, "chunk_ready", SAME, "Send(chunk)", ChatMachine.piece),
+    Row(GENERATING, "generate_done", CLOSED, DONE, ChatMachine.generated),
+    Row((*PREFILLING, *GENERATING), "turn_failed", CLOSED, FAILURE, ChatMachine.failed),
+    *(
+        row
+        for stop in ("stop", "stop_requested")
+        for row in (
+            Row(WAITING, stop, CLOSED, "Release Close", ChatMachine.close),
+            Row(PREFILLING, stop, ChatPhase.CANCELLING, "Interrupt", ChatMachine.cancel),
+            Row(GENERATING, stop, SAME, "Interrupt", ChatMachine.interrupt),
+            Row(CANCELLING, stop, SAME, "", ChatMachine.ignore),
+        )
+    ),
+    *(
+        Row(CANCELLING, end, CLOSED, DONE, ChatMachine.cancelled)
+        for end in ("prefill_done", "turn_failed")
+    ),
+    Row(OPEN, "engine_failed", CLOSED, ENDING, ChatMachine.engine_failed),
+    *common_rows(OPEN, CLOSED),
+)
+"""All transitions of a worker's `/ws/chat`."""
+
+ROWS: Final[Index[ChatMachine, Effect]] = index_rows(TABLE)

@@ -1,0 +1,125 @@
+"""Full duplex: each unit is fed, answered and closed; a listener may break the model off."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Final
+
+from PIL import Image
+
+from core.errors import PictureError
+from core.images import FRAME_LIMITS, decode_wire_picture
+from core.protocols.effects import Detect, DetectorEffect, Finalize, Prefill, Step, WorkEffect
+from core.protocols.events import Detected, FinalizeDone, Noticed, PrefillDone, StepDone
+from core.schemas import duplex
+from core.schemas.duplex_calls import DuplexGenerateResult
+from core.serving.backend import DuplexTalk, Fed
+from core.serving.detection import BargeInListener, decode_chunk
+from core.serving.engine import GivenUpError
+from core.serving.lanes import Emit
+from core.serving.ownership import Lease, Owner
+from core.serving.performing import SessionPerformer
+from core.serving.workshop import Workshop
+
+MS_PER_S: Final = 1_000
+
+
+class DuplexPerformer(SessionPerformer):
+    """Carries out what a `/ws/duplex` session asks for."""
+
+    def __init__(self, workshop: Workshop, owner: Owner, lease: Lease) -> None:
+        """Begin without a conversation; arguments as of `SessionPerformer`."""
+        super().__init__(workshop, owner, lease)
+        self._conversation: DuplexTalk | None = None
+        self._listener: BargeInListener | None = None
+
+    @property
+    def _talk(self) -> DuplexTalk | None:
+        return self._conversation
+
+    def interrupt(self) -> None:
+        """Let the next unit listen, whether one is under way or not."""
+        if self._conversation is not None:
+            self._conversation.set_break()
+
+    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+        match effect:
+            case Prefill(duplex.Prepare() as message):
+                await self._prepare(message, emit)
+            case Step():
+                await self._step(effect, emit)
+            case Finalize():
+                await self._finalize(emit)
+            case _:
+                raise AssertionError(f"{effect} is no part of this protocol")
+
+    async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
+        """Listen whether the user begins to speak."""
+        listener = self._listener
+        assert listener is not None and isinstance(effect, Detect), "asked for with barge-in alone"
+        await emit(Detected(await self._workshop.crew.hear(lambda: listener.hear(effect))))
+
+    async def _prepare(self, message: duplex.Prepare, emit: Emit) -> None:
+        workshop = self._workshop
+        fed = Fed()
+        if not self._is_halted:
+            await workshop.make_room()
+            talk = self._conversation = workshop.backend.open_duplex()
+            if message.barge_in is not None:
+                self._listener = BargeInListener(message.barge_in, workshop.detector)
+            try:
+                fed = await workshop.crew.call(lambda: talk.prepare(message))
+            except GivenUpError:
+                fed = Fed()  # halted: nobody looks at it
+        await emit(PrefillDone(0, fed.input_tokens, 1, fed.prompt_length, fed.kv_tokens))
+
+    async def _step(self, effect: Step, emit: Emit) -> None:
+        talk = self._conversation
+        assert talk is not None, "the session is prepared"
+        done = StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
+        problems: list[PictureError] = []
+        if not self._is_halted:
+            try:
+                work = partial(_run_unit, talk, effect)
+                done, problems = await self._workshop.crew.call(work)
+            except GivenUpError:
+                problems = []  # halted: nobody looks at the result
+        for problem in problems:
+            await emit(Noticed(problem))
+        await emit(done)
+
+    async def _finalize(self, emit: Emit) -> None:
+        talk = self._conversation
+        assert talk is not None, "the session is prepared"
+        began_s = time.perf_counter()
+        if not self._is_halted:
+            try:
+                await self._workshop.crew.call(talk.finalize)
+            except GivenUpError:
+                began_s = time.perf_counter()  # halted: nobody looks at the time
+        finalize_ms = (time.perf_counter() - began_s) * MS_PER_S
+        await emit(FinalizeDone(finalize_ms, talk.kv_tokens))
+
+
+def _run_unit(talk: DuplexTalk, effect: Step) -> tuple[StepDone, list[PictureError]]:
+    """Decode one unit's input and let the model have it; blocks.
+
+    Returns:
+        What the model did, and what is wrong with pictures that were left out.
+    """
+    samples = decode_chunk(effect.chunk)
+    pictures, problems = _decode_pictures(effect.frames)
+    slices = effect.chunk.max_slice_nums
+    return talk.step(samples, pictures, slices, effect.is_forced_to_listen), problems
+
+
+def _decode_pictures(frames: tuple[str, ...]) -> tuple[list[Image.Image], list[PictureError]]:
+    pictures: list[Image.Image] = []
+    problems: list[PictureError] = []
+    for frame in frames:
+        try:
+            pictures.append(decode_wire_picture(frame, allowed=FRAME_LIMITS))
+        except PictureError as error:
+            problems.append(error)
+    return pictures, problems

@@ -1,0 +1,347 @@
+"""Everything one worker serves: who is connected, what they talk to, and what it says of itself.
+
+Held by the program as its one object; routes only call it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from starlette.websockets import WebSocket
+
+from core.errors import NoWorkerError, OmniError, SessionInUseError, ShuttingDownError
+from core.logging_setup import log_context
+from core.metrics import WorkerMetrics
+from core.schemas.chat import ChatRequest, ChatResponse
+from core.schemas.queue import ErrorMessage, RequestType, check_session_id
+from core.schemas.worker import ActionResult, CacheStatus, WorkerHealth, WorkerStatus
+from core.serving.chat_performer import ChatPerformer
+from core.serving.connection import Connection
+from core.serving.ownership import Lease, Owner
+from core.serving.recordings import Recordings
+from core.serving.scheduling import see_through
+from core.serving.session_builder import SessionBuilder
+from core.serving.session_kinds import SessionRules, SocketKind
+from core.serving.sockets import SocketClosedError, StarletteSocket
+from core.serving.workshop import Workshop
+from recording.names import generate_session_id
+
+CAPABILITIES: Final = (
+    RequestType.CHAT,
+    RequestType.STREAMING,
+    RequestType.HALF_DUPLEX_AUDIO,
+    RequestType.AUDIO_DUPLEX,
+    RequestType.OMNI_DUPLEX,
+)
+NOT_READY_TEXT: Final = "The worker is still loading its model. Please try again later."
+UNNAMED: Final = "direct"  # how the ids of sessions begin that came without one
+CLAIM_WAIT_S: Final = 5.0  # ours: for an earlier socket of the same session to be gone
+DRAIN_LOOK_S: Final = 0.05
+LAST_WORDS_S: Final = 10.0  # ours: for sessions that are told to end to have ended
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a worker is called.
+
+    Attributes:
+        worker_id: its name.
+        gpu_id: its GPU, as people count.
+    """
+
+    worker_id: str = "worker_0"
+    gpu_id: int | None = None
+
+
+@dataclass(eq=False)
+class _Live:
+    """A socket that is being served."""
+
+    kind: SocketKind
+    owner: Owner
+    gone: asyncio.Event
+    connection: Connection | None = None
+
+
+class WorkerHost:
+    """One worker.
+
+    Attributes:
+        workshop: the model and everything around it.
+    """
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        rules: SessionRules,
+        identity: Identity,
+        metrics: WorkerMetrics,
+        recordings: Recordings | None,
+    ) -> None:
+        """Serve nobody yet.
+
+        Args:
+            workshop: The model and everything around it.
+            rules: What sessions may say and take.
+            identity: What the worker is called.
+            metrics: Counts.
+            recordings: Makes recorders; None records nothing.
+        """
+        self.workshop = workshop
+        self._rules = rules
+        self._identity = identity
+        self._metrics = metrics
+        self._recordings = recordings
+        self._live: dict[tuple[SocketKind, str], _Live] = {}
+        self._chats: set[ChatPerformer] = set()  # over HTTP
+        self._somebody_left = asyncio.Event()
+        self._log = structlog.stdlib.get_logger("host")
+        self._began_s = asyncio.get_running_loop().time()
+
+    # --- its life ---
+
+    async def load(self) -> None:
+        """Load the model; a failure shows in the health."""
+        await self.workshop.load()
+        self._metrics.model_is_loaded(self.workshop.progress.is_loaded)
+
+    async def drain(self, limit_s: float) -> None:
+        """Let nothing new begin, and running sessions end: by themselves, or after a limit."""
+        self.workshop.is_draining = True
+        self._log.info("draining", sessions=len(self._live), limit_s=limit_s)
+        await self._wait_until_empty(limit_s)
+        for live in self._live.values():
+            if live.connection is not None:
+                live.connection.shut_down()
+        for performer in self._chats:
+            performer.halt()
+        await self._wait_until_empty(LAST_WORDS_S)
+
+    async def close(self) -> None:
+        """Free everything and finish the recordings."""
+        self.workshop.is_draining = True
+        if self._recordings is not None:
+            await asyncio.to_thread(self._recordings.close)
+        await asyncio.to_thread(self.workshop.close)
+
+    # --- sockets ---
+
+    async def serve(
+        self, websocket: WebSocket, kind: SocketKind, session_id: str | None, variant: str | None
+    ) -> None:
+        """Serve one socket from its acceptance to its end.
+
+        Args:
+            websocket: Not accepted yet.
+            kind: Which path it came to.
+            session_id: What the client calls the session.
+            variant: Which kind of duplex the gateway says it is.
+        """
+        await websocket.accept()
+        socket = StarletteSocket(websocket)
+        name = session_id or generate_session_id(UNNAMED)
+        with log_context(session_id=name):
+            try:
+                check_session_id(name)
+                self._check_open()
+                owner = Owner(name, kind.request_type(name, variant))
+                async with self._claimed(kind, owner) as live:
+                    lease = await self._take_slot(kind, owner)
+                    await self._converse(socket, live, lease)
+            except OmniError as error:
+                self._log.info("socket_refused", code=error.code.value, kind=kind.value)
+                await refuse(socket, error)
+
+    async def chat(self, request: ChatRequest, gone: asyncio.Event) -> ChatResponse:
+        """Answer one request over HTTP.
+
+        Args:
+            request: What is asked.
+            gone: Set when nobody waits for the answer any more.
+
+        Raises:
+            OmniError: There is no answer.
+        """
+        self._check_open()
+        owner = Owner(generate_session_id("chat"), RequestType.CHAT)
+        performer = ChatPerformer(self.workshop, owner)
+        owner.kv_tokens = lambda: performer.kv_tokens
+        leaving = asyncio.create_task(_halt_when(gone, performer))
+        self._chats.add(performer)
+        try:
+            response = await performer.respond(request)
+        finally:
+            leaving.cancel()
+            await see_through(asyncio.create_task(performer.release()))
+            self._chats.discard(performer)
+        recorded = self._builder().record_chat(request, response)
+        return response.model_copy(update={"recording_session_id": recorded})
+
+    def stop(self, kinds: Sequence[SocketKind], session_id: str | None) -> ActionResult:
+        """Stop what sessions are saying.
+
+        Args:
+            kinds: Of these kinds.
+            session_id: Of one session; None stops all.
+        """
+        found = [
+            live
+            for (kind, name), live in self._live.items()
+            if kind in kinds and session_id in (None, name) and live.connection is not None
+        ]
+        for live in found:
+            if live.connection is not None:
+                live.connection.request_stop()
+        if not found and session_id is not None:
+            return ActionResult(success=False, message="There is no such session here.")
+        return ActionResult(success=True, message=f"{len(found)} told to stop.")
+
+    # --- what it says of itself ---
+
+    @property
+    def status(self) -> WorkerStatus:
+        """What the worker is doing, in one word; of several sessions the oldest counts."""
+        progress = self.workshop.progress
+        if progress.error is not None:
+            return WorkerStatus.ERROR
+        if not progress.is_loaded:
+            return WorkerStatus.LOADING
+        owners = self.workshop.slots.owners
+        return owners[0].status if owners else WorkerStatus.IDLE
+
+    def health(self) -> WorkerHealth:
+        """Answer `GET /health`."""
+        progress, slots, status = self.workshop.progress, self.workshop.slots, self.status
+        words = {WorkerStatus.ERROR: "error", WorkerStatus.LOADING: "initializing"}
+        used_mb, total_mb = progress.memory_mb or (None, None)
+        owners = slots.owners
+        return WorkerHealth.model_validate(
+            {
+                "status": words.get(status, "healthy"),
+                "worker_status": status,
+                "gpu_id": self._identity.gpu_id,
+                "model_loaded": progress.is_loaded,
+                "load_progress": progress.share,
+                "load_stage": progress.stage,
+                "current_session_id": owners[0].session_id if owners else None,
+                "total_requests": slots.total_leases,
+                "avg_inference_time_ms": round(slots.mean_ms, 1),
+                "kv_cache_length": self._kv_tokens(),
+                "error": progress.error,
+                "vram_used_mb": used_mb,
+                "vram_total_mb": total_mb,
+                "uptime_s": asyncio.get_running_loop().time() - self._began_s,
+                "capabilities": [kind.value for kind in CAPABILITIES],
+                "slots": slots.count,
+                "active_sessions": len(owners),
+            }
+        )
+
+    def cache_info(self) -> CacheStatus:
+        """Answer `GET /cache_info`."""
+        store = self.workshop.store
+        kept = store.newest
+        return CacheStatus(
+            status=self.status,
+            note=f"{len(store)} conversations are kept for their next turn.",
+            cached_hash=kept.history_hash if kept else None,
+            kv_cache_length=self._kv_tokens(),
+        )
+
+    async def clear_cache(self) -> ActionResult | None:
+        """Forget what is kept between turns; None while somebody is served."""
+        if not self.workshop.slots.is_free:
+            return None
+        count = await self.workshop.forget_all()
+        return ActionResult(success=True, message=f"{count} conversations forgotten.")
+
+    # --- helpers ---
+
+    async def _wait_until_empty(self, limit_s: float) -> None:
+        """Wait until nobody is served; who only stays connected is told to go."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + limit_s
+        told: set[_Live] = set()
+        while (self._live or self._chats) and loop.time() < deadline_s:
+            for live in set(self._live.values()) - told:
+                if live.connection is not None and not live.connection.status.is_busy:
+                    live.connection.shut_down()
+                    told.add(live)
+            self._somebody_left.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_LOOK_S):
+                    await self._somebody_left.wait()
+
+    def _check_open(self) -> None:
+        if self.workshop.is_draining:
+            raise ShuttingDownError()
+        if self.status in (WorkerStatus.LOADING, WorkerStatus.ERROR):
+            raise NoWorkerError(self.workshop.progress.error or NOT_READY_TEXT)
+
+    @asynccontextmanager
+    async def _claimed(self, kind: SocketKind, owner: Owner) -> AsyncIterator[_Live]:
+        """Be the only socket of this session for the block.
+
+        Raises:
+            SessionInUseError: Another one is, and does not end.
+        """
+        key, loop = (kind, owner.session_id), asyncio.get_running_loop()
+        deadline_s = loop.time() + CLAIM_WAIT_S
+        while (other := self._live.get(key)) is not None:
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    await other.gone.wait()
+            except TimeoutError:
+                raise SessionInUseError() from None
+        live = self._live[key] = _Live(kind, owner, asyncio.Event())
+        try:
+            yield live
+        finally:
+            del self._live[key]
+            live.gone.set()
+            self._somebody_left.set()
+
+    async def _take_slot(self, kind: SocketKind, owner: Owner) -> Lease | None:
+        """Take the slot of a live session; the others take one for each turn."""
+        if not kind.is_live:
+            return None
+        return await self.workshop.slots.take(owner, self.workshop.limits.busy_wait_s)
+
+    async def _converse(self, socket: StarletteSocket, live: _Live, lease: Lease | None) -> None:
+        try:
+            live.connection = self._builder().build(socket, live.kind, live.owner, lease)
+            await live.connection.serve()
+        finally:
+            if lease is not None:
+                lease.give_back()  # the release has done so, unless it was never reached
+
+    def _builder(self) -> SessionBuilder:
+        rules = self._rules.within(self.workshop.backend.context_tokens)
+        return SessionBuilder(self.workshop, rules, self._metrics, self._recordings)
+
+    def _kv_tokens(self) -> int:
+        """Tokens of the active conversation, else of the one used last."""
+        owners, kept = self.workshop.slots.owners, self.workshop.store.newest
+        if owners:
+            return owners[0].kv_tokens()
+        return kept.talk.kv_tokens if kept else 0
+
+
+async def refuse(socket: StarletteSocket, error: OmniError) -> None:
+    """Say why not, and close."""
+    message = ErrorMessage.of(error)
+    try:
+        await socket.send(message.to_json())
+    except SocketClosedError:
+        return
+    await socket.close(int(error.close_code), error.code.value)
+
+
+async def _halt_when(gone: asyncio.Event, performer: ChatPerformer) -> None:
+    await gone.wait()
+    performer.halt()

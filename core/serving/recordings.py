@@ -1,0 +1,147 @@
+"""The recordings of one worker: their ids, their recorders, and those a next turn may continue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from core.errors import RecordingStoppedError
+from core.protocols.machine import SessionNames
+from core.schemas.queue import RequestType
+from core.serving.recording_observer import Snapshot
+from session_recorder import (
+    DuplexSessionRecorder,
+    EndReason,
+    RecorderOptions,
+    RecorderThreads,
+    TurnBasedSessionRecorder,
+    generate_recording_id,
+    generate_session_id,
+)
+
+OPEN_MAX: Final = 64  # ours: conversations between turns whose recording is still open
+OPEN_LIMIT_S: Final = 300.0  # ours: then the next turn begins another one
+PREFIXES: Final = {RequestType.STREAMING: "stm", RequestType.CHAT: "chat"}
+"""How the ids of recordings begin that do not carry the session's. Source: service spec., 5.1."""
+
+OnStopped = Callable[[RecordingStoppedError], None]
+"""Called on the event loop when a recording had to stop."""
+
+
+class OpenRecording:
+    """The recording of a streaming conversation, open between its sockets.
+
+    Attributes:
+        recording_id: its name.
+        recorder: None until there is something to record.
+    """
+
+    def __init__(self, recording_id: str) -> None:
+        """Begin without a turn."""
+        self.recording_id = recording_id
+        self.recorder: TurnBasedSessionRecorder | None = None
+        self.expiry: asyncio.TimerHandle | None = None
+        self._turns = 0
+
+    def next_turn(self) -> int:
+        """Count one more turn and return its number, from 0."""
+        self._turns += 1
+        return self._turns - 1
+
+
+class Recordings:
+    """Makes recorders; one object per worker.
+
+    Overflow: at most `OPEN_MAX` streaming recordings are open between sockets; the one used longest
+    ago is ended first, and each after `OPEN_LIMIT_S`.
+    """
+
+    def __init__(self, data_dir: Path, worker_id: str, threads: RecorderThreads) -> None:
+        """Record nothing yet.
+
+        Args:
+            data_dir: The data folder.
+            worker_id: Which worker this is.
+            threads: What writes; closed by `close`.
+        """
+        self._data_dir = data_dir
+        self._worker_id = worker_id
+        self._threads = threads
+        self._open: OrderedDict[str, OpenRecording] = OrderedDict()  # by the session's id
+
+    def new_id(self, kind: RequestType, session_id: str) -> str:
+        """Return the id of a new recording."""
+        if kind in PREFIXES:
+            return generate_session_id(PREFIXES[kind])
+        return generate_recording_id(session_id, datetime.now(UTC))
+
+    def names(self, kind: RequestType, session_id: str) -> SessionNames:
+        """Return what a session is called that begins a recording."""
+        return SessionNames(session_id, self.new_id(kind, session_id))
+
+    def duplex(
+        self, recording_id: str, kind: RequestType, on_stopped: OnStopped, snapshot: Snapshot
+    ) -> DuplexSessionRecorder:
+        """Begin the recording of a duplex session."""
+        options = self._options(on_stopped)
+        place = (self._worker_id, snapshot, self._data_dir, options)
+        return DuplexSessionRecorder(recording_id, kind, *place)
+
+    def turns(
+        self, recording_id: str, kind: RequestType, on_stopped: OnStopped, snapshot: Snapshot
+    ) -> TurnBasedSessionRecorder:
+        """Begin the recording of any other session."""
+        options = self._options(on_stopped)
+        place = (self._worker_id, snapshot, self._data_dir, options)
+        return TurnBasedSessionRecorder(recording_id, kind, *place)
+
+    def resume(self, session_id: str) -> OpenRecording:
+        """Return the recording that a streaming session's next turn belongs to."""
+        found = self._open.pop(session_id, None)
+        if found is None:
+            return OpenRecording(self.new_id(RequestType.STREAMING, session_id))
+        if found.expiry is not None:
+            found.expiry.cancel()
+        return found
+
+    def put_away(self, session_id: str, recording: OpenRecording) -> None:
+        """Keep a streaming recording open for a while."""
+        if recording.recorder is None:
+            return
+        if not recording.recorder.is_recording:
+            recording.recorder.finalize(EndReason.STOPPED)
+            return
+        loop = asyncio.get_running_loop()
+        recording.expiry = loop.call_later(OPEN_LIMIT_S, self._end, session_id)
+        self._open[session_id] = recording
+        if len(self._open) > OPEN_MAX:
+            self._end(next(iter(self._open)))
+
+    def close(self) -> None:
+        """End every recording and wait until all is written; blocks."""
+        for session_id in list(self._open):
+            self._end(session_id)
+        self._threads.close()
+
+    def _end(self, session_id: str) -> None:
+        recording = self._open.pop(session_id, None)
+        if recording is None:
+            return
+        if recording.expiry is not None:
+            recording.expiry.cancel()
+        if recording.recorder is not None:
+            recording.recorder.finalize(EndReason.STOPPED)
+
+    def _options(self, on_stopped: OnStopped) -> RecorderOptions:
+        loop = asyncio.get_running_loop()
+
+        def tell(error: RecordingStoppedError) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(partial(on_stopped, error))
+
+        return RecorderOptions(threads=self._threads, on_warning=tell)

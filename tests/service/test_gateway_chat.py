@@ -1,0 +1,203 @@
+"""One-shot chat over HTTP and over a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from core.schemas.worker import WorkerStatus
+from tests.fakes.gateway_stage import Stage, on_stage, until
+
+REQUEST = {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+@on_stage()
+async def test_a_reply_comes_with_what_it_waited(stage: Stage) -> None:
+    answer = await stage.http.post("/api/chat", json=REQUEST)
+    assert answer.status_code == 200
+    body = answer.json()
+    assert (body["text"], body["success"]) == ("Hello", True)
+    assert body["queue_wait_ms"] >= 0
+    assert body["estimated_queue_wait_s"] == 0
+    assert stage.worker.told == [REQUEST]
+    assert stage.gateway.pool.eta_tracker.get_status().ema_chat_samples == 1
+
+
+@on_stage()
+async def test_requests_wait_for_each_other(stage: Stage) -> None:
+    gate = stage.worker.script.gate = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        replies = [group.create_task(stage.http.post("/api/chat", json=REQUEST)) for _ in range(3)]
+        await until(lambda: stage.gateway.pool.queue_length == 2)
+        status = (await stage.http.get("/status")).json()
+        assert (status["queue_length"], status["busy_workers"]) == (2, 1)
+        (worker,) = (await stage.http.get("/workers")).json()["workers"]
+        assert worker["status"] == WorkerStatus.BUSY_CHAT
+        gate.set()
+    waits = sorted(reply.result().json()["estimated_queue_wait_s"] for reply in replies)
+    assert waits[0] == 0 and waits[1] > 10 and waits[2] > 20
+
+
+@pytest.mark.parametrize(
+    ("worker_status", "status", "code"),
+    [
+        (422, 422, "bad_json"),
+        (429, 503, "no_worker"),
+        (503, 503, "no_worker"),
+        (500, 502, "worker_lost"),
+    ],
+)
+@on_stage()
+async def test_failures_of_the_worker_are_told_as_what_they_are(
+    stage: Stage, worker_status: int, status: int, code: str
+) -> None:
+    stage.worker.script.chat_status = worker_status
+    answer = await stage.http.post("/api/chat", json=REQUEST)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert answer.json()["detail"]
+
+
+@on_stage(service={"request_timeout": 0.1})
+async def test_a_worker_that_takes_too_long_is_given_up(stage: Stage) -> None:
+    stage.worker.script.gate = asyncio.Event()
+    answer = await stage.http.post("/api/chat", json=REQUEST)
+    assert (answer.status_code, answer.json()["code"]) == (504, "timeout")
+    await until(lambda: stage.worker.aborted == 1)
+
+
+@on_stage(service={"max_queue_size": 1})
+async def test_a_full_queue_refuses(stage: Stage) -> None:
+    gate = stage.worker.script.gate = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(stage.http.post("/api/chat", json=REQUEST))
+        await until(lambda: stage.gateway.pool.busy_count == 1)
+        group.create_task(stage.http.post("/api/chat", json=REQUEST))
+        await until(lambda: stage.gateway.pool.queue_length == 1)
+        answer = await stage.http.post("/api/chat", json=REQUEST)
+        assert (answer.status_code, answer.json()["code"]) == (503, "queue_full")
+        assert answer.headers["retry-after"]
+        gate.set()
+
+
+@on_stage()
+async def test_who_hangs_up_frees_the_place_or_the_worker(stage: Stage) -> None:
+    stage.worker.script.gate = asyncio.Event()
+    for _ in range(2):  # the first has the worker, the second waits
+        with pytest.raises(httpx.ReadTimeout):
+            await stage.http.post("/api/chat", json=REQUEST, timeout=0.1)
+        await stage.check_quiet()
+    assert stage.worker.aborted >= 1
+    assert stage.gateway.pool.idle_count == 1
+
+
+@on_stage()
+async def test_a_place_taken_away_is_told(stage: Stage) -> None:
+    gate = stage.worker.script.gate = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(stage.http.post("/api/chat", json=REQUEST))
+        await until(lambda: stage.gateway.pool.busy_count == 1)
+        waiting = group.create_task(stage.http.post("/api/chat", json=REQUEST))
+        await until(lambda: stage.gateway.pool.queue_length == 1)
+        (item,) = (await stage.http.get("/api/queue")).json()["items"]
+        await stage.http.delete(f"/api/queue/{item['ticket_id']}")
+        answer = await waiting
+        assert (answer.status_code, answer.json()["code"]) == (503, "queue_cancelled")
+        gate.set()
+
+
+@on_stage()
+async def test_without_any_worker_nobody_waits_for_ever(stage: Stage) -> None:
+    stage.worker.script.status = "error"
+    for worker in stage.gateway.pool.workers.values():
+        stage.gateway.pool.report_unreachable(worker)
+    await until(lambda: stage.gateway.pool.error_count == 1)
+    answer = await stage.http.post("/api/chat", json=REQUEST)
+    assert (answer.status_code, answer.json()["code"]) == (503, "no_worker")
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{", "bad_json"),
+        (b'{"messages": []}', "bad_json"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "tts": {"mode": 5}}', "bad_config"),
+    ],
+)
+@on_stage()
+async def test_a_request_that_does_not_fit_is_refused_here(
+    stage: Stage, body: bytes, code: str
+) -> None:
+    answer = await stage.http.post("/api/chat", content=body)
+    assert (answer.status_code, answer.json()["code"]) == (422, code)
+    assert stage.worker.told == []
+
+
+@on_stage(limits={"chat_message_bytes": 2_000})
+async def test_a_request_that_is_too_long_is_refused(stage: Stage) -> None:
+    long = json.dumps({"messages": [{"role": "user", "content": "x" * 3_000}]}).encode()
+
+    async def in_pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(long), 500):
+            yield long[start : start + 500]
+
+    for content in (long, in_pieces()):
+        answer = await stage.http.post("/api/chat", content=content)
+        assert (answer.status_code, answer.json()["code"]) == (413, "too_big")
+
+
+@on_stage()
+async def test_paths_of_the_server_never_reach_a_worker(stage: Stage) -> None:
+    tts = {"enabled": True, "ref_audio_path": "/etc/passwd", "output_path": "/tmp/reply.wav"}
+    assert (await stage.http.post("/api/chat", json={**REQUEST, "tts": tts})).is_success
+    (told,) = stage.worker.told
+    assert told["tts"] == {"enabled": True, "ref_audio_path": None, "output_path": None} | {
+        "ref_audio_data": None
+    }
+
+
+@on_stage()
+async def test_a_disabled_app_answers_nothing(stage: Stage) -> None:
+    await stage.http.put("/api/admin/apps", json={"app_id": "turnbased", "enabled": False})
+    answer = await stage.http.post("/api/chat", json=REQUEST)
+    assert (answer.status_code, answer.json()["code"]) == (403, "app_disabled")
+
+
+# Over a socket.
+
+
+@pytest.mark.parametrize("message", [REQUEST, {**REQUEST, "type": "chat", "streaming": False}])
+@on_stage()
+async def test_a_socket_gives_one_reply_and_closes(stage: Stage, message: object) -> None:
+    text = json.dumps(message)
+    async with stage.client("/ws/chat") as client:
+        await client.connection.send(text)
+        await client.expect("queue_done", "prefill_done")
+        assert (await client.expect("done"))["text"] == "Hello"
+        assert await client.expect_end() == (1000, "")
+    assert stage.worker.texts == [text]
+    assert stage.worker.queries[0]["session_id"].startswith("chat_")
+
+
+@on_stage()
+async def test_leaving_a_chat_socket_frees_the_worker(stage: Stage) -> None:
+    stage.worker.script.gate = asyncio.Event()
+    async with stage.client("/ws/chat") as client:
+        await client.connection.send(json.dumps(REQUEST))
+        await client.expect("queue_done", "prefill_done")
+        assert stage.gateway.pool.get_all_workers()[0].status is WorkerStatus.BUSY_CHAT
+    await stage.check_quiet()
+    assert stage.gateway.pool.idle_count == 1
+
+
+@on_stage()
+async def test_a_chat_that_waits_can_be_stopped(stage: Stage) -> None:
+    async with stage.client("/ws/duplex/adx_1") as live, stage.client("/ws/chat") as client:
+        await live.expect("queue_done")
+        await client.connection.send(json.dumps(REQUEST))
+        await client.expect("queued")
+        await client.say("stop")
+        assert (await client.expect_after("done", "queue_update"))["stopped"] is True

@@ -1,0 +1,331 @@
+"""What the gateway says of itself, what administrators may do, and what every answer carries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import httpx
+
+from gateway import create_app
+from tests.fakes.gateway_stage import HOST, Stage, on_stage, settings_for, until
+
+TOKEN = "a long enough token"
+ADMIN_ROUTES = [
+    ("GET", "/api/admin/apps", None),
+    ("PUT", "/api/admin/apps/omni", {"enabled": True}),
+    ("PUT", "/api/admin/apps", {"app_id": "omni", "enabled": True}),
+    ("GET", "/api/admin/intake", None),
+    ("PUT", "/api/admin/intake", {"paused": False}),
+    ("PUT", "/api/admin/workers/worker_0", {"draining": False}),
+    ("POST", "/api/admin/sessions/x/stop", None),
+    ("POST", "/api/admin/cleanup", {"dry_run": True}),
+    ("DELETE", "/api/queue/q_1", None),
+    ("PUT", "/api/config/eta", {"eta_chat_s": 5}),
+    ("POST", "/api/assets/ref_audio", {"name": "x", "audio_base64": ""}),
+    ("DELETE", "/api/assets/ref_audio/x", None),
+    ("DELETE", "/api/sessions/x", None),
+    ("POST", "/api/streaming/stop", {"all": True}),
+]
+
+
+# Status.
+
+
+@on_stage(workers=2)
+async def test_health_tells_alive_from_ready(stage: Stage) -> None:
+    health = (await stage.http.get("/health")).json()
+    assert health["status"] == "healthy"
+    assert (health["ready"], health["workers_ready"]) == (True, 2)
+    assert health["timestamp"]
+    for worker in stage.gateway.pool.workers.values():
+        stage.gateway.pool.report_unreachable(worker)
+    for one in stage.workers:
+        one.script.status = "loading"
+    health = (await stage.http.get("/health")).json()
+    assert (health["status"], health["ready"], health["workers_ready"]) == ("healthy", False, 0)
+
+
+@on_stage(workers=2)
+async def test_status_and_workers_count_what_there_is(stage: Stage) -> None:
+    status = (await stage.http.get("/status")).json()
+    assert status["gateway_healthy"] is True
+    assert (status["total_workers"], status["idle_workers"]) == (2, 2)
+    assert status["running_tasks"] == []
+    async with stage.client("/ws/duplex/adx_1") as client:
+        await client.expect("queue_done")
+        status = (await stage.http.get("/status")).json()
+        assert (status["busy_workers"], status["duplex_workers"]) == (1, 1)
+        (task,) = status["running_tasks"]
+        assert task["session_id"] == "adx_1"
+        assert 119 <= task["estimated_remaining_s"] <= 120
+        workers = (await stage.http.get("/workers")).json()
+        assert workers["total"] == 2
+        assert [one["worker_id"] for one in workers["workers"]] == ["worker_0", "worker_1"]
+        queue = (await stage.http.get("/api/queue")).json()
+        assert (queue["queue_length"], queue["items"]) == (0, [])
+        assert len(queue["running_tasks"]) == 1
+
+
+@on_stage()
+async def test_metrics_count_sessions_waits_bytes_and_requests(stage: Stage) -> None:
+    async with stage.client("/ws/duplex/adx_1") as client:
+        await client.expect("queue_done")
+        await client.say("prepare")
+        await client.expect("prepared")
+        text = (await stage.http.get("/metrics")).text
+        assert 'omni_gateway_sessions{mode="audio_duplex"} 1.0' in text
+        assert 'omni_gateway_workers{status="duplex_active"} 1.0' in text
+    await stage.check_quiet()
+    await stage.http.get("/api/sessions/nobody/comment")
+    text = (await stage.http.get("/metrics")).text
+    assert 'omni_gateway_sessions{mode="audio_duplex"} 0.0' in text
+    assert 'queue_wait_seconds_count{mode="audio_duplex",outcome="assigned"} 1.0' in text
+    assert 'omni_gateway_bytes_total{direction="up",mode="audio_duplex"}' in text
+    route = 'route="/api/sessions/{recording_id}/comment",status="404"'
+    assert f'omni_gateway_requests_total{{method="GET",{route}}} 1.0' in text
+
+
+def test_before_it_runs_there_is_nothing_but_health(tmp_path: Path) -> None:
+    async def ask() -> None:
+        transport = httpx.ASGITransport(create_app(settings_for(tmp_path)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            assert (await client.get("/health")).json()["ready"] is False
+            for path in ("/status", "/workers", "/cache", "/api/queue", "/sessions"):
+                answer = await client.get(path)
+                assert (answer.status_code, answer.json()["code"]) == (503, "no_worker")
+            request = {"messages": [{"role": "user", "content": "Hi"}]}
+            assert (await client.post("/api/chat", json=request)).status_code == 503
+            assert (await client.get("/")).status_code == 200
+
+    asyncio.run(ask())
+
+
+# Estimates.
+
+
+@on_stage()
+async def test_expected_durations_change_at_once_and_are_kept(stage: Stage) -> None:
+    before = (await stage.http.get("/api/config/eta")).json()
+    assert before["config"]["eta_omni_duplex_s"] == 90
+    assert before["ema_chat_s"] is None and before["ema_chat_samples"] == 0
+    change = {"eta_omni_duplex_s": 33.5, "ema_alpha": 0.5}
+    async with (
+        stage.client("/ws/duplex/omni_1") as first,
+        stage.client("/ws/duplex/omni_2") as second,
+    ):
+        await first.expect("queue_done")
+        assert (await second.expect("queued"))["eta_seconds"] > 80
+        after = (await stage.http.put("/api/config/eta", json=change)).json()
+        assert (after["config"]["eta_omni_duplex_s"], after["ema_alpha"]) == (33.5, 0.5)
+        assert after["config"]["eta_chat_s"] == before["config"]["eta_chat_s"]
+        assert (await second.expect("queue_update"))["eta_seconds"] <= 33.5
+    await stage.http.put("/api/config/eta", json={"eta_chat_s": 7})
+    kept = stage.gateway.eta.load()
+    assert (kept.eta_omni_duplex_s, kept.eta_chat_s, kept.eta_streaming_s) == (33.5, 7, 20)
+    for wrong in ({"eta_chat_s": 0}, {"ema_alpha": 1.5}, {"eta_chat_s": None}, {"eta_chat_s": "x"}):
+        answer = await stage.http.put("/api/config/eta", json=wrong)
+        assert (answer.status_code, answer.json()["code"]) == (422, "bad_json")
+
+
+# Administration.
+
+
+@on_stage(security={"admin_token": TOKEN})
+async def test_with_a_token_only_who_shows_it_may(stage: Stage) -> None:
+    for method, path, body in ADMIN_ROUTES:
+        answer = await stage.http.request(method, path, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized"), path
+        for headers in ({"X-Admin-Token": TOKEN}, {"Cookie": f'admin_token="{TOKEN}"'}):
+            answer = await stage.http.request(method, path, json=body, headers=headers)
+            assert answer.status_code not in (401, 403, 500), path
+    for headers in ({"X-Admin-Token": "wrong"}, {"Cookie": "admin_token=wrong"}):
+        assert (await stage.http.get("/api/admin/apps", headers=headers)).status_code == 401
+
+
+@on_stage()
+async def test_without_a_token_only_this_machine_may(stage: Stage) -> None:
+    for method, path, body in ADMIN_ROUTES:
+        answer = await stage.http.request(method, path, json=body)
+        assert answer.status_code not in (401, 403, 500), path
+        for headers in ({"X-Forwarded-For": "203.0.113.5"}, {"Host": "rebound.example"}):
+            answer = await stage.http.request(method, path, json=body, headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), path
+
+
+@on_stage(security={"insecure_admin": True})
+async def test_insecure_admin_lets_everybody(stage: Stage) -> None:
+    elsewhere = {"X-Forwarded-For": "203.0.113.5"}
+    assert (await stage.http.get("/api/admin/apps", headers=elsewhere)).status_code == 200
+
+
+@on_stage(security={"admin_token": TOKEN})
+async def test_a_login_gives_a_cookie_that_is_not_the_token(stage: Stage) -> None:
+    state = (await stage.http.get("/api/admin/state")).json()
+    assert state == {"needs_token": True, "is_admin": False}
+    assert (await stage.http.post("/api/admin/login", json={"token": "x"})).status_code == 401
+    answer = await stage.http.post("/api/admin/login", json={"token": TOKEN})
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "samesite=strict" in cookie.lower()
+    assert TOKEN not in cookie
+    assert (await stage.http.get("/api/admin/state")).json()["is_admin"] is True
+    assert (await stage.http.get("/api/admin/apps")).status_code == 200
+    await stage.http.post("/api/admin/logout")
+    assert (await stage.http.get("/api/admin/apps")).status_code == 401
+
+
+@on_stage(security={"admin_token": TOKEN})
+async def test_tokens_cannot_be_tried_for_ever(stage: Stage) -> None:
+    wrong = {"X-Admin-Token": "wrong"}
+    codes = [
+        (await stage.http.get("/api/admin/apps", headers=wrong)).status_code for _ in range(12)
+    ]
+    assert codes == [401] * 10 + [429] * 2
+
+
+@on_stage()
+async def test_apps_are_switched_and_the_switch_survives(stage: Stage) -> None:
+    names = [app["app_id"] for app in (await stage.http.get("/api/apps")).json()["apps"]]
+    assert names == ["turnbased", "half_duplex_audio", "omni", "audio_duplex"]
+    answer = await stage.http.put("/api/admin/apps/half_duplex_audio", json={"enabled": False})
+    assert answer.json() == {
+        "success": True,
+        "app": {
+            "app_id": "half_duplex_audio",
+            "name": "Half-Duplex Audio",
+            "route": "/half_duplex",
+            "enabled": False,
+        },
+    }
+    assert len((await stage.http.get("/api/apps")).json()["apps"]) == 3
+    everything = (await stage.http.get("/api/admin/apps")).json()["apps"]
+    assert [app["enabled"] for app in everything] == [True, False, True, True]
+    assert (await stage.http.put("/api/admin/apps/no", json={"enabled": True})).status_code == 404
+    assert (await stage.http.put("/api/admin/apps/omni", json={})).status_code == 422
+    kept = json.loads((stage.gateway.data_dir / "app_state.json").read_text())
+    assert kept["enabled"]["half_duplex_audio"] is False
+
+
+@on_stage(workers=2)
+async def test_a_drained_worker_gets_nothing_new(stage: Stage) -> None:
+    path = "/api/admin/workers/worker_0"
+    assert (await stage.http.put(path, json={"draining": True})).json()["is_draining"] is True
+    async with stage.client("/ws/duplex/adx_1") as client:
+        assert (await client.expect("queue_done"))["worker_id"] == "worker_1"
+    await stage.http.put(path, json={"draining": False})
+    answer = await stage.http.put("/api/admin/workers/worker_9", json={"draining": True})
+    assert answer.status_code == 404
+
+
+@on_stage()
+async def test_recordings_are_cleaned_up_on_demand(stage: Stage) -> None:
+    answer = await stage.http.post("/api/admin/cleanup", json={"dry_run": True})
+    assert answer.json()["status"] == "skipped"
+    wish = {"dry_run": True, "retention_days": 1}
+    report = (await stage.http.post("/api/admin/cleanup", json=wish)).json()
+    assert (report["status"], report["scanned"], report["dry_run"]) == ("ok", 0, True)
+
+
+# Every answer.
+
+
+@on_stage()
+async def test_answers_carry_what_keeps_browsers_careful(stage: Stage) -> None:
+    for path in ("/", "/health", "/nowhere", "/static/plain.css"):
+        headers = (await stage.http.get(path)).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'self'" in headers["content-security-policy"]
+        assert headers["permissions-policy"] == "camera=(self), microphone=(self)"
+        assert headers["referrer-policy"]
+        assert headers["x-request-id"]
+        assert "server" not in headers
+    assert (await stage.http.get("/")).headers["cache-control"] == "no-cache"
+
+
+@on_stage()
+async def test_problems_are_told_the_same_way_everywhere(stage: Stage) -> None:
+    for method, path, status, code in (
+        ("GET", "/nowhere", 404, "not_found"),
+        ("POST", "/health", 405, "not_found"),
+        ("GET", "/api/presets/omni/nobody/audio", 404, "not_found"),
+    ):
+        answer = await stage.http.request(method, path)
+        assert answer.status_code == status
+        assert answer.json() == {"detail": answer.json()["detail"], "code": code}
+    secret = "do not repeat me"
+    answer = await stage.http.put("/api/admin/intake", json={"paused": secret})
+    assert answer.status_code == 422 and secret not in answer.text
+
+
+@on_stage()
+async def test_bodies_have_a_limit(stage: Stage) -> None:
+    answer = await stage.http.put("/api/admin/intake", content=b" " * (1024 * 1024 + 1))
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_big")
+
+
+@on_stage(limits={"requests_per_minute": 3}, security={"trusted_proxies": ["127.0.0.0/8"]})
+async def test_one_address_may_not_ask_too_often(stage: Stage) -> None:
+    for address, expected in (("203.0.113.1", [200, 200, 200, 429]), ("203.0.113.2", [200])):
+        headers = {"X-Forwarded-For": address}
+        codes = [(await stage.http.get("/api/apps", headers=headers)).status_code for _ in expected]
+        assert codes == expected
+    assert (await stage.http.get("/api/apps")).status_code == 200  # this machine is not counted
+
+
+@on_stage()
+async def test_the_interface_is_described(stage: Stage) -> None:
+    document = (await stage.http.get("/api/openapi.json")).json()
+    assert {"/health", "/api/chat", "/api/queue", "/api/sessions/{recording_id}"} <= set(
+        document["paths"]
+    )
+    for path, methods in document["paths"].items():
+        for method, route in methods.items():
+            assert route.get("description"), f"{method} {path} is not described"
+    text = json.dumps(document)
+    known = document["components"]["schemas"]
+    names = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
+    assert names <= set(known)
+    page = (await stage.http.get("/api/docs")).text
+    assert "https://" not in page and "/static/api-docs.js" in page
+    assert (await stage.http.get("/docs")).status_code == 404
+
+
+@on_stage()
+async def test_pages_answer(stage: Stage) -> None:
+    for path in ("/", "/turnbased", "/half_duplex", "/omni", "/audio_duplex", "/admin"):
+        answer = await stage.http.get(path)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/html")
+    for path in ("/static/..%2fconfig.py", "/static/%2e%2e/gateway.py", "/static//etc/passwd"):
+        assert (await stage.http.get(path)).status_code == 404
+
+
+@on_stage(service={"default_lang": "zh"}, duplex={"max_kv_tokens": 4096})
+async def test_pages_learn_what_they_start_from(stage: Stage) -> None:
+    defaults = (await stage.http.get("/api/frontend_defaults")).json()
+    assert defaults["playback_delay_ms"] == 200
+    assert (defaults["default_lang"], defaults["max_kv_tokens"]) == ("zh", 4096)
+    assert defaults["half_duplex"]["vad_threshold"] == 0.8
+    assert defaults["limits"]["live_message_bytes"] == 2 * 1024 * 1024
+    assert "token" not in json.dumps(defaults["limits"])
+
+
+@on_stage(security={"allowed_origins": ["https://friend.example"]})
+async def test_allowed_sites_may_use_it(stage: Stage) -> None:
+    friend = {"Origin": "https://friend.example"}
+    answer = await stage.http.get("/api/apps", headers=friend)
+    assert answer.headers["access-control-allow-origin"] == "https://friend.example"
+    answer = await stage.http.post("/api/duplex/stop", json={"session_id": "x"}, headers=friend)
+    assert answer.status_code == 404
+    async with stage.client("/ws/duplex/adx_1", friend) as client:
+        await client.expect("queue_done")
+
+
+@on_stage(security={"worker_secret": "between ourselves"})
+async def test_workers_are_shown_the_secret(stage: Stage) -> None:
+    async with stage.client("/ws/duplex/adx_1", {"X-Worker-Secret": "guess"}) as client:
+        await client.expect("queue_done")
+        await until(lambda: stage.worker.headers)
+    assert stage.worker.headers[0]["x-worker-secret"] == "between ourselves"
+    assert stage.worker.headers[0]["host"].startswith(HOST)

@@ -1,0 +1,251 @@
+"""Recorded sessions over HTTP: reading, ranges, zip, uploads, comments, deletion, and the paths."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from core.schemas.queue import RequestType
+from recording.folder import read_meta, write_meta
+from recording.locks import take_lock
+from recording.names import recording_folder
+from recording.records import Meta
+from tests.fakes.gateway_stage import Stage, on_stage
+
+SID = "20300101_120000_adx_1_abcdefghij"
+WAV = b"RIFF\x24\x00\x00\x00WAVEfmt " + bytes(range(200))
+WEBM = b"\x1a\x45\xdf\xa3" + bytes(5_000)
+MP4 = b"\x00\x00\x00\x18ftypisom" + bytes(5_000)
+
+
+def record(stage: Stage, session_id: str = SID, *, is_live: bool = False) -> Path:
+    """Make a recording."""
+    folder = recording_folder(stage.gateway.data_dir, session_id)
+    (folder / "user_audio").mkdir(parents=True)
+    (folder / "user_audio" / "000.wav").write_bytes(WAV)
+    (folder / "page.html").write_text("<script>alert(1)</script>")
+    (folder / "recording.json").write_text(json.dumps({"session_id": session_id, "chunks": []}))
+    meta = Meta(
+        session_id=session_id, app_type=RequestType.AUDIO_DUPLEX, created_at=datetime.now(UTC)
+    )
+    write_meta(folder, meta)
+    if is_live:
+        take_lock(folder)
+    return folder
+
+
+# Reading.
+
+
+@on_stage()
+async def test_what_a_recording_says_and_holds(stage: Stage) -> None:
+    folder = record(stage)
+    meta = (await stage.http.get(f"/api/sessions/{SID}")).json()
+    assert (meta["session_id"], meta["app_type"]) == (SID, "audio_duplex")
+    timeline = await stage.http.get(f"/api/sessions/{SID}/recording")
+    assert timeline.json() == {"session_id": SID, "chunks": []}
+    known = read_meta(folder)
+    assert known is not None and known.last_access_at is not None
+    assert (await stage.http.get(f"/s/{SID}")).status_code == 200
+
+
+@on_stage()
+async def test_a_recording_that_is_still_written_says_so(stage: Stage) -> None:
+    record(stage, is_live=True)
+    answer = await stage.http.get(f"/api/sessions/{SID}/recording")
+    assert (answer.status_code, answer.json()["code"]) == (409, "still_writing")
+    assert (await stage.http.get(f"/api/sessions/{SID}")).status_code == 200
+    answer = await stage.http.delete(f"/api/sessions/{SID}")
+    assert (answer.status_code, answer.json()["code"]) == (409, "session_in_use")
+
+
+@on_stage()
+async def test_recordings_that_are_not_there(stage: Stage) -> None:
+    for method, tail in (
+        ("GET", ""),
+        ("GET", "/recording"),
+        ("GET", "/download"),
+        ("GET", "/comment"),
+        ("GET", "/assets/meta.json"),
+        ("DELETE", ""),
+    ):
+        answer = await stage.http.request(method, f"/api/sessions/nobody{tail}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), tail
+        answer = await stage.http.request(method, f"/api/sessions/no.body{tail}")
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_session_id"), tail
+    page = await stage.http.get("/s/<script>")
+    assert page.status_code == 404 and "<script>" not in page.text
+
+
+@on_stage(recording={"enabled": False})
+async def test_without_recording_there_is_nothing(stage: Stage) -> None:
+    record(stage)
+    assert (await stage.http.get(f"/api/sessions/{SID}")).status_code == 404
+    assert (await stage.http.get(f"/s/{SID}")).status_code == 404
+
+
+# Files.
+
+
+@on_stage()
+async def test_files_come_whole_or_in_ranges(stage: Stage) -> None:
+    record(stage)
+    url = f"/api/sessions/{SID}/assets/user_audio/000.wav"
+    whole = await stage.http.get(url)
+    assert (whole.status_code, whole.content) == (200, WAV)
+    assert whole.headers["content-type"] == "audio/wav"
+    assert whole.headers["accept-ranges"] == "bytes"
+    head = await stage.http.head(url)
+    assert (head.status_code, head.headers["content-length"], head.content) == (
+        200,
+        str(len(WAV)),
+        b"",
+    )
+    for asked, expected in (("0-9", WAV[:10]), ("100-", WAV[100:]), ("-7", WAV[-7:])):
+        part = await stage.http.get(url, headers={"Range": f"bytes={asked}"})
+        assert (part.status_code, part.content) == (206, expected)
+        assert part.headers["content-range"].endswith(f"/{len(WAV)}")
+    beyond = await stage.http.get(url, headers={"Range": "bytes=9999-"})
+    assert beyond.status_code == 416
+
+
+@on_stage()
+async def test_what_is_no_medium_is_bytes_and_nothing_runs(stage: Stage) -> None:
+    record(stage)
+    answer = await stage.http.get(f"/api/sessions/{SID}/assets/page.html")
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert "sandbox" in answer.headers["content-security-policy"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@on_stage()
+async def test_no_path_leads_out_of_a_recording(stage: Stage) -> None:
+    folder = record(stage)
+    record(stage, "other")
+    outside = stage.gateway.data_dir / "secret.wav"
+    outside.write_bytes(b"secret")
+    (folder / "link.wav").symlink_to(outside)
+    (folder / ".hidden").write_bytes(b"secret")
+    for path in (
+        "..%2f..%2fsecret.wav",
+        "%2e%2e/%2e%2e/secret.wav",
+        "user_audio/../../other/meta.json".replace("..", "%2e%2e"),
+        "%2fetc%2fpasswd",
+        "user_audio%5c..%5cmeta.json",
+        "meta.json%00.wav",
+        "/meta.json",
+        "",
+    ):
+        answer = await stage.http.get(f"/api/sessions/{SID}/assets/{path}")
+        assert answer.status_code == 400, path
+        assert b"secret" not in answer.content
+    for path in ("link.wav", ".hidden", ".lock", "user_audio", "x" * 300, "none.wav"):
+        answer = await stage.http.get(f"/api/sessions/{SID}/assets/{path}")
+        assert answer.status_code == 404, path
+
+
+@on_stage()
+async def test_a_whole_recording_comes_as_a_zip_file(stage: Stage) -> None:
+    folder = record(stage)
+    (folder / "big.wav").write_bytes(bytes(3_000_000))
+    (folder / ".upload-x.tmp").write_bytes(b"half")
+    (folder / "link.wav").symlink_to("/etc/passwd")
+    async with stage.http.stream("GET", f"/api/sessions/{SID}/download") as answer:
+        assert answer.headers["content-type"] == "application/zip"
+        assert answer.headers["content-disposition"] == f'attachment; filename="{SID}.zip"'
+        assert "content-length" not in answer.headers  # it is made while it is sent
+        pieces = [piece async for piece in answer.aiter_raw()]
+    assert len(pieces) > 10
+    with zipfile.ZipFile(io.BytesIO(b"".join(pieces))) as archive:
+        assert archive.testzip() is None
+        names = {"meta.json", "recording.json", "page.html", "big.wav", "user_audio/000.wav"}
+        assert set(archive.namelist()) == names
+        assert archive.read("user_audio/000.wav") == WAV
+
+
+# Uploads.
+
+
+@pytest.mark.parametrize(
+    ("media_type", "content", "name"),
+    [
+        ("video/webm", WEBM, "frontend_replay.webm"),
+        ("audio/webm;codecs=opus", WEBM, "frontend_replay.webm"),
+        ("video/mp4", MP4, "frontend_replay.mp4"),
+        ("audio/wav", WAV, "frontend_replay.wav"),
+    ],
+)
+@on_stage()
+async def test_a_browsers_recording_is_kept(
+    stage: Stage, media_type: str, content: bytes, name: str
+) -> None:
+    folder = record(stage)
+    url = f"/api/sessions/{SID}/upload-recording"
+    answer = await stage.http.post(url, files={"file": ("x.bin", content, media_type)})
+    assert answer.json() == {"status": "ok", "path": name, "size_bytes": len(content)}
+    assert (folder / name).read_bytes() == content
+    other = await stage.http.post(url, files={"file": ("x", WAV, "audio/wav")})
+    assert other.is_success
+    assert [path.name for path in folder.glob("frontend_replay.*")] == ["frontend_replay.wav"]
+    assert not list(folder.glob(".upload*"))
+    got = await stage.http.get(f"/api/sessions/{SID}/assets/frontend_replay.wav")
+    assert got.content == WAV
+
+
+@on_stage(limits={"recording_upload_bytes": 100_000})
+async def test_uploads_that_are_no_good_leave_nothing(stage: Stage) -> None:
+    folder = record(stage)
+    (folder / "frontend_replay.webm").write_bytes(b"before")
+    url = f"/api/sessions/{SID}/upload-recording"
+    for media_type, content, status in (
+        ("text/html", b"<script>", 400),
+        ("video/webm", MP4, 400),
+        ("video/mp4", WEBM, 400),
+        ("audio/wav", b"", 400),
+        ("video/webm", WEBM[:3], 400),
+        ("video/webm", WEBM + bytes(100_000), 413),
+        ("video/webm", WEBM + bytes(1_000_000), 413),
+    ):
+        answer = await stage.http.post(url, files={"file": ("x", content, media_type)})
+        assert answer.status_code == status, (media_type, len(content))
+    wrong = await stage.http.post(url, files={"other": ("x", WEBM, "video/webm")})
+    assert wrong.status_code == 400
+    assert (await stage.http.post(url, content=b"x")).status_code == 400
+    damaged = {"Content-Type": "multipart/form-data; boundary=b"}
+    assert (await stage.http.post(url, content=b"nonsense", headers=damaged)).status_code == 400
+    nobody = "/api/sessions/nobody/upload-recording"
+    answer = await stage.http.post(nobody, files={"file": ("x", WEBM, "video/webm")})
+    assert answer.status_code == 404
+    assert (folder / "frontend_replay.webm").read_bytes() == b"before"
+    assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
+
+
+# Comments and deletion.
+
+
+@on_stage(limits={"comment_chars": 20})
+async def test_comments_are_kept_changed_and_deleted(stage: Stage) -> None:
+    folder = record(stage)
+    url = f"/api/sessions/{SID}/comment"
+    assert (await stage.http.get(url)).json() == {"comment": ""}
+    answer = await stage.http.post(url, json={"comment": " 很好 <b> "})
+    assert answer.json() == {"status": "ok", "len": 6}
+    assert (await stage.http.get(url)).json() == {"comment": "很好 <b>"}
+    answer = await stage.http.post(url, json={"comment": "x" * 21})
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_big")
+    assert (await stage.http.post(url, json={"comment": ""})).json() == {"status": "ok", "len": 0}
+    assert not (folder / "comment.txt").exists()
+    assert (await stage.http.post(url, json={"comment": 5})).status_code == 422
+
+
+@on_stage()
+async def test_a_recording_can_be_deleted(stage: Stage) -> None:
+    folder = record(stage)
+    assert (await stage.http.delete(f"/api/sessions/{SID}")).json() == {"success": True}
+    assert not folder.exists()
+    assert (await stage.http.delete(f"/api/sessions/{SID}")).status_code == 404

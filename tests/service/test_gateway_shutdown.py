@@ -1,0 +1,70 @@
+"""The end of the program: nobody new, what runs may finish, and then a goodbye."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.fakes.gateway_stage import Stage, on_stage, until
+
+
+@on_stage()
+async def test_what_runs_may_finish(stage: Stage) -> None:
+    stage.drain_limit_s = 5.0
+    async with stage.client("/ws/duplex/adx_1") as running:
+        await running.expect("queue_done")
+        await running.say("prepare")
+        await running.expect("prepared")
+        async with stage.client("/ws/duplex/adx_2") as waiting:
+            await waiting.expect("queued")
+            await stage.stop_gateway()
+            error = await waiting.expect_after("error", "queue_update")
+            assert error["code"] == "no_worker"
+            assert (await waiting.expect_end())[0] == 1001
+        with pytest.raises(OSError):
+            async with stage.client("/ws/duplex/adx_3"):
+                pass
+        await running.say("audio_chunk", audio="AAAA")
+        await running.expect("result")
+        await running.say("stop")
+        await running.expect("stopped")
+        assert await running.expect_end() == (1000, "")
+
+
+@on_stage()
+async def test_what_takes_too_long_is_sent_away(stage: Stage) -> None:
+    stage.drain_limit_s = 0.1
+    async with stage.client("/ws/duplex/adx_1") as running:
+        await running.expect("queue_done")
+        await running.say("prepare")
+        await running.expect("prepared")
+        await stage.stop_gateway()
+        assert await running.expect_end() == (1001, "shutting_down")
+    await until(lambda: not stage.worker.sockets)
+
+
+@on_stage()
+async def test_between_turns_there_is_nothing_to_wait_for(stage: Stage) -> None:
+    stage.drain_limit_s = 5.0
+    async with stage.client("/ws/streaming/s_1") as client:
+        await client.say("heartbeat")
+        await until(lambda: stage.gateway.live.relays())
+        await stage.stop_gateway()
+        assert await client.expect_end() == (1001, "shutting_down")
+
+
+@on_stage()
+async def test_a_turn_may_finish_and_no_other_begins(stage: Stage) -> None:
+    stage.drain_limit_s = 5.0
+    gate = stage.worker.script.gate = asyncio.Event()
+    async with stage.client("/ws/streaming/s_1") as client:
+        await client.say("prefill", messages=[{"role": "user", "content": "Hi"}])
+        await client.expect("queue_done", "prefill_done")
+        await client.say("generate")
+        await client.expect("chunk")
+        await stage.stop_gateway()
+        await until(lambda: not stage.gateway.is_open)
+        gate.set()
+        await client.expect("chunk", "done")
+        assert (await client.expect_end())[0] == 1001

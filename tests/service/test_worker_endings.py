@@ -1,0 +1,336 @@
+"""Every phase of every protocol can be left in every way; each leaves an idle worker and nothing else.
+
+Exactly one last word or close code, and no task, thread or descriptor stays behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from core.serving.fake_backend import FakeBackend, FakeTimes
+from tests.service.workers import (
+    SILENCE,
+    Client,
+    DeadClient,
+    Message,
+    RunningWorker,
+    Talk,
+    eventually,
+    open_files,
+    running_worker,
+    settings_for,
+)
+
+USER = {"role": "user", "content": "Hello"}
+LONG_MS = 60_000.0  # work that never ends by itself
+HEARTBEAT_S = 0.2
+LIMITS = {
+    "chat_message_bytes": 200_000,
+    "prepare_bytes": 300_000,
+    "live_message_bytes": 150_000,
+    "heartbeat_s": HEARTBEAT_S,
+}
+LAST_WORDS = ("stopped", "timeout", "error", "done")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """How a client gets a session into a phase.
+
+    Attributes:
+        kind: protocol.
+        times: delays that keep it there.
+        messages: what the client says.
+        waits_for: message that shows the phase is reached; None: the work has begun.
+        answer_to_stop: last message after `stop`; None: there is none, or only a warning.
+    """
+
+    kind: str
+    times: FakeTimes
+    messages: tuple[Message, ...]
+    waits_for: str | None
+    answer_to_stop: str | None
+
+
+PREFILL = {"type": "prefill", "messages": [USER], "clear_kv_cache": True}
+GENERATE = {"type": "generate"}
+PREPARE = {"type": "prepare"}
+EAGER = {"type": "prepare", "config": {"force_listen_count": 0}}
+CHUNK = {"type": "audio_chunk", "audio": SILENCE}
+ASK = {"messages": [USER]}
+QUICK = FakeTimes(prefill_ms=1, unit_ms=1, finalize_ms=1, piece_ms=1)
+SLOW_PREFILL = FakeTimes(prefill_ms=LONG_MS)
+SLOW_PIECES = FakeTimes(prefill_ms=1, piece_ms=LONG_MS)
+SLOW_UNIT = FakeTimes(prefill_ms=1, unit_ms=LONG_MS)
+SLOW_FINALIZE = FakeTimes(prefill_ms=1, unit_ms=1, finalize_ms=LONG_MS)
+
+PHASES = {
+    "streaming open": Phase("streaming", QUICK, (), None, None),
+    "streaming prefilling": Phase("streaming", SLOW_PREFILL, (PREFILL,), None, "done"),
+    "streaming ready": Phase("streaming", QUICK, (PREFILL,), "prefill_done", "done"),
+    "streaming generating": Phase("streaming", SLOW_PIECES, (PREFILL, GENERATE), None, "done"),
+    "half_duplex waiting": Phase("half_duplex", QUICK, (), None, "stopped"),
+    "half_duplex preparing": Phase("half_duplex", SLOW_PREFILL, (PREPARE,), None, "stopped"),
+    "half_duplex listening": Phase("half_duplex", QUICK, (PREPARE, CHUNK), "prepared", "stopped"),
+    "duplex waiting": Phase("duplex", QUICK, (), None, "stopped"),
+    "duplex preparing": Phase("duplex", SLOW_PREFILL, (PREPARE,), None, "stopped"),
+    "duplex active": Phase("duplex", QUICK, (PREPARE, CHUNK), "result", "stopped"),
+    "duplex stepping": Phase("duplex", SLOW_UNIT, (PREPARE, CHUNK, CHUNK), "prepared", "stopped"),
+    "duplex finalizing": Phase("duplex", SLOW_FINALIZE, (EAGER, CHUNK), "result", "stopped"),
+    "duplex paused": Phase("duplex", QUICK, (PREPARE, {"type": "pause"}), "paused", "stopped"),
+    "chat waiting": Phase("chat", QUICK, (), None, None),
+    "chat prefilling": Phase("chat", SLOW_PREFILL, (ASK,), None, "done"),
+    "chat generating": Phase("chat", SLOW_PIECES, (ASK,), "prefill_done", "done"),
+}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A worker whose delays can be changed."""
+
+    worker: RunningWorker
+    backend: FakeBackend
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """One worker for all tests, which must leave it as they found it."""
+    backend = FakeBackend()
+    settings = settings_for(
+        tmp_path_factory.mktemp("data"), limits=LIMITS, recording={"enabled": False}
+    )
+    with running_worker(settings, lambda: backend) as running:
+        yield Bench(running, backend)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_behind(bench: Bench) -> Iterator[None]:
+    """Count before and after."""
+    tasks, files = bench.worker.tasks(), open_files()
+    yield
+    eventually("all tasks have ended", lambda: bench.worker.tasks() <= tasks)
+    eventually("all files are closed", lambda: open_files() <= files)
+    names = [thread.name for thread in threading.enumerate()]
+    slots = bench.worker.host.workshop.slots.count
+    assert sum(name.startswith("call") for name in names) <= slots + 2
+    assert sum(name.startswith("hear") for name in names) <= 2
+    assert not bench.worker.host._live and len(bench.worker.host.workshop.slots.owners) == 0
+
+
+async def reach(bench: Bench, phase: Phase, talk: Talk) -> None:
+    """Bring a session into a phase."""
+    bench.backend.times = phase.times
+    for message in phase.messages:
+        await talk.socket.send(json.dumps(message))
+    if phase.waits_for is not None:
+        await talk.hear_until(phase.waits_for)
+    if phase.times in (SLOW_PREFILL, SLOW_PIECES, SLOW_UNIT):
+        await working(bench, talk)
+
+
+async def working(bench: Bench, talk: Talk) -> None:
+    """Wait until its work has begun, or at least been asked for."""
+    while not bench.worker.host._live:
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.02)
+
+
+Way = Callable[[Talk], Awaitable[None]]
+
+
+def run(bench: Bench, phase: Phase, leave: Way) -> list[Message]:
+    """Bring a session into a phase, leave it, and wait until the worker is idle."""
+    heard: list[Message] = []
+
+    async def scenario() -> None:
+        client = Client(bench.worker.port)
+        async with client.talk(phase.kind) as talk:
+            await reach(bench, phase, talk)
+            before = len(talk.heard)
+            await leave(talk)
+            heard.extend(talk.heard[before:])
+            heard.append({"type": "closed", "code": talk.close_code})
+        await client.idle()
+
+    asyncio.run(scenario())
+    last_words = [message for message in heard if message["type"] in LAST_WORDS]
+    assert len(last_words) <= 1, heard
+    return heard
+
+
+def words(heard: list[Message]) -> list[str]:
+    """Types, without pieces of replies and warnings."""
+    return [each["type"] for each in heard if each["type"] not in ("chunk", "warning")]
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_stop(bench: Bench, name: str) -> None:
+    phase = PHASES[name]
+
+    async def leave(talk: Talk) -> None:
+        await talk.say("stop")
+        if phase.kind == "streaming":
+            await talk.hear_until(phase.answer_to_stop or "warning")
+            await talk.say("close")
+        await talk.hear_all()
+
+    heard = run(bench, phase, leave)
+    expected = [phase.answer_to_stop] if phase.answer_to_stop else []
+    assert words(heard) == [*expected, "closed"]
+    assert heard[-1]["code"] == 1000
+    for message in heard:
+        if message["type"] == "done":
+            assert message["stopped"]
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_disconnect(bench: Bench, name: str) -> None:
+    async def leave(talk: Talk) -> None:
+        talk.socket.transport.abort()
+
+    run(bench, PHASES[name], leave)
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_polite_close(bench: Bench, name: str) -> None:
+    async def leave(talk: Talk) -> None:
+        await talk.socket.close(1000)
+
+    run(bench, PHASES[name], leave)
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_half_open(bench: Bench, name: str) -> None:
+    """The client is never heard of again, and answers no ping."""
+    phase = PHASES[name]
+
+    async def scenario() -> None:
+        bench.backend.times = phase.times
+        dead = await DeadClient.open(bench.worker.port, f"/ws/{phase.kind}?session_id=dead")
+        for message in phase.messages:
+            await dead.say(message)
+        await dead.wait_closed()
+        await Client(bench.worker.port).idle()
+
+    asyncio.run(scenario())
+
+
+BAD: dict[str, tuple[str | bytes, str, int]] = {
+    "no json": ("{", "bad_json", 1007),
+    "binary": (b"\x00\x01", "bad_json", 1003),
+    "oversize": (json.dumps({"type": "heartbeat", "ballast": "x" * 310_000}), "too_big", 1009),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("name", PHASES)
+def test_bad_message(bench: Bench, name: str, bad: str) -> None:
+    sent, code, close_code = BAD[bad]
+
+    async def leave(talk: Talk) -> None:
+        await talk.socket.send(sent)
+        await talk.hear_all()
+
+    heard = run(bench, PHASES[name], leave)
+    assert words(heard) == ["error", "closed"]
+    error = next(message for message in heard if message["type"] == "error")
+    assert error["code"] == code and error["fatal"] and error["error"] == error["message"]
+    assert heard[-1]["code"] == close_code
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_unknown_messages_and_fields_do_no_harm(bench: Bench, name: str) -> None:
+    phase = PHASES[name]
+
+    async def leave(talk: Talk) -> None:
+        await talk.say("no_such_thing")
+        await talk.say("heartbeat", ballast=1)
+        warning = (await talk.hear_until("warning"))[-1]
+        assert warning["code"] == "unknown_type"
+        talk.socket.transport.abort()
+
+    run(bench, phase, leave)
+
+
+def test_bad_sound_ends_a_session_with_its_code(bench: Bench) -> None:
+    async def leave(talk: Talk) -> None:
+        await talk.say("audio_chunk", audio="AAAA")
+        await talk.hear_all()
+
+    heard = run(bench, PHASES["duplex active"], leave)
+    assert words(heard) == ["error", "closed"]
+    assert heard[0]["code"] == "bad_audio" and heard[-1]["code"] == 1007
+
+
+def test_a_message_larger_than_any_limit_is_not_even_read(bench: Bench) -> None:
+    async def leave(talk: Talk) -> None:
+        await talk.socket.send("x" * (66 * 1024 * 1024))
+        await talk.hear_all()
+
+    heard = run(bench, PHASES["duplex active"], leave)
+    assert words(heard) == ["closed"] and heard[-1]["code"] == 1009
+
+
+def test_pauses_end(bench: Bench) -> None:
+    async def leave(talk: Talk) -> None:
+        await talk.say("pause", timeout=0.05)
+        await talk.hear_all()
+
+    heard = run(bench, PHASES["duplex active"], leave)
+    assert words(heard) == ["paused", "timeout", "closed"]
+    assert heard[1]["reason"] == "pause" and heard[1]["session_id"]
+    assert heard[-1]["code"] == 1000
+
+
+def test_sound_of_a_pause_is_lost_with_one_warning(bench: Bench) -> None:
+    async def leave(talk: Talk) -> None:
+        for message in (CHUNK, CHUNK):
+            await talk.socket.send(json.dumps(message))
+        warning = await talk.hear()
+        assert warning["type"] == "warning"
+        await talk.say("resume")
+        assert (await talk.hear())["type"] == "resumed"
+        await talk.socket.send(json.dumps(CHUNK))
+        assert (await talk.hear())["type"] == "result"
+        await talk.say("stop")
+        await talk.hear_all()
+
+    assert words(run(bench, PHASES["duplex paused"], leave))[-2:] == ["stopped", "closed"]
+
+
+def test_the_same_id_twice_is_refused_while_the_first_lives(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.serving.host.CLAIM_WAIT_S", 0.05)
+
+    async def scenario() -> None:
+        client = Client(bench.worker.port)
+        bench.backend.times = QUICK
+        async with client.talk("streaming", "twin") as first:
+            async with client.talk("streaming", "twin") as second:
+                [error] = await second.hear_all()
+                assert error["code"] == "session_in_use" and second.close_code == 1008
+            await first.say("close")
+            await first.hear_all()
+        await client.idle()
+        async with client.talk("streaming", "twin") as again:
+            await again.say("close")
+            assert await again.hear_all() == []
+
+    asyncio.run(scenario())
+
+
+def test_ids_are_checked(bench: Bench) -> None:
+    async def scenario() -> None:
+        for bad in ("a" * 65, "a%20b", "a.b", "%2E%2E"):
+            async with Client(bench.worker.port).talk("duplex", bad) as talk:
+                [error] = await talk.hear_all()
+                assert error["code"] == "invalid_session_id" and talk.close_code == 1008
+
+    asyncio.run(scenario())

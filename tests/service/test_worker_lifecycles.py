@@ -1,0 +1,411 @@
+"""Each protocol of a worker from the first message to the last, with every field there is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from core.schemas import chat, duplex, half_duplex, streaming
+from core.schemas.chat import ChatResponse
+from core.schemas.worker import CacheStatus, WorkerHealth
+from core.serving.fake_backend import SPEAK_UNITS, FakeBackend, FakeTimes
+from tests.service.workers import (
+    SECOND,
+    Client,
+    Message,
+    RunningWorker,
+    jpeg,
+    running_worker,
+    settings_for,
+    soon,
+    sound_of,
+    speech,
+    wire,
+)
+
+USER = {"role": "user", "content": "Hello, who are you?"}
+STREAMING: TypeAdapter[Any] = TypeAdapter(streaming.WorkerServerMessage)
+HALF_DUPLEX: TypeAdapter[Any] = TypeAdapter(half_duplex.ServerMessage)
+DUPLEX: TypeAdapter[Any] = TypeAdapter(duplex.ServerMessage)
+CHAT: TypeAdapter[Any] = TypeAdapter(chat.ServerMessage)
+REPLY_MARKS = 2  # tokens the fake puts around a reply
+TIMES = FakeTimes(prefill_ms=1, unit_ms=2, finalize_ms=1, piece_ms=1)
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
+    """One worker with quick fixed replies for all tests."""
+    settings = settings_for(tmp_path_factory.mktemp("data"))
+    with running_worker(settings, lambda: FakeBackend(TIMES)) as running:
+        yield running
+
+
+def check_fields(adapter: TypeAdapter[Any], messages: list[Message]) -> None:
+    """Each message is valid and has every field of its type."""
+    for message in messages:
+        model = adapter.validate_python(message)
+        assert set(message) == set(model.model_dump(mode="json"))
+
+
+def data_dir(worker: RunningWorker) -> Path:
+    recordings = worker.host._recordings
+    assert recordings is not None
+    return recordings._data_dir
+
+
+async def recording(worker: RunningWorker, recording_id: str) -> Message:
+    """Wait until a recording can be read."""
+    path = data_dir(worker) / "sessions" / recording_id / "recording.json"
+
+    async def is_there() -> bool:
+        return path.is_file()
+
+    await soon(f"{path.name} is there", is_there)
+    loaded: Message = json.loads(path.read_text(encoding="utf8"))
+    return loaded
+
+
+def test_streaming(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        async with client.talk("streaming") as talk:
+            await talk.say("prefill", messages=[USER], clear_kv_cache=True)
+            fed = await talk.hear()
+            assert fed["type"] == "prefill_done"
+            assert fed["cached_tokens"] == 0 and fed["input_tokens"] > 0
+            assert fed["message_count"] == 1 and fed["prompt_length"] > 0
+            assert (await client.health())["worker_status"] == "busy_streaming"
+            await talk.say("generate")
+            *chunks, done = await talk.hear_until("done")
+            assert [chunk["chunk_index"] for chunk in chunks] == list(range(len(chunks)))
+            assert [chunk["is_final"] for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+            assert chunks[-1]["text_delta"] is None and chunks[-1]["audio_data"] is None
+            assert all(len(sound_of(chunk["audio_data"])) == 24_000 for chunk in chunks[:-1])
+            text = "".join(chunk["text_delta"] or "" for chunk in chunks)
+            assert done["text"] == text and not done["stopped"]
+            assert done["session_id"] == talk.session_id
+            stats = done["token_stats"]
+            assert stats["generated_tokens"] == len(chunks) - 1
+            assert (
+                stats["total_tokens"]
+                == stats["input_tokens"] + stats["generated_tokens"] + REPLY_MARKS
+            )
+            await client.idle()
+            await talk.say("close")
+            assert await talk.hear_all() == []
+            assert talk.close_code == 1000
+            check_fields(STREAMING, talk.heard)
+        await client.idle()
+        kept = await recording(worker, done["recording_session_id"])
+        [turn] = kept["turns"]
+        assert turn["input"]["text"] == USER["content"] and turn["output"]["text"] == text
+
+    asyncio.run(scenario())
+
+
+def test_streaming_goes_on_where_the_cache_ends(worker: RunningWorker) -> None:
+    """A second socket presents the hash of what the first one's turn left."""
+
+    async def scenario() -> None:
+        client, history = Client(worker.port), [USER]
+        first = await one_turn(client, "keep_a", history, clear_kv_cache=True)
+        kept = CacheStatus.model_validate(await client.get("/cache_info"))
+        assert kept.cached_hash and kept.kv_cache_length == total(first)
+        more = {"role": "user", "content": "And then?"}
+        hit = await one_turn(client, "keep_a", [more], expect_hash=kept.cached_hash)
+        assert hit["prefill"]["cached_tokens"] == total(first) and hit["prefill"]["cache_hit"]
+        history += [{"role": "assistant", "content": first["done"]["text"]}, more]
+        full = await one_turn(client, "keep_b", history, clear_kv_cache=True)
+        assert full["prefill"]["cached_tokens"] == 0
+        assert full["done"]["text"] == hit["done"]["text"] != first["done"]["text"]
+        assert total(full) == total(hit)
+
+    asyncio.run(scenario())
+
+
+def total(turn: Message) -> int:
+    return int(turn["done"]["token_stats"]["total_tokens"])
+
+
+async def one_turn(
+    client: Client, session_id: str, messages: list[Message], **fields: object
+) -> Message:
+    """Hold one turn on a socket of its own, as the gateway does."""
+    async with client.talk("streaming", session_id) as talk:
+        await talk.say("prefill", messages=messages, **fields)
+        fed = await talk.hear()
+        if fed["type"] != "prefill_done":
+            return {"prefill": fed}
+        await talk.say("generate", generate_audio=False)
+        done = (await talk.hear_until("done"))[-1]
+    return {"prefill": fed, "done": done}
+
+
+def test_streaming_says_when_it_lost_the_history(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        async with client.talk("streaming") as talk:
+            await talk.say("prefill", messages=[USER], expect_hash="0" * 64)
+            assert await talk.hear() == {"type": "cache_miss"}
+            await talk.say("prefill", messages=[USER], clear_kv_cache=True)
+            assert (await talk.hear())["type"] == "prefill_done"
+            await talk.say("generate", max_new_tokens=2)
+            done = (await talk.hear_until("done"))[-1]
+            assert done["token_stats"]["generated_tokens"] == 2
+            check_fields(STREAMING, talk.heard)
+        await client.idle()
+
+    asyncio.run(scenario())
+
+
+def test_one_streaming_socket_may_feed_in_pieces_and_go_on(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        async with client.talk("streaming") as talk:
+            system = {"role": "system", "content": "You are nice."}
+            await talk.say("prefill", messages=[system], is_last_chunk=False, clear_kv_cache=True)
+            await talk.say("prefill", messages=[USER])
+            one, two = await talk.hear(), await talk.hear()
+            assert two["cached_tokens"] == one["input_tokens"]
+            await talk.say("generate")
+            first = (await talk.hear_until("done"))[-1]
+            assert first["token_stats"]["input_tokens"] == one["input_tokens"] + two["input_tokens"]
+            await talk.say("prefill", messages=[USER])
+            again = await talk.hear()
+            assert again["cached_tokens"] == first["token_stats"]["total_tokens"]
+            await talk.say("generate")
+            second = (await talk.hear_until("done"))[-1]
+            assert second["recording_session_id"] == first["recording_session_id"]
+        kept = await recording(worker, first["recording_session_id"])
+        assert [turn["turn_index"] for turn in kept["turns"]] == [0, 1]
+
+    asyncio.run(scenario())
+
+
+def test_the_recording_of_a_chat_goes_on_with_its_next_socket(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        one = await one_turn(client, "stream_again", [USER], clear_kv_cache=True)
+        two = await one_turn(client, "stream_again", [USER], clear_kv_cache=True)
+        other = await one_turn(client, "stream_other", [USER], clear_kv_cache=True)
+        names = [turn["done"]["recording_session_id"] for turn in (one, two, other)]
+        assert names[0] == names[1] != names[2]
+
+    asyncio.run(scenario())
+
+
+def test_half_duplex_with_real_speech(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        async with client.talk("half_duplex") as talk:
+            prepared = await talk.prepared(
+                system_prompt="Be kind.", config={"session": {"timeout_s": 77}}
+            )
+            assert prepared["session_id"] == talk.session_id and prepared["timeout_s"] == 77
+            assert (await client.health())["worker_status"] == "busy_half_duplex"
+            quiet = np.zeros(SECOND, np.float32)
+            await talk.speak(np.concatenate([quiet, speech(), quiet]))
+            heard = await talk.hear_until("turn_done")
+            kinds = [message["type"] for message in heard]
+            assert kinds[:3] == ["vad_state", "vad_state", "generating"]
+            assert set(kinds[3:-1]) == {"chunk"}
+            assert [message["speaking"] for message in heard[:2]] == [True, False]
+            assert 5_000 < heard[2]["speech_duration_ms"] < 8_000
+            chunks, done = heard[3:-1], heard[-1]
+            assert done["turn_index"] == 0 and not done["interrupted"]
+            assert done["text"] == "".join(chunk["text_delta"] or "" for chunk in chunks)
+            assert done["kv_cache_length"] == done["token_stats"]["total_tokens"] > 0
+            await talk.say("stop")
+            [stopped] = await talk.hear_all()
+            assert stopped["type"] == "stopped" and stopped["session_id"] == talk.session_id
+            assert talk.close_code == 1000
+            check_fields(HALF_DUPLEX, talk.heard)
+        await client.idle()
+        kept = await recording(worker, prepared["recording_session_id"])
+        [turn] = kept["turns"]
+        assert turn["input"]["type"] == "voice" and turn["input"]["audio"]
+        assert turn["output"]["audio"] and turn["output"]["text"] == done["text"]
+
+    asyncio.run(scenario())
+
+
+def test_half_duplex_takes_what_it_is_not_told_from_the_configuration(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, half_duplex={"timeout_s": 33})
+
+    async def scenario(port: int) -> None:
+        async with Client(port).talk("half_duplex") as talk:
+            assert (await talk.prepared())["timeout_s"] == 33
+
+    with running_worker(settings, lambda: FakeBackend(TIMES)) as own:
+        asyncio.run(scenario(own.port))
+
+
+def test_duplex_with_sound_alone(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        async with client.talk("duplex", variant="audio") as talk:
+            prepared = await talk.prepared(
+                prefix_system_prompt="Be kind.", config={"force_listen_count": 2}
+            )
+            assert prepared["prompt_tokens"] > 0 and prepared["chunk_ms"] == 1_000
+            assert prepared["pause_timeout"] == 60 and prepared["max_kv_tokens"] == 8_192
+            assert (await client.health())["worker_status"] == "duplex_active"
+            results = [await unit(talk, index) for index in range(2 + SPEAK_UNITS + 1)]
+            assert [each["is_listen"] for each in results] == [True] * 2 + [False] * 3 + [True]
+            for each in results:
+                assert bool(each["text"]) == bool(each["audio_data"]) == (not each["is_listen"])
+                assert each["cost_all_ms"] >= each["cost_llm_ms"] + each["cost_tts_ms"]
+                assert each["wall_clock_ms"] > 0 and each["server_send_ts"] > 1_600_000_000
+            assert [each["current_time"] for each in results] == [
+                1_000 * (index + 1) for index in range(len(results))
+            ]
+            assert [each["step"] for each in results] == list(range(len(results)))
+            assert [each["turn_id"] for each in results] == [0] * 5 + [1]
+            assert [each["end_of_turn"] for each in results].index(True) == 4
+            lengths = [each["kv_cache_length"] for each in results]
+            assert lengths == sorted(set(lengths))
+            await talk.say("pause", timeout=5)
+            assert await talk.hear() == {"type": "paused", "timeout": 5.0}
+            assert (await client.health())["worker_status"] == "duplex_paused"
+            await talk.say("resume")
+            assert await talk.hear() == {"type": "resumed"}
+            await talk.say("interrupt")
+            assert await talk.hear() == {"type": "interrupted"}
+            await talk.say("stop")
+            [stopped] = await talk.hear_all()
+            assert stopped["type"] == "stopped" and talk.close_code == 1000
+            check_fields(DUPLEX, talk.heard)
+        await client.idle()
+        kept = await recording(worker, prepared["recording_session_id"])
+        assert kept["mode"] == "duplex" and len(kept["chunks"]) == len(results)
+        modes = [chunk["result"]["mode"] for chunk in kept["chunks"]]
+        assert modes == ["LISTEN"] * 2 + ["SPEAK"] * 3 + ["LISTEN"]
+        assert [event["type"] for event in kept["events"]] == ["pause", "resume", "interrupt"]
+
+    asyncio.run(scenario())
+
+
+async def unit(talk: Any, index: int, **fields: object) -> Message:
+    """Send one second of speech and wait for its result."""
+    second = speech()[index * SECOND : (index + 1) * SECOND]
+    await talk.say("audio_chunk", audio=wire(second), **fields)
+    result: Message = await talk.hear()
+    assert result["type"] == "result", result
+    return result
+
+
+def test_duplex_with_pictures(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        picture, broken = jpeg(64, 48), "bm8gcGljdHVyZQ=="
+        async with client.talk("duplex", "omni_1") as talk:
+            prepared = await talk.prepared()
+            await talk.say("video_frame", frame=picture)
+            with_frame = await unit(talk, 0)
+            assert with_frame["vision_slices"] == 1 and with_frame["vision_tokens"] == 64
+            inline = await unit(talk, 1, frame_base64_list=[picture, picture])
+            assert inline["vision_slices"] == 2
+            await talk.say("audio_chunk", audio=wire(speech()[:SECOND]), frame_base64_list=[broken])
+            warning, result = await talk.hear(), await talk.hear()
+            assert warning["type"] == "warning" and warning["code"] == "bad_frame"
+            assert result["type"] == "result" and result["vision_slices"] == 0
+            await talk.say("stop")
+            await talk.hear_all()
+            check_fields(DUPLEX, talk.heard)
+        kept = await recording(worker, prepared["recording_session_id"])
+        assert kept["chunks"][0]["user_frame"] and kept["chunks"][1]["extra_frames"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("in_pieces", [True, False], ids=["pieces", "whole"])
+def test_chat_over_a_socket(worker: RunningWorker, in_pieces: bool) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        async with client.talk("chat") as talk:
+            await talk.say(None, messages=[USER], streaming=in_pieces, tts={"enabled": True})
+            fed, *chunks, done = await talk.hear_all()
+            assert talk.close_code == 1000
+            assert fed["type"] == "prefill_done" and done["type"] == "done"
+            assert bool(chunks) == in_pieces
+            assert bool(done["audio_data"]) == (not in_pieces)
+            if in_pieces:
+                assert done["text"] == "".join(chunk["text_delta"] or "" for chunk in chunks)
+            assert done["text"] and done["generated_tokens"] > 0 and done["input_tokens"] > 0
+            check_fields(CHAT, talk.heard)
+        await client.idle()
+        kept = await recording(worker, done["recording_session_id"])
+        assert kept["turns"][0]["output"]["text"] == done["text"]
+
+    asyncio.run(scenario())
+
+
+def test_chat_over_http(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        asked = {"messages": [USER], "tts": {"enabled": True}, "return_prompt": True}
+        answer = await client.post("/chat", asked)
+        assert answer.status_code == 200
+        reply = ChatResponse.model_validate(answer.json())
+        assert reply.success and reply.text and reply.prompt and reply.token_stats
+        assert reply.audio_data and reply.audio_data.startswith("UklGR")  # RIFF in Base64
+        assert reply.recording_session_id
+        kept = await recording(worker, reply.recording_session_id)
+        assert kept["turns"][0]["output"]["text"] == reply.text
+        bodies: tuple[object, ...] = ({"messages": []}, "x", {"messages": [USER] * 2_000})
+        for body in bodies:
+            refused = await client.post("/chat", body)
+            assert refused.status_code == 422 and refused.json()["detail"]
+        await client.idle()
+
+    asyncio.run(scenario())
+
+
+def test_health_has_every_field(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        health = await Client(worker.port).health()
+        assert set(health) == set(WorkerHealth.model_fields)
+        assert health["status"] == "healthy" and health["model_loaded"]
+        assert health["load_progress"] == 1.0 and health["slots"] == 1
+        assert health["uptime_s"] > 0 and "omni_duplex" in health["capabilities"]
+
+    asyncio.run(scenario())
+
+
+def test_metrics_count_what_happened(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        async with client.talk("duplex", "adx_metrics") as talk:
+            await talk.prepared()
+            await unit(talk, 0)
+            shown = (await client._call("GET", "/metrics")).text
+            assert 'omni_worker_sessions{mode="audio_duplex"} 1.0' in shown
+            assert 'omni_worker_unit_stage_seconds_count{mode="audio_duplex",stage="wall"}' in shown
+        await client.idle()
+        shown = (await client._call("GET", "/metrics")).text
+        assert 'omni_worker_sessions{mode="audio_duplex"} 0.0' in shown
+
+    asyncio.run(scenario())
+
+
+def test_the_cache_is_cleared_on_request_unless_somebody_is_served(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        await one_turn(client, "to_clear", [USER], clear_kv_cache=True)
+        assert (await client.get("/cache_info"))["kv_cache_length"] > 0
+        async with client.talk("duplex") as talk:
+            await talk.prepared()
+            refused = await client.post("/clear_cache")
+            assert refused.status_code == 409 and not refused.json()["success"]
+        await client.idle()
+        assert (await client.post("/clear_cache")).json()["success"]
+        assert (await client.get("/cache_info"))["cached_hash"] is None
+
+    asyncio.run(scenario())

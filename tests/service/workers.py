@@ -1,0 +1,312 @@
+"""A worker that really serves on loopback, in this process, and a client made from the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import logging
+import os
+import secrets
+import struct
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+import soundfile as sf
+import structlog
+from PIL import Image
+from websockets.asyncio.client import ClientConnection, connect
+
+from config import Settings
+from core.serving.backend import Backend
+from core.serving.host import WorkerHost
+from tests.source_tree import ROOT
+from worker import DrainingServer, WorkerOptions, create_app, make_server
+
+SPEECH = ROOT / "tests" / "golden" / "recordings" / "inputs" / "speech_8s.wav"
+LIMIT_S = 10.0  # of anything that should take a moment
+IDLE_LIMIT_S = 2.0  # of a worker, after a session, until it says it is idle
+LOOK_S = 0.01
+CHUNK_PAUSE_S = 0.02
+HALF_SECOND = 8_000  # samples at 16 kHz
+SECOND = 16_000
+
+Message = dict[str, Any]
+Samples = npt.NDArray[np.float32]
+
+
+def speech() -> Samples:
+    """Somebody speaks for eight seconds; [T] at 16 kHz."""
+    samples, _ = sf.read(SPEECH, dtype="float32")
+    return np.asarray(samples, dtype=np.float32)
+
+
+def wire(samples: Samples) -> str:
+    """Base64 of little-endian float32."""
+    return base64.b64encode(samples.astype("<f4").tobytes()).decode()
+
+
+def sound_of(text: str) -> Samples:
+    """The samples of wire audio."""
+    return np.frombuffer(base64.b64decode(text), dtype="<f4")
+
+
+def jpeg(width_px: int, height_px: int) -> str:
+    """Base64 of a grey picture."""
+    file = io.BytesIO()
+    Image.new("RGB", (width_px, height_px), "grey").save(file, "JPEG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+SILENCE = wire(np.zeros(SECOND, np.float32))
+
+
+def settings_for(data_dir: Path, **sections: Mapping[str, object]) -> Settings:
+    """Return a configuration that keeps everything in one folder."""
+    service = {"data_dir": str(data_dir), "drain_timeout_s": 2, **sections.pop("service", {})}
+    return Settings.model_validate({"service": service, **sections})
+
+
+class RunningWorker:
+    """A worker that serves, on a thread with a loop of its own."""
+
+    def __init__(self, server: DrainingServer) -> None:
+        self.server = server
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="worker-under-test")
+        self._thread.start()
+        eventually("the server listens", lambda: server.started)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.server.servers[0].sockets[0].getsockname()[1])
+
+    @property
+    def host(self) -> WorkerHost:
+        """Its host."""
+        return self.server._host_of()
+
+    def on_loop(self, work: Callable[[], Any]) -> Any:
+        """Run something on its loop."""
+
+        async def run() -> Any:
+            return work()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(LIMIT_S)
+
+    def tasks(self) -> int:
+        """How many tasks there are on its loop."""
+        return int(self.on_loop(lambda: len(asyncio.all_tasks())))
+
+    def begin_drain(self) -> None:
+        """Tell it to end."""
+        self._loop.call_soon_threadsafe(self.server.begin_drain)
+
+    def close(self) -> None:
+        """End it and wait for its end."""
+        if self._thread.is_alive():
+            self.begin_drain()
+            self._thread.join(LIMIT_S)
+        assert not self._thread.is_alive(), "the worker did not end"
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self.server.serve())
+        self._loop.close()
+
+
+@contextmanager
+def running_worker(
+    settings: Settings,
+    make_backend: Callable[[], Backend],
+    options: WorkerOptions | None = None,
+    *,
+    waits: bool = True,
+) -> Iterator[RunningWorker]:
+    """Have a worker for the block, loaded unless told otherwise."""
+    usual_log = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    server = make_server(create_app(settings, make_backend, options), settings, "127.0.0.1", 0)
+    worker = RunningWorker(server)
+    try:
+        if waits:
+            eventually("the model is loaded", lambda: worker.host.workshop.progress.is_loaded)
+        yield worker
+    finally:
+        worker.close()
+        structlog.configure(**usual_log)
+
+
+class Client:
+    """What a client of one worker does."""
+
+    def __init__(self, port: int, headers: Mapping[str, str] | None = None) -> None:
+        self.port = port
+        self.headers = dict(headers or {})
+
+    @asynccontextmanager
+    async def talk(
+        self, kind: str, session_id: str | None = None, **query: str
+    ) -> AsyncIterator[Talk]:
+        """Have a socket for the block."""
+        name = session_id or f"t_{secrets.token_hex(6)}"
+        told = "&".join(f"{key}={value}" for key, value in {"session_id": name, **query}.items())
+        url = f"ws://127.0.0.1:{self.port}/ws/{kind}?{told}"
+        async with connect(
+            url, max_size=None, additional_headers=self.headers, open_timeout=LIMIT_S, proxy=None
+        ) as socket:
+            yield Talk(socket, name)
+
+    async def get(self, path: str) -> Message:
+        """Ask over HTTP."""
+        return dict((await self._call("GET", path)).json())
+
+    async def post(self, path: str, body: object = None) -> httpx.Response:
+        """Tell over HTTP."""
+        return await self._call("POST", path, body)
+
+    async def health(self) -> Message:
+        """Ask how it is."""
+        return await self.get("/health")
+
+    async def idle(self) -> None:
+        """Wait until it says that it is idle; fail if that takes too long."""
+        deadline_s = time.monotonic() + IDLE_LIMIT_S
+        while (health := await self.health())["worker_status"] != "idle":
+            assert time.monotonic() < deadline_s, f"not idle: {health}"
+            await asyncio.sleep(LOOK_S)
+        assert health["active_sessions"] == 0 and health["current_session_id"] is None
+
+    async def _call(self, method: str, path: str, body: object = None) -> httpx.Response:
+        content = None if body is None else json.dumps(body)
+        async with httpx.AsyncClient(trust_env=False, timeout=LIMIT_S) as http:
+            url = f"http://127.0.0.1:{self.port}{path}"
+            return await http.request(method, url, content=content, headers=self.headers)
+
+
+class Talk:
+    """One socket as a client has it."""
+
+    def __init__(self, socket: ClientConnection, session_id: str) -> None:
+        self.socket = socket
+        self.session_id = session_id
+        self.heard: list[Message] = []
+
+    async def say(self, message_type: str | None, **fields: object) -> None:
+        """Send a message."""
+        told = fields if message_type is None else {"type": message_type, **fields}
+        await self.socket.send(json.dumps(told))
+
+    async def hear(self) -> Message:
+        """Wait for the next message."""
+        async with asyncio.timeout(LIMIT_S):
+            message: Message = json.loads(await self.socket.recv())
+        self.heard.append(message)
+        return message
+
+    async def hear_until(self, *types: str) -> list[Message]:
+        """Wait for a message of these types; return everything up to it."""
+        heard = [await self.hear()]
+        while heard[-1]["type"] not in types:
+            heard.append(await self.hear())
+        return heard
+
+    async def hear_all(self) -> list[Message]:
+        """Wait for the end; return everything up to it."""
+        heard = []
+        async with asyncio.timeout(LIMIT_S):
+            async for text in self.socket:
+                heard.append(json.loads(text))
+        self.heard += heard
+        return heard
+
+    @property
+    def close_code(self) -> int | None:
+        """How the server closed."""
+        return self.socket.close_code
+
+    async def prepared(self, **fields: object) -> Message:
+        """Prepare and wait until that is done."""
+        await self.say("prepare", **fields)
+        message = await self.hear()
+        assert message["type"] == "prepared", message
+        return message
+
+    async def speak(self, samples: Samples, chunk_samples: int = HALF_SECOND) -> None:
+        """Send sound in chunks, far faster than it sounds but not faster than it is heard."""
+        for start in range(0, len(samples), chunk_samples):
+            await asyncio.sleep(CHUNK_PAUSE_S)
+            await self.say("audio_chunk", audio=wire(samples[start : start + chunk_samples]))
+
+
+class DeadClient:
+    """A client whose connection hangs: it has said something, and is never heard of again."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, port: int, path: str) -> DeadClient:
+        """Connect and shake hands."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        key = base64.b64encode(os.urandom(16)).decode()
+        lines = [
+            f"GET {path} HTTP/1.1",
+            f"Host: 127.0.0.1:{port}",
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            f"Sec-WebSocket-Key: {key}",
+            "Sec-WebSocket-Version: 13",
+        ]
+        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b" 101 " in head.splitlines()[0] + b" ", head
+        return cls(reader, writer)
+
+    async def say(self, message: Message) -> None:
+        """Send a message. Source of the framing: RFC 6455, section 5.2."""
+        body, mask = json.dumps(message).encode(), os.urandom(4)
+        size = len(body)
+        head = struct.pack("!BB", 0x81, 0x80 | size) if size < 126 else b"\x81\xfe"
+        head += struct.pack("!H", size) if size >= 126 else b""
+        masked = bytes(byte ^ mask[index % 4] for index, byte in enumerate(body))
+        self._writer.write(head + mask + masked)
+        await self._writer.drain()
+
+    async def wait_closed(self) -> None:
+        """Wait until the server has given up."""
+        async with asyncio.timeout(LIMIT_S):
+            while await self._reader.read(65_536):
+                pass
+        self._writer.close()
+
+
+def eventually(what: str, is_true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+    """Look until something is true; fail with its name if it never is."""
+    deadline_s = time.monotonic() + limit_s
+    while not is_true():
+        assert time.monotonic() < deadline_s, f"never came true: {what}"
+        time.sleep(LOOK_S)
+
+
+async def soon(what: str, is_true: Callable[[], Awaitable[object]]) -> None:
+    """Do the same without holding up the loop."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while not await is_true():
+        assert time.monotonic() < deadline_s, f"never came true: {what}"
+        await asyncio.sleep(LOOK_S)
+
+
+def open_files() -> int:
+    """How many descriptors this process has."""
+    return len(os.listdir("/proc/self/fd"))

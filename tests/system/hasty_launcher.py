@@ -1,0 +1,26 @@
+"""The launcher as it is, but in a hurry to start a dead worker again.
+
+`python -m tests.system.hasty_launcher [flags of start_all.sh]`
+"""
+
+from __future__ import annotations
+
+import sys
+
+from launcher.cli import Setup, create_app
+from launcher.plan import Pace
+from launcher.restarts import RestartPolicy
+
+MANY = 1_000_000
+
+SETUP = Setup(
+    entry=(sys.executable, "-m", "tests.system.hasty_launcher"),
+    pace=Pace(
+        poll_s=0.02,
+        ask_s=0.1,
+        restarts=RestartPolicy(first_s=0.01, longest_s=0.05, stable_s=MANY, max_failures=MANY),
+    ),
+)
+
+if __name__ == "__main__":
+    create_app(SETUP)()

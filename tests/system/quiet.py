@@ -1,0 +1,78 @@
+"""When a system with one bystander is quiet, and how to disturb its workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+import httpx
+
+from benchmarks.launched import wait_until
+from tests.system.running import SETTLE_LIMIT_S, RunningSystem
+
+WORKERS = 6  # one for the bystander, one for each phase of a protocol
+
+
+def is_quiet(system: RunningSystem) -> bool:
+    """Only the bystander is served, nobody waits, and every other worker is idle."""
+    status = system.get("/status")
+    if status["queue_length"] or len(status["running_tasks"]) != 1:
+        return False
+    busy = {task["worker_id"] for task in status["running_tasks"]}
+    others = [index for index in range(WORKERS) if f"worker_{index}" not in busy]
+    healths = [system.worker_health(index) for index in others]
+    is_free = all(
+        health["worker_status"] == "idle" and not health["active_sessions"] for health in healths
+    )
+    return is_free and status["idle_workers"] == WORKERS - 1
+
+
+def wait_until_quiet(system: RunningSystem, limit_s: float = SETTLE_LIMIT_S) -> None:
+    """Wait until only the bystander is served."""
+
+    def looks_quiet() -> bool:
+        try:
+            return is_quiet(system)
+        except httpx.HTTPError:
+            return False  # somebody is starting again
+
+    wait_until("only the bystander is served", looks_quiet, limit_s)
+    assert system.get("/api/queue")["items"] == []
+    live = [one for one in system.get("/sessions")["sessions"] if one["session_id"]]
+    assert len(live) == 1
+
+
+def is_empty(system: RunningSystem) -> bool:
+    """Nobody waits."""
+    return not system.get("/api/queue")["items"]
+
+
+@asynccontextmanager
+async def nobody_free(system: RunningSystem) -> AsyncIterator[None]:
+    """Have every worker take nothing new for the block."""
+
+    async def drain(is_draining: bool) -> None:
+        for index in range(WORKERS):
+            path = f"/api/admin/workers/worker_{index}"
+            answer = await system.call("PUT", path, json={"draining": is_draining})
+            assert answer.status_code == httpx.codes.OK
+
+    await drain(True)
+    try:
+        yield
+    finally:
+        await drain(False)
+
+
+@contextmanager
+def stalled(pids: Sequence[int]) -> Iterator[None]:
+    """Have processes stand still for the block."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)

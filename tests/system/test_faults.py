@@ -1,0 +1,317 @@
+"""Every phase of every protocol, and everything that can go wrong in it, on real processes.
+
+However a session ends: it is told once, its worker is idle again soon, nothing of it is left, and
+a session on another worker never notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+
+import pytest
+
+from benchmarks.launched import wait_until
+from tests.system import scenes, shapes
+from tests.system.bystander import Bystander
+from tests.system.client import RATE_HZ, Client, HalfDuplexClient, Samples
+from tests.system.conftest import HEARTBEAT_S, LARGEST_BYTES
+from tests.system.loops import in_loop
+from tests.system.quiet import WORKERS, is_empty, nobody_free, stalled, wait_until_quiet
+from tests.system.running import SETTLE_LIMIT_S, RunningSystem
+from tests.system.scenes import SCENES, WAITING, Protocol, Scene
+
+GIVE_UP_LIMIT_S = 2 * HEARTBEAT_S + 3.0  # a missed heartbeat is found out, and then some
+RESTART_LIMIT_S = 20.0
+LAST_WORDS = ("stopped", "timeout", "error")
+MIB = 1024 * 1024
+TOO_BIG, MUCH_TOO_BIG = LARGEST_BYTES + 1, 9 * MIB
+SILENT_CODES = (None, 1006, 1011)  # how a client that fell silent may find its socket
+
+
+@pytest.fixture(scope="module")
+def bystander(crowd: RunningSystem, speech: Samples) -> Iterator[Bystander]:
+    """A session on one of the workers."""
+    with Bystander(crowd, speech[:RATE_HZ]) as talking:
+        yield talking
+    talking.check()
+
+
+def check_end(scene: Scene, client: Client) -> None:
+    """One last word at most, nothing after it, and every message as the protocol says."""
+    assert shapes.offences(client.messages, scene.protocol.shapes) == []
+    ends = [index for index, kind in enumerate(client.kinds) if kind in LAST_WORDS]
+    assert ends in ([], [len(client.kinds) - 1])
+
+
+def by_name(scene: Scene) -> str:
+    return scene.name
+
+
+# --- what a client does ---
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=by_name)
+@in_loop
+async def test_stop(
+    crowd: RunningSystem, bystander: Bystander, speech: Samples, scene: Scene
+) -> None:
+    async with scene.reached(crowd, speech) as client:
+        await _stop(scene, client)
+    wait_until_quiet(crowd)
+    bystander.check()
+
+
+async def _stop(scene: Scene, client: Client) -> None:
+    await client.say("stop")
+    if not scene.protocol.has_turns:
+        await client.hear("stopped")
+        assert await client.closed() == 1000
+    elif scene.phase == "open":
+        assert (await client.hear("warning"))["code"] == "out_of_order"
+        assert client.is_open
+    else:
+        assert (await client.hear("done"))["stopped"] is True
+        assert client.kinds.count("done") == 1
+    check_end(scene, client)
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=by_name)
+@in_loop
+async def test_disconnect(
+    crowd: RunningSystem, bystander: Bystander, speech: Samples, scene: Scene
+) -> None:
+    async with scene.reached(crowd, speech) as client:
+        client.vanish()
+    wait_until_quiet(crowd)
+    bystander.check()
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=by_name)
+@pytest.mark.parametrize(
+    ("message", "code", "close_code"),
+    [
+        ('{"type": "stop"', "bad_json", 1007),
+        (b'{"type": "stop"}', "bad_json", 1003),
+        ("x" * TOO_BIG, "too_big", 1009),
+        ("x" * MUCH_TOO_BIG, "too_big", 1009),
+    ],
+    ids=["bad", "binary", "oversize", "huge"],
+)
+@in_loop
+async def test_bad_message(
+    crowd: RunningSystem,
+    bystander: Bystander,
+    speech: Samples,
+    scene: Scene,
+    message: str | bytes,
+    code: str,
+    close_code: int,
+) -> None:
+    async with scene.reached(crowd, speech) as client:
+        await client.say_text(message)
+        assert await client.closed() == close_code
+        check_end(scene, client)
+        # What is too big for the socket itself is refused before anybody could say anything.
+        if client.kinds and client.kinds[-1] == "error":
+            assert client.messages[-1]["code"] == code
+        else:
+            assert len(message) == MUCH_TOO_BIG
+    wait_until_quiet(crowd)
+    bystander.check()
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=by_name)
+@in_loop
+async def test_unknown_messages_are_warned_of_and_change_nothing(
+    crowd: RunningSystem, bystander: Bystander, speech: Samples, scene: Scene
+) -> None:
+    async with scene.reached(crowd, speech) as client:
+        await client.say("sing")
+        assert (await client.hear("warning"))["code"] == "unknown_type"
+        await _stop(scene, client)
+    wait_until_quiet(crowd)
+    bystander.check()
+
+
+# --- what takes longer: all phases of a protocol at once ---
+
+
+PROTOCOLS = (scenes.STREAMING, scenes.CHAT, scenes.HALF_DUPLEX, scenes.DUPLEX)
+
+
+def scenes_of(protocol: Protocol, *, served: bool) -> list[Scene]:
+    """Return the phases of a protocol, perhaps only those with a worker."""
+    found = [scene for scene in SCENES if scene.protocol is protocol]
+    return [scene for scene in found if scene.is_served or not served]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
+@in_loop
+async def test_half_open_socket(
+    crowd: RunningSystem, bystander: Bystander, speech: Samples, protocol: Protocol
+) -> None:
+    async with AsyncExitStack() as stack:
+        clients = await _reach_all(crowd, speech, scenes_of(protocol, served=False), stack)
+        for client in clients:
+            client.fall_silent()
+        await asyncio.to_thread(wait_until_quiet, crowd, GIVE_UP_LIMIT_S)
+        for client in clients:
+            client.wake_up()
+            assert await client.closed() in SILENT_CODES
+            assert len([kind for kind in client.kinds if kind in LAST_WORDS]) <= 1
+    bystander.check()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
+@in_loop
+async def test_worker_killed(
+    crowd: RunningSystem, bystander: Bystander, speech: Samples, protocol: Protocol
+) -> None:
+    async with AsyncExitStack() as stack:
+        reached = scenes_of(protocol, served=True)
+        clients = await _reach_all(crowd, speech, reached, stack)
+        for pid in _workers_of(crowd, clients):
+            os.kill(pid, signal.SIGKILL)
+        for scene, client in zip(reached, clients, strict=True):
+            await _worker_is_lost(scene, client, SETTLE_LIMIT_S)
+    await asyncio.to_thread(wait_until_quiet, crowd, RESTART_LIMIT_S)
+    bystander.check()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
+@in_loop
+async def test_workerstalled(
+    crowd: RunningSystem, bystander: Bystander, speech: Samples, protocol: Protocol
+) -> None:
+    async with AsyncExitStack() as stack:
+        reached = scenes_of(protocol, served=True)
+        clients = await _reach_all(crowd, speech, reached, stack)
+        with stalled(_workers_of(crowd, clients)):
+            for scene, client in zip(reached, clients, strict=True):
+                await _worker_is_lost(scene, client, GIVE_UP_LIMIT_S)
+    await asyncio.to_thread(wait_until_quiet, crowd)
+    bystander.check()
+
+
+async def _reach_all(
+    system: RunningSystem, speech: Samples, reached: Sequence[Scene], stack: AsyncExitStack
+) -> list[HalfDuplexClient]:
+    return [await stack.enter_async_context(scene.reached(system, speech)) for scene in reached]
+
+
+def _workers_of(system: RunningSystem, clients: Sequence[Client]) -> list[int]:
+    names = [client.all_of("queue_done")[0]["worker_id"] for client in clients]
+    assert len(set(names)) == len(clients), "each has a worker of its own"
+    return [system.pid(name) for name in names]
+
+
+async def _worker_is_lost(scene: Scene, client: Client, limit_s: float) -> None:
+    error = await client.hear("error", limit_s=limit_s)
+    assert error["code"] in ("worker_lost", "worker_unreachable")
+    assert await client.closed() == 1011
+    check_end(scene, client)
+
+
+# --- waiting in the queue ---
+
+
+@pytest.mark.parametrize("fault", ["stop", "disconnect", "half_open", "bad", "oversize"])
+@pytest.mark.parametrize("scene", WAITING, ids=by_name)
+@in_loop
+async def test_fault_while_waiting(
+    crowd: RunningSystem, bystander: Bystander, speech: Samples, scene: Scene, fault: str
+) -> None:
+    async with nobody_free(crowd), scene.reached(crowd, speech) as client:
+        assert crowd.get("/status")["queue_length"] == 1
+        if fault == "stop":
+            await _stop(scene, client)
+        elif fault == "disconnect":
+            client.vanish()
+        elif fault == "half_open":
+            client.fall_silent()
+        else:
+            await client.say_text("{" if fault == "bad" else "x" * TOO_BIG)
+            assert await client.closed() == (1007 if fault == "bad" else 1009)
+            assert client.kinds[-1] == "error"
+        limit_s = GIVE_UP_LIMIT_S if fault == "half_open" else SETTLE_LIMIT_S
+        await asyncio.to_thread(wait_until, "nobody waits", lambda: is_empty(crowd), limit_s)
+    wait_until_quiet(crowd)
+    bystander.check()
+
+
+@in_loop
+async def test_who_waits_is_served_when_a_killed_worker_is_back(
+    crowd: RunningSystem, bystander: Bystander, speech: Samples
+) -> None:
+    async with AsyncExitStack() as stack:
+        holders = [scene for scene in SCENES if scene.name == "duplex-active"] * (WORKERS - 1)
+        holding = await _reach_all(crowd, speech, holders, stack)
+        (waiting,) = await _reach_all(crowd, speech, WAITING[-1:], stack)
+        os.kill(_workers_of(crowd, holding)[0], signal.SIGKILL)
+        await _worker_is_lost(holders[0], holding[0], SETTLE_LIMIT_S)
+        done = await waiting.hear("queue_done", limit_s=RESTART_LIMIT_S)
+        assert done["worker_id"] == holding[0].all_of("queue_done")[0]["worker_id"]
+        for client in (*holding[1:], waiting):
+            await client.say("stop")
+            await client.hear("stopped")
+    wait_until_quiet(crowd)
+    bystander.check()
+
+
+# --- nothing is left ---
+
+
+@in_loop
+async def test_ended_sessions_leave_no_descriptor_thread_or_file(
+    crowd: RunningSystem, bystander: Bystander, speech: Samples
+) -> None:
+    async def break_everything() -> None:
+        for scene in SCENES:
+            for message in ("", "{"):
+                async with scene.reached(crowd, speech) as client:
+                    if message:
+                        await client.say_text(message)
+                        await client.closed()
+                    client.vanish()
+        await asyncio.to_thread(wait_until_quiet, crowd)
+
+    await break_everything()
+    before = crowd.holdings()
+    for _ in range(3):
+        await break_everything()
+
+    def is_no_more() -> bool:
+        after = crowd.holdings()
+        return all(
+            after[name].sockets <= before[name].sockets
+            and after[name].threads <= before[name].threads
+            and len(after[name].files) <= len(before[name].files)
+            for name in crowd.names
+        )
+
+    try:
+        await asyncio.to_thread(wait_until, "nothing more is held", is_no_more, 10.0)
+    except RuntimeError:
+        assert crowd.holdings() == before
+    bystander.check()
+
+
+def test_every_recording_is_finished(crowd: RunningSystem, bystander: Bystander) -> None:
+    """The last test of this file: however a session ended, its recording can be read."""
+    folders = [path for path in (crowd.data / "sessions").iterdir() if path.is_dir()]
+    assert folders
+
+    def unfinished() -> list[str]:
+        lying = [path for path in crowd.data.rglob("*") if path.suffix == ".tmp"]
+        live = [folder for folder in folders if (folder / ".lock").exists()]
+        return [path.name for path in [*lying, *live]]
+
+    deadline_s = time.monotonic() + RESTART_LIMIT_S
+    while len(unfinished()) > 1 and time.monotonic() < deadline_s:  # the bystander's goes on
+        time.sleep(0.1)
+    assert len(unfinished()) <= 1

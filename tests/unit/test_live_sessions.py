@@ -1,0 +1,91 @@
+"""Who is connected: counts, ids, and waiting for the last to leave."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from core.errors import RateLimitedError, SessionInUseError
+from core.protocols.events import Event, ShuttingDown
+from gateway_modules.live_sessions import LiveRelay, LiveSessions
+from tests.fakes.virtual_time import in_virtual_time
+
+
+@dataclass
+class Somebody:
+    """As much of a relay as is asked for here."""
+
+    session_id: str
+    told: list[Event] = field(default_factory=list)
+
+    @property
+    def request(self) -> Any:
+        return SimpleNamespace(session_id=self.session_id)
+
+    def tell_soon(self, event: Event) -> None:
+        self.told.append(event)
+
+
+def somebody(session_id: str) -> LiveRelay:
+    """Somebody who is connected."""
+    return cast(LiveRelay, Somebody(session_id))
+
+
+def test_sockets_are_counted_in_all_and_by_address() -> None:
+    async def count() -> None:
+        live = LiveSessions(max_connections=4, per_client=2)
+        with ExitStack() as stack:
+            for address in ("1.1.1.1", "1.1.1.1", "127.0.0.1"):
+                stack.enter_context(live.counted(address))
+            with pytest.raises(RateLimitedError):
+                stack.enter_context(live.counted("1.1.1.1"))
+            stack.enter_context(live.counted("127.0.0.1"))
+            with pytest.raises(RateLimitedError):
+                stack.enter_context(live.counted("2.2.2.2"))
+        with live.counted("1.1.1.1"):
+            assert live.get("x") is None
+
+    asyncio.run(count())
+
+
+@in_virtual_time
+async def test_an_id_is_waited_for_and_then_refused() -> None:
+    live = LiveSessions(10, 10, grace_s=1.0)
+    first, second = somebody("s"), somebody("s")
+    async with live.entered(first):
+        assert live.get("s") is first
+        began_s = asyncio.get_running_loop().time()
+        with pytest.raises(SessionInUseError):
+            async with live.entered(second):
+                pass
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(1.0)
+        waiting = asyncio.create_task(enter_and_leave(live, second))
+        await asyncio.sleep(0.5)
+    await waiting
+    assert live.relays() == []
+
+
+async def enter_and_leave(live: LiveSessions, relay: LiveRelay) -> None:
+    """Be connected for a moment."""
+    async with live.entered(relay):
+        assert live.get("s") is relay
+        await asyncio.sleep(0.2)
+
+
+@in_virtual_time
+async def test_everybody_is_told_and_the_last_one_waited_for() -> None:
+    live = LiveSessions(10, 10)
+    assert await live.wait_until_empty(1.0)
+    relay = Somebody("s")
+    leaving = asyncio.create_task(enter_and_leave(live, cast(LiveRelay, relay)))
+    await asyncio.sleep(0)
+    live.tell_all(ShuttingDown())
+    assert relay.told == [ShuttingDown()]
+    assert not await live.wait_until_empty(0.1)
+    assert await live.wait_until_empty(1.0)
+    await leaving

@@ -1,0 +1,53 @@
+"""Buckets that refill with time."""
+
+from __future__ import annotations
+
+from gateway_modules.rates import ADDRESSES_MAX, AddressBuckets, TokenBucket
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_so_many_at_once_and_so_many_a_second() -> None:
+    clock = Clock()
+    bucket = TokenBucket(3, 2.0, clock)
+    assert [bucket.take() for _ in range(4)] == [True, True, True, False]
+    clock.now_s = 0.5
+    assert [bucket.take() for _ in range(2)] == [True, False]
+    clock.now_s = 100.0
+    assert bucket.level == 3
+
+
+def test_what_is_borrowed_is_waited_for() -> None:
+    clock = Clock()
+    bucket = TokenBucket(10, 4.0, clock)
+    assert bucket.borrow_s(10) == 0.0
+    assert bucket.borrow_s(2) == 0.5
+    assert bucket.borrow_s(2) == 1.0
+    clock.now_s = 1.0
+    assert bucket.borrow_s(0) == 0.0
+
+
+def test_each_address_has_its_own() -> None:
+    clock = Clock()
+    buckets = AddressBuckets(1, 1.0, clock)
+    assert not buckets.is_empty("a")
+    assert [buckets.take("a"), buckets.take("a"), buckets.take("b")] == [True, False, True]
+    assert buckets.is_empty("a")
+    clock.now_s = 1.0
+    assert not buckets.is_empty("a")
+
+
+def test_only_so_many_addresses_are_remembered() -> None:
+    buckets = AddressBuckets(1, 1.0, Clock())
+    for number in range(ADDRESSES_MAX + 1):
+        buckets.take(str(number))
+    assert buckets.take("0")  # forgotten, so it starts anew
+    assert not buckets.take(str(ADDRESSES_MAX))

@@ -1,0 +1,201 @@
+"""Uploaded voices: what is kept, what is refused, and what a crash leaves."""
+
+from __future__ import annotations
+
+import base64
+import json
+import wave
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from core.errors import AudioError, NotFoundError, TooBigError
+from gateway_modules import ref_audio_registry
+from gateway_modules.ref_audio_registry import RefAudioRegistry
+from gateway_modules.sounds import Sound, SoundDecoder
+from gateway_modules.voice_library import VoiceLibrary, wav_duration_s
+from recording.disk import write_file
+
+
+def wav(duration_s: float) -> bytes:
+    """A WAV file as the decoder makes it."""
+    out = BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(b"\x10\x10" * round(16_000 * duration_s))
+    return out.getvalue()
+
+
+class QuickDecoder(SoundDecoder):
+    """Takes as many tenths of a second as there are bytes; knows no format."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    def read(self, content: bytes, max_duration_s: float = 30.0) -> Sound:
+        self.reads += 1
+        if content == b"damaged":
+            raise AudioError()
+        return Sound(content)
+
+    def to_wav(self, content: bytes, max_duration_s: float = 30.0) -> bytes:
+        return wav(len(content) / 10)
+
+
+def encoded(length: int) -> str:
+    """An upload of so many tenths of a second."""
+    return base64.b64encode(bytes(length)).decode()
+
+
+def test_a_voice_is_kept_and_found_again(tmp_path: Path) -> None:
+    registry = RefAudioRegistry(tmp_path / "voices", decoder=QuickDecoder())
+    voice = registry.upload(" Ann \n B " + "x" * 100, encoded(10))
+    assert voice.name == ("Ann B " + "x" * 100)[:80]
+    assert voice.duration_ms == 1_000
+    assert registry.exists(voice.id) and registry.count == 1
+    again = RefAudioRegistry(tmp_path / "voices", decoder=QuickDecoder())
+    assert again.list_all() == [voice] and again.get(voice.id) == voice
+    path = again.get_file_path(voice.id)
+    assert path is not None and path.read_bytes() == wav(1.0)
+    assert again.get_base64(voice.id) == base64.b64encode(wav(1.0)).decode()
+    assert again.delete(voice.id) and not again.delete(voice.id)
+    assert not path.exists()
+    assert RefAudioRegistry(tmp_path / "voices").count == 0
+
+
+def test_a_real_file_is_decoded_in_another_process(tmp_path: Path) -> None:
+    hello = Path(__file__).parents[2] / "examples" / "hello.wav"
+    content = base64.b64encode(hello.read_bytes()).decode()
+    registry = RefAudioRegistry(tmp_path)
+    voice = registry.upload("hello", content)
+    assert voice.duration_ms == 8_207
+    with pytest.raises(AudioError):
+        registry.upload("noise", base64.b64encode(b"RIFF nothing").decode())
+    assert [path.name for path in tmp_path.glob("*.wav")] == [voice.filename]
+
+
+def test_what_is_too_short_too_large_or_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = RefAudioRegistry(tmp_path, max_bytes=100, decoder=QuickDecoder())
+    with pytest.raises(AudioError):
+        registry.upload("short", encoded(4))
+    with pytest.raises(AudioError):
+        registry.upload("no Base64", "*")
+    with pytest.raises(TooBigError):
+        registry.upload("large", encoded(103))
+    assert not list(tmp_path.glob("*.wav"))
+    monkeypatch.setattr(ref_audio_registry, "VOICES_MAX", 1)
+    registry.upload("one", encoded(10))
+    with pytest.raises(TooBigError):
+        registry.upload("two", encoded(10))
+
+
+def test_an_upload_that_cannot_be_noted_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = RefAudioRegistry(tmp_path, decoder=QuickDecoder())
+    write = write_file
+
+    def full(path: Path, content: bytes, *, is_durable: bool = False) -> None:
+        if path.name == "registry.json":
+            raise OSError(28, "No space left on device")
+        write(path, content, is_durable=is_durable)
+
+    monkeypatch.setattr(ref_audio_registry, "write_file", full)
+    with pytest.raises(OSError):
+        registry.upload("x", encoded(10))
+    assert registry.count == 0 and not list(tmp_path.iterdir())
+
+
+def test_an_index_edited_by_hand_opens_no_other_file(tmp_path: Path) -> None:
+    registry = RefAudioRegistry(tmp_path / "voices", decoder=QuickDecoder())
+    voice = registry.upload("x", encoded(10))
+    (tmp_path / "secret.wav").write_bytes(b"secret")
+    index = tmp_path / "voices" / "registry.json"
+    told = json.loads(index.read_text())
+    told["ref_audios"].append({**told["ref_audios"][0], "id": "y", "filename": "../secret.wav"})
+    told["ref_audios"].append(
+        {**told["ref_audios"][0], "id": "../secret"} | {"filename": "../secret.wav"}
+    )
+    index.write_text(json.dumps(told))
+    assert [one.id for one in RefAudioRegistry(tmp_path / "voices").list_all()] == [voice.id]
+
+
+def test_a_damaged_index_is_put_aside_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "registry.json").write_text("{half")
+    registry = RefAudioRegistry(tmp_path, decoder=QuickDecoder())
+    assert registry.count == 0
+    registry.upload("x", encoded(10))
+    assert (tmp_path / "registry.damaged").read_text() == "{half"
+
+
+# The library over it.
+
+
+def test_clients_choose_among_files_of_the_folders_only(tmp_path: Path) -> None:
+    folder = tmp_path / "assets" / "ref_audio"
+    folder.mkdir(parents=True)
+    (folder / "ann.wav").write_bytes(wav(1.0))
+    (folder / "notes.txt").write_text("x")
+    (tmp_path / "secret.wav").write_bytes(wav(1.0))
+    (folder / "link.wav").symlink_to(tmp_path / "secret.wav")
+    decoder = QuickDecoder()
+    library = VoiceLibrary(
+        RefAudioRegistry(tmp_path / "voices", decoder=decoder),
+        decoder,
+        folders=[folder],
+        root=tmp_path,
+    )
+    for told in ("assets/ref_audio/ann.wav", "ann.wav", str(folder / "ann.wav")):
+        assert library.by_path(told).name == "ann"
+    assert decoder.reads == 1  # the others came from memory
+    for told in (
+        "secret.wav",
+        "../secret.wav",
+        "assets/ref_audio/../../secret.wav",
+        str(tmp_path / "secret.wav"),
+        "link.wav",
+        "notes.txt",
+        "x" * 5_000,
+        "a\0b.wav",
+        "",
+    ):
+        with pytest.raises(NotFoundError):
+            library.by_path(told)
+    with pytest.raises(NotFoundError):
+        library.by_id("../../secret")
+    with pytest.raises(NotFoundError):
+        library.default()
+
+
+def test_a_changed_file_is_read_again_and_a_damaged_one_is_an_error(tmp_path: Path) -> None:
+    decoder = QuickDecoder()
+    path = tmp_path / "default.wav"
+    library = VoiceLibrary(
+        RefAudioRegistry(tmp_path / "voices"),
+        decoder,
+        folders=[],
+        root=tmp_path,
+        default_voice=path,
+    )
+    path.write_bytes(b"first")
+    assert library.default().sound.samples == b"first"
+    path.write_bytes(b"second one")
+    assert library.default().sound.samples == b"second one"
+    path.write_bytes(b"damaged")
+    with pytest.raises(AudioError):
+        library.default()
+
+
+def test_lengths_come_from_heads(tmp_path: Path) -> None:
+    path = tmp_path / "x.wav"
+    path.write_bytes(wav(1.5))
+    assert wav_duration_s(path) == 1.5
+    path.write_bytes(b"RIFF")
+    assert wav_duration_s(path) is None
+    assert wav_duration_s(tmp_path / "none.wav") is None

@@ -1,0 +1,318 @@
+"""A relay between a client and a worker in memory: whatever happens at whatever await, it all ends.
+
+Something is made to happen at every suspension of every task of a session, one run for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from starlette.websockets import WebSocket
+from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK
+from websockets.frames import Close
+
+from config import Settings
+from core.errors import EndedByAdminError
+from core.metrics import GatewayMetrics
+from core.protocols.events import Rejected, ShuttingDown
+from core.protocols.queueing import QueueingMachine
+from gateway_modules.client_wire import ClientWire
+from gateway_modules.diagnostics import DiagnosticsFile
+from gateway_modules.kinds import SizeLimits, SocketKind
+from gateway_modules.ref_audio_registry import RefAudioRegistry
+from gateway_modules.relay import Relay
+from gateway_modules.relay_notes import RelayNotes
+from gateway_modules.sounds import SoundDecoder
+from gateway_modules.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
+from gateway_modules.voice_library import VoiceLibrary
+from gateway_modules.worker_client import WorkerClient
+from gateway_modules.worker_link import Request
+from gateway_modules.worker_pool import WorkerPool
+from tests.fakes.awaits import Awaits
+from tests.fakes.pools import make_pool
+from tests.fakes.virtual_time import VirtualTimeLoop
+
+# A task cancelled before its first step never runs what the counter of awaits wrapped.
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+
+# Any: messages as JSON has them.
+Raw = dict[str, Any]
+
+USER = {"role": "user", "content": "Hi"}
+REPLIES: dict[str, list[Raw]] = {
+    "prefill": [{"type": "prefill_done", "cached_tokens": 0, "input_tokens": 3}],
+    "generate": [
+        {"chunk_index": 0, "text_delta": "Hello", "type": "chunk"},
+        {"type": "done", "session_id": "s", "text": "Hello"},
+    ],
+    "prepare": [{"type": "prepared"}],
+    "audio_chunk": [{"type": "result", "is_listen": True}],
+    "chat": [{"type": "prefill_done", "input_tokens": 3}, {"type": "done", "text": "Hello"}],
+}
+LAST = {"type": "stopped", "session_id": "s"}
+
+
+class WorkerSocket:
+    """The gateway's end of a socket to a worker, and the worker behind it."""
+
+    def __init__(self) -> None:
+        self.transport = SimpleNamespace(abort=self._abort)
+        self.is_open = True
+        self._replies: asyncio.Queue[str | Exception] = asyncio.Queue()
+
+    async def send(self, text: str) -> None:
+        """Take a message and answer it."""
+        await asyncio.sleep(0)
+        self._check()
+        kind = json.loads(text).get("type", "chat")
+        for reply in REPLIES.get(kind, []):
+            self._replies.put_nowait(json.dumps(reply))
+        if kind == "stop":
+            self._replies.put_nowait(json.dumps(LAST))
+        if kind in ("stop", "close"):
+            self._replies.put_nowait(ConnectionClosedOK(Close(1000, ""), None))
+
+    async def recv(self, decode: bool) -> str:
+        """Return the next reply."""
+        reply = await self._replies.get()
+        self._check()
+        if isinstance(reply, Exception):
+            self.is_open = False
+            raise reply
+        return reply
+
+    async def close(self) -> None:
+        """End it, politely."""
+        await asyncio.sleep(0)
+        self.is_open = False
+        await asyncio.sleep(0)
+
+    def die(self) -> None:
+        """End it without a goodbye."""
+        self.is_open = False
+        self._replies.put_nowait(ConnectionClosedError(None, None))
+
+    def _abort(self) -> None:
+        self.is_open = False
+
+    def _check(self) -> None:
+        if not self.is_open:
+            raise ConnectionClosedError(None, None)
+
+
+@dataclass
+class Scene:
+    """One session: its client, its relay, its pool."""
+
+    kind: SocketKind
+    folder: Path
+    sockets: list[WorkerSocket] = field(default_factory=list)
+    sent: list[Raw] = field(default_factory=list)
+    closed: list[int] = field(default_factory=list)
+    incoming: asyncio.Queue[Raw] = field(default_factory=asyncio.Queue)
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    is_gone: bool = False
+
+    def __post_init__(self) -> None:
+        self.pool = self._pool()
+        self.incoming.put_nowait({"type": "websocket.connect"})
+        self.relay = self._relay()
+        self.running: asyncio.Task[None] | None = None
+
+    def _pool(self) -> WorkerPool:
+        async def connect(*args: object, **kwargs: object) -> WorkerSocket:
+            await asyncio.sleep(0)
+            self.sockets.append(WorkerSocket())
+            return self.sockets[-1]
+
+        pool = make_pool(1)
+        pool.client = WorkerClient(connect=connect)  # type: ignore[arg-type]
+        return pool
+
+    def _relay(self) -> Relay:
+        request_type = self.kind.request_type("adx_1")
+        websocket = WebSocket(
+            {"type": "websocket", "headers": []},
+            receive=self.incoming.get,
+            send=self._take,  # type: ignore[arg-type]
+        )
+        self.websocket = websocket
+        metrics = GatewayMetrics(CollectorRegistry())
+        return Relay(
+            ClientWire(websocket, SizeLimits(10_000, 10_000)),
+            QueueingMachine("adx_1", request_type),
+            self._traffic(),
+            self.pool,
+            Request(self.kind, request_type, "adx_1", "client", 10_000),
+            RelayNotes(metrics, request_type.value),
+        )
+
+    def _traffic(self) -> Traffic:
+        decoder = SoundDecoder()
+        registry = RefAudioRegistry(self.folder, decoder=decoder)
+        voices = VoiceLibrary(registry, decoder, folders=[], root=self.folder)
+        if self.kind is SocketKind.STREAMING:
+            return TurnTraffic(voices)
+        if self.kind is SocketKind.CHAT:
+            return ChatTraffic(voices)
+        diagnostics = DiagnosticsFile(self.folder, Settings().limits)
+        return LiveTraffic(self.kind, voices, diagnostics)
+
+    async def _take(self, event: Raw) -> None:
+        await asyncio.sleep(0)
+        if self.is_gone:
+            raise OSError("gone")
+        if event["type"] == "websocket.send":
+            self.sent.append(json.loads(event["text"]))
+            self.heard.set()
+        elif event["type"] == "websocket.close":
+            self.closed.append(event["code"])
+            self.incoming.put_nowait({"type": "websocket.disconnect", "code": event["code"]})
+
+    def say(self, **message: Any) -> None:
+        """The client says something."""
+        self.incoming.put_nowait({"type": "websocket.receive", "text": json.dumps(message)})
+
+    async def hear(self, wanted: str, count: int = 1) -> None:
+        """Wait until the client has heard a message of a type so many times."""
+        while [message["type"] for message in self.sent].count(wanted) < count:
+            self.heard.clear()
+            await self.heard.wait()
+
+    def leave(self) -> None:
+        """The client's connection breaks."""
+        self.is_gone = True
+        self.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
+
+    def kill_worker(self) -> None:
+        """The worker dies, if there is one."""
+        for socket in self.sockets:
+            if socket.is_open:
+                socket.die()
+
+    def cancel_tickets(self) -> None:
+        """An administrator takes the place away."""
+        for item in self.pool.get_queue_status().items:
+            if item.session_id == "adx_1":
+                self.pool.cancel(item.ticket_id)
+
+    def cancel_task(self) -> None:
+        """The server gives up on the handler."""
+        assert self.running is not None
+        self.running.cancel()
+
+    async def play(self) -> None:
+        """Run a whole session; somebody else has the worker at first."""
+        other, _ = self.pool.enqueue("duplex")
+        script = asyncio.create_task(self._script(other.ticket_id))
+        await self.websocket.accept()
+        self.running = asyncio.create_task(self.relay.run())
+        await asyncio.gather(self.running, return_exceptions=True)
+        script.cancel()
+        await asyncio.gather(script, return_exceptions=True)
+        self.pool.release_worker(self.pool.workers["worker_0"], ticket_id=other.ticket_id)
+
+    async def _script(self, other: str) -> None:
+        if self.kind is SocketKind.STREAMING:
+            self.say(type="prefill", messages=[USER])
+        elif self.kind is SocketKind.CHAT:
+            self.say(messages=[USER])
+        await self.hear("queued")
+        self.pool.release_worker(self.pool.workers["worker_0"], ticket_id=other)
+        await self.hear("queue_done")
+        match self.kind:
+            case SocketKind.STREAMING:
+                await self.hear("prefill_done")
+                self.say(type="generate")
+                await self.hear("done")
+                more = [USER, {"role": "assistant", "content": "Hello"}, USER]
+                self.say(type="prefill", messages=more)
+                await self.hear("prefill_done", 2)
+                self.say(type="close")
+            case SocketKind.DUPLEX | SocketKind.HALF_DUPLEX:
+                self.say(type="prepare")
+                await self.hear("prepared")
+                self.say(type="audio_chunk")
+                await self.hear("result")
+                self.say(type="stop")
+
+    def check_quiet(self) -> None:
+        """Nothing is held, nothing is open, and the client heard at most one goodbye."""
+        worker = self.pool.workers["worker_0"]
+        assert worker.tasks == []
+        assert self.pool.queue_length == 0
+        assert not any(socket.is_open for socket in self.sockets)
+        assert len(self.closed) <= 1
+        assert [message["type"] for message in self.sent].count("error") <= 1
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert left == []
+
+
+def play(
+    kind: SocketKind, folder: Path, at: int | None, act: Callable[[Scene], None]
+) -> tuple[Scene, int]:
+    """Play a session; let something happen at a suspension; return how many there were."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        scenes: list[Scene] = []
+        awaits = Awaits(at, lambda: act(scenes[0]) if scenes and scenes[0].running else None)
+        awaits.install(runner.get_loop())
+
+        async def run() -> Scene:
+            scene = Scene(kind, folder)
+            scenes.append(scene)
+            await scene.play()
+            scene.check_quiet()
+            return scene
+
+        return runner.run(run()), awaits.count
+
+
+HAPPENINGS: dict[str, Callable[[Scene], None]] = {
+    "the client leaves": Scene.leave,
+    "the client says stop": lambda scene: scene.say(type="stop"),
+    "the worker dies": Scene.kill_worker,
+    "the place is taken away": Scene.cancel_tickets,
+    "the task is cancelled": Scene.cancel_task,
+    "the program ends": lambda scene: scene.relay.tell_soon(ShuttingDown()),
+    "an administrator ends it": lambda scene: scene.relay.tell_soon(Rejected(EndedByAdminError())),
+}
+
+
+@pytest.mark.parametrize("kind", list(SocketKind))
+def test_a_session_goes_to_its_end(kind: SocketKind, tmp_path: Path) -> None:
+    scene, _ = play(kind, tmp_path, None, Scene.leave)
+    assert scene.closed == [1000]
+    last = {"streaming": "prefill_done", "chat": "done"}.get(kind, "stopped")
+    assert scene.sent[-1]["type"] == last
+    assert len(scene.sockets) == (2 if kind is SocketKind.STREAMING else 1)
+
+
+@pytest.mark.parametrize("happening", HAPPENINGS)
+@pytest.mark.parametrize("kind", [SocketKind.STREAMING, SocketKind.DUPLEX])
+def test_whatever_happens_at_any_await_leaves_nothing(
+    kind: SocketKind, happening: str, tmp_path: Path
+) -> None:
+    _, count = play(kind, tmp_path, None, Scene.leave)
+    assert count > 30
+    for at in range(count):
+        play(kind, tmp_path, at, HAPPENINGS[happening])
+
+
+def test_a_mistake_of_our_own_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    def break_it(scene: Scene) -> None:
+        def fail(*args: object) -> None:
+            raise ZeroDivisionError
+
+        scene.relay._traffic.downward = fail  # type: ignore[method-assign, assignment]
+
+    scene, _ = play(SocketKind.DUPLEX, tmp_path, 10, break_it)
+    assert scene.sent[-1]["code"] == "internal"
+    assert scene.closed == [1011]

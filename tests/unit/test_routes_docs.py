@@ -1,0 +1,18 @@
+"""The gateway serves the protocol's document."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from core.schemas.export.asyncapi import asyncapi_document
+from gateway_modules.routes_docs import make_router
+
+
+def test_the_document_is_served() -> None:
+    app = FastAPI()
+    app.include_router(make_router())
+    answer = TestClient(app).get("/api/asyncapi.json")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == asyncapi_document()

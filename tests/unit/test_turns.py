@@ -1,0 +1,104 @@
+"""One turn of a conversation: what a worker gets, and what its cache will hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from core.errors import BadPayloadError, UnknownTypeError
+from core.schemas.streaming import WorkerPrefill
+from gateway_modules.history import RawMessage, compute_history_hash
+from gateway_modules.ref_audio_registry import RefAudioRegistry
+from gateway_modules.sounds import SoundDecoder
+from gateway_modules.turns import StreamingTurn, is_heavy, read_chat, read_streaming
+from gateway_modules.voice_library import VoiceLibrary
+
+HISTORY: list[Mapping[str, object]] = [
+    {"role": "system", "content": "Be kind."},
+    {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "More"},
+]
+
+
+@pytest.fixture
+def voices(tmp_path: Path) -> VoiceLibrary:
+    """Nobody's."""
+    decoder = SoundDecoder()
+    return VoiceLibrary(RefAudioRegistry(tmp_path), decoder, folders=[], root=tmp_path)
+
+
+def turn_of(voices: VoiceLibrary, **fields: object) -> StreamingTurn:
+    """The turn a `prefill` begins."""
+    text = json.dumps({"type": "prefill", "messages": HISTORY, **fields})
+    kind, turn = read_streaming(text, voices)
+    assert kind == "prefill" and turn is not None
+    return turn
+
+
+def test_a_hit_sends_the_last_message_and_what_is_expected(voices: VoiceLibrary) -> None:
+    turn = turn_of(voices, max_slice_nums=4, nobody_knows="this")
+    assert turn.history_hash and not turn.is_heavy
+    hit = json.loads(turn.for_worker(is_cache_hit=True))
+    assert hit == {
+        "type": "prefill",
+        "messages": [HISTORY[-1]],
+        "max_slice_nums": 4,
+        "clear_kv_cache": False,
+        "expect_hash": turn.history_hash,
+    }
+    miss = json.loads(turn.for_worker(is_cache_hit=False))
+    assert (miss["messages"], miss["clear_kv_cache"]) == (HISTORY, True)
+    assert miss["expect_hash"] is None
+    for text in (turn.for_worker(is_cache_hit=True), turn.for_worker(is_cache_hit=False)):
+        WorkerPrefill.model_validate_json(text)
+
+
+def test_the_next_turn_presents_what_is_kept_now(voices: VoiceLibrary) -> None:
+    done = '{"type": "done", "session_id": "s", "text": "Sure", "stopped": %s}'
+    turn = turn_of(voices)
+    kept = turn.hash_after(done % "false")
+    answer = {"role": "assistant", "content": "Sure"}
+    following: list[RawMessage] = [*HISTORY, answer, {"role": "user", "content": "x"}]
+    assert turn_of(voices, messages=following).history_hash == kept
+    assert turn_of(voices, messages=following, omni_mode=True).history_hash != kept
+    assert turn.hash_after(done % "true") == kept
+    assert compute_history_hash(following[:-1]) == kept
+
+
+def test_what_is_uncertain_is_not_kept(voices: VoiceLibrary) -> None:
+    turn = turn_of(voices)
+    assert turn.hash_after('{"type": "done", "session_id": "s", "stopped": true}') == ""
+    assert turn.hash_after('{"type": "done"}') == ""
+    assert turn_of(voices, messages=HISTORY[:1]).history_hash == ""
+    assert turn_of(voices, messages=HISTORY[:3]).history_hash == ""
+
+
+def test_other_messages_have_a_type_only(voices: VoiceLibrary) -> None:
+    assert read_streaming('{"type": "stop"}', voices) == ("stop", None)
+    with pytest.raises(UnknownTypeError):
+        read_streaming('{"type": "dance"}', voices)
+    for text in ("{", "[]", '{"type": "prefill"}'):
+        with pytest.raises(BadPayloadError):
+            read_streaming(text, voices)
+
+
+def test_a_chat_passes_as_it_came_unless_it_names_files(voices: VoiceLibrary) -> None:
+    request = '{"messages":[{"role":"user","content":"Hi"}], "note": 1}'
+    assert read_chat(request, voices) == ("prefill", request)
+    assert read_chat('{"type": "stop"}', voices) == ("stop", None)
+    named = '{"messages":[{"role":"user","content":"Hi"}],"tts":{"output_path":"/tmp/x"}}'
+    _, changed = read_chat(named, voices)
+    assert changed is not None and "/tmp" not in changed
+    with pytest.raises(UnknownTypeError):
+        read_chat('{"type": "dance"}', voices)
+
+
+def test_long_texts_and_names_of_files_are_for_a_thread() -> None:
+    assert not is_heavy('{"type": "stop"}')
+    assert is_heavy("x" * 200_000)
+    assert is_heavy('{"ref_audio_path": "x"}')
+    assert is_heavy('{"\\u0072ef_audio_path": "x"}')

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -56,6 +57,7 @@ DESCRIPTION: Final = (
 )
 API_VERSION: Final = "0.1.0"
 SCHEMA_REFERENCE: Final = "#/components/schemas/{model}"
+THREADS: Final = 32  # ours: for files, long messages, and waiting for decoders
 BAD_START: Final = 2  # exit status when the flags or the configuration cannot be used
 
 
@@ -78,6 +80,8 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         recording = settings.recording
+        threads = ThreadPoolExecutor(THREADS, thread_name_prefix="gateway")
+        asyncio.get_running_loop().set_default_executor(threads)
         await gateway.pool.start()
         cleaning = asyncio.create_task(
             run_cleanup(

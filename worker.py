@@ -103,12 +103,13 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         host = make_host(settings, make_backend, chosen, metrics)
         place.put(host)
-        loading = asyncio.create_task(host.load())
+        beginning = [asyncio.create_task(work) for work in (host.load(), host.recover())]
         try:
             yield
         finally:
-            loading.cancel()
-            await asyncio.gather(loading, return_exceptions=True)
+            for task in beginning:
+                task.cancel()
+            await asyncio.gather(*beginning, return_exceptions=True)
             await host.close()
 
     app = FastAPI(title="Worker", lifespan=lifespan, openapi_url=None)

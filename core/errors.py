@@ -107,6 +107,12 @@ class NoWorkerError(OmniError):
     http_status = 503
 
 
+class WorkerBusyError(NoWorkerError):
+    """The worker is busy. Please try again later."""
+
+    http_status = 429
+
+
 class ShuttingDownError(OmniError):
     """The server is shutting down. Please try again later."""
 

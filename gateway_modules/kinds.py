@@ -77,11 +77,6 @@ class SizeLimits:
     first_bytes: int
     other_bytes: int
 
-    @property
-    def largest_bytes(self) -> int:
-        """Longest of any type."""
-        return max(self.first_bytes, self.other_bytes)
-
 
 def worker_query(session_id: str, request_type: RequestType) -> dict[str, str]:
     """Return the parameters of a worker's address for one session."""

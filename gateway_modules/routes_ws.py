@@ -15,6 +15,7 @@ from core.errors import (
 )
 from core.logging_setup import log_context
 from core.protocols.queueing import QueueingMachine
+from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, PREPARE_LIMIT_BYTES
 from core.schemas.queue import ErrorMessage, check_session_id
 from gateway_modules.app_registry import app_of_request
 from gateway_modules.client_wire import ClientGoneError, ClientWire
@@ -111,7 +112,7 @@ def _relay(
         request_type=request_type,
         session_id=session_id,
         client=address,
-        max_bytes=gateway.sizes_of(kind).largest_bytes,
+        max_bytes=CHAT_SOCKET_LIMIT_BYTES if kind.has_turns else PREPARE_LIMIT_BYTES,
         tries=timing.connect_tries,
         patience_s=timing.patience_s,
     )

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from core.errors import AudioError, NotFoundError
 from core.schemas.limits import REFERENCE_MAX_S
@@ -23,6 +23,10 @@ DEFAULT_VOICE: Final = "default"  # a preset's word for the server's own voice
 CACHED_SOUNDS: Final = 16  # ours: at most 2 MB each
 SOUND_SUFFIXES: Final = frozenset({".wav", ".flac", ".ogg", ".mp3", ".m4a"})
 FILE_MAX_BYTES: Final = 32 * 1024 * 1024  # ours: of a sound file of the server
+
+
+FileKey: TypeAlias = tuple[str, int, int]
+"""A file as it was read: path, time of its last change, size."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,8 @@ class VoiceLibrary:
         self._default = default_voice
         self._max_duration_s = max_duration_s
         self._lock = threading.Lock()
-        self._sounds: OrderedDict[tuple[str, int, int], Sound] = OrderedDict()
+        self._decoding = threading.Lock()  # many who ask for the same wait for one decoder
+        self._sounds: OrderedDict[FileKey, Sound] = OrderedDict()
 
     @property
     def default_path(self) -> Path | None:
@@ -131,19 +136,30 @@ class VoiceLibrary:
             key = (str(path), stat.st_mtime_ns, stat.st_size)
             if stat.st_size > FILE_MAX_BYTES:
                 raise AudioError("The voice's file is too large.")
-            with self._lock:
-                sound = self._sounds.get(key)
-                if sound is not None:
-                    self._sounds.move_to_end(key)
-                    return sound
-            sound = self._decoder.read(path.read_bytes(), self._max_duration_s)
+            known = self._recall(key)
+            if known is not None:
+                return known
+            with self._decoding:
+                sound = self._recall(key)
+                if sound is None:
+                    sound = self._decoder.read(path.read_bytes(), self._max_duration_s)
+                    self._remember(key, sound)
+                return sound
         except OSError as error:
             raise AudioError("The voice's file cannot be read.") from error
+
+    def _recall(self, key: FileKey) -> Sound | None:
+        with self._lock:
+            sound = self._sounds.get(key)
+            if sound is not None:
+                self._sounds.move_to_end(key)
+            return sound
+
+    def _remember(self, key: FileKey, sound: Sound) -> None:
         with self._lock:
             self._sounds[key] = sound
             while len(self._sounds) > CACHED_SOUNDS:
                 self._sounds.popitem(last=False)
-        return sound
 
 
 def wav_duration_s(path: Path) -> float | None:

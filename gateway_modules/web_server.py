@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import structlog
@@ -13,6 +15,7 @@ from starlette.types import ASGIApp
 
 from gateway_modules.socket_server import CHAT_BYTES, GatewaySocketProtocol
 
+HURRY_CHECK_S: Final = 0.1  # ours: how soon a second signal is noticed
 GRACE_S: Final = 5  # ours: for HTTP answers under way once everything else has ended
 KEEP_ALIVE_S: Final = 20  # ours: for the next request of a connection
 
@@ -37,9 +40,25 @@ class GatewayServer(uvicorn.Server):
         """Take nobody new, wait for who is there, then close everything."""
         for server in self.servers:
             server.close()
-        structlog.get_logger("gateway").info("draining")
-        await self._drain()
+        log = structlog.get_logger("gateway")
+        log.info("draining")
+        drain = asyncio.ensure_future(self._drain())
+        try:
+            while not (drain.done() or self.force_exit):
+                await asyncio.wait({drain}, timeout=HURRY_CHECK_S)
+        finally:
+            drain.cancel()
+            (failure,) = await asyncio.gather(drain, return_exceptions=True)
+        if isinstance(failure, Exception):
+            log.error("drain failed", exc_info=failure)
         await super().shutdown(sockets)
+        # Raised once more they would end the program as if it had not finished its work.
+        self._captured_signals.clear()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end at the first signal, whichever it is; hurry at the second."""
+        self.force_exit = self.should_exit
+        super().handle_exit(sig, frame)
 
 
 def server_config(

@@ -164,7 +164,13 @@ def split_address(address: str, default_port: int) -> tuple[str, int]:
     Raises:
         ValueError: It is none of these.
     """
-    parts = urlsplit(f"//{address}")
-    if not parts.hostname or parts.path or parts.query or parts.username:
-        raise ValueError(f"not a worker address: {address!r}")
-    return parts.hostname, parts.port or default_port
+    problem = f"not a worker address: {address!r}"
+    try:
+        parts = urlsplit(f"//{address}")
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(problem) from error
+    has_more = parts.path or parts.query or parts.username or " " in address
+    if not parts.hostname or has_more:
+        raise ValueError(problem)
+    return parts.hostname, port or default_port

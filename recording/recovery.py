@@ -6,7 +6,10 @@ Needs only the folder. Doing it twice, or being killed while doing it, loses not
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
+import os
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -25,6 +28,7 @@ from recording.locks import is_live, release_lock
 from recording.names import (
     LOCK_FILE,
     META_FILE,
+    SESSIONS_FOLDER,
     TIMELINE_FILE,
     UNFINISHED_SUFFIX,
     recording_folders,
@@ -132,7 +136,7 @@ def recover_session(folder: Path) -> Meta:
 def recover_all(data_dir: Path | str) -> list[str]:
     """Recover every recording that a killed process left behind.
 
-    A program calls this once when it starts, in a thread.
+    A program calls this once when it starts, in a thread; others that do so meanwhile wait.
 
     Args:
         data_dir: The data folder.
@@ -140,6 +144,25 @@ def recover_all(data_dir: Path | str) -> list[str]:
     Returns:
         The ids of those recovered. One that cannot be read or written is logged and passed over.
     """
+    place = Path(data_dir) / SESSIONS_FOLDER
+    if not place.is_dir():
+        return []
+    with _alone(place):
+        return _recover_below(data_dir)
+
+
+@contextlib.contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Hold a folder for the block; the kernel lets go when the process ends."""
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _recover_below(data_dir: Path | str) -> list[str]:
     recovered = []
     for folder in recording_folders(data_dir):
         is_ours = any((folder / name).exists() for name in (TIMELINE_FILE, META_FILE, LOCK_FILE))

@@ -64,7 +64,7 @@ def text_files() -> Iterator[Path]:
     for path in sorted(ROOT.iterdir()):
         if path.is_file() and (path.suffix in TEXT_SUFFIXES or path.name == "Makefile"):
             yield path
-    for folder in (*CODE_FOLDERS, "docs", "examples", "scripts", "static", ".ci"):
+    for folder in (*CODE_FOLDERS, "assets", "docs", "examples", "scripts", "static", ".ci"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and (path.suffix in TEXT_SUFFIXES or folder == ".ci"):
                 yield path

@@ -52,7 +52,7 @@ from core.protocols.events import (
 )
 from core.protocols.machine import RECOVERABLE, warn
 from core.protocols.tables import SAME, Index, Row, index_rows
-from core.schemas import duplex, half_duplex, streaming
+from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, RequestType
 
 
@@ -219,9 +219,11 @@ class QueueingMachine:
     # --- the end ---
 
     def stop(self, event: ClientSaid) -> list[QueueEffect]:
-        """Leave the queue: the turn ends, or the session does."""
+        """Leave the queue: the turn ends, or the session does; a chat has one turn only."""
         session_id = self._session_id
         self._held = None
+        if self._request_type == RequestType.CHAT:
+            return [Send(chat.ChatDone(stopped=True)), *self._end(Close(), is_clean=True)]
         if self._queues_per_turn:
             done = streaming.Done(session_id=session_id, stopped=True)
             return [*self._let_go(is_clean=True), Send(done), *self._reopen()]
@@ -344,6 +346,7 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
         Row(QUEUED, kind, SAME, "Send(warning)", QueueingMachine.out_of_order)
         for kind in ("prefill", "generate")
     ),
+    Row(QUEUED, "other", SAME, "Send(warning)", QueueingMachine.unknown),
     Row(
         QUEUED,
         "stop",

@@ -31,7 +31,7 @@ class ChatPerformer(SessionPerformer):
         """Answer a request at once; `halt` ends it, and `release` must follow.
 
         Raises:
-            NoWorkerError: All slots are taken.
+            WorkerBusyError: All slots are taken.
             ShuttingDownError: The worker is about to end.
             OmniError: The request cannot be answered.
         """
@@ -67,7 +67,7 @@ class ChatPerformer(SessionPerformer):
     async def _prefill(self, request: ChatSocketRequest, emit: Emit) -> None:
         try:
             talk = await self._begin()
-            fed = await self._workshop.crew.call(lambda: talk.prefill(request.to_request()))
+            fed = await self._feed(lambda: talk.prefill(request.to_request()))
         except GivenUpError:
             await emit(PrefillDone())
         except OmniError as error:

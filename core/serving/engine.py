@@ -70,6 +70,7 @@ class Engine:
         self._changed = threading.Condition()
         self._calls: deque[_Call] = deque()
         self._boarding: deque[_Ride] = deque()
+        self._riding: list[_Ride] = []
         self._rounds: Rounds | None = None
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -142,6 +143,9 @@ class Engine:
             self._is_closed = True
             self._changed.notify()
         self._thread.join(JOIN_LIMIT_S)
+        if self._thread.is_alive():  # whoever waits for it must not wait for ever
+            self._log.error("engine_hangs_at_its_end")
+            self._refuse_rest()
 
     def _check_room(self) -> None:
         if self._is_closed:
@@ -152,21 +156,19 @@ class Engine:
     # --- on the thread ---
 
     def _run(self) -> None:
-        riding: list[_Ride] = []
         while not self._is_closed:
-            calls = self._take_in(riding)
-            for call in calls:
+            for call in self._take_in():
                 _carry_out(call)
-            if riding:
-                riding = self._ride(riding)
-        self._refuse_rest(riding)
+            if self._riding:
+                self._riding = self._ride(self._riding)
+        self._refuse_rest()
 
-    def _take_in(self, riding: list[_Ride]) -> list[_Call]:
+    def _take_in(self) -> list[_Call]:
         """Wait until there is something to do; new courses join those that are riding."""
         with self._changed:
-            while not (self._calls or self._boarding or riding or self._is_closed):
+            while not (self._calls or self._boarding or self._riding or self._is_closed):
                 self._changed.wait()
-            riding.extend(self._boarding)
+            self._riding.extend(self._boarding)
             self._boarding.clear()
             calls = list(self._calls)
             self._calls.clear()
@@ -187,11 +189,12 @@ class Engine:
                 ride.done.set_result(None)
         return [ride for ride in riding if not ride.course.stands_still]
 
-    def _refuse_rest(self, riding: list[_Ride]) -> None:
+    def _refuse_rest(self) -> None:
         with self._changed:
-            waiting: list[_Ride | _Call] = [*riding, *self._boarding, *self._calls]
+            waiting: list[_Ride | _Call] = [*self._riding, *self._boarding, *self._calls]
         for entry in waiting:
-            entry.done.set_exception(ShuttingDownError())
+            if not entry.done.done():
+                entry.done.set_exception(ShuttingDownError())
 
 
 def _carry_out(call: _Call) -> None:

@@ -110,6 +110,17 @@ class WorkerHost:
         await self.workshop.load()
         self._metrics.model_is_loaded(self.workshop.progress.is_loaded)
 
+    async def recover(self) -> None:
+        """Make readable the recordings of whatever was killed before."""
+        if self._recordings is None:
+            return
+        try:
+            recovered = await asyncio.to_thread(self._recordings.recover)
+        except OSError as error:
+            self._log.warning("recordings_not_recovered", reason=str(error))
+        else:
+            self._log.info("recordings_recovered", count=len(recovered))
+
     async def drain(self, limit_s: float) -> None:
         """Let nothing new begin, and running sessions end: by themselves, or after a limit."""
         self.workshop.is_draining = True
@@ -250,7 +261,7 @@ class WorkerHost:
             status=self.status,
             note=f"{len(store)} conversations are kept for their next turn.",
             cached_hash=kept.history_hash if kept else None,
-            kv_cache_length=self._kv_tokens(),
+            kv_cache_length=kept.talk.kv_tokens if kept else 0,
         )
 
     async def clear_cache(self) -> ActionResult | None:
@@ -325,11 +336,9 @@ class WorkerHost:
         return SessionBuilder(self.workshop, rules, self._metrics, self._recordings)
 
     def _kv_tokens(self) -> int:
-        """Tokens of the active conversation, else of the one used last."""
-        owners, kept = self.workshop.slots.owners, self.workshop.store.newest
-        if owners:
-            return owners[0].kv_tokens()
-        return kept.talk.kv_tokens if kept else 0
+        """Tokens of all conversations, active or kept; 0 is how one knows that nothing is kept."""
+        active = sum(owner.kv_tokens() for owner in self.workshop.slots.owners)
+        return active + self.workshop.store.kv_tokens
 
 
 async def refuse(socket: StarletteSocket, error: OmniError) -> None:

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from core.errors import NoWorkerError
+from core.errors import WorkerBusyError
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
 
-BUSY_TEXT: Final = "The worker is busy. Please try again later."
 WAITING_MAX: Final = 64  # ours: sessions that wait for a slot; one more is refused at once
 MS_PER_S: Final = 1_000
 
@@ -120,12 +119,12 @@ class Slots:
             wait_s: Longest wait.
 
         Raises:
-            NoWorkerError: None became free in time, or too many wait.
+            WorkerBusyError: None became free in time, or too many wait.
         """
         if len(self._leases) < self.count and not self._line:
             return self._lease_to(owner)
         if len(self._line) >= WAITING_MAX:
-            raise NoWorkerError(BUSY_TEXT)
+            raise WorkerBusyError()
         waiting = _Waiting(owner, asyncio.get_running_loop().create_future())
         self._line.append(waiting)
         try:
@@ -134,7 +133,7 @@ class Slots:
                 waiting.is_served = True
                 return lease
         except TimeoutError:
-            raise NoWorkerError(BUSY_TEXT) from None
+            raise WorkerBusyError() from None
         finally:
             self._leave_line(waiting)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
 
 from core.errors import InternalError
 from core.protocols.effects import DetectorEffect, WorkEffect
 from core.protocols.events import ChunkReady
 from core.schemas.streaming import StreamingChunk
-from core.serving.backend import Reply, ReplyEnd, Talk
+from core.serving.backend import Fed, Reply, ReplyEnd, Talk
 from core.serving.engine import GivenUpError
 from core.serving.lanes import Emit
 from core.serving.ownership import Lease, Owner
@@ -39,6 +40,7 @@ class SessionPerformer(ABC):
         self._ended = 0  # and how many of them have ended
         self._cut = 0  # number of the one to be cut short
         self._is_halted = False
+        self._is_feeding = False  # what is half fed when it is cut short is undone afterwards
         self._patience: asyncio.Timeout | None = None  # while it waits for a slot
         self._hang_watch: asyncio.TimerHandle | None = None
 
@@ -111,10 +113,13 @@ class SessionPerformer(ABC):
         return self._is_halted or self._cut == self._ended + 1
 
     def _cut_short(self) -> None:
-        """Bring the end of running work near; by default it is a reply, which is ended well."""
+        """Bring the end of running work near: a reply is ended well, a prefill given up."""
         self._stop_waiting()
-        if self._talk is not None:
-            self._talk.stop()
+        talk = self._talk
+        if talk is not None:
+            talk.stop()
+            if self._is_feeding:
+                talk.signals.give_up.set()
 
     def _stop_waiting(self) -> None:
         if self._patience is not None:
@@ -124,7 +129,7 @@ class SessionPerformer(ABC):
         """Take a slot, unless one is held.
 
         Raises:
-            NoWorkerError: None became free in time.
+            WorkerBusyError: None became free in time.
             GivenUpError: The work was cut short meanwhile.
         """
         if self._lease is not None:
@@ -139,6 +144,21 @@ class SessionPerformer(ABC):
             raise GivenUpError from error
         finally:
             self._patience = None
+
+    async def _feed(self, work: Callable[[], Fed]) -> Fed:
+        """Run a prefill that is undone, or never used, when it is cut short.
+
+        Raises:
+            OmniError: It failed.
+            GivenUpError: It was cut short.
+        """
+        if self._is_cut:
+            raise GivenUpError
+        self._is_feeding = True
+        try:
+            return await self._workshop.crew.call(work)
+        finally:
+            self._is_feeding = False
 
     async def _tell(self, reply: Reply, emit: Emit) -> ReplyEnd:
         """Emit a reply's pieces as they come and return what it came to.

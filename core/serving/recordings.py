@@ -14,6 +14,7 @@ from core.errors import RecordingStoppedError
 from core.protocols.machine import SessionNames
 from core.schemas.queue import RequestType
 from core.serving.recording_observer import Snapshot
+from recording.recovery import recover_all
 from session_recorder import (
     DuplexSessionRecorder,
     EndReason,
@@ -121,6 +122,10 @@ class Recordings:
         self._open[session_id] = recording
         if len(self._open) > OPEN_MAX:
             self._end(next(iter(self._open)))
+
+    def recover(self) -> list[str]:
+        """Make readable what killed processes left behind; return the ids. Blocks."""
+        return recover_all(self._data_dir)
 
     def close(self) -> None:
         """End every recording and wait until all is written; blocks."""

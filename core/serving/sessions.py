@@ -80,6 +80,11 @@ class SessionStore:
         return len(self._kept)
 
     @property
+    def kv_tokens(self) -> int:
+        """Tokens of all of them."""
+        return sum(conversation.talk.kv_tokens for conversation in self._kept)
+
+    @property
     def newest(self) -> Conversation | None:
         """The conversation used last."""
         return self._kept[-1] if self._kept else None

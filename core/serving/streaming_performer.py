@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from core.errors import OmniError, ShuttingDownError
 from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffect
 from core.protocols.events import CacheMissed, GenerateDone, PrefillDone, TurnFailed
@@ -24,7 +26,6 @@ class StreamingPerformer(SessionPerformer):
         super().__init__(workshop, owner)
         self._conversation: Conversation | None = None  # during a turn
         self._latest: Conversation | None = None  # of this socket; may be kept, or gone
-        self._is_feeding = False
 
     @property
     def _talk(self) -> StreamingTalk | None:
@@ -43,12 +44,6 @@ class StreamingPerformer(SessionPerformer):
             case _:
                 raise AssertionError(f"{effect} is no part of this protocol")
 
-    def _cut_short(self) -> None:
-        super()._cut_short()
-        talk = self._talk
-        if talk is not None and self._is_feeding:
-            talk.signals.give_up.set()  # what was fed is rolled back anyway
-
     # --- feeding ---
 
     async def _prefill(self, message: streaming.WorkerPrefill, is_first: bool, emit: Emit) -> None:
@@ -57,7 +52,7 @@ class StreamingPerformer(SessionPerformer):
             if conversation is None:
                 await emit(CacheMissed())
                 return
-            fed = await self._feed(conversation, message)
+            fed = await self._feed(partial(_feed_messages, conversation, message))
         except GivenUpError:
             await emit(PrefillDone())  # the machine rolls it back
         except OmniError as error:
@@ -77,7 +72,7 @@ class StreamingPerformer(SessionPerformer):
         """Return the conversation these messages belong to; None if it is not here any more.
 
         Raises:
-            NoWorkerError: All slots are taken.
+            WorkerBusyError: All slots are taken.
             ShuttingDownError: The worker is about to end.
         """
         workshop = self._workshop
@@ -104,20 +99,6 @@ class StreamingPerformer(SessionPerformer):
             if self._latest is not None:
                 return self._latest if store.take_back(self._latest) else None
         return Conversation(self._workshop.backend.open_streaming())
-
-    async def _feed(self, conversation: Conversation, message: streaming.WorkerPrefill) -> Fed:
-        if self._is_cut:
-            raise GivenUpError
-
-        def feed() -> Fed:
-            conversation.add_messages(message)
-            return conversation.talk.prefill(message)
-
-        self._is_feeding = True
-        try:
-            return await self._workshop.crew.call(feed)
-        finally:
-            self._is_feeding = False
 
     # --- answering ---
 
@@ -174,3 +155,9 @@ class StreamingPerformer(SessionPerformer):
         conversation, self._conversation = self._conversation, None
         if conversation is not None:
             await self._workshop.engine.call(conversation.talk.close)
+
+
+def _feed_messages(conversation: Conversation, message: streaming.WorkerPrefill) -> Fed:
+    """Note what is fed, and feed it; blocks."""
+    conversation.add_messages(message)
+    return conversation.talk.prefill(message)

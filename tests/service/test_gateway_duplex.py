@@ -314,11 +314,13 @@ async def test_only_the_first_message_may_be_long(stage: Stage) -> None:
         await client.expect("queue_done")
         await client.say("prepare", prefix_system_prompt="x" * 3_000)
         await client.expect("prepared")
+        await client.say("audio_chunk", audio="AAAA")
+        await client.expect("result")  # longer than any of the limits: they are for clients
         await client.say("audio_chunk", audio="A" * 3_000)
         error = await client.expect("error")
         assert error["code"] == "too_big"
         assert await client.expect_end() == (1009, "too_big")
-    assert stage.worker.told_types() == ["prepare"]
+    assert stage.worker.told_types() == ["prepare", "audio_chunk"]
 
 
 @on_stage()

@@ -14,7 +14,7 @@ from core.schemas.queue import RequestType
 from recording.folder import read_meta, write_meta
 from recording.locks import take_lock
 from recording.names import recording_folder
-from recording.records import Meta
+from recording.records import Meta, Status
 from tests.fakes.gateway_stage import Stage, on_stage
 
 SID = "20300101_120000_adx_1_abcdefghij"
@@ -56,10 +56,18 @@ async def test_what_a_recording_says_and_holds(stage: Stage) -> None:
 
 @on_stage()
 async def test_a_recording_that_is_still_written_says_so(stage: Stage) -> None:
-    record(stage, is_live=True)
-    answer = await stage.http.get(f"/api/sessions/{SID}/recording")
+    folder = record(stage, is_live=True)
+    url = f"/api/sessions/{SID}"
+    assert (await stage.http.get(f"{url}/recording")).status_code == 200  # as it is so far
+    meta = read_meta(folder)
+    assert meta is not None
+    write_meta(folder, meta.model_copy(update={"status": Status.FINALIZING}))
+    answer = await stage.http.get(f"{url}/recording")
     assert (answer.status_code, answer.json()["code"]) == (409, "still_writing")
-    assert (await stage.http.get(f"/api/sessions/{SID}")).status_code == 200
+    (folder / "recording.json").unlink()
+    write_meta(folder, meta)
+    assert (await stage.http.get(f"{url}/recording")).status_code == 409
+    assert (await stage.http.get(url)).status_code == 200
     answer = await stage.http.delete(f"/api/sessions/{SID}")
     assert (answer.status_code, answer.json()["code"]) == (409, "session_in_use")
 

@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import soundfile as sf
 import structlog
 from PIL import Image
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from config import Settings
 from core.serving.backend import Backend
@@ -134,7 +135,13 @@ def running_worker(
 ) -> Iterator[RunningWorker]:
     """Have a worker for the block, loaded unless told otherwise."""
     usual_log = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    structlog.configure(
+        processors=[
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+    )
     server = make_server(create_app(settings, make_backend, options), settings, "127.0.0.1", 0)
     worker = RunningWorker(server)
     try:
@@ -222,11 +229,10 @@ class Talk:
 
     async def hear_all(self) -> list[Message]:
         """Wait for the end; return everything up to it."""
-        heard = []
-        async with asyncio.timeout(LIMIT_S):
-            async for text in self.socket:
-                heard.append(json.loads(text))
-        self.heard += heard
+        heard: list[Message] = []
+        with suppress(ConnectionClosed):
+            while True:
+                heard.append(await self.hear())
         return heard
 
     @property
@@ -276,9 +282,7 @@ class DeadClient:
     async def say(self, message: Message) -> None:
         """Send a message. Source of the framing: RFC 6455, section 5.2."""
         body, mask = json.dumps(message).encode(), os.urandom(4)
-        size = len(body)
-        head = struct.pack("!BB", 0x81, 0x80 | size) if size < 126 else b"\x81\xfe"
-        head += struct.pack("!H", size) if size >= 126 else b""
+        head = b"\x81\xff" + struct.pack("!Q", len(body))  # the long form fits any length
         masked = bytes(byte ^ mask[index % 4] for index, byte in enumerate(body))
         self._writer.write(head + mask + masked)
         await self._writer.drain()

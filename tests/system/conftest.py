@@ -68,7 +68,8 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
                 "chat_message_bytes": LARGEST_BYTES,
                 "prepare_bytes": LARGEST_BYTES,
                 "live_message_bytes": LARGEST_BYTES,
-            }
+            },
+            "duplex": {"max_kv_tokens": 40_960},  # the bystander talks for minutes
         },
         command=(sys.executable, "-m", "tests.system.hasty_launcher"),
         variables=SLOW,

@@ -34,6 +34,12 @@ class RunningSystem(LaunchedSystem):
         async with httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=60) as http:
             return await http.request(method, path, **given)
 
+    def metrics(self, name: str) -> list[str]:
+        """Return the lines of a program's metrics."""
+        index = self.names.index(name)
+        url = self.url if index == 0 else self.worker_url(index - 1)
+        return httpx.get(f"{url}/metrics", trust_env=False).text.splitlines()
+
     def holdings(self) -> dict[str, processes.Holdings]:
         """Return what each program holds."""
         return {name: processes.holdings(self.pid(name)) for name in self.names}

@@ -26,6 +26,13 @@ LONG_FUNCTIONS: dict[str, str] = {}
 WIDE_CLASSES: dict[str, str] = {}
 CATCH_ALL: dict[str, str] = {
     "core/serving/connection.py": "the serve loop is an edge: logged, and the session ends in order",
+    "core/processors/rounds.py": "one conversation's failure becomes its own outcome, not others'",
+    "core/serving/crew.py": "the model threads' edge: logged, and becomes the project's error",
+    "core/serving/engine.py": "the engine thread's edge: logged, and handed to whoever asked",
+    "core/serving/workshop.py": "loading may fail in any way: logged, and told by /health",
+    "benchmarks/launched.py": "kills what it has started, and raises again",
+    "tests/fakes/awaits.py": "hands what was thrown in to the coroutine it drives",
+    "tests/system/bystander.py": "keeps what went wrong in its thread for the test, and raises again",
     "core/serving/lanes.py": "the engine's edge: logged, and becomes an event",
     "MiniCPMO45/chat.py": "raised again except where that reference defect is asked for",
     "MiniCPMO45/steps.py": "raises the error inside the generator that asked",

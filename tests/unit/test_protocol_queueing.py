@@ -15,7 +15,15 @@ from core.errors import (
     WorkerLostError,
     WorkerUnreachableError,
 )
-from core.protocols.effects import Close, ConnectWorker, Enqueue, Forward, ReleaseWorker, label
+from core.protocols.effects import (
+    Close,
+    ConnectWorker,
+    Enqueue,
+    Forward,
+    ReleaseWorker,
+    Send,
+    label,
+)
 from core.protocols.events import (
     Assigned,
     ClientSaid,
@@ -37,6 +45,7 @@ from core.protocols.events import (
 )
 from core.protocols.queueing import TABLE, QueueingMachine
 from core.protocols.tables import SAME
+from core.schemas.chat import ChatDone
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, RequestType
 
 LIVE = RequestType.OMNI_DUPLEX
@@ -51,7 +60,7 @@ class Stage:
         self.machine = QueueingMachine("id_1", request_type)
         self.effects: list[Any] = []
         path: tuple[Event, ...] = (
-            ClientSaid("prefill", "held") if request_type is TURNS else Opened(),
+            Opened() if request_type is LIVE else ClientSaid("prefill", "held"),
             Assigned("worker_0"),
             WorkerConnected(),
         )
@@ -155,6 +164,22 @@ def test_stop_leaves_the_queue() -> None:
     assert stage.machine.phase == "open"
     stage = Stage(TURNS, "connecting")
     assert stage.say("stop")[:2] == ["ReleaseWorker", "Send(done)"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "let_go"), [("waiting", "CancelTicket"), ("connecting", "ReleaseWorker")]
+)
+def test_a_chat_that_is_stopped_in_the_queue_is_over(phase: str, let_go: str) -> None:
+    stage = Stage(RequestType.CHAT, phase)
+    assert stage.say("stop") == ["Send(done)", let_go, "Close"]
+    assert stage.only(Send).message == ChatDone(stopped=True)
+    assert stage.machine.is_closed
+
+
+@pytest.mark.parametrize("kind", [LIVE, TURNS])
+@pytest.mark.parametrize("phase", ["waiting", "connecting"])
+def test_what_is_not_known_is_warned_of_in_the_queue_too(kind: RequestType, phase: str) -> None:
+    assert Stage(kind, phase).say("other") == ["Send(warning)"]
 
 
 def test_a_worker_that_comes_too_late_is_let_go() -> None:

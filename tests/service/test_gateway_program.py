@@ -1,0 +1,117 @@
+"""`gateway.py` as a program: its flags, TLS with a certificate of its own, and signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.source_tree import ROOT
+
+LIMIT_S = 20.0
+POLL_S = 0.02
+BAD_START = 2
+
+
+def free_port() -> int:
+    """A port nobody uses at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def command(folder: Path, *flags: str) -> list[str]:
+    """How the program is started; what it keeps goes to a folder."""
+    config = folder / "config.json"
+    config.write_text(json.dumps({"service": {"data_dir": str(folder), "drain_timeout_s": 5}}))
+    return [sys.executable, "gateway.py", "--config", str(config), *flags]
+
+
+@contextmanager
+def running(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    """Have the program run for the block."""
+    program = subprocess.Popen(
+        command(folder, *flags),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMNI_LOGGING_JSON": "true"},
+    )
+    try:
+        yield program
+    finally:
+        program.kill()
+        program.communicate()
+
+
+def ask(url: str, trusted: ssl.SSLContext | bool = True) -> httpx.Response:
+    """Ask until there is an answer."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            return httpx.get(url, verify=trusted, trust_env=False)
+        except httpx.TransportError:
+            assert time.monotonic() < deadline_s, "no answer"
+            time.sleep(POLL_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_and_ends_well(tmp_path: Path, number: signal.Signals) -> None:
+    port = free_port()
+    flags = ("--http", "--host", "127.0.0.1", "--port", str(port), "--workers", "127.0.0.1:1")
+    with running(tmp_path, *flags, "--max-queue-size", "7", "--lang", "zh") as program:
+        health = ask(f"http://127.0.0.1:{port}/health").json()
+        assert (health["status"], health["ready"], health["workers_total"]) == ("healthy", False, 1)
+        assert ask(f"http://127.0.0.1:{port}/status").json()["max_queue_size"] == 7
+        assert ask(f"http://127.0.0.1:{port}/api/frontend_defaults").json()["default_lang"] == "zh"
+        program.send_signal(number)
+        output, _ = program.communicate(timeout=LIMIT_S)
+        assert program.returncode == 0
+    events = [json.loads(line)["event"] for line in output.splitlines()]
+    assert "request" in events and "draining" in events
+
+
+def test_tls_comes_with_a_certificate_of_its_own(tmp_path: Path) -> None:
+    port = free_port()
+    with running(tmp_path, "--https", "--host", "127.0.0.1", "--port", str(port)) as program:
+        deadline_s = time.monotonic() + LIMIT_S
+        while not (tmp_path / "certs" / "cert.pem").exists():
+            assert time.monotonic() < deadline_s
+            time.sleep(POLL_S)
+        trusted = ssl.create_default_context(cafile=str(tmp_path / "certs" / "cert.pem"))
+        assert ask(f"https://127.0.0.1:{port}/health", trusted).json()["status"] == "healthy"
+        assert (tmp_path / "certs" / "key.pem").stat().st_mode & 0o077 == 0
+        program.send_signal(signal.SIGTERM)
+        program.communicate(timeout=LIMIT_S)
+        assert program.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (("--config", "/nowhere/config.json"), "/nowhere/config.json does not exist"),
+        (("--port", "99999"), "service.gateway_port"),
+        (("--lang", "xx"), "service.default_lang"),
+        (("--ssl-certfile", "cert.pem"), "given together"),
+        (("--workers", "host:port:x"), "host:port:x"),
+        (("--workers", "a:1,a:1"), "comes twice"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, flags: tuple[str, ...], reason: str) -> None:
+    done = subprocess.run(
+        command(tmp_path, *flags), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == BAD_START, done.stderr
+    assert reason in done.stderr.replace("\n", " ")

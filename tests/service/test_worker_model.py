@@ -1,0 +1,450 @@
+"""A worker with the real model at toy size: caches, rollback, sessions side by side, no leak."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.serving.real_backend import ModelOptions, RealBackend
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.steps import LlmForward, Request
+from MiniCPMO45.tiny import write_tiny_checkpoint
+from tests.service.workers import (
+    SECOND,
+    SILENCE,
+    Client,
+    Message,
+    RunningWorker,
+    Talk,
+    jpeg,
+    running_worker,
+    settings_for,
+    soon,
+    sound_of,
+    speech,
+    wire,
+)
+from worker import WorkerOptions
+
+SYSTEM = {"role": "system", "content": "You are nice."}
+USER = {"role": "user", "content": "Hello there"}
+MORE = {"role": "user", "content": "And now what?"}
+GREEDY = {"do_sample": False, "max_new_tokens": 24}
+STOP_LIMIT_S = 0.3  # source: service specification, section 9.3
+UNITS = 6
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A toy checkpoint."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    write_tiny_checkpoint(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def backend(checkpoint: Path) -> RealBackend:
+    """Draws the same in each session."""
+    return RealBackend(ModelOptions(str(checkpoint), seed=3))
+
+
+@pytest.fixture(scope="module")
+def worker(
+    backend: RealBackend, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningWorker]:
+    """Two sessions at once."""
+    settings = settings_for(tmp_path_factory.mktemp("data"), recording={"enabled": False})
+    with running_worker(settings, lambda: backend, WorkerOptions(slots=2)) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_in_memory(worker: RunningWorker, backend: RealBackend) -> Iterator[None]:
+    """After each test no cache is held but those kept for a next turn."""
+    yield
+    client = Client(worker.port)
+    asyncio.run(client.idle())
+    asyncio.run(client.post("/clear_cache"))
+    executor = backend.context.model.executor
+    assert not executor.llm_store.handles and not executor.tts_store.handles
+
+
+class Failing:
+    """Lets chosen language-model passes of an executor fail, or all of them take longer."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.passes_until_failure: int | None = None
+        self.failures = 0
+        self.delay_s = 0.0
+        self._answer = executor._handlers[LlmForward]
+        executor._handlers[LlmForward] = self.run
+
+    def run(self, requests: Sequence[Any]) -> list[Any]:
+        """Fail, or let the executor answer."""
+        time.sleep(self.delay_s)
+        if self.passes_until_failure is not None:
+            self.passes_until_failure -= 1
+            if self.passes_until_failure < 0:
+                self.passes_until_failure = None
+                self.failures += 1
+                raise RuntimeError("the device has hiccups")
+        return list(self._answer(requests))
+
+
+@pytest.fixture
+def failing(backend: RealBackend) -> Iterator[Failing]:
+    """An engine that can be made to fail."""
+    executor = backend.context.model.executor
+    usual = executor._handlers[LlmForward]
+    yield Failing(executor)
+    executor._handlers[LlmForward] = usual
+
+
+async def turn(
+    client: Client, messages: list[Message], session_id: str | None = None, **fields: object
+) -> Message:
+    """Hold one greedy turn on a socket of its own."""
+    async with client.talk("streaming", session_id) as talk:
+        await talk.say("prefill", messages=messages, **fields)
+        fed = await talk.hear()
+        assert fed["type"] == "prefill_done", fed
+        await talk.say("generate", **GREEDY)
+        done = (await talk.hear_until("done"))[-1]
+    return {"fed": fed, "text": done["text"], "stats": done["token_stats"]}
+
+
+def test_a_second_turn_on_the_cache_answers_as_after_a_full_prefill(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        client, history = Client(worker.port), [SYSTEM, USER]
+        first = await turn(client, history, clear_kv_cache=True)
+        kept = await client.get("/cache_info")
+        hit = await turn(client, [MORE], expect_hash=kept["cached_hash"])
+        said = {"role": "assistant", "content": first["text"]}
+        full = await turn(client, [*history, said, MORE], clear_kv_cache=True)
+        assert hit["fed"]["cached_tokens"] == first["stats"]["total_tokens"] > 0
+        assert full["fed"]["cached_tokens"] == 0
+        assert hit["fed"]["input_tokens"] < full["fed"]["input_tokens"]
+        assert hit["stats"]["total_tokens"] == full["stats"]["total_tokens"]
+        assert hit["text"] == full["text"]
+
+    asyncio.run(scenario())
+
+
+def test_a_stopped_reply_can_be_continued_from_the_cache(
+    worker: RunningWorker, failing: Failing
+) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        async with client.talk("streaming") as talk:
+            await talk.say("prefill", messages=[SYSTEM, USER], clear_kv_cache=True)
+            await talk.hear()
+            failing.delay_s = 0.005
+            await talk.say("generate", generate_audio=False, **GREEDY)
+            heard = [await talk.hear()]
+            began_s = time.monotonic()
+            await talk.say("stop")
+            heard += await talk.hear_until("done")
+            assert time.monotonic() - began_s < STOP_LIMIT_S
+        done = heard[-1]
+        told = "".join(each["text_delta"] or "" for each in heard[:-1])
+        assert done["stopped"] and done["text"] == told
+        kept = await client.get("/cache_info")
+        hit = await turn(client, [MORE], expect_hash=kept["cached_hash"])
+        said = {"role": "assistant", "content": told}
+        full = await turn(client, [SYSTEM, USER, said, MORE], clear_kv_cache=True)
+        assert hit["text"] == full["text"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("passes", [0, 5], ids=["prefill", "reply"])
+def test_a_failed_turn_leaves_the_turns_before_it_usable(
+    worker: RunningWorker, failing: Failing, passes: int
+) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        first = await turn(client, [SYSTEM, USER], clear_kv_cache=True)
+        kept = (await client.get("/cache_info"))["cached_hash"]
+        async with client.talk("streaming") as talk:
+            failing.passes_until_failure = passes
+            await talk.say("prefill", messages=[MORE], expect_hash=kept)
+            heard = await talk.hear_until("prefill_done", "error")
+            if passes:
+                await talk.say("generate", **GREEDY)
+            heard += await talk.hear_all()
+            error = heard[-1]
+            assert error["type"] == "error" and error["code"] == "generation_failed"
+            assert "hiccups" not in error["message"] and talk.close_code == 1011
+        assert failing.failures == 1
+        await client.idle()
+        assert (await client.get("/cache_info"))["cached_hash"] == kept
+        hit = await turn(client, [MORE], expect_hash=kept)
+        assert hit["fed"]["cached_tokens"] == first["stats"]["total_tokens"]
+        said = {"role": "assistant", "content": first["text"]}
+        full = await turn(client, [SYSTEM, USER, said, MORE], clear_kv_cache=True)
+        assert hit["text"] == full["text"]
+
+    asyncio.run(scenario())
+
+
+async def say_something(talk: Talk, second: int) -> list[Message]:
+    """Speak for a second, fall silent, and hear the answer."""
+    await talk.say("audio_chunk", audio=wire(speech()[second * SECOND : (second + 1) * SECOND]))
+    await talk.say("audio_chunk", audio=SILENCE)
+    return await talk.hear_until("turn_done")
+
+
+def test_half_duplex_goes_on_after_a_failed_turn(worker: RunningWorker, failing: Failing) -> None:
+    async def scenario() -> None:
+        async with Client(worker.port).talk("half_duplex") as talk:
+            vad, generation = {"min_silence_duration_ms": 100}, {"max_new_tokens": 20}
+            await talk.prepared(config={"vad": vad, "generation": generation})
+            await talk.say("audio_chunk", audio=SILENCE)
+            first = (await say_something(talk, 1))[-1]
+            failing.passes_until_failure = 6
+            broken = await say_something(talk, 2)
+            warnings = [each for each in broken if each["type"] == "warning"]
+            assert [each["code"] for each in warnings] == ["generation_failed"]
+            assert broken[-1]["interrupted"] and broken[-1]["turn_index"] == 1
+            after = (await say_something(talk, 3))[-1]
+            assert after["token_stats"]["cached_tokens"] == first["kv_cache_length"]
+            assert not after["interrupted"] and after["turn_index"] == 2
+            await talk.say("stop")
+            assert (await talk.hear_all())[-1]["type"] == "stopped"
+
+    asyncio.run(scenario())
+
+
+def test_a_reply_in_text_alone_has_no_sound(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        async with Client(worker.port).talk("half_duplex") as talk:
+            config = {
+                "vad": {"min_silence_duration_ms": 100},
+                "generation": {"max_new_tokens": 12, "temperature": 0},
+                "tts": {"enabled": False},
+            }
+            await talk.prepared(config=config)
+            await talk.say("audio_chunk", audio=SILENCE)
+            heard = await say_something(talk, 1)
+            chunks = [each for each in heard if each["type"] == "chunk"]
+            assert chunks and all(each["audio_data"] is None for each in chunks)
+            assert heard[-1]["text"]
+
+    asyncio.run(scenario())
+
+
+DUPLEX = {"force_listen_count": 0, "decode_mode": "greedy", "tts_temperature": 0}
+
+
+async def listen_and_speak(client: Client, gate: asyncio.Barrier | None = None) -> list[Message]:
+    """Hold a greedy duplex conversation on real speech."""
+    results = []
+    async with client.talk("duplex") as talk:
+        await talk.prepared(config=DUPLEX)
+        for index in range(UNITS):
+            if gate is not None:
+                await gate.wait()
+            second = speech()[index * SECOND : (index + 1) * SECOND]
+            await talk.say("audio_chunk", audio=wire(second))
+            results.append(await talk.hear())
+        await talk.say("stop")
+        await talk.hear_all()
+    return results
+
+
+def test_two_sessions_side_by_side_get_what_each_gets_alone(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        alone = await listen_and_speak(client)
+        gate = asyncio.Barrier(2)  # unit by unit, at the same moment
+        both = await asyncio.gather(listen_and_speak(client, gate), listen_and_speak(client, gate))
+        assert any(not each["is_listen"] for each in alone), "somebody has to speak"
+        for results in both:
+            for one, other in zip(alone, results, strict=True):
+                same = ("is_listen", "text", "end_of_turn", "n_tokens", "kv_cache_length", "step")
+                assert [one[name] for name in same] == [other[name] for name in same]
+                if one["audio_data"]:
+                    expected, got = sound_of(one["audio_data"]), sound_of(other["audio_data"])
+                    np.testing.assert_allclose(got, expected, atol=1e-4)
+
+    asyncio.run(scenario())
+
+
+def test_a_session_that_breaks_does_not_disturb_the_other(
+    worker: RunningWorker, failing: Failing
+) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        async with client.talk("duplex") as one, client.talk("duplex") as two:
+            for talk in (one, two):
+                await talk.prepared(config=DUPLEX)
+            failing.passes_until_failure = 0
+            await one.say("audio_chunk", audio=SILENCE)
+            error = (await one.hear_all())[-1]
+            assert error["type"] == "error" and one.close_code == 1011
+            await two.say("audio_chunk", audio=SILENCE)
+            assert (await two.hear())["type"] == "result"
+            await two.say("stop")
+            await two.hear_all()
+
+    asyncio.run(scenario())
+
+
+def test_a_broken_pass_is_repeated_for_each_session_alone(
+    worker: RunningWorker, backend: RealBackend, failing: Failing
+) -> None:
+    """What one conversation breaks, the other ones do not notice."""
+
+    async def scenario() -> None:
+        client = Client(worker.port)
+        alone = await turn(client, [USER], clear_kv_cache=True)
+        usual, shared = failing._answer, 0
+
+        def refuse_company(requests: Sequence[Request]) -> list[Any]:
+            nonlocal shared
+            if len(requests) > 1:
+                shared += 1
+                raise RuntimeError("only one at a time, please")
+            return list(usual(requests))
+
+        failing._answer = refuse_company
+        turns = [turn(client, [USER], f"side_{n}", clear_kv_cache=True) for n in range(2)]
+        both = await asyncio.gather(*turns)
+        assert shared and [each["text"] for each in both] == [alone["text"]] * 2
+
+    asyncio.run(scenario())
+
+
+def test_duplex_hears_sees_speaks_and_is_broken_off(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        async with client.talk("duplex", "omni_1") as talk:
+            voice = speech()[: 3 * SECOND]
+            prepared = await talk.prepared(
+                prefix_system_prompt="Talk.",
+                ref_audio_base64=wire(voice),
+                tts_ref_audio_base64=wire(voice[: 2 * SECOND]),
+                config=DUPLEX,
+                max_slice_nums=2,
+            )
+            assert prepared["prompt_tokens"] > 20, "the voice sample is part of the prompt"
+            await talk.say(
+                "audio_chunk", audio=wire(voice[:SECOND]), frame_base64_list=[jpeg(80, 60)]
+            )
+            seen = await talk.hear()
+            assert seen["vision_slices"] >= 1
+            assert seen["vision_tokens"] == 64 * seen["vision_slices"]
+            assert seen["prefill_ms"] > 0 and seen["cost_all_ms"] >= seen["prefill_ms"]
+            for index in range(1, UNITS):
+                await talk.say("audio_chunk", audio=wire(speech()[index * SECOND :][:SECOND]))
+                result = await talk.hear()
+                if not result["is_listen"] and not result["end_of_turn"]:
+                    break
+            await talk.say("audio_chunk", audio=SILENCE, force_listen=True)
+            forced = await talk.hear()
+            assert forced["is_listen"] and forced["audio_data"] == "" and forced["text"] == ""
+            await talk.say("stop")
+            assert (await talk.hear_all())[-1]["type"] == "stopped"
+
+    asyncio.run(scenario())
+
+
+def test_a_first_chunk_that_is_too_short_waits_for_the_next(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        async with Client(worker.port).talk("duplex") as talk:
+            await talk.prepared(config=DUPLEX)
+            await talk.say("audio_chunk", audio=wire(speech()[:4_000]))
+            short = await talk.hear()
+            assert short["is_listen"] and short["current_time"] == 250
+            await talk.say("audio_chunk", audio=wire(speech()[4_000 : 4_000 + SECOND]))
+            assert (await talk.hear())["kv_cache_length"] > short["kv_cache_length"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"config": {"chunk_ms": 500}}, "bad_config"),
+        ({"ref_audio_base64": wire(np.zeros(100, np.float32))}, "bad_audio"),
+        ({"ref_audio_base64": "####"}, "bad_audio"),
+    ],
+)
+def test_what_cannot_be_prepared_is_told_and_closed(
+    worker: RunningWorker, fields: Message, code: str
+) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        async with client.talk("duplex") as talk:
+            await talk.say("prepare", **fields)
+            [error] = await talk.hear_all()
+            assert error["type"] == "error" and error["code"] == code
+        await client.idle()
+
+    asyncio.run(scenario())
+
+
+def test_unknown_settings_are_named(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        async with Client(worker.port).talk("duplex") as talk:
+            await talk.say("prepare", config={"colour": "red"})
+            warning, prepared = await talk.hear(), await talk.hear()
+            assert warning["code"] == "bad_config" and "colour" in warning["message"]
+            assert prepared["type"] == "prepared"
+
+    asyncio.run(scenario())
+
+
+def test_no_file_that_a_client_names_is_opened(worker: RunningWorker, checkpoint: Path) -> None:
+    async def scenario() -> None:
+        client, target = Client(worker.port), checkpoint / "written.wav"
+        voice = str(checkpoint / "assets" / "no_such_voice.wav")
+        tts = {"enabled": True, "ref_audio_path": voice, "output_path": str(target)}
+        asked = {"messages": [USER], "generation": {"max_new_tokens": 4}, "tts": tts}
+        assert (await client.post("/chat", asked)).status_code == 200
+        async with client.talk("duplex") as talk:
+            await talk.prepared(ref_audio_path=voice)
+        await turn(
+            client, [USER], clear_kv_cache=True, streaming={"ref_audio_path": voice}, tts=tts
+        )
+        assert not target.exists()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("in_pieces", [True, False], ids=["pieces", "whole"])
+def test_chat_speaks_with_the_voice_it_is_given(worker: RunningWorker, in_pieces: bool) -> None:
+    async def scenario() -> None:
+        async with Client(worker.port).talk("chat") as talk:
+            tts = {"enabled": True, "ref_audio_data": wire(speech()[: 2 * SECOND])}
+            generation = {"max_new_tokens": 12, "do_sample": False}
+            await talk.say(
+                None, messages=[USER], streaming=in_pieces, tts=tts, generation=generation
+            )
+            heard = await talk.hear_all()
+            sounds = [each.get("audio_data") for each in heard]
+            assert any(sounds) and heard[-1]["type"] == "done" and heard[-1]["text"]
+
+    asyncio.run(scenario())
+
+
+def test_a_chat_over_http_is_given_up_when_nobody_waits_for_it(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        asked = {"messages": [USER], "generation": {"max_new_tokens": 4_000, "do_sample": False}}
+        asking = asyncio.create_task(client.post("/chat", asked))
+
+        async def is_answering() -> bool:
+            return bool((await client.health())["worker_status"] == "busy_chat")
+
+        await soon("the answer is in the making", is_answering)
+        asking.cancel()
+        await client.idle()
+
+    asyncio.run(scenario())

@@ -1,0 +1,429 @@
+"""Who occupies a worker, who has to wait, who is refused; stopping from outside, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from core.errors import ModelError
+from core.serving.backend import Backend, Report
+from core.serving.engine import Engine
+from core.serving.fake_backend import FakeBackend, FakeTimes
+from core.serving.workshop import WorkLimits
+from tests.service.workers import (
+    SECOND,
+    SILENCE,
+    Client,
+    RunningWorker,
+    Talk,
+    eventually,
+    running_worker,
+    settings_for,
+    soon,
+    speech,
+    wire,
+)
+from worker import WorkerOptions
+
+USER = {"role": "user", "content": "Hello"}
+QUICK = FakeTimes(prefill_ms=1, unit_ms=1, finalize_ms=1, piece_ms=1)
+SLOW_PIECES = FakeTimes(prefill_ms=1, piece_ms=60_000)
+EAGER = {"force_listen_count": 0}
+IMPATIENT = WorkLimits(busy_wait_s=0.15)
+KINDS = ("streaming", "half_duplex", "duplex", "chat")
+
+
+@contextmanager
+def fake_worker(
+    folder: Path, times: FakeTimes = QUICK, *, slots: int = 1, limits: WorkLimits = IMPATIENT
+) -> Iterator[RunningWorker]:
+    """Have a worker that records nothing."""
+    settings = settings_for(folder, recording={"enabled": False})
+    options = WorkerOptions(slots=slots, limits=limits)
+    with running_worker(settings, lambda: FakeBackend(times), options) as running:
+        yield running
+
+
+async def begin(talk: Talk, kind: str) -> None:
+    """Say the first word that needs the worker."""
+    match kind:
+        case "streaming":
+            await talk.say("prefill", messages=[USER], clear_kv_cache=True)
+        case "chat":
+            await talk.say(None, messages=[USER])
+        case _:
+            await talk.say("prepare")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whoever_finds_the_worker_busy_waits_and_is_refused(tmp_path: Path, kind: str) -> None:
+    async def scenario(port: int) -> None:
+        client = Client(port)
+        async with client.talk("duplex") as first:
+            await first.prepared()
+            async with client.talk(kind) as second:
+                await begin(second, kind)
+                [error] = await second.hear_all()
+                assert error["code"] == "no_worker" and second.close_code == 1013
+            answer = await client.post("/chat", {"messages": [USER]})
+            assert answer.status_code == 429
+            assert (await client.health())["active_sessions"] == 1
+            await first.say("stop")
+            await first.hear_all()
+        await client.idle()
+
+    with fake_worker(tmp_path) as worker:
+        asyncio.run(scenario(worker.port))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whoever_waits_is_served_when_the_worker_is_free(tmp_path: Path, kind: str) -> None:
+    async def scenario(port: int) -> None:
+        client = Client(port)
+        async with client.talk("duplex") as first, client.talk(kind) as second:
+            await first.prepared()
+            await begin(second, kind)
+            await asyncio.sleep(0.02)
+            await first.say("stop")
+            await first.hear_all()
+            assert (await second.hear())["type"] in ("prefill_done", "prepared")
+
+    with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=5)) as worker:
+        asyncio.run(scenario(worker.port))
+
+
+def test_a_client_that_leaves_while_it_waits_takes_nothing(tmp_path: Path) -> None:
+    async def scenario(port: int) -> None:
+        client = Client(port)
+        async with client.talk("duplex") as first:
+            await first.prepared()
+            for kind in ("duplex", "streaming"):
+                async with client.talk(kind) as second:
+                    await begin(second, kind)
+                    second.socket.transport.abort()
+            await first.say("stop")
+            await first.hear_all()
+        await client.idle()
+
+    with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=5)) as worker:
+        asyncio.run(scenario(worker.port))
+
+
+def test_stop_ends_the_wait_of_a_turn(tmp_path: Path) -> None:
+    async def scenario(port: int) -> None:
+        client = Client(port)
+        async with client.talk("duplex") as first, client.talk("streaming") as second:
+            await first.prepared()
+            await begin(second, "streaming")
+            await asyncio.sleep(0.02)
+            await second.say("stop")
+            assert (await second.hear())["type"] == "done"
+            await first.say("stop")
+            await first.hear_all()
+        await client.idle()
+
+    with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=60)) as worker:
+        asyncio.run(scenario(worker.port))
+
+
+def test_as_many_talk_at_once_as_there_are_slots(tmp_path: Path) -> None:
+    async def scenario(port: int) -> None:
+        client = Client(port)
+        async with client.talk("duplex") as one, client.talk("half_duplex") as two:
+            await one.prepared()
+            await two.prepared()
+            health = await client.health()
+            assert health["slots"] == 2 and health["active_sessions"] == 2
+            async with client.talk("duplex") as three:
+                assert (await three.hear_all())[0]["code"] == "no_worker"
+            for talk in (one, two):
+                await talk.say("stop")
+                await talk.hear_all()
+        await client.idle()
+
+    with fake_worker(tmp_path, slots=2) as worker:
+        asyncio.run(scenario(worker.port))
+
+
+def test_what_is_kept_between_turns_goes_when_somebody_needs_the_slot(tmp_path: Path) -> None:
+    async def scenario(port: int) -> None:
+        client = Client(port)
+        async with client.talk("streaming") as talk:
+            await begin(talk, "streaming")
+            await talk.hear()
+            await talk.say("generate", generate_audio=False)
+            await talk.hear_until("done")
+            await client.idle()
+            kept = (await client.get("/cache_info"))["cached_hash"]
+            assert kept
+            async with client.talk("duplex") as other:
+                await other.prepared()
+            assert (await client.get("/cache_info"))["cached_hash"] is None
+            await client.idle()
+            await talk.say("prefill", messages=[USER], expect_hash=kept)
+            assert (await talk.hear())["type"] == "cache_miss"
+
+    with fake_worker(tmp_path) as worker:
+        asyncio.run(scenario(worker.port))
+
+
+def test_a_reply_is_stopped_over_http(tmp_path: Path) -> None:
+    async def scenario(port: int) -> None:
+        client = Client(port)
+        async with client.talk("streaming", "s_1") as talk:
+            await begin(talk, "streaming")
+            await talk.hear()
+            await talk.say("generate")
+            unknown = await client.post("/streaming/stop", {"session_id": "s_2"})
+            assert unknown.json()["success"] is False
+            for body in ({"session_id": "s_1"}, None):
+                assert (await client.post("/streaming/stop", body)).json()["success"]
+            done = (await talk.hear_until("done"))[-1]
+            assert done["stopped"]
+        assert (await client.post("/streaming/stop", "x")).status_code == 422
+        await client.idle()
+
+    with fake_worker(tmp_path, SLOW_PIECES) as worker:
+        asyncio.run(scenario(worker.port))
+
+
+async def speak_a_turn(talk: Talk) -> None:
+    """Say something to a half-duplex session, and fall silent."""
+    await talk.prepared(config={"vad": {"min_silence_duration_ms": 100}})
+    for sound in (SILENCE, wire(speech()[SECOND : 2 * SECOND]), SILENCE):
+        await talk.say("audio_chunk", audio=sound)
+    await talk.hear_until("generating")
+
+
+@pytest.mark.parametrize("way", ["interrupt", "http"])
+def test_a_half_duplex_reply_is_cut_short_and_the_session_goes_on(tmp_path: Path, way: str) -> None:
+    async def scenario(port: int) -> None:
+        client = Client(port)
+        async with client.talk("half_duplex", "hdx_1") as talk:
+            await speak_a_turn(talk)
+            if way == "http":
+                await client.post("/half_duplex/stop", {"session_id": "hdx_1"})
+            else:
+                await talk.say("interrupt")
+            done = (await talk.hear_until("turn_done"))[-1]
+            assert done["interrupted"] and done["turn_index"] == 0
+            await talk.say("audio_chunk", audio=wire(speech()[SECOND : 2 * SECOND]))
+            assert (await talk.hear())["type"] == "vad_state"
+            await talk.say("stop")
+            assert (await talk.hear_all())[-1]["type"] == "stopped"
+        await client.idle()
+
+    with fake_worker(tmp_path, SLOW_PIECES) as worker:
+        asyncio.run(scenario(worker.port))
+
+
+def test_a_duplex_session_is_stopped_over_http(tmp_path: Path) -> None:
+    async def scenario(port: int) -> None:
+        client = Client(port)
+        async with client.talk("duplex", "adx_1") as talk:
+            await talk.prepared()
+            assert (await client.post("/duplex/stop", {"session_id": "adx_1"})).json()["success"]
+            assert [each["type"] for each in await talk.hear_all()] == ["stopped"]
+        await client.idle()
+
+    with fake_worker(tmp_path) as worker:
+        asyncio.run(scenario(worker.port))
+
+
+def test_sound_heard_while_the_model_answers_is_lost(tmp_path: Path) -> None:
+    """Otherwise the model would answer its own echo."""
+    times = FakeTimes(prefill_ms=1, piece_ms=20)
+
+    async def scenario(port: int) -> None:
+        async with Client(port).talk("half_duplex") as talk:
+            await speak_a_turn(talk)
+            await talk.say("audio_chunk", audio=wire(speech()[SECOND : 2 * SECOND]))
+            await talk.hear_until("turn_done")
+            await talk.say("audio_chunk", audio=SILENCE)
+            await talk.say("stop")
+            assert [each["type"] for each in await talk.hear_all()] == ["stopped"]
+
+    with fake_worker(tmp_path, times) as worker:
+        asyncio.run(scenario(worker.port))
+
+
+def test_a_voice_breaks_the_model_off_if_so_configured(tmp_path: Path) -> None:
+    async def scenario(port: int) -> None:
+        for barge_in, is_broken in (({}, True), (None, False)):
+            async with Client(port).talk("duplex") as talk:
+                await talk.prepared(config=EAGER, barge_in=barge_in)
+                results = []
+                for sound in (SILENCE, wire(speech()[SECOND : 2 * SECOND])):
+                    await talk.say("audio_chunk", audio=sound)
+                    results.append(await talk.hear())
+                assert not results[0]["is_listen"]
+                assert results[1]["is_listen"] == results[1]["barge_in"] == is_broken
+                await talk.say("stop")
+                await talk.hear_all()
+
+    with fake_worker(tmp_path) as worker:
+        asyncio.run(scenario(worker.port))
+
+
+def test_an_interrupt_makes_the_next_unit_listen(tmp_path: Path) -> None:
+    async def scenario(port: int) -> None:
+        async with Client(port).talk("duplex") as talk:
+            await talk.prepared(config=EAGER)
+            await talk.say("audio_chunk", audio=SILENCE)
+            assert not (await talk.hear())["is_listen"]
+            await talk.say("interrupt")
+            assert (await talk.hear())["type"] == "interrupted"
+            await talk.say("audio_chunk", audio=SILENCE)
+            broken = await talk.hear()
+            assert broken["is_listen"] and broken["barge_in"] and broken["audio_data"] == ""
+
+    with fake_worker(tmp_path) as worker:
+        asyncio.run(scenario(worker.port))
+
+
+def test_a_worker_that_is_too_slow_drops_the_oldest_chunks_and_says_so(tmp_path: Path) -> None:
+    async def scenario(port: int) -> None:
+        async with Client(port).talk("duplex") as talk:
+            await talk.prepared()
+            for _ in range(8):
+                await talk.say("audio_chunk", audio=SILENCE)
+            warning = (await talk.hear_until("warning"))[-1]
+            assert warning["code"] == "late_chunk"
+
+    with fake_worker(tmp_path, FakeTimes(prefill_ms=1, unit_ms=100)) as worker:
+        asyncio.run(scenario(worker.port))
+
+
+# Loading
+
+
+class BrokenBackend(FakeBackend):
+    """Cannot be loaded."""
+
+    def load(self, engine: Engine, report: Report) -> None:
+        """Fail."""
+        raise ModelError("There is no checkpoint in /nowhere.")
+
+
+def missing_library() -> Backend:
+    raise ImportError("No module named 'nothing'")
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [(BrokenBackend, "There is no checkpoint in /nowhere."), (missing_library, "No module named")],
+)
+def test_a_worker_that_cannot_load_stays_and_says_why(
+    tmp_path: Path, make: Callable[[], Backend], reason: str
+) -> None:
+    async def scenario(worker: RunningWorker) -> None:
+        client = Client(worker.port)
+
+        async def has_failed() -> bool:
+            return bool((await client.health())["status"] == "error")
+
+        await soon("loading has failed", has_failed)
+        health = await client.health()
+        assert health["worker_status"] == "error" and not health["model_loaded"]
+        assert reason in health["error"]
+        async with client.talk("duplex") as talk:
+            [error] = await talk.hear_all()
+            assert error["code"] == "no_worker" and talk.close_code == 1013
+        assert (await client.post("/chat", {"messages": [USER]})).status_code == 503
+
+    with running_worker(settings_for(tmp_path), make, waits=False) as worker:
+        asyncio.run(scenario(worker))
+
+
+def test_a_loading_worker_shows_its_progress_and_serves_nobody(tmp_path: Path) -> None:
+    async def scenario(worker: RunningWorker) -> None:
+        client = Client(worker.port)
+        seen: list[float] = []
+
+        async def is_ready() -> bool:
+            health = await client.health()
+            seen.append(health["load_progress"])
+            if health["model_loaded"]:
+                return True
+            assert health["status"] == "initializing" and health["worker_status"] == "loading"
+            assert health["load_stage"]
+            return False
+
+        async with client.talk("streaming") as talk:
+            [error] = await talk.hear_all()
+            assert error["code"] == "no_worker" and talk.close_code == 1013
+        await soon("the model is loaded", is_ready)
+        assert seen == sorted(seen) and len(set(seen)) > 3
+        await client.idle()
+
+    make = FakeBackend(FakeTimes(load_ms=400))
+    with running_worker(settings_for(tmp_path), lambda: make, waits=False) as worker:
+        asyncio.run(scenario(worker))
+
+
+# The end
+
+
+def test_running_sessions_end_by_themselves_before_the_program_does(tmp_path: Path) -> None:
+    async def scenario(worker: RunningWorker) -> None:
+        client = Client(worker.port)
+        async with client.talk("duplex") as talk, client.talk("streaming") as between_turns:
+            await talk.prepared()
+            worker.begin_drain()
+            assert await between_turns.hear_all() == [] and between_turns.close_code == 1001
+            async with client.talk("duplex") as late:
+                [error] = await late.hear_all()
+                assert error["code"] == "no_worker" and late.close_code == 1001
+            await talk.say("audio_chunk", audio=SILENCE)
+            assert (await talk.hear())["type"] == "result"
+            await talk.say("stop")
+            assert [each["type"] for each in await talk.hear_all()] == ["stopped"]
+        eventually("the program ends", lambda: not worker._thread.is_alive())
+
+    settings = settings_for(tmp_path, service={"drain_timeout_s": 20})
+    with running_worker(settings, FakeBackend) as worker:
+        asyncio.run(scenario(worker))
+
+
+def test_a_session_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    async def scenario(worker: RunningWorker) -> None:
+        async with Client(worker.port).talk("duplex", "adx_end") as talk:
+            prepared = await talk.prepared()
+            await talk.say("audio_chunk", audio=SILENCE)
+            assert (await talk.hear())["type"] == "result"
+            worker.begin_drain()
+            assert await talk.hear_all() == [] and talk.close_code == 1001
+        eventually("the program ends", lambda: not worker._thread.is_alive())
+        folder = tmp_path / "sessions" / prepared["recording_session_id"]
+        kept = json.loads((folder / "recording.json").read_text(encoding="utf8"))
+        assert len(kept["chunks"]) == 1, "recordings are complete when the program has ended"
+
+    settings = settings_for(tmp_path, service={"drain_timeout_s": 0.1})
+    with running_worker(settings, FakeBackend) as worker:
+        asyncio.run(scenario(worker))
+
+
+# The secret
+
+
+def test_only_who_knows_the_secret_gets_in(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, security={"worker_secret": "open sesame"})
+
+    async def scenario(port: int) -> None:
+        stranger, friend = Client(port), Client(port, {"X-Worker-Secret": "open sesame"})
+        assert (await stranger.health())["status"] == "healthy"
+        assert (await stranger.post("/clear_cache")).status_code == 401
+        assert (await friend.post("/clear_cache")).status_code == 200
+        with pytest.raises(Exception, match="403"):
+            async with stranger.talk("duplex"):
+                pass
+        async with friend.talk("duplex") as talk:
+            await talk.prepared()
+
+    with running_worker(settings, FakeBackend) as worker:
+        asyncio.run(scenario(worker.port))

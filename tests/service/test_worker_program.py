@@ -1,0 +1,162 @@
+"""`python worker.py` as a process: its flags, its signals, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.service.workers import LIMIT_S, SILENCE, Client, eventually
+from tests.source_tree import ROOT
+from worker import fake_times
+
+START_LIMIT_S = 60.0  # importing the model's libraries on a busy machine
+UNUSABLE = 2
+
+
+class Program:
+    """One process."""
+
+    def __init__(self, folder: Path, flags: Sequence[str]) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self.printed = folder / "printed"
+        environment = {
+            **os.environ,
+            "OMNI_SERVICE_DATA_DIR": str(folder),
+            "OMNI_SERVICE_DRAIN_TIMEOUT_S": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+        }
+        with self.printed.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "worker.py", "--port", str(self.port), *flags],
+                cwd=ROOT,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def output(self) -> str:
+        """What it printed."""
+        return self.printed.read_text(encoding="utf8")
+
+    def health(self) -> dict[str, object]:
+        """Its health; empty while it does not listen."""
+        try:
+            answer = httpx.get(f"http://127.0.0.1:{self.port}/health", trust_env=False)
+        except httpx.HTTPError:
+            assert self.process.poll() is None, self.output
+            return {}
+        return dict(answer.json())
+
+    def wait(self) -> int:
+        """Return its exit code."""
+        return self.process.wait(LIMIT_S)
+
+
+@contextmanager
+def program(folder: Path, *flags: str) -> Iterator[Program]:
+    """Have a worker for the block."""
+    running = Program(folder, flags)
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.process.kill()
+            running.process.wait()
+
+
+def test_sigterm_lets_sessions_end_and_then_ends(tmp_path: Path) -> None:
+    async def scenario(running: Program) -> None:
+        async with Client(running.port).talk("duplex") as talk:
+            prepared = await talk.prepared()
+            running.process.send_signal(signal.SIGTERM)
+            await talk.say("audio_chunk", audio=SILENCE)
+            assert (await talk.hear())["type"] == "result"
+            await talk.say("stop")
+            assert [each["type"] for each in await talk.hear_all()] == ["stopped"]
+        assert running.wait() == 0, running.output
+        folder = tmp_path / "sessions" / prepared["recording_session_id"]
+        assert len(json.loads((folder / "recording.json").read_text())["chunks"]) == 1
+
+    with program(tmp_path, "--backend", "fake", "--fake-ms", "unit=5") as running:
+        eventually("it is ready", lambda: running.health().get("model_loaded"), START_LIMIT_S)
+        asyncio.run(scenario(running))
+
+
+def test_sigterm_ends_sessions_that_do_not_end(tmp_path: Path) -> None:
+    async def scenario(running: Program) -> None:
+        async with Client(running.port).talk("half_duplex") as talk:
+            await talk.prepared()
+            running.process.send_signal(signal.SIGTERM)
+            assert await talk.hear_all() == [] and talk.close_code == 1001
+        assert running.wait() == 0, running.output
+
+    with program(tmp_path, "--backend", "fake") as running:
+        eventually("it is ready", lambda: running.health().get("model_loaded"), START_LIMIT_S)
+        asyncio.run(scenario(running))
+
+
+def test_without_a_model_it_talks_with_a_toy(tmp_path: Path) -> None:
+    async def scenario(running: Program) -> None:
+        async with Client(running.port).talk("duplex") as talk:
+            await talk.prepared()
+            await talk.say("audio_chunk", audio=SILENCE)
+            assert (await talk.hear())["type"] == "result"
+
+    with program(tmp_path, "--worker-index", "3", "--slots", "2") as running:
+        eventually("it is ready", lambda: running.health().get("model_loaded"), START_LIMIT_S)
+        assert running.health()["slots"] == 2
+        asyncio.run(scenario(running))
+        running.process.send_signal(signal.SIGINT)
+        assert running.wait() == 0, running.output
+        assert "worker_3" in running.output and (tmp_path / "tiny" / "config.json").is_file()
+
+
+def test_a_checkpoint_that_is_none_shows_in_the_health(tmp_path: Path) -> None:
+    with program(tmp_path, "--model-path", str(tmp_path)) as running:
+        eventually("it failed", lambda: running.health().get("status") == "error", START_LIMIT_S)
+        assert str(tmp_path) in str(running.health()["error"])
+        assert running.process.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--fake-ms", "nonsense=1"), "nonsense"),
+        (("--fake-ms", "unit=x"), "could not convert"),
+        (("--config", "/no/such/file.json"), "does not exist"),
+        (("--slots", "65"), "worker_slots"),
+    ],
+)
+def test_wrong_flags_are_named(tmp_path: Path, flags: tuple[str, ...], told: str) -> None:
+    with program(tmp_path, *flags) as running:
+        assert running.process.wait(START_LIMIT_S) == UNUSABLE
+        assert told in running.output
+
+
+def test_delays_of_the_fake_are_read() -> None:
+    times = fake_times(["unit=7", "load=2.5"])
+    assert times.unit_ms == 7 and times.load_ms == 2.5
+    assert times.piece_ms == fake_times([]).piece_ms
+
+
+def test_the_fake_needs_none_of_the_models_libraries() -> None:
+    told = "import sys, worker; print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", told], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"

@@ -10,7 +10,6 @@ from pydantic import Field
 from core.schemas import limits
 from core.schemas.common import WireModel
 
-
 WORKER_SECRET_HEADER = "X-Worker-Secret"  # carries what gateway and workers of other machines share
 
 

@@ -185,7 +185,7 @@ class Engine:
                 ride.done.set_exception(GenerationFailedError())
             return []
         for ride in riding:
-            if ride.course.stands_still:
+            if ride.course.stands_still and not ride.done.done():  # refused, if it took too long
                 ride.done.set_result(None)
         return [ride for ride in riding if not ride.course.stands_still]
 

@@ -12,16 +12,23 @@ import numpy as np
 import pytest
 
 from core.serving.real_backend import ModelOptions, RealBackend
-from MiniCPMO45.executor import Executor
 from MiniCPMO45.steps import LlmForward, Request
 from MiniCPMO45.tiny import write_tiny_checkpoint
+from tests.service.model_talks import (
+    DUPLEX,
+    GREEDY,
+    UNITS,
+    Failing,
+    listen_and_speak,
+    say_something,
+    turn,
+)
 from tests.service.workers import (
     SECOND,
     SILENCE,
     Client,
     Message,
     RunningWorker,
-    Talk,
     jpeg,
     running_worker,
     settings_for,
@@ -35,9 +42,7 @@ from worker import WorkerOptions
 SYSTEM = {"role": "system", "content": "You are nice."}
 USER = {"role": "user", "content": "Hello there"}
 MORE = {"role": "user", "content": "And now what?"}
-GREEDY = {"do_sample": False, "max_new_tokens": 24}
 STOP_LIMIT_S = 0.3  # source: service specification, section 9.3
-UNITS = 6
 
 
 @pytest.fixture(scope="module")
@@ -75,28 +80,6 @@ def nothing_stays_in_memory(worker: RunningWorker, backend: RealBackend) -> Iter
     assert not executor.llm_store.handles and not executor.tts_store.handles
 
 
-class Failing:
-    """Lets chosen language-model passes of an executor fail, or all of them take longer."""
-
-    def __init__(self, executor: Executor) -> None:
-        self.passes_until_failure: int | None = None
-        self.failures = 0
-        self.delay_s = 0.0
-        self._answer = executor._handlers[LlmForward]
-        executor._handlers[LlmForward] = self.run
-
-    def run(self, requests: Sequence[Any]) -> list[Any]:
-        """Fail, or let the executor answer."""
-        time.sleep(self.delay_s)
-        if self.passes_until_failure is not None:
-            self.passes_until_failure -= 1
-            if self.passes_until_failure < 0:
-                self.passes_until_failure = None
-                self.failures += 1
-                raise RuntimeError("the device has hiccups")
-        return list(self._answer(requests))
-
-
 @pytest.fixture
 def failing(backend: RealBackend) -> Iterator[Failing]:
     """An engine that can be made to fail."""
@@ -104,19 +87,6 @@ def failing(backend: RealBackend) -> Iterator[Failing]:
     usual = executor._handlers[LlmForward]
     yield Failing(executor)
     executor._handlers[LlmForward] = usual
-
-
-async def turn(
-    client: Client, messages: list[Message], session_id: str | None = None, **fields: object
-) -> Message:
-    """Hold one greedy turn on a socket of its own."""
-    async with client.talk("streaming", session_id) as talk:
-        await talk.say("prefill", messages=messages, **fields)
-        fed = await talk.hear()
-        assert fed["type"] == "prefill_done", fed
-        await talk.say("generate", **GREEDY)
-        done = (await talk.hear_until("done"))[-1]
-    return {"fed": fed, "text": done["text"], "stats": done["token_stats"]}
 
 
 def test_a_second_turn_on_the_cache_answers_as_after_a_full_prefill(worker: RunningWorker) -> None:
@@ -193,13 +163,6 @@ def test_a_failed_turn_leaves_the_turns_before_it_usable(
     asyncio.run(scenario())
 
 
-async def say_something(talk: Talk, second: int) -> list[Message]:
-    """Speak for a second, fall silent, and hear the answer."""
-    await talk.say("audio_chunk", audio=wire(speech()[second * SECOND : (second + 1) * SECOND]))
-    await talk.say("audio_chunk", audio=SILENCE)
-    return await talk.hear_until("turn_done")
-
-
 def test_half_duplex_goes_on_after_a_failed_turn(worker: RunningWorker, failing: Failing) -> None:
     async def scenario() -> None:
         async with Client(worker.port).talk("half_duplex") as talk:
@@ -237,25 +200,6 @@ def test_a_reply_in_text_alone_has_no_sound(worker: RunningWorker) -> None:
             assert heard[-1]["text"]
 
     asyncio.run(scenario())
-
-
-DUPLEX = {"force_listen_count": 0, "decode_mode": "greedy", "tts_temperature": 0}
-
-
-async def listen_and_speak(client: Client, gate: asyncio.Barrier | None = None) -> list[Message]:
-    """Hold a greedy duplex conversation on real speech."""
-    results = []
-    async with client.talk("duplex") as talk:
-        await talk.prepared(config=DUPLEX)
-        for index in range(UNITS):
-            if gate is not None:
-                await gate.wait()
-            second = speech()[index * SECOND : (index + 1) * SECOND]
-            await talk.say("audio_chunk", audio=wire(second))
-            results.append(await talk.hear())
-        await talk.say("stop")
-        await talk.hear_all()
-    return results
 
 
 def test_two_sessions_side_by_side_get_what_each_gets_alone(worker: RunningWorker) -> None:

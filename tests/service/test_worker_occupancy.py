@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from core.errors import ModelError
-from core.serving.backend import Backend, Report
-from core.serving.engine import Engine
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from core.serving.workshop import WorkLimits
 from tests.service.workers import (
@@ -21,10 +17,8 @@ from tests.service.workers import (
     Client,
     RunningWorker,
     Talk,
-    eventually,
     running_worker,
     settings_for,
-    soon,
     speech,
     wire,
 )
@@ -296,134 +290,4 @@ def test_a_worker_that_is_too_slow_drops_the_oldest_chunks_and_says_so(tmp_path:
             assert warning["code"] == "late_chunk"
 
     with fake_worker(tmp_path, FakeTimes(prefill_ms=1, unit_ms=100)) as worker:
-        asyncio.run(scenario(worker.port))
-
-
-# Loading
-
-
-class BrokenBackend(FakeBackend):
-    """Cannot be loaded."""
-
-    def load(self, engine: Engine, report: Report) -> None:
-        """Fail."""
-        raise ModelError("There is no checkpoint in /nowhere.")
-
-
-def missing_library() -> Backend:
-    raise ImportError("No module named 'nothing'")
-
-
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [(BrokenBackend, "There is no checkpoint in /nowhere."), (missing_library, "No module named")],
-)
-def test_a_worker_that_cannot_load_stays_and_says_why(
-    tmp_path: Path, make: Callable[[], Backend], reason: str
-) -> None:
-    async def scenario(worker: RunningWorker) -> None:
-        client = Client(worker.port)
-
-        async def has_failed() -> bool:
-            return bool((await client.health())["status"] == "error")
-
-        await soon("loading has failed", has_failed)
-        health = await client.health()
-        assert health["worker_status"] == "error" and not health["model_loaded"]
-        assert reason in health["error"]
-        async with client.talk("duplex") as talk:
-            [error] = await talk.hear_all()
-            assert error["code"] == "no_worker" and talk.close_code == 1013
-        assert (await client.post("/chat", {"messages": [USER]})).status_code == 503
-
-    with running_worker(settings_for(tmp_path), make, waits=False) as worker:
-        asyncio.run(scenario(worker))
-
-
-def test_a_loading_worker_shows_its_progress_and_serves_nobody(tmp_path: Path) -> None:
-    async def scenario(worker: RunningWorker) -> None:
-        client = Client(worker.port)
-        seen: list[float] = []
-
-        async def is_ready() -> bool:
-            health = await client.health()
-            seen.append(health["load_progress"])
-            if health["model_loaded"]:
-                return True
-            assert health["status"] == "initializing" and health["worker_status"] == "loading"
-            assert health["load_stage"]
-            return False
-
-        async with client.talk("streaming") as talk:
-            [error] = await talk.hear_all()
-            assert error["code"] == "no_worker" and talk.close_code == 1013
-        await soon("the model is loaded", is_ready)
-        assert seen == sorted(seen) and len(set(seen)) > 3
-        await client.idle()
-
-    make = FakeBackend(FakeTimes(load_ms=400))
-    with running_worker(settings_for(tmp_path), lambda: make, waits=False) as worker:
-        asyncio.run(scenario(worker))
-
-
-# The end
-
-
-def test_running_sessions_end_by_themselves_before_the_program_does(tmp_path: Path) -> None:
-    async def scenario(worker: RunningWorker) -> None:
-        client = Client(worker.port)
-        async with client.talk("duplex") as talk, client.talk("streaming") as between_turns:
-            await talk.prepared()
-            worker.begin_drain()
-            assert await between_turns.hear_all() == [] and between_turns.close_code == 1001
-            async with client.talk("duplex") as late:
-                [error] = await late.hear_all()
-                assert error["code"] == "no_worker" and late.close_code == 1001
-            await talk.say("audio_chunk", audio=SILENCE)
-            assert (await talk.hear())["type"] == "result"
-            await talk.say("stop")
-            assert [each["type"] for each in await talk.hear_all()] == ["stopped"]
-        eventually("the program ends", lambda: not worker._thread.is_alive())
-
-    settings = settings_for(tmp_path, service={"drain_timeout_s": 20})
-    with running_worker(settings, FakeBackend) as worker:
-        asyncio.run(scenario(worker))
-
-
-def test_a_session_that_does_not_end_is_ended(tmp_path: Path) -> None:
-    async def scenario(worker: RunningWorker) -> None:
-        async with Client(worker.port).talk("duplex", "adx_end") as talk:
-            prepared = await talk.prepared()
-            await talk.say("audio_chunk", audio=SILENCE)
-            assert (await talk.hear())["type"] == "result"
-            worker.begin_drain()
-            assert await talk.hear_all() == [] and talk.close_code == 1001
-        eventually("the program ends", lambda: not worker._thread.is_alive())
-        folder = tmp_path / "sessions" / prepared["recording_session_id"]
-        kept = json.loads((folder / "recording.json").read_text(encoding="utf8"))
-        assert len(kept["chunks"]) == 1, "recordings are complete when the program has ended"
-
-    settings = settings_for(tmp_path, service={"drain_timeout_s": 0.1})
-    with running_worker(settings, FakeBackend) as worker:
-        asyncio.run(scenario(worker))
-
-
-# The secret
-
-
-def test_only_who_knows_the_secret_gets_in(tmp_path: Path) -> None:
-    settings = settings_for(tmp_path, security={"worker_secret": "open sesame"})
-
-    async def scenario(port: int) -> None:
-        stranger, friend = Client(port), Client(port, {"X-Worker-Secret": "open sesame"})
-        assert (await stranger.health())["status"] == "healthy"
-        assert (await stranger.post("/clear_cache")).status_code == 401
-        assert (await friend.post("/clear_cache")).status_code == 200
-        with pytest.raises(Exception, match="403"):
-            async with stranger.talk("duplex"):
-                pass
-        async with friend.talk("duplex") as talk:
-            await talk.prepared()
-
-    with running_worker(settings, FakeBackend) as worker:
         asyncio.run(scenario(worker.port))

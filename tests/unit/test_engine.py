@@ -1,4 +1,4 @@
-"""The model's thread: calls between rounds, courses side by side, failures that stay where they are."""
+"""The model's thread: calls between rounds, courses side by side, failures told to their owners."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ class Countdown:
     def __init__(self, rounds: int) -> None:
         self.left = rounds
         self.threads: set[str] = set()
+
+    def finish(self) -> None:
+        """Leave one round."""
+        self.left = 1
 
     @property
     def stands_still(self) -> bool:
@@ -111,12 +115,13 @@ def test_on_its_own_thread_a_course_runs_alone(engine: Engine, rounds: Together)
 
 
 def test_calls_come_between_the_rounds_of_a_long_course(engine: Engine) -> None:
-    course, seen = Countdown(1_000_000), []
+    course = Countdown(1_000_000)
+    seen: list[int] = []
     with ThreadPoolExecutor(1) as pool:
         driving = pool.submit(engine.drive, course)
         for _ in range(3):
             seen.append(engine.run_here(lambda: course.left))
-        engine.run_here(lambda: setattr(course, "left", 1))
+        engine.run_here(lambda: course.finish())
         driving.result(LIMIT_S)
     assert seen == sorted(seen, reverse=True)
 

@@ -1,0 +1,167 @@
+"""Many capabilities at once: shared passes, failures that hit only their own, giving up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from core.processors.rounds import Course, Emitted, GivenUp, Raised, Returned, Rounds
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
+from MiniCPMO45.steps import Emit, EncodeStream, LlmForward, Request, Steps, TokenIds, run_alone
+
+
+@pytest.fixture(scope="module")
+def executor(checkpoint: Path) -> Executor:
+    options = LoadOptions(torch.device("cpu"), torch.float32, show_progress=False)
+    return UnifiedModel.from_checkpoint(checkpoint, options).executor
+
+
+class Watched:
+    """An executor that writes down how many requests came together, and can be made to fail."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.company: list[int] = []
+        self.refuses_company = False
+        self.fails_after_answering = False
+        self._executor = executor
+
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        """Answer, or fail."""
+        self.company.append(len(requests))
+        if self.refuses_company and len(requests) > 1:
+            raise RuntimeError("too many")
+        answers = self._executor.answer(requests)
+        if self.fails_after_answering and len(requests) > 1:
+            raise RuntimeError("too late")
+        return answers
+
+
+def never() -> bool:
+    return False
+
+
+def count_up(executor: Executor, first: int, length: int) -> Steps[list[float]]:
+    """Feed tokens one by one, handing out the best logit of each."""
+    session = executor.open_session(f"s{first}", seed=1)
+    found = []
+    for token in range(first, first + length):
+        output = yield LlmForward(session.kv, (TokenIds((token,)),))
+        found.append(float(output.logits.max()))
+        yield Emit(token)
+    session.close()
+    return found
+
+
+def drive(rounds: Rounds, courses: Sequence[Course[Any]]) -> Iterator[list[Any]]:
+    """Run rounds until every course has ended, yielding what was emitted in each."""
+    while not all(course.has_ended for course in courses):
+        going = [course for course in courses if not course.has_ended]
+        rounds.run(going)
+        yield [course.outcome.value for course in going if isinstance(course.outcome, Emitted)]
+
+
+def test_courses_share_passes_and_get_what_they_get_alone(executor: Executor) -> None:
+    watched = Watched(executor)
+    lengths = (2, 5, 3)
+    alone = [run_alone(count_up(executor, 10 * n, n), executor) for n in lengths]
+    courses = [Course(count_up(executor, 10 * n, n), never) for n in lengths]
+    emitted = [each for round_ in drive(Rounds(watched), courses) for each in round_]
+    assert sorted(emitted) == sorted(10 * n + i for n in lengths for i in range(n))
+    assert max(watched.company) == 3 and sum(watched.company) == sum(lengths)
+    for course, expected in zip(courses, alone, strict=True):
+        assert isinstance(course.outcome, Returned)
+        assert course.outcome.value == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_pass_that_fails_before_it_changed_anything_is_repeated_one_by_one(
+    executor: Executor,
+) -> None:
+    watched = Watched(executor)
+    watched.refuses_company = True
+    courses = [Course(count_up(executor, 10 * n, 2), never) for n in (1, 2)]
+    for _ in drive(Rounds(watched), courses):
+        pass
+    assert all(isinstance(course.outcome, Returned) for course in courses)
+    assert watched.company == [2, 1, 1, 2, 1, 1]
+
+
+def test_a_pass_that_fails_afterwards_is_not_repeated(executor: Executor) -> None:
+    """Otherwise a cache would hold the same tokens twice."""
+    watched = Watched(executor)
+    watched.fails_after_answering = True
+    courses = [Course(count_up(executor, 10 * n, 2), never) for n in (1, 2)]
+    Rounds(watched).run(courses)
+    Rounds(watched).run(courses)
+    assert all(isinstance(course.outcome, Raised) for course in courses)
+    assert watched.company == [2]
+
+
+def test_what_cannot_be_checked_is_not_repeated(executor: Executor) -> None:
+    def hear(number: int) -> Steps[None]:
+        session = executor.open_session(str(number), seed=1)
+        wrong = torch.zeros(1, 1)  # no spectrum at all
+        yield EncodeStream(wrong, session.hearing.cache, 0, 0)
+
+    watched = Watched(executor)
+    courses = [Course(hear(number), never) for number in range(2)]
+    for _ in drive(Rounds(watched), courses):
+        pass
+    assert watched.company == [2] and all(isinstance(each.outcome, Raised) for each in courses)
+
+
+def test_only_the_one_whose_request_is_wrong_fails(executor: Executor) -> None:
+    def overflow() -> Steps[None]:
+        session = executor.open_session("full", seed=1)
+        limit = executor.llm_store.shape.max_position_embeddings
+        yield LlmForward(session.kv, (TokenIds((1,) * (limit + 1)),))
+
+    courses: list[Course[Any]] = [
+        Course(overflow(), never),
+        Course(count_up(executor, 10, 3), never),
+    ]
+    for _ in drive(Rounds(executor), courses):
+        pass
+    assert isinstance(courses[0].outcome, Raised) and isinstance(courses[1].outcome, Returned)
+
+
+def test_an_error_is_raised_where_it_was_asked(executor: Executor) -> None:
+    def patient() -> Steps[str]:
+        session = executor.open_session("p", seed=1)
+        try:
+            yield LlmForward(session.kv, (TokenIds((-1,)),))
+        except IndexError:
+            return "caught"
+        return "not raised"
+
+    course = Course(patient(), never)
+    for _ in drive(Rounds(executor), [course]):
+        pass
+    assert course.outcome == Returned("caught") or isinstance(course.outcome, Returned)
+    assert isinstance(course.outcome, Returned) and course.outcome.value == "caught"
+
+
+def test_what_is_given_up_is_closed_between_two_passes(executor: Executor) -> None:
+    wanted, closed = True, []
+
+    def endless() -> Steps[None]:
+        session = executor.open_session("e", seed=1)
+        try:
+            while True:
+                yield LlmForward(session.kv, (TokenIds((1,)),))
+        finally:
+            closed.append(session.kv.length)
+
+    course = Course(endless(), lambda: not wanted)
+    rounds = Rounds(executor)
+    for _ in range(3):
+        rounds.run([course])
+    wanted = False
+    rounds.run([course])
+    assert isinstance(course.outcome, GivenUp) and course.has_ended and closed == [3]
+    course.close()
+    assert isinstance(course.outcome, GivenUp)

@@ -1,0 +1,76 @@
+"""Conversations with a worker's real model, and an engine that can be made to fail."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.steps import LlmForward
+from tests.service.workers import SECOND, SILENCE, Client, Message, Talk, speech, wire
+
+GREEDY = {"do_sample": False, "max_new_tokens": 24}
+UNITS = 6
+
+
+class Failing:
+    """Lets chosen language-model passes of an executor fail, or all of them take longer."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.passes_until_failure: int | None = None
+        self.failures = 0
+        self.delay_s = 0.0
+        self._answer = executor._handlers[LlmForward]
+        executor._handlers[LlmForward] = self.run
+
+    def run(self, requests: Sequence[Any]) -> list[Any]:
+        """Fail, or let the executor answer."""
+        time.sleep(self.delay_s)
+        if self.passes_until_failure is not None:
+            self.passes_until_failure -= 1
+            if self.passes_until_failure < 0:
+                self.passes_until_failure = None
+                self.failures += 1
+                raise RuntimeError("the device has hiccups")
+        return list(self._answer(requests))
+
+
+async def turn(
+    client: Client, messages: list[Message], session_id: str | None = None, **fields: object
+) -> Message:
+    """Hold one greedy turn on a socket of its own."""
+    async with client.talk("streaming", session_id) as talk:
+        await talk.say("prefill", messages=messages, **fields)
+        fed = await talk.hear()
+        assert fed["type"] == "prefill_done", fed
+        await talk.say("generate", **GREEDY)
+        done = (await talk.hear_until("done"))[-1]
+    return {"fed": fed, "text": done["text"], "stats": done["token_stats"]}
+
+
+async def say_something(talk: Talk, second: int) -> list[Message]:
+    """Speak for a second, fall silent, and hear the answer."""
+    await talk.say("audio_chunk", audio=wire(speech()[second * SECOND : (second + 1) * SECOND]))
+    await talk.say("audio_chunk", audio=SILENCE)
+    return await talk.hear_until("turn_done")
+
+
+DUPLEX = {"force_listen_count": 0, "decode_mode": "greedy", "tts_temperature": 0}
+
+
+async def listen_and_speak(client: Client, gate: asyncio.Barrier | None = None) -> list[Message]:
+    """Hold a greedy duplex conversation on real speech."""
+    results = []
+    async with client.talk("duplex") as talk:
+        await talk.prepared(config=DUPLEX)
+        for index in range(UNITS):
+            if gate is not None:
+                await gate.wait()
+            second = speech()[index * SECOND : (index + 1) * SECOND]
+            await talk.say("audio_chunk", audio=wire(second))
+            results.append(await talk.hear())
+        await talk.say("stop")
+        await talk.hear_all()
+    return results

@@ -1,0 +1,58 @@
+"""What tests of a worker's protocols look at: fields, recordings, one turn of a chat."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from core.serving.fake_backend import FakeTimes
+from tests.service.workers import Client, Message, RunningWorker, soon
+
+USER = {"role": "user", "content": "Hello, who are you?"}
+TIMES = FakeTimes(prefill_ms=1, unit_ms=2, finalize_ms=1, piece_ms=1)
+
+
+def check_fields(adapter: TypeAdapter[Any], messages: list[Message]) -> None:
+    """Each message is valid and has every field of its type."""
+    for message in messages:
+        model = adapter.validate_python(message)
+        assert set(message) == set(model.model_dump(mode="json"))
+
+
+def data_dir(worker: RunningWorker) -> Path:
+    recordings = worker.host._recordings
+    assert recordings is not None
+    return recordings._data_dir
+
+
+async def recording(worker: RunningWorker, recording_id: str) -> Message:
+    """Wait until a recording can be read."""
+    path = data_dir(worker) / "sessions" / recording_id / "recording.json"
+
+    async def is_there() -> bool:
+        return path.is_file()
+
+    await soon(f"{path.name} is there", is_there)
+    loaded: Message = json.loads(path.read_text(encoding="utf8"))
+    return loaded
+
+
+def total(turn: Message) -> int:
+    return int(turn["done"]["token_stats"]["total_tokens"])
+
+
+async def one_turn(
+    client: Client, session_id: str, messages: list[Message], **fields: object
+) -> Message:
+    """Hold one turn on a socket of its own, as the gateway does."""
+    async with client.talk("streaming", session_id) as talk:
+        await talk.say("prefill", messages=messages, **fields)
+        fed = await talk.hear()
+        if fed["type"] != "prefill_done":
+            return {"prefill": fed}
+        await talk.say("generate", generate_audio=False)
+        done = (await talk.hear_until("done"))[-1]
+    return {"prefill": fed, "done": done}

@@ -1,0 +1,95 @@
+"""What of the user's sound becomes a segment, and what breaks the model off; a scripted model."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+import pytest
+
+from core.endpointing import SpeechStarted
+from core.errors import AudioError
+from core.protocols.effects import Detect
+from core.protocols.events import Segment
+from core.schemas import duplex, half_duplex
+from core.serving.detection import BargeInListener, TurnListener, decode_chunk
+from core.vad import MODEL_WINDOW_SAMPLES, SileroVad, VadState
+
+LOUD = 0.5  # samples of this size are speech to the scripted detector
+SECOND = 16_000
+
+
+class Loudness(SileroVad):
+    """Takes what is loud for speech."""
+
+    def __init__(self) -> None:
+        """Load nothing."""
+
+    def probabilities(self, samples: np.ndarray, state: VadState) -> tuple[np.ndarray, VadState]:
+        """One probability for each window."""
+        windows = samples.reshape(-1, MODEL_WINDOW_SAMPLES)
+        return (np.abs(windows).max(axis=1) >= LOUD).astype(np.float32), state
+
+
+def sound(*pieces_ms: int) -> np.ndarray:
+    """Silence and speech in turn, ms each, silence first."""
+    parts = [
+        np.full(16 * length, LOUD if index % 2 else 0.0, np.float32)
+        for index, length in enumerate(pieces_ms)
+    ]
+    return np.concatenate(parts)
+
+
+def chunk(samples: np.ndarray, *, skip: int = 0, live: bool = False) -> Detect:
+    text = base64.b64encode(samples.astype("<f4").tobytes()).decode()
+    message = duplex.AudioChunk(audio=text) if live else half_duplex.AudioChunk(audio_base64=text)
+    return Detect(message, skip)
+
+
+def test_a_turn_begins_ends_and_carries_its_sound() -> None:
+    config = half_duplex.VadConfig(min_silence_duration_ms=200, speech_pad_ms=0)
+    listener = TurnListener(config, Loudness())
+    found = listener.hear(chunk(sound(128, 640, 640)))
+    assert isinstance(found[0], SpeechStarted) and isinstance(found[1], Segment)
+    samples = np.frombuffer(found[1].pcm, dtype="<f4")
+    assert abs(len(samples) - 16 * 640) <= 1_024 and (samples == LOUD).mean() > 0.9
+
+
+def test_what_is_to_be_ignored_is_not_heard() -> None:
+    listener = TurnListener(half_duplex.VadConfig(), Loudness())
+    assert listener.hear(chunk(sound(0, 1_000), skip=SECOND)) == ()
+    assert listener.hear(chunk(sound(0, 1_000)))
+    listener.reset()
+    assert listener.hear(chunk(sound(640))) == ()
+
+
+def begun(listener: BargeInListener, *pieces_ms: int) -> int:
+    """How often speech was found to have begun."""
+    return len(listener.hear(chunk(sound(*pieces_ms), live=True)))
+
+
+def test_somebody_who_speaks_long_enough_is_noticed_once() -> None:
+    listener = BargeInListener(duplex.BargeInConfig(), Loudness())
+    assert begun(listener, 1_024) == 0
+    assert begun(listener, 512, 512) == 1
+    assert begun(listener, 0, 1_024) == 0, "it is still the same utterance"
+    assert begun(listener, 1_024) == 0
+    assert begun(listener, 0, 1_024) == 1, "another one"
+
+
+def test_short_bursts_break_nothing_off() -> None:
+    listener = BargeInListener(duplex.BargeInConfig(min_speech_duration_ms=256), Loudness())
+    assert begun(listener, 128, 128, 640) == 0
+    assert begun(listener, 128, 384, 512) == 1, "a whole utterance inside one chunk"
+
+
+def test_what_becomes_long_enough_only_in_the_next_chunk_is_noticed_there() -> None:
+    listener = BargeInListener(duplex.BargeInConfig(min_speech_duration_ms=512), Loudness())
+    assert begun(listener, 768, 256) == 0
+    assert begun(listener, 0, 512) == 1
+
+
+@pytest.mark.parametrize("text", ["", "AAAA", "####"])
+def test_sound_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(AudioError):
+        decode_chunk(duplex.AudioChunk(audio=text))

@@ -1,0 +1,265 @@
+"""Which work a signal means, begun or not; and that slots are given back, after the caches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from core.errors import GenerationFailedError, ModelError, WorkerBusyError
+from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffect
+from core.protocols.events import (
+    ChunkReady,
+    Event,
+    GenerateDone,
+    PrefillDone,
+    TurnFailed,
+)
+from core.schemas import streaming
+from core.schemas.common import Message, Role
+from core.schemas.queue import RequestType
+from core.serving.backend import Fed, Reply
+from core.serving.fake_backend import FakeBackend, FakeStreamingTalk, FakeTimes
+from core.serving.ownership import Owner
+from core.serving.streaming_performer import StreamingPerformer
+from core.serving.workshop import WorkLimits, Workshop
+
+LOOKS, LOOK_S = 2_000, 0.002
+QUICK = FakeTimes(prefill_ms=0, piece_ms=1)
+NEVER = FakeTimes(prefill_ms=0, piece_ms=60_000)
+MESSAGE = streaming.WorkerPrefill(
+    messages=[Message(role=Role.USER, content="Hi")], clear_kv_cache=True
+)
+FEED, ANSWER = Prefill(MESSAGE), Generate(streaming.Generate())
+
+
+async def soon(is_true: Callable[[], bool]) -> None:
+    """Wait until something is true."""
+    for _ in range(LOOKS):
+        if is_true():
+            return
+        await asyncio.sleep(LOOK_S)
+    raise AssertionError("it never came true")
+
+
+class Bench:
+    """A performer, and what it emitted."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self.workshop = workshop
+        self.owner = Owner("s", RequestType.STREAMING)
+        self.performer = StreamingPerformer(workshop, self.owner)
+        self.emitted: list[Event] = []
+
+    async def emit(self, event: Event) -> None:
+        """Take an event."""
+        self.emitted.append(event)
+
+    def ask(self, *effects: WorkEffect) -> asyncio.Task[None]:
+        """Ask for work as the serve loop does: it is expected at once and begins a little later."""
+        for _ in effects:
+            self.performer.expect()
+        return asyncio.create_task(self._carry_out(effects))
+
+    async def _carry_out(self, effects: Sequence[WorkEffect]) -> None:
+        for effect in effects:
+            await self.performer.perform(effect, self.emit)
+
+    async def do(self, *effects: WorkEffect) -> Event | None:
+        """Have effects carried out; return the last event."""
+        for effect in effects:
+            await self.ask(effect)
+        return self.emitted[-1] if self.emitted else None
+
+
+@asynccontextmanager
+async def bench(backend: FakeBackend, **limits: float) -> AsyncIterator[Bench]:
+    """Have a performer for the block; its slot is free at the end."""
+    workshop = Workshop(lambda: backend, 1, WorkLimits(**limits))
+    await workshop.load()
+    made = Bench(workshop)
+    try:
+        yield made
+        await made.performer.release()
+        assert workshop.slots.is_free
+    finally:
+        workshop.close()
+
+
+def test_an_interruption_before_the_work_has_begun_cuts_it_short() -> None:
+    async def scenario() -> None:
+        async with bench(FakeBackend(NEVER)) as made:
+            await made.do(FEED)
+            work = made.ask(ANSWER)
+            made.performer.interrupt()
+            await work
+            done = made.emitted[-1]
+            assert isinstance(done, GenerateDone) and done.stopped and done.text == ""
+
+    asyncio.run(scenario())
+
+
+def test_an_interruption_after_the_work_has_ended_cuts_nothing() -> None:
+    async def scenario() -> None:
+        async with bench(FakeBackend(QUICK)) as made:
+            await made.do(FEED)
+            made.performer.interrupt()
+            done = await made.do(ANSWER)
+            assert isinstance(done, GenerateDone) and not done.stopped and done.text
+
+    asyncio.run(scenario())
+
+
+def test_an_interruption_means_the_work_asked_for_last() -> None:
+    """Not the bookkeeping before it, which still runs."""
+
+    async def scenario() -> None:
+        async with bench(FakeBackend(QUICK)) as made:
+            await made.do(FEED, ANSWER)
+            work = made.ask(Retain(), FEED)
+            made.performer.interrupt()
+            await work
+            assert len(made.workshop.store) == 1, "the turn before is kept"
+            assert made.emitted[-1] == PrefillDone(), "nothing was fed"
+
+    asyncio.run(scenario())
+
+
+def test_a_reply_that_is_cut_keeps_what_was_said() -> None:
+    async def scenario() -> None:
+        async with bench(FakeBackend(FakeTimes(prefill_ms=0, piece_ms=20))) as made:
+            await made.do(FEED)
+            work = made.ask(ANSWER)
+            await soon(lambda: any(isinstance(event, ChunkReady) for event in made.emitted))
+            made.performer.interrupt()
+            await work
+            done = made.emitted[-1]
+            assert isinstance(done, GenerateDone) and done.stopped and done.text
+            await made.do(Retain())
+            kept = made.workshop.store.newest
+            assert kept and kept.history[-1] == {
+                "role": "assistant",
+                "content": [{"type": "text", "text": done.text}],
+            }
+
+    asyncio.run(scenario())
+
+
+def test_a_halted_session_frees_everything() -> None:
+    async def scenario() -> None:
+        async with bench(FakeBackend(NEVER)) as made:
+            await made.do(FEED)
+            work = made.ask(ANSWER)
+            await asyncio.sleep(0.01)
+            made.performer.halt()
+            await work
+            await made.do(Rollback(), Retain())
+            assert len(made.workshop.store) == 0
+
+    asyncio.run(scenario())
+
+
+class Broken(FakeStreamingTalk):
+    """Fails while it is fed, or answers."""
+
+    fails_at = "reply"
+
+    def prefill(self, message: streaming.WorkerPrefill) -> Fed:
+        """Fail, or be fed."""
+        if self.fails_at == "prefill":
+            raise RuntimeError("secret of the machine")
+        return super().prefill(message)
+
+    def reply(self, request: streaming.Generate) -> Reply:
+        """Say one word and fail."""
+        pieces = super().reply(request)
+        yield next(pieces)
+        raise RuntimeError("secret of the machine")
+
+
+class BrokenBackend(FakeBackend):
+    """Conversations that fail, on a device that may be broken, too."""
+
+    def __init__(self) -> None:
+        super().__init__(QUICK)
+        self.fails_at = "reply"
+        self.is_device_broken = False
+
+    def open_streaming(self) -> FakeStreamingTalk:
+        """Return one that fails."""
+        talk = Broken(self.times)
+        talk.fails_at = self.fails_at
+        return talk
+
+    def check(self) -> None:
+        """Raise if the device is broken."""
+        if self.is_device_broken:
+            raise ModelError("The device does not work any more.")
+
+
+@pytest.mark.parametrize("place", ["prefill", "reply"])
+def test_a_failure_is_told_without_its_secrets_and_can_be_undone(place: str) -> None:
+    async def scenario() -> None:
+        backend = BrokenBackend()
+        backend.fails_at = place
+        async with bench(backend) as made:
+            failed = await made.do(*((FEED,) if place == "prefill" else (FEED, ANSWER)))
+            assert isinstance(failed, TurnFailed) and failed.can_rollback
+            assert isinstance(failed.error, GenerationFailedError)
+            assert "secret" not in failed.error.message
+            await made.do(Rollback(), Retain())
+            assert made.workshop.slots.is_free and len(made.workshop.store) == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_broken", [True, False])
+def test_after_a_failure_the_device_is_looked_at(is_broken: bool) -> None:
+    async def scenario() -> None:
+        backend = BrokenBackend()
+        backend.is_device_broken = is_broken
+        async with bench(backend) as made:
+            await made.do(FEED, ANSWER)
+        assert (made.workshop.progress.error is not None) == is_broken
+
+    asyncio.run(scenario())
+
+
+def test_work_that_does_not_end_makes_the_worker_suspect_until_it_has() -> None:
+    class Stubborn(FakeStreamingTalk):
+        def prefill(self, message: streaming.WorkerPrefill) -> Fed:
+            while not go_on.is_set():
+                pass
+            return Fed()
+
+    class StubbornBackend(FakeBackend):
+        def open_streaming(self) -> FakeStreamingTalk:
+            return Stubborn(QUICK)
+
+    go_on = asyncio.Event()
+
+    async def scenario() -> None:
+        async with bench(StubbornBackend(), hang_limit_s=0.01) as made:
+            work = made.ask(FEED)
+            await asyncio.sleep(0.01)
+            made.performer.halt()
+            await soon(lambda: made.workshop.progress.error is not None)
+            go_on.set()
+            await work
+        assert made.workshop.progress.error is None
+
+    asyncio.run(scenario())
+
+
+def test_a_turn_waits_for_a_slot_and_is_refused() -> None:
+    async def scenario() -> None:
+        async with bench(FakeBackend(QUICK), busy_wait_s=0.01) as made:
+            lease = await made.workshop.slots.take(Owner("other", RequestType.DUPLEX), 0)
+            failed = await made.do(FEED)
+            assert isinstance(failed, TurnFailed) and isinstance(failed.error, WorkerBusyError)
+            assert not failed.can_rollback
+            lease.give_back()
+
+    asyncio.run(scenario())

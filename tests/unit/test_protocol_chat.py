@@ -1,0 +1,132 @@
+"""The rules of a one-shot chat over a socket."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from core.errors import GenerationFailedError, WorkerBusyError
+from core.protocols.chat import TABLE, ChatMachine, ChatPhase
+from core.protocols.events import (
+    ChunkReady,
+    Disconnected,
+    EngineFailed,
+    GenerateDone,
+    Opened,
+    PrefillDone,
+    ShuttingDown,
+    StopRequested,
+    TurnFailed,
+)
+from core.protocols.machine import SessionNames
+from core.schemas import chat
+from core.schemas.chat import ChatChunk, ChatDone
+from core.schemas.common import TokenStats
+from core.schemas.streaming import StreamingChunk
+from core.schemas.worker import WorkerStatus
+from tests.fakes.scenes import Scene
+
+ADAPTER: TypeAdapter[Any] = TypeAdapter(chat.ClientMessage)
+USER = {"role": "user", "content": "Hi"}
+FED = PrefillDone(input_tokens=7)
+PIECE = ChunkReady(StreamingChunk(chunk_index=0, text_delta="Hello", audio_data="AAAA"))
+LAST = ChunkReady(StreamingChunk(chunk_index=1, is_final=True))
+DONE = GenerateDone("Hello", token_stats=TokenStats(generated_tokens=1))
+
+
+def scene() -> Scene:
+    made = Scene(ChatMachine(SessionNames("s", "chat_x")), TABLE, ADAPTER)
+    made.tell(Opened())
+    return made
+
+
+def ask(made: Scene, *, streaming: bool = True) -> list[str]:
+    return made.say("chat", messages=[USER], streaming=streaming)
+
+
+def test_a_reply_in_pieces() -> None:
+    made = scene()
+    assert made.machine.status is WorkerStatus.IDLE
+    assert ask(made) == ["StopTimer(prepare)", "Prefill"]
+    assert made.machine.status is WorkerStatus.BUSY_CHAT
+    assert made.tell(FED) == ["Send(prefill_done)", "Generate"]
+    assert made.tell(PIECE) == ["Send(chunk)"]
+    assert made.only(ChatChunk).audio_data == "AAAA"
+    assert made.tell(LAST) == [], "an empty piece says nothing here"
+    assert made.tell(DONE) == ["Send(done)", "Release", "Close"]
+    done = made.only(ChatDone)
+    assert (done.text, done.input_tokens, done.generated_tokens) == ("Hello", 7, 1)
+    assert done.audio_data is None and done.recording_session_id == "chat_x"
+
+
+def test_a_reply_as_a_whole_has_its_sound_in_the_end() -> None:
+    made = scene()
+    ask(made, streaming=False)
+    made.tell(FED)
+    assert made.tell(PIECE) == []
+    made.tell(DONE)
+    assert made.only(ChatDone).audio_data == "AAAA"
+
+
+@pytest.mark.parametrize("stop", ["message", "http"])
+@pytest.mark.parametrize("phase", [ChatPhase.PREFILLING, ChatPhase.GENERATING])
+def test_stop_ends_with_what_there_is(phase: ChatPhase, stop: str) -> None:
+    made = scene()
+    ask(made)
+    if phase is ChatPhase.GENERATING:
+        made.tell(FED)
+    told = made.say("stop") if stop == "message" else made.tell(StopRequested())
+    assert told == ["Interrupt"]
+    assert (made.say("stop") == []) == (phase is ChatPhase.PREFILLING)
+    end = FED if phase is ChatPhase.PREFILLING else GenerateDone("He", stopped=True)
+    assert made.tell(end) == ["Send(done)", "Release", "Close"]
+    assert made.only(ChatDone).stopped
+
+
+def test_stop_before_the_request_closes() -> None:
+    assert scene().say("stop") == ["Release", "Close"]
+
+
+def test_a_prefill_that_fails_after_stop_is_no_error() -> None:
+    made = scene()
+    ask(made)
+    made.say("stop")
+    assert made.tell(TurnFailed(WorkerBusyError())) == ["Send(done)", "Release", "Close"]
+
+
+def test_a_failed_turn_ends_with_its_error() -> None:
+    for fed in (False, True):
+        made = scene()
+        ask(made)
+        if fed:
+            made.tell(FED)
+        told = made.tell(TurnFailed(GenerationFailedError()))
+        assert told == ["Send(error)", "Release", "Close"]
+
+
+def test_only_one_request() -> None:
+    made = scene()
+    ask(made)
+    assert ask(made) == ["Send(warning)"]
+
+
+def test_nobody_asks() -> None:
+    assert scene().fire("prepare") == ["Send(error)", "Release", "Close"]
+
+
+@pytest.mark.parametrize(
+    "event", [Disconnected(), ShuttingDown(), EngineFailed(GenerationFailedError())]
+)
+def test_every_phase_ends_in_one_release(event: Any) -> None:
+    for steps in range(3):
+        made = scene()
+        if steps:
+            ask(made)
+        if steps > 1:
+            made.tell(FED)
+        told = made.tell(event)
+        assert told.count("Release") == 1 and ("Halt" in told) == (steps > 0)
+        assert made.releases == 1 and made.machine.is_closed
+        assert made.say("stop") == []

@@ -1,0 +1,78 @@
+"""What each kind of socket accepts, and which limits the configuration gives it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from config import Settings
+from core.schemas import half_duplex
+from core.schemas.queue import RequestType
+from core.serving.session_kinds import SessionRules, SocketKind
+
+
+def rules(**sections: object) -> SessionRules:
+    settings = Settings.model_validate(sections)
+    return SessionRules.of(settings.limits, settings.duplex, settings.half_duplex)
+
+
+@pytest.mark.parametrize(
+    ("session_id", "variant", "kind"),
+    [
+        ("adx_1", None, RequestType.AUDIO_DUPLEX),
+        ("omni_1", None, RequestType.OMNI_DUPLEX),
+        ("whatever", None, RequestType.OMNI_DUPLEX),
+        ("omni_1", "audio", RequestType.AUDIO_DUPLEX),
+        ("adx_1", "omni", RequestType.OMNI_DUPLEX),
+        ("adx_1", "nonsense", RequestType.AUDIO_DUPLEX),
+    ],
+)
+def test_the_gateway_says_which_duplex_it_is(
+    session_id: str, variant: str | None, kind: RequestType
+) -> None:
+    assert SocketKind.DUPLEX.request_type(session_id, variant) is kind
+
+
+def test_other_kinds_are_what_they_are() -> None:
+    assert SocketKind.CHAT.request_type("adx_1", "omni") is RequestType.CHAT
+    assert SocketKind.STREAMING.request_type("x", None) is RequestType.STREAMING
+    assert SocketKind.HALF_DUPLEX.request_type("x", None) is RequestType.HALF_DUPLEX_AUDIO
+    assert [kind.path for kind in SocketKind if kind.is_live] == ["/ws/half_duplex", "/ws/duplex"]
+
+
+def test_limits_come_from_the_configuration() -> None:
+    made = rules(
+        limits={"prepare_bytes": 5_000, "live_message_bytes": 4_000, "heartbeat_s": 3},
+        duplex={"pause_timeout": 7, "max_session_s": 9, "frame_grace_ms": 50},
+        half_duplex={"max_session_s": 11},
+    )
+    endpoint = made.endpoints[SocketKind.DUPLEX]
+    assert (endpoint.prepare_bytes, endpoint.message_bytes) == (5_000, 4_000)
+    assert made.wire.ping_period_s == made.wire.ping_limit_s == 3
+    assert (made.duplex.pause_timeout_s, made.duplex.max_session_s) == (7, 9)
+    assert made.duplex.frame_grace_s == 0.05 and made.half_duplex.max_session_s == 11
+
+
+def test_a_model_that_remembers_less_is_asked_for_less() -> None:
+    made = rules()
+    assert made.within(None) is made
+    small = made.within(1_000)
+    assert {small.duplex.max_kv_tokens, small.streaming.max_kv_tokens} == {1_000}
+    assert made.within(100_000).half_duplex.max_kv_tokens == made.half_duplex.max_kv_tokens
+
+
+def prepared(made: SessionRules, config: object) -> half_duplex.HalfDuplexConfig:
+    text = json.dumps({"type": "prepare", "config": config})
+    message = made.endpoints[SocketKind.HALF_DUPLEX].parse(text)
+    assert isinstance(message, half_duplex.Prepare)
+    return message.config
+
+
+def test_a_prepare_overrides_the_configured_defaults_one_by_one() -> None:
+    made = rules(half_duplex={"vad_threshold": 0.5, "vad_speech_pad_ms": 99, "timeout_s": 44})
+    plain = prepared(made, {})
+    assert (plain.vad.threshold, plain.vad.speech_pad_ms, plain.session.timeout_s) == (0.5, 99, 44)
+    told = prepared(made, {"vad": {"threshold": 0.9}, "session": {"timeout_s": 55}})
+    assert (told.vad.threshold, told.vad.speech_pad_ms, told.session.timeout_s) == (0.9, 99, 55)
+    assert told.vad.min_silence_duration_ms == 800

@@ -1,0 +1,82 @@
+"""Conversations between turns: found by what they contain, bounded, least recently used first."""
+
+from __future__ import annotations
+
+from core.schemas.common import Message, Role
+from core.schemas.streaming import WorkerPrefill
+from core.serving.fake_backend import FakeStreamingTalk, FakeTimes
+from core.serving.sessions import Conversation, SessionStore
+from gateway_modules.history import CacheOptions, compute_history_hash, next_history_hash
+
+
+def message(text: str, role: Role = Role.USER) -> Message:
+    return Message(role=role, content=text)
+
+
+def conversation(text: str) -> Conversation:
+    made = Conversation(FakeStreamingTalk(FakeTimes()))
+    made.add_messages(WorkerPrefill(messages=[message(text)]))
+    made.settle()
+    return made
+
+
+def test_the_hash_is_the_one_the_next_request_presents() -> None:
+    asked = WorkerPrefill(messages=[message("Be nice", Role.SYSTEM), message("Hi")], omni_mode=True)
+    made = Conversation(FakeStreamingTalk(FakeTimes()))
+    made.add_messages(asked)
+    made.add_reply("Hello!")
+    options = CacheOptions(omni_mode=True)
+    assert made.settle() == next_history_hash(asked.messages, "Hello!", options)
+    more = WorkerPrefill(messages=[message("More")])
+    made.add_messages(more)
+    made.add_reply("Fine.")
+    told = [*asked.messages, message("Hello!", Role.ASSISTANT), *more.messages]
+    assert made.settle() == next_history_hash(told, "Fine.", options)
+
+
+def test_a_turn_that_is_rolled_back_is_not_part_of_the_history() -> None:
+    made = conversation("Hi")
+    before = made.history_hash
+    made.mark()
+    made.add_messages(WorkerPrefill(messages=[message("More")]))
+    made.roll_back()
+    assert made.settle() == before == compute_history_hash([message("Hi")])
+
+
+def test_a_conversation_is_handed_out_once() -> None:
+    store, made = SessionStore(2), conversation("Hi")
+    assert store.keep(made, 0) == []
+    assert made.history_hash and store.newest is made and len(store) == 1
+    assert store.take("0" * 64) is None
+    assert store.take(made.history_hash) is made
+    assert store.take(made.history_hash) is None and store.newest is None
+    assert not store.take_back(made)
+    store.keep(made, 0)
+    assert store.take_back(made) and len(store) == 0
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    store = SessionStore(2)
+    one, two, three = (conversation(text) for text in "abc")
+    assert store.keep(one, 0) == store.keep(two, 0) == []
+    assert one.history_hash and store.take(one.history_hash) is one
+    assert store.keep(one, 0) == []
+    assert store.keep(three, 0) == [two]
+
+
+def test_active_sessions_take_the_room() -> None:
+    store = SessionStore(2)
+    one, two = conversation("a"), conversation("b")
+    store.keep(one, 0)
+    store.keep(two, 0)
+    assert store.make_room(0) == []
+    assert store.make_room(1) == [one]
+    assert store.make_room(2) == [two]
+    assert store.make_room(5) == [] and len(store) == 0
+
+
+def test_of_two_with_the_same_history_the_later_is_kept() -> None:
+    store, one, two = SessionStore(4), conversation("a"), conversation("a")
+    store.keep(one, 0)
+    assert store.keep(two, 0) == [one]
+    assert list(store.clear()) == [two] and len(store) == 0

@@ -198,6 +198,7 @@ def make_server(app: FastAPI, settings: Settings, host: str, port: int) -> Drain
         host=host,
         port=port,
         log_config=None,
+        ws="websockets-sansio",  # the one of uvicorn's that holds back too fast a sender
         ws_max_size=SOCKET_LIMIT_BYTES,
         ws_ping_interval=heartbeat_s,
         ws_ping_timeout=heartbeat_s,

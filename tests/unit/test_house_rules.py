@@ -25,7 +25,7 @@ PROGRAM_FILES = python_files(with_tests=False)
 LONG_FUNCTIONS: dict[str, str] = {}
 WIDE_CLASSES: dict[str, str] = {}
 CATCH_ALL: dict[str, str] = {
-    "core/serving/connection.py": "the serve loop is an edge: logged, and the session ends in order",
+    "core/serving/connection.py": "the serve loop's edge: logged, and the session ends in order",
     "core/processors/rounds.py": "one conversation's failure becomes its own outcome, not others'",
     "core/serving/crew.py": "the model threads' edge: logged, and becomes the project's error",
     "core/serving/engine.py": "the engine thread's edge: logged, and handed to whoever asked",

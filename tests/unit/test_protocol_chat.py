@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from core.errors import GenerationFailedError, WorkerBusyError
@@ -130,3 +132,25 @@ def test_every_phase_ends_in_one_release(event: Any) -> None:
         assert told.count("Release") == 1 and ("Halt" in told) == (steps > 0)
         assert made.releases == 1 and made.machine.is_closed
         assert made.say("stop") == []
+
+
+SAID = ("chat", "stop", "heartbeat")
+TOLD = (FED, PIECE, LAST, DONE, StopRequested(), TurnFailed(WorkerBusyError()), Opened())
+
+
+@given(st.lists(st.sampled_from([*SAID, *TOLD, "prepare_timer"]), max_size=30))
+def test_any_sequence_ends_in_one_release(events: list[Any]) -> None:
+    """The stage compares each event with the table; the engine may tell what nobody asked."""
+    made = scene()
+    made.engine_may_lie = True
+    for event in events:
+        if event == "chat":
+            ask(made)
+        elif event == "prepare_timer":
+            made.fire("prepare")
+        elif isinstance(event, str):
+            made.say(event)
+        else:
+            made.tell(event)
+    made.tell(Disconnected())
+    assert made.releases == 1 and made.machine.is_closed

@@ -27,6 +27,7 @@ from gateway_modules.web_server import GatewayServer, server_config
 from tests.fakes.fake_worker import FakeWorker, Raw
 
 HOST = "127.0.0.1"
+ANSWER_LIMIT_S = 60.0  # a busy machine takes its time; no test is about how long
 POLL_S = 0.005
 LIMIT_S = 5.0  # anything that takes longer has gone wrong
 HURRY = Timing(
@@ -159,7 +160,9 @@ class Stage:
         gateway: Gateway = app.state.gateway
         self._gateway = gateway
         self.port = await self._serve(app, drain=lambda: gateway.drain(self.drain_limit_s))
-        self._http = httpx.AsyncClient(base_url=f"http://{HOST}:{self.port}", trust_env=False)
+        self._http = httpx.AsyncClient(
+            base_url=f"http://{HOST}:{self.port}", trust_env=False, timeout=ANSWER_LIMIT_S
+        )
         await until(lambda: gateway.pool.idle_count == len(self.workers), "workers not found")
 
     async def stop(self) -> None:

@@ -41,7 +41,7 @@ class RunningSystem(LaunchedSystem):
         """Return the lines of a program's metrics."""
         index = self.names.index(name)
         url = self.url if index == 0 else self.worker_url(index - 1)
-        return httpx.get(f"{url}/metrics", trust_env=False).text.splitlines()
+        return httpx.get(f"{url}/metrics", trust_env=False, timeout=60).text.splitlines()
 
     def holdings(self) -> dict[str, processes.Holdings]:
         """Return what each program holds."""

@@ -48,11 +48,13 @@ class RunningSystem(LaunchedSystem):
         return {name: processes.holdings(self.pid(name)) for name in self.names}
 
     def assert_nothing_left(self) -> None:
-        """No process, no listening socket, no process id on disk."""
+        """No process, no listening socket, no process id on disk; and nothing went wrong inside."""
         wait_until("every process ended", lambda: not self.processes(), END_LIMIT_S)
         assert sorted(path.name for path in (self.data / "run").iterdir()) == ["lock"]
         ours = set(range(self.port, self.port + self.plan.workers + 1))
         assert not processes.listening_ports() & ours
+        for name in self.names:
+            assert "Traceback" not in self.log(name), name
 
 
 def start_command() -> tuple[str, ...]:

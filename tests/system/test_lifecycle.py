@@ -106,18 +106,20 @@ async def test_the_second_turn_reuses_the_cache_and_says_what_a_full_prefill_say
 
 
 @in_loop
-async def test_a_streamed_reply_can_be_stopped_and_the_talk_goes_on(
+async def test_a_turn_that_is_stopped_before_its_reply_leaves_no_trace(
     system: RunningSystem,
 ) -> None:
+    short = {"max_new_tokens": 8, "generate_audio": False, "do_sample": False}
+    messages = ask({"type": "text", "text": "Tell me a story."})
     async with StreamingClient.connected(system.ws(f"/ws/streaming/{new_id('stream')}")) as client:
-        await client.say("prefill", messages=ask({"type": "text", "text": "Tell me a story."}))
+        told = await client.turn(messages, **short)
+        await client.say("prefill", messages=ask({"type": "text", "text": "No, wait."}))
         await client.hear("prefill_done")
-        await client.say("generate")
         await client.say("stop")
-        assert (await client.hear("done"))["stopped"] is True
-        messages = ask({"type": "text", "text": "Shorter."})
-        again = await client.turn(messages, max_new_tokens=4, generate_audio=False)
-        assert again["stopped"] is False
+        stopped = await client.hear("done")
+        assert stopped["stopped"] is True and stopped["text"] == ""
+        again = await client.turn(messages, **short)
+        assert again["stopped"] is False and again["text"] == told["text"]
     assert shapes.offences(client.messages, shapes.STREAMING) == []
 
 

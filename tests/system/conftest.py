@@ -16,7 +16,7 @@ from tests.system.running import RunningSystem, start_command
 HEARTBEAT_S = 1.0
 LARGEST_BYTES = 2 * 1024 * 1024  # of any message to the fake workers, soon exceeded
 # Long enough for something to happen meanwhile.
-SLOW = {"FAKE_PREFILL_MS": "100", "FAKE_UNIT_MS": "60", "FAKE_PIECE_MS": "600"}
+SLOW = {"FAKE_MS": "prefill=100 unit=60 piece=600"}
 RECORDINGS = Path(__file__).parents[1] / "golden" / "recordings" / "inputs"
 
 

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Self, TextIO, cast
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -126,7 +125,8 @@ class Display:
                 self._file.close()
 
     def _print(self, text: str, style: str) -> None:
-        self.console.print(escape(text), style=style or None)
+        # As it is: rich would find markup in `[of what]` and a disc in the fingerprint 99:CD:88.
+        self.console.print(text, style=style or None, markup=False, emoji=False)
 
     def _copy(self, text: str) -> None:
         if self._log:

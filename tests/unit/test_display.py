@@ -58,6 +58,13 @@ def test_a_copy_goes_to_the_log(tmp_path: Path) -> None:
     assert lines[2] == "  | Traceback"
 
 
+def test_texts_are_printed_as_they_are() -> None:
+    screen = io.StringIO()
+    display = Display(Console(file=screen, width=100))
+    display.say("SHA-256 99:CD:88 [of what]")
+    assert "SHA-256 99:CD:88 [of what]" in screen.getvalue()
+
+
 class ClosedTerminal(io.StringIO):
     """A terminal whose window was closed."""
 

@@ -1,0 +1,67 @@
+"""What the load and latency programs make of their measurements."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+
+from benchmarks.paced_client import Session
+from benchmarks.relay import DIRECT, GATEWAY, TCP_RELAY, Measured, chunk_of
+from benchmarks.sessions import Load, judge_churn, judge_load, plan_of
+from benchmarks.stand_in_worker import result_of
+from benchmarks.summary import BYTES_PER_MIB, Verdict
+
+LOAD = Load(sessions=2, units=3, churn=0, at_once=1, workers=1, is_recorded=False)
+
+
+def passed(verdicts: list[Verdict]) -> dict[str, bool]:
+    """Verdicts by name."""
+    return {verdict.name: verdict.passed for verdict in verdicts}
+
+
+def measured(gateway_ms: float, cpu_ms: float) -> Measured:
+    """A run of three units a way."""
+    units_ms = {DIRECT: [0.2] * 3, TCP_RELAY: [0.3] * 3, GATEWAY: [0.2, gateway_ms, 9.0]}
+    return Measured(units_ms, {GATEWAY: cpu_ms, TCP_RELAY: 0.1})
+
+
+def test_the_gateway_is_judged_by_the_median_it_adds() -> None:
+    assert passed(measured(1.2, 0.3).verdicts()) == {"added median": True, "CPU": True}
+    assert passed(measured(1.21, 0.31).verdicts()) == {"added median": False, "CPU": False}
+    assert measured(1.2, 0.3).added_ms(TCP_RELAY) == pytest.approx(0.1)
+
+
+def test_messages_are_as_long_as_asked_for() -> None:
+    for text, kind in ((chunk_of(5_000), "audio_chunk"), (result_of(7_000), "result")):
+        assert len(text) == (5_000 if kind == "audio_chunk" else 7_000)
+        assert json.loads(text)["type"] == kind
+
+
+def test_a_unit_is_late_after_a_second_and_none_may_be_missing() -> None:
+    good = [Session([0.1, 0.2, 1.0]), Session([0.1, 0.2, 0.3])]
+    assert passed(judge_load(good, LOAD)) == dict.fromkeys(
+        ("sessions", "late units", "warnings"), True
+    )
+    late = [Session([0.1, 0.2, 1.01]), Session([0.1, 0.2, 0.3])]
+    assert not passed(judge_load(late, LOAD))["late units"]
+    short = [Session([0.1, 0.2]), Session([0.1, 0.2, 0.3], problem="lost")]
+    verdicts = passed(judge_load(short, LOAD))
+    assert not verdicts["late units"] and not verdicts["sessions"]
+    warned = [Session([0.1] * 3, warnings=["late_chunk"]), Session([0.1] * 3)]
+    assert not passed(judge_load(warned, LOAD))["warnings"]
+
+
+def test_memory_that_rises_in_the_second_half_is_a_leak() -> None:
+    flat = [{"gateway": (80 + min(i, 3)) * BYTES_PER_MIB} for i in range(10)]
+    rising = [{"gateway": (80 + i) * BYTES_PER_MIB} for i in range(10)]
+    assert passed(judge_churn(flat)) == {"memory of gateway": True}
+    assert passed(judge_churn(rising)) == {"memory of gateway": False}
+
+
+def test_sessions_are_spread_over_the_workers() -> None:
+    crowd = Load(sessions=200, units=1, churn=0, at_once=1, workers=4, is_recorded=False)
+    assert plan_of(crowd).config["service"]["worker_slots"] == 50
+    with pytest.raises(typer.BadParameter):
+        plan_of(Load(65, 1, churn=0, at_once=1, workers=1, is_recorded=False))

@@ -1,4 +1,4 @@
-.PHONY: check fix map protocol
+.PHONY: check fix map preloads protocol
 
 check:
 	./run_tests.sh
@@ -13,3 +13,6 @@ map:
 
 protocol:
 	.venv/bin/python -m core.schemas.export
+
+preloads:
+	.venv/bin/python -m scripts.preloads

@@ -19,7 +19,6 @@ from fastapi.openapi.utils import get_openapi
 from rich.console import Console
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.staticfiles import StaticFiles
 
 from config import Settings, SettingsError, load_settings
 from core.errors import OmniError
@@ -33,16 +32,18 @@ from gateway_modules import (
     routes_pages,
     routes_queue,
     routes_sessions,
+    routes_static,
+    routes_watch,
     routes_ws,
 )
 from gateway_modules.answers import (
-    on_http_exception,
     on_invalid_request,
     on_omni_error,
     on_unexpected,
 )
 from gateway_modules.http_edge import HttpEdge
 from gateway_modules.service import STATIC, Gateway, Timing, build_gateway
+from gateway_modules.web_files import StaticFolder
 from gateway_modules.web_server import GatewayServer, server_config
 from launcher.certificates import ensure_certificate
 from recording.schedule import run_cleanup
@@ -83,16 +84,16 @@ def create_app(
         threads = ThreadPoolExecutor(THREADS, thread_name_prefix="gateway")
         asyncio.get_running_loop().set_default_executor(threads)
         await gateway.pool.start()
-        cleaning = asyncio.create_task(
-            run_cleanup(
-                gateway.data_dir, recording.session_retention_days, recording.max_storage_gb
-            )
+        cleanup = run_cleanup(
+            gateway.data_dir, recording.session_retention_days, recording.max_storage_gb
         )
+        tasks = [asyncio.create_task(work) for work in (cleanup, gateway.trends.run())]
         try:
             yield
         finally:
-            cleaning.cancel()
-            await asyncio.gather(cleaning, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await gateway.pool.stop()
 
     app = FastAPI(
@@ -116,15 +117,17 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
         routes_assets,
         routes_sessions,
         routes_admin,
+        routes_watch,
         routes_pages,
+        routes_static,
         routes_ws,
     ):
         app.include_router(routes.router)
     app.include_router(routes_admin.admin_router)
     app.include_router(routes_docs.make_router())
-    app.mount("/static", StaticFiles(directory=STATIC, check_dir=False), name="static")
+    app.mount("/static", StaticFolder(STATIC, gateway.web_files), name="static")
     app.add_exception_handler(OmniError, on_omni_error)
-    app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(HTTPException, routes_pages.on_http_problem)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(Exception, on_unexpected)
     origins = gateway.settings.security.allowed_origins

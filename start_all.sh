@@ -7,12 +7,17 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=$here/.venv/bin/python
 
+# Without the pages' libraries everything works but their pictures: said there, and no reason to stop.
+install() {
+    "$here/scripts/setup.sh" gateway,worker && { "$here/scripts/setup.sh" pages || true; }
+}
+
 # In a process group of its own, so that whatever ends this script ends pip as well.
 set_up() {
     trap 'interrupted 130' INT
     trap 'interrupted 143' TERM HUP
     set -m
-    "$here/scripts/setup.sh" gateway,worker </dev/null &
+    install </dev/null &
     set +m
     wait "$!"
     trap - INT TERM HUP

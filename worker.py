@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -21,10 +22,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from config import Settings, SettingsError, load_settings
-from core.errors import OmniError
+from core.errors import NotSupervisedError, OmniError, ShuttingDownError
 from core.logging_setup import setup_logging
 from core.metrics import WorkerMetrics, new_registry
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, MIB
+from core.schemas.worker import RESTART_EXIT_CODE, SUPERVISED_VARIABLE
 from core.serving.backend import Backend
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from core.serving.gate import SecretGate
@@ -70,11 +72,27 @@ class WorkerOptions:
 
 
 class HostPlace:
-    """Where the program's host is while it runs."""
+    """Where the program's host is while it runs, and how the program is ended from inside."""
 
     def __init__(self) -> None:
         """Begin without one."""
         self._host: WorkerHost | None = None
+        self._begin_restart: Callable[[], None] | None = None
+
+    def on_restart(self, begin: Callable[[], None]) -> None:
+        """Say what ends the program so that it is started again."""
+        self._begin_restart = begin
+
+    def restart(self) -> None:
+        """Begin to end, to be started again.
+
+        Raises:
+            NotSupervisedError: Nobody would start it again.
+            ShuttingDownError: It is ending already.
+        """
+        if self._begin_restart is None or not self().identity.is_supervised:
+            raise NotSupervisedError()
+        self._begin_restart()
 
     def put(self, host: WorkerHost | None) -> None:
         """Set it."""
@@ -114,7 +132,7 @@ def create_app(
 
     app = FastAPI(title="Worker", lifespan=lifespan, openapi_url=None)
     app.state.host = place
-    app.include_router(worker_routes(place, registry))
+    app.include_router(worker_routes(place, registry, place.restart))
     app.add_exception_handler(OmniError, tell_error)
     secret = settings.security.worker_secret
     app.add_middleware(SecretGate, secret=secret.get_secret_value() if secret else None)
@@ -152,6 +170,8 @@ class DrainingServer(uvicorn.Server):
         self._drain_limit_s = drain_limit_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
+        self.exit_code = 0
+        host_of.on_restart(self.begin_restart)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
@@ -175,6 +195,17 @@ class DrainingServer(uvicorn.Server):
             self.should_exit = True
             return
         self._draining = asyncio.get_running_loop().create_task(self._drain())
+
+    def begin_restart(self) -> None:
+        """Begin to end as at a signal, and tell the launcher to start the program again.
+
+        Raises:
+            ShuttingDownError: It is ending already.
+        """
+        if self._draining is not None or self.should_exit:
+            raise ShuttingDownError()
+        self.exit_code = RESTART_EXIT_CODE
+        self.begin_drain()
 
     async def _drain(self) -> None:
         try:
@@ -287,9 +318,11 @@ def main(
     app = create_app(
         settings,
         lambda: FakeBackend(times) if is_fake else real_backend(settings, gpu),
-        WorkerOptions(Identity(name, gpu_id)),
+        WorkerOptions(Identity(name, gpu_id, SUPERVISED_VARIABLE in os.environ)),
     )
-    make_server(app, settings, host or settings.service.worker_host, bound).run()
+    server = make_server(app, settings, host or settings.service.worker_host, bound)
+    server.run()
+    raise typer.Exit(server.exit_code)
 
 
 def fake_times(parts: Sequence[str]) -> FakeTimes:

@@ -314,6 +314,13 @@ class EndedByAdminError(OmniError):
     http_status = 409
 
 
+class NotSupervisedError(OmniError):
+    """This worker was not started by the launcher, so nobody would start it again."""
+
+    code = ErrorCode.FORBIDDEN
+    http_status = 409
+
+
 class AppDisabledError(OmniError):
     """This app is currently disabled."""
 

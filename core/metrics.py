@@ -7,7 +7,9 @@ makes up. Times are in seconds and sizes in bytes, as Prometheus wants them.
 from __future__ import annotations
 
 from collections import Counter as Counts
+from collections import deque
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Final
 
 from prometheus_client import (
@@ -37,6 +39,10 @@ WAIT_BUCKETS_S: Final = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_800
 SESSION_BUCKETS_S: Final = (1, 5, 15, 30, 60, 120, 300, 600, 1_800, 3_600)
 REPLY_BUCKETS_S: Final = (0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 60)
 
+REFUSALS: Final = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.NO_WORKER, ErrorCode.RATE_LIMITED})
+REFUSAL_STATUSES: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+UNITS_KEPT: Final = 50_000  # ours: between two looks; of a thousand sessions' units that is all
+
 GATEWAY_METRICS: Final = (
     "omni_gateway_queue_length",
     "omni_gateway_queue_wait_seconds",
@@ -46,6 +52,7 @@ GATEWAY_METRICS: Final = (
     "omni_gateway_bytes",
     "omni_gateway_errors",
     "omni_gateway_requests",
+    "omni_gateway_unit_seconds",
 )
 """Names without the endings Prometheus adds to counters and histograms."""
 
@@ -80,7 +87,11 @@ def exposition(registry: CollectorRegistry) -> bytes:
 
 
 class GatewayMetrics:
-    """What the gateway counts."""
+    """What the gateway counts.
+
+    Attributes:
+        refused: how often somebody was turned away because there was no room, since the start.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register everything.
@@ -121,6 +132,15 @@ class GatewayMetrics:
             ("method", "route", "status"),
             registry=registry,
         )
+        self._unit_s = Histogram(
+            "omni_gateway_unit_seconds",
+            "From a chunk's arrival at the worker to its result, of what was passed on.",
+            ("mode",),
+            buckets=UNIT_BUCKETS_S,
+            registry=registry,
+        )
+        self.refused = 0
+        self._units_ms: deque[float] = deque(maxlen=UNITS_KEPT)
 
     def queue_is(self, length: int) -> None:
         """Set how many requests wait."""
@@ -156,9 +176,21 @@ class GatewayMetrics:
         self._bytes.labels(mode, "up").inc(up_bytes)
         self._bytes.labels(mode, "down").inc(down_bytes)
 
+    def unit(self, mode: str, duration_ms: float) -> None:
+        """Count a duplex unit whose result was passed on."""
+        self._unit_s.labels(mode).observe(duration_ms / MS_PER_S)
+        self._units_ms.append(duration_ms)
+
+    def take_units(self) -> list[float]:
+        """Return how long the units since the last time took, ms; the newest if too many."""
+        taken = list(self._units_ms)
+        self._units_ms.clear()
+        return taken
+
     def error(self, code: ErrorCode) -> None:
         """Count an error a client was told."""
         self._errors.labels(code.value).inc()
+        self.refused += code in REFUSALS
 
     def answered(self, method: str, route: str, status: int) -> None:
         """Count an HTTP request.
@@ -169,6 +201,7 @@ class GatewayMetrics:
             status: HTTP code.
         """
         self._requests.labels(method, route, str(status)).inc()
+        self.refused += status in REFUSAL_STATUSES
 
 
 class WorkerMetrics:

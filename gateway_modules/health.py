@@ -127,6 +127,7 @@ def poll_delay_s(worker: WorkerConnection, confirming_s: float | None) -> float:
     """
     if confirming_s is not None and confirming_s < CONFIRM_LIMIT_S:
         return CONFIRM_PERIOD_S
-    if confirming_s is not None or not worker.is_answering:
+    is_leaving = worker.service.is_restarting
+    if confirming_s is not None or is_leaving or not worker.is_answering:
         return IMPATIENT_PERIOD_S
     return PERIOD_S

@@ -6,10 +6,12 @@ browsers careful. Pure ASGI, so that streams and disconnects pass as they are.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Final
@@ -25,32 +27,27 @@ from core.errors import OmniError, RateLimitedError, TooBigError
 from core.logging_setup import log_context
 from core.schemas.limits import base64_chars
 from gateway_modules.answers import error_answer
+from gateway_modules.audit import BodyStart, entry_of
+from gateway_modules.content_policy import CONTENT_SECURITY_POLICY
 from gateway_modules.rates import AddressBuckets
-from gateway_modules.security import SECONDS_PER_MINUTE, is_loopback
+from gateway_modules.security import SECONDS_PER_MINUTE, is_loopback, is_of_admin
 from gateway_modules.service import Gateway
+from gateway_modules.web_files import NO_STORE
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 OTHER: Final = "other"  # label of what a client makes up
 QUIET_PATHS: Final = frozenset({"/health", "/metrics"})  # asked every few seconds
 
+ADMIN_PREFIX: Final = "/api/admin/"
+LOGIN_PATH: Final = "/api/admin/login"
+FAILED: Final = HTTPStatus.INTERNAL_SERVER_ERROR  # what is answered further out
+
 BODY_MAX_BYTES: Final = 1024 * 1024  # ours: of a request without a limit of its own
 BODY_SLACK_BYTES: Final = 64 * 1024  # ours: for what stands around a file in a request
 REQUEST_ID_BYTES: Final = 8
 MS_PER_S: Final = 1_000
 
-CONTENT_SECURITY_POLICY: Final = "; ".join(
-    (
-        "default-src 'self'",
-        "img-src 'self' data: blob:",
-        "media-src 'self' blob:",
-        "worker-src 'self' blob:",
-        "object-src 'none'",
-        "base-uri 'none'",
-        "form-action 'self'",
-        "frame-ancestors 'none'",
-    )
-)
 SECURITY_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "Content-Security-Policy": CONTENT_SECURITY_POLICY,
@@ -114,13 +111,16 @@ class HttpEdge:
         await self._app(scope, receive, send)
 
     async def _request(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
-        answer = _Answer()
+        answer, body = _Answer(), BodyStart()
         began_s = time.monotonic()
 
         async def send_on(message: Message) -> None:
             if message["type"] == "http.response.start":
                 answer.status = message["status"]
-                add_headers(MutableHeaders(scope=message), request_id)
+                headers = MutableHeaders(scope=message)
+                add_headers(headers, request_id)
+                if scope["path"].startswith(ADMIN_PREFIX):
+                    headers.setdefault("Cache-Control", NO_STORE)
             await send(message)
 
         try:
@@ -129,9 +129,11 @@ class HttpEdge:
             await error_answer(error)(scope, receive, send_on)
         else:
             limit = body_limit_bytes(self._gateway, scope["path"])
-            await self._app(scope, limited(receive, limit), send_on)
+            await self._app(scope, limited(receive, limit, body.saw), send_on)
         finally:
             self._note(scope, answer.status, time.monotonic() - began_s)
+            if is_of_admin(scope) and scope["method"] not in SAFE_METHODS:
+                await self._audit(scope, body, answer.status or FAILED)
 
     def _check(self, connection: HTTPConnection, scope: Scope) -> None:
         """Refuse what is too often, from elsewhere, or too big by its own account."""
@@ -159,6 +161,23 @@ class HttpEdge:
                 status=status,
                 duration_ms=round(duration_s * MS_PER_S, 1),
             )
+
+    async def _audit(self, scope: Scope, body: BodyStart, status: int) -> None:
+        """Write down what an administrator changed, or tried to."""
+        address = self._gateway.door.client_address(HTTPConnection(scope))
+        is_secret = scope["path"] == LOGIN_PATH
+        entry = entry_of(
+            datetime.now(UTC),
+            address,
+            f"{scope['method']} {route_template(scope)}",
+            ", ".join(str(value) for value in scope.get("path_params", {}).values()),
+            BodyStart() if is_secret else body,
+            status,
+        )
+        try:
+            await asyncio.to_thread(self._gateway.audit.append, entry)
+        except OSError as error:
+            self._log.warning("audit not written", action=entry.action, reason=str(error))
 
 
 def route_template(scope: Scope) -> str:
@@ -188,15 +207,23 @@ def body_limit_bytes(gateway: Gateway, path: str) -> int:
     return BODY_MAX_BYTES
 
 
-def limited(receive: Receive, limit_bytes: int) -> Receive:
-    """Return a `receive` that ends with HTTP 413 when a body turns out too long."""
+def limited(receive: Receive, limit_bytes: int, saw: Callable[[bytes], None]) -> Receive:
+    """Return a `receive` that ends with HTTP 413 when a body turns out too long.
+
+    Args:
+        receive: What it stands for.
+        limit_bytes: How long a body may be.
+        saw: Told each part.
+    """
     received = 0
 
     async def receive_on() -> Message:
         nonlocal received
         message = await receive()
         if message["type"] == "http.request":
-            received += len(message.get("body", b""))
+            part = message.get("body", b"")
+            received += len(part)
+            saw(part)
             if received > limit_bytes:
                 detail = f"The request is longer than {limit_bytes} bytes."
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
-from core.schemas.worker import WorkerStatus
+from core.schemas.worker import ModelFacts, WorkerStatus
 
 GatewayWorkerStatus = WorkerStatus
 """The gateway uses the worker's own words, and `OFFLINE` for one it cannot reach."""
@@ -139,6 +139,22 @@ class QueueStatus(WireModel):
     running_tasks: list[RunningTaskInfo] = Field(description="What is being served.")
 
 
+class WorkerSession(WireModel):
+    """One session a worker serves."""
+
+    session_id: str | None = Field(None, description="Whose it is.")
+    request_type: RequestType = Field(description="What it is.")
+    started_at: datetime = Field(description="When it was assigned.")
+
+
+class LoadState(WireModel):
+    """How far the loading of a model has come."""
+
+    worker_id: str = Field(description="The worker.")
+    stage: str = Field(description="What loading does now, for a person.")
+    progress: float | None = Field(None, ge=0, le=1, description="How much is loaded, 0 to 1.")
+
+
 class WorkerInfo(WireModel):
     """One worker as the gateway sees it."""
 
@@ -159,6 +175,17 @@ class WorkerInfo(WireModel):
     free_slots: int = Field(0, ge=0, description="Sessions it could take now.")
     is_draining: bool = Field(False, description="It finishes what it has and gets nothing new.")
     error: str | None = Field(None, description="What it says is wrong.")
+    last_error: str | None = Field(None, description="What was wrong last, also if it is mended.")
+    last_error_at: datetime | None = Field(None, description="When that was.")
+    vram_used_mb: float | None = Field(None, ge=0, description="GPU memory in use, MB.")
+    vram_total_mb: float | None = Field(None, ge=0, description="GPU memory, MB.")
+    kv_cache_tokens: int = Field(0, ge=0, description="Tokens in its caches.")
+    uptime_s: float | None = Field(None, ge=0, description="Time since its process began, s.")
+    sessions: list[WorkerSession] = Field(default_factory=list, description="Oldest first.")
+    model: ModelFacts | None = Field(None, description="What it has loaded.")
+    loading: LoadState | None = Field(None, description="How far loading has come.")
+    can_restart: bool = Field(False, description="A launcher starts it again when it ends.")
+    is_restarting: bool = Field(False, description="It was asked to end and to start again.")
 
 
 class WorkerList(WireModel):
@@ -190,6 +217,7 @@ class ServiceStatus(WireModel):
     total_workers: int = Field(ge=0, description="All workers.")
     idle_workers: int = Field(ge=0, description="Workers that serve nobody.")
     busy_workers: int = Field(ge=0, description="Workers that serve somebody, duplex included.")
+    free_slots: int = Field(0, ge=0, description="Sessions that could begin now.")
     duplex_workers: int = Field(ge=0, description="Workers in a duplex session.")
     loading_workers: int = Field(ge=0, description="Workers that load their model.")
     error_workers: int = Field(ge=0, description="Workers that failed.")
@@ -198,6 +226,8 @@ class ServiceStatus(WireModel):
     max_queue_size: int = Field(ge=0, description="How many may wait.")
     running_tasks: list[RunningTaskInfo] = Field(description="What is being served.")
     is_intake_paused: bool = Field(False, description="New requests are refused.")
+    model: ModelFacts | None = Field(None, description="What is loaded; null until it is.")
+    loading: LoadState | None = Field(None, description="How far the first loading worker is.")
 
 
 class EtaConfig(WireModel):

@@ -239,7 +239,7 @@ class Relay:
         verdict = await self._traffic.downward(text, way[0])
         if verdict is Verdict.DROP:
             return False
-        self._notes.passed_down(len(text))
+        self._notes.passed_down(text)
         if verdict is Verdict.DONE:
             # From here on what the client says is for the next turn.
             self._is_relaying = False

@@ -22,8 +22,9 @@ from core.schemas.worker import ActionResult
 from gateway_modules.answers import problems
 from gateway_modules.app_registry import AppInfo, AppState
 from gateway_modules.models import WorkerInfo
-from gateway_modules.security import ADMIN_COOKIE
+from gateway_modules.security import ADMIN_COOKIE, mark_admin
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
+from gateway_modules.worker_restart import restart_worker
 from recording.cleanup import CleanupReport, cleanup_sessions
 
 COOKIE_AGE_S = 12 * 3_600  # ours: a working day
@@ -126,6 +127,7 @@ async def login(
     """Exchange the token for a cookie that scripts cannot read."""
     address = gateway.door.client_address(request)
     gateway.door.check_token(body.token.get_secret_value(), address)
+    mark_admin(request.scope)
     response.set_cookie(
         ADMIN_COOKIE,
         gateway.door.cookie,
@@ -185,7 +187,17 @@ async def set_worker(worker_id: Name, body: Draining, gateway: GatewayHere) -> W
         raise NotFoundError("There is no such worker.")
     worker = gateway.pool.get_worker(worker_id)
     assert worker is not None, "it was there just now"
-    return worker.to_info()
+    return gateway.pool.describe(worker)
+
+
+@admin_router.post("/workers/{worker_id}/restart", responses=problems(404, 409, 429, 502, 503, 504))
+async def restart(worker_id: Name, gateway: GatewayHere) -> WorkerInfo:
+    """Let a worker finish what it serves, then end it; its launcher starts it again."""
+    worker = gateway.pool.get_worker(worker_id)
+    if worker is None:
+        raise NotFoundError("There is no such worker.")
+    await restart_worker(gateway.pool, worker)
+    return gateway.pool.describe(worker)
 
 
 @admin_router.post("/sessions/{session_id}/stop", responses=problems(404))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 from pydantic import Field
+from starlette.responses import FileResponse
 
 from config import FrontendDefaults
 from core.errors import NotFoundError
@@ -16,6 +17,7 @@ from gateway_modules.answers import problems
 from gateway_modules.presets import Preset, PresetSounds
 from gateway_modules.ref_audio_registry import RefAudio
 from gateway_modules.service import AdminOnly, GatewayHere
+from gateway_modules.web_files import NO_CACHE
 
 MS_PER_S = 1_000
 
@@ -93,6 +95,17 @@ async def ref_audios(gateway: GatewayHere) -> RefAudioList:
     """List the uploaded voices."""
     voices = gateway.voices.registry.list_all()
     return RefAudioList(total=len(voices), ref_audios=voices)
+
+
+@router.get(
+    "/api/assets/ref_audio/{ref_id}/audio", response_class=FileResponse, responses=problems(404)
+)
+async def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
+    """Return an uploaded voice as a WAV file, or the ranges of it that are asked for."""
+    path = await asyncio.to_thread(gateway.voices.registry.get_file_path, ref_id)
+    if path is None:
+        raise NotFoundError("There is no voice of this id.")
+    return FileResponse(path, media_type="audio/wav", headers={"Cache-Control": NO_CACHE})
 
 
 @router.post(

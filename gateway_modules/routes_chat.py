@@ -20,7 +20,7 @@ from gateway_modules.app_registry import TURN_BASED
 from gateway_modules.kinds import SocketKind
 from gateway_modules.models import QueueTicket
 from gateway_modules.place import UPDATE_PERIOD_S
-from gateway_modules.service import Gateway, GatewayHere
+from gateway_modules.service import Gateway, GatewayHere, only_admins
 from gateway_modules.turns import confined_tts, is_heavy, off_loop
 from gateway_modules.voice_library import VoiceLibrary
 from gateway_modules.worker_link import is_anybody_left
@@ -157,7 +157,7 @@ async def _until_hang_up(request: Request) -> None:
 async def stop_streaming(request: Request, body: StopSome, gateway: GatewayHere) -> StopSomeAnswer:
     """Stop the reply of one session, or of all; the sessions go on."""
     if body.all:
-        gateway.door.check_admin(request)
+        only_admins(request)
         chosen = [
             relay for relay in gateway.live.relays() if relay.request.kind is SocketKind.STREAMING
         ]

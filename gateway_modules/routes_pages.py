@@ -3,98 +3,107 @@
 from __future__ import annotations
 
 import asyncio
-from html import escape
 from http import HTTPStatus
 from typing import Final
 
-from fastapi import APIRouter
-from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from core.errors import InvalidSessionIdError, NotFoundError
-from gateway_modules.service import STATIC, Gateway, GatewayHere
+from gateway_modules.answers import on_http_exception
+from gateway_modules.content_policy import NONCE_PLACE, with_nonce
+from gateway_modules.error_page import Missing, missing_page, wants_page
+from gateway_modules.service import STATIC, GatewayHere, gateway_of
 from gateway_modules.session_files import SessionFiles
+from gateway_modules.web_files import NO_CACHE
 
 HOME: Final = "index.html"
 VIEWER: Final = "session-viewer.html"
 API_PAGE: Final = "api-docs.html"
-NO_CACHE: Final = "no-cache"
-
-NOT_THERE: Final = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>Not found</title>
-<link rel="stylesheet" href="/static/plain.css">
-<main>
-<h1>There is no such recording</h1>
-<p>{reason}</p>
-<p><a href="/">Home</a></p>
-</main>
-</html>
-"""
 
 router = APIRouter(include_in_schema=False)
 
 
-def page(name: str) -> Response:
+async def on_http_problem(request: Request, error: Exception) -> Response:
+    """Answer what the framework refuses; a person gets a page in place of one that is not there."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == HTTPStatus.NOT_FOUND and wants_page(request):
+        lang = gateway_of(request).settings.service.default_lang
+        return missing_page(request, Missing.PAGE, lang)
+    return await on_http_exception(request, error)
+
+
+async def page(request: Request, name: str) -> Response:
     """Return a page; the home page in place of one that is not built yet."""
     path = STATIC / name
-    if not path.is_file():
+    if not await asyncio.to_thread(path.is_file):
         path = STATIC / HOME
-    return FileResponse(path, media_type="text/html", headers={"Cache-Control": NO_CACHE})
+    content = await asyncio.to_thread(path.read_bytes)
+    if NONCE_PLACE not in content:
+        return await gateway_of(request).web_files.answer(path, request.headers)
+    content, policy = with_nonce(content)
+    headers = {"Content-Security-Policy": policy, "Cache-Control": NO_CACHE}
+    return HTMLResponse(content, headers=headers)
 
 
-def app_page(gateway: Gateway, app_id: str, name: str) -> Response:
+async def app_page(request: Request, app_id: str, name: str) -> Response:
     """Return the page of an app, or lead home if the app is switched off."""
-    if not gateway.apps.is_enabled(app_id):
+    if not gateway_of(request).apps.is_enabled(app_id):
         return RedirectResponse("/", HTTPStatus.FOUND)
-    return page(name)
+    return await page(request, name)
 
 
 @router.get("/")
-async def home() -> Response:
+async def home(request: Request) -> Response:
     """Home."""
-    return page(HOME)
+    return await page(request, HOME)
+
+
+@router.get("/check")
+async def check(request: Request) -> Response:
+    """Check microphone, speaker and camera."""
+    return await page(request, "check.html")
 
 
 @router.get("/turnbased")
-async def turnbased(gateway: GatewayHere) -> Response:
+async def turnbased(request: Request) -> Response:
     """Turn-based chat."""
-    return app_page(gateway, "turnbased", "turnbased.html")
+    return await app_page(request, "turnbased", "turnbased.html")
 
 
 @router.get("/half_duplex")
-async def half_duplex(gateway: GatewayHere) -> Response:
+async def half_duplex(request: Request) -> Response:
     """Half duplex."""
-    return app_page(gateway, "half_duplex_audio", "half_duplex.html")
+    return await app_page(request, "half_duplex_audio", "half_duplex.html")
 
 
 @router.get("/omni")
-async def omni(gateway: GatewayHere) -> Response:
+async def omni(request: Request) -> Response:
     """Full duplex with pictures."""
-    return app_page(gateway, "omni", "omni.html")
+    return await app_page(request, "omni", "omni.html")
 
 
 @router.get("/audio_duplex")
-async def audio_duplex(gateway: GatewayHere) -> Response:
+async def audio_duplex(request: Request) -> Response:
     """Full duplex with sound alone."""
-    return app_page(gateway, "audio_duplex", "audio_duplex.html")
+    return await app_page(request, "audio_duplex", "audio_duplex.html")
 
 
 @router.get("/admin")
-async def admin() -> Response:
+async def admin(request: Request) -> Response:
     """Administration; what it shows it asks for with the administrator's token."""
-    return page("admin.html")
+    return await page(request, "admin.html")
 
 
 @router.get("/api/docs")
-async def api_docs() -> Response:
+async def api_docs(request: Request) -> Response:
     """Show the description of the HTTP interface."""
-    return page(API_PAGE)
+    return await page(request, API_PAGE)
 
 
 @router.get("/s/{recording_id}")
-async def viewer(recording_id: str, gateway: GatewayHere) -> Response:
+async def viewer(recording_id: str, request: Request, gateway: GatewayHere) -> Response:
     """Show a recording."""
     limits = gateway.settings.limits
     files = SessionFiles(
@@ -102,11 +111,11 @@ async def viewer(recording_id: str, gateway: GatewayHere) -> Response:
         comment_chars=limits.comment_chars,
         upload_bytes=limits.recording_upload_bytes,
     )
+    lang = gateway.settings.service.default_lang
+    if not gateway.settings.recording.enabled:
+        return missing_page(request, Missing.RECORDING_OFF, lang)
     try:
-        if not gateway.settings.recording.enabled:
-            raise NotFoundError("Recording is switched off on this server.")
         await asyncio.to_thread(files.folder, recording_id)
-    except (InvalidSessionIdError, NotFoundError) as error:
-        body = NOT_THERE.format(reason=escape(error.message))
-        return HTMLResponse(body, HTTPStatus.NOT_FOUND)
-    return page(VIEWER)
+    except (InvalidSessionIdError, NotFoundError):
+        return missing_page(request, Missing.RECORDING, lang)
+    return await page(request, VIEWER)

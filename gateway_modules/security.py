@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
+from starlette.types import Scope
 
 from config import SecuritySettings
 from core.errors import (
@@ -30,6 +31,8 @@ FORWARDED_HEADERS: Final = ("x-forwarded-for", "forwarded", "x-real-ip")
 DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 ANY_ORIGIN: Final = "*"
 LOCAL_NAMES: Final = frozenset({"localhost"})
+
+ADMIN_MARK: Final = "an administrator asked"  # key in a request's scope
 
 TRIES_PER_MINUTE: Final = 10  # ours: wrong tokens of one address
 SECONDS_PER_MINUTE: Final = 60
@@ -158,6 +161,16 @@ class Doorkeeper:
     def _is_proxy(self, peer: str) -> bool:
         address = _address(peer)
         return address is not None and any(address in network for network in self._proxies)
+
+
+def mark_admin(scope: Scope) -> None:
+    """Note that a request was let in as an administrator's."""
+    scope[ADMIN_MARK] = True
+
+
+def is_of_admin(scope: Scope) -> bool:
+    """Whether a request was let in as an administrator's."""
+    return ADMIN_MARK in scope
 
 
 def is_loopback(host: str) -> bool:

@@ -16,22 +16,30 @@ from core.metrics import GatewayMetrics, new_registry
 from core.protocols.events import ShuttingDown
 from core.protocols.queueing import QueueingLimits
 from gateway_modules.app_registry import AppRegistry
+from gateway_modules.audit import AUDIT_FILE, AuditLog
 from gateway_modules.client_wire import Pace
+from gateway_modules.compact import as_written, compact
 from gateway_modules.default_voice import find_default_voice
 from gateway_modules.eta_store import EtaStore
 from gateway_modules.kinds import SizeLimits, SocketKind
 from gateway_modules.live_sessions import TAKEOVER_GRACE_S, LiveSessions
+from gateway_modules.log_tail import LogTail
 from gateway_modules.presets import PresetLibrary
 from gateway_modules.ref_audio_registry import RefAudioRegistry
-from gateway_modules.security import Doorkeeper
+from gateway_modules.security import Doorkeeper, mark_admin
 from gateway_modules.sounds import SoundDecoder
+from gateway_modules.trends import Trends
+from gateway_modules.vendor_files import VendorFiles
 from gateway_modules.voice_library import VoiceLibrary
+from gateway_modules.web_files import WebFiles
 from gateway_modules.worker_client import CONNECT_TRIES, WorkerClient
 from gateway_modules.worker_link import PATIENCE_S
 from gateway_modules.worker_pool import WorkerPool
+from recording.listing import RecordingList
 
 ASSETS: Final = PROJECT_ROOT / "assets"
 STATIC: Final = PROJECT_ROOT / "static"
+NODE_MODULES: Final = PROJECT_ROOT / "node_modules"
 APP_STATE_FILE: Final = "app_state.json"
 ETA_FILE: Final = "eta_settings.json"
 VOICES_FOLDER: Final = Path("assets") / "ref_audio"  # below the data folder; spec section 6.2
@@ -73,6 +81,12 @@ class Gateway:
     eta: EtaStore
     registry: CollectorRegistry
     metrics: GatewayMetrics
+    web_files: WebFiles
+    vendor: VendorFiles
+    recordings: RecordingList
+    audit: AuditLog
+    logs: LogTail
+    trends: Trends
 
     @property
     def data_dir(self) -> Path:
@@ -124,10 +138,11 @@ def build_gateway(
     voices = _voices(settings, decoder)
     registry = new_registry()
     eta = EtaStore(data_dir / ETA_FILE, settings.service)
+    pool, metrics = _pool(settings, worker_addresses, eta), GatewayMetrics(registry)
     return Gateway(
         settings=settings,
         timing=timing,
-        pool=_pool(settings, worker_addresses, eta),
+        pool=pool,
         live=LiveSessions(
             settings.limits.max_connections,
             settings.limits.connections_per_client,
@@ -139,7 +154,13 @@ def build_gateway(
         presets=PresetLibrary(ASSETS / "presets", voices),
         eta=eta,
         registry=registry,
-        metrics=GatewayMetrics(registry),
+        metrics=metrics,
+        web_files=WebFiles(as_written if settings.service.readable_pages else compact),
+        vendor=VendorFiles(NODE_MODULES),
+        recordings=RecordingList(data_dir),
+        audit=AuditLog(data_dir / AUDIT_FILE),
+        logs=LogTail(data_dir),
+        trends=Trends(pool, metrics),
     )
 
 
@@ -155,12 +176,13 @@ GatewayHere = Annotated[Gateway, Depends(gateway_of)]
 
 
 def only_admins(connection: HTTPConnection) -> None:
-    """Let administrators pass; a dependency of routes.
+    """Let administrators pass, and have the audit note what they change; a dependency of routes.
 
     Raises:
         OmniError: Somebody else asks.
     """
     gateway_of(connection).door.check_admin(connection)
+    mark_admin(connection.scope)
 
 
 AdminOnly: Final = Depends(only_admins)

@@ -5,6 +5,7 @@ No path of a client is opened that does not lie in the recording it asks for.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import zipfile
@@ -26,17 +27,18 @@ from recording.disk import write_file
 from recording.folder import read_meta, touch_access, update_size
 from recording.locks import is_live
 from recording.names import (
+    COMMENT_FILE,
     META_FILE,
     RECORDING_FILE,
     UNFINISHED_SUFFIX,
+    UPLOAD_STEM,
     asset_path,
     recording_folder,
 )
 from recording.records import Status
 
-COMMENT_FILE: Final = "comment.txt"
-UPLOAD_STEM: Final = "frontend_replay"
 UPLOAD_NAME_BYTES: Final = 8
+UPLOAD_FIELD: Final = "browser_recording"  # ours: added to what `meta.json` says
 BLOCK_BYTES: Final = 64 * 1024  # ours: read, zipped and sent at a time
 HEAD_BYTES: Final = 12
 
@@ -89,15 +91,25 @@ class SessionFiles:
         return folder
 
     def meta(self, recording_id: str) -> bytes:
-        """Return `meta.json`.
+        """Return `meta.json`, and with it the name of the browser's own recording if there is one.
 
         Raises:
             NotFoundError: There is none.
         """
+        folder = self.folder(recording_id)
         try:
-            return (self.folder(recording_id) / META_FILE).read_bytes()
+            content = (folder / META_FILE).read_bytes()
         except OSError as error:
             raise NotFoundError("This recording says nothing about itself.") from error
+        names = (f"{UPLOAD_STEM}.{suffix}" for suffix in sorted(set(UPLOAD_SUFFIXES.values())))
+        upload = next((name for name in names if (folder / name).is_file()), None)
+        if upload is None:
+            return content
+        with suppress(ValueError):  # damaged: it is given as it is
+            known = json.loads(content)
+            if isinstance(known, dict):
+                return json.dumps(known | {UPLOAD_FIELD: upload}).encode()
+        return content
 
     def recording(self, recording_id: str) -> bytes:
         """Return `recording.json`; of a conversation that may go on, as it is so far.

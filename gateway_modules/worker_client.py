@@ -20,6 +20,7 @@ from websockets.exceptions import WebSocketException
 
 from core.errors import (
     BadPayloadError,
+    NotSupervisedError,
     NoWorkerError,
     SessionTimeoutError,
     WorkerLostError,
@@ -161,12 +162,15 @@ class WorkerClient:
             OmniError: As for `chat`.
         """
         body = StopRequest(session_id=session_id).model_dump_json().encode()
-        answer = await self._call(worker, "POST", f"/{path}/stop", HEALTH_TIMEOUT_S, body)
-        _raise_for_status(answer)
-        try:
-            return ActionResult.model_validate_json(answer.body)
-        except ValidationError as error:
-            raise WorkerLostError("The worker answered with something else.") from error
+        return await self._act(worker, f"/{path}/stop", body)
+
+    async def restart(self, worker: WorkerConnection) -> ActionResult:
+        """Have a worker finish what it does and end, so that its launcher starts it again.
+
+        Raises:
+            OmniError: As for `chat`; also `NotSupervisedError` if nobody would start it again.
+        """
+        return await self._act(worker, "/restart", b"{}")
 
     @asynccontextmanager
     async def connected(
@@ -202,6 +206,14 @@ class WorkerClient:
             finally:
                 # Cancelled while it closes, the connection would linger until a ping fails.
                 socket.transport.abort()
+
+    async def _act(self, worker: WorkerConnection, path: str, body: bytes) -> ActionResult:
+        answer = await self._call(worker, "POST", path, HEALTH_TIMEOUT_S, body)
+        _raise_for_status(answer)
+        try:
+            return ActionResult.model_validate_json(answer.body)
+        except ValidationError as error:
+            raise WorkerLostError("The worker answered with something else.") from error
 
     async def _open(
         self,
@@ -287,6 +299,8 @@ def _raise_for_status(answer: WorkerAnswer) -> None:
     if answer.status == HTTPStatus.OK:
         return
     detail = answer.body[:DETAIL_MAX_CHARS].decode("utf-8", "replace")
+    if answer.status == HTTPStatus.CONFLICT:
+        raise NotSupervisedError()
     if answer.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
         raise BadPayloadError(f"The worker refuses the request: {detail}")
     if answer.status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:

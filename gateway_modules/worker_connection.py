@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.models import WorkerCache, WorkerInfo, request_type_of
+from gateway_modules.models import request_type_of
 from gateway_modules.worker_state import (
     DUPLEX_STATUSES,
     OUT_OF_SERVICE,
@@ -23,7 +23,7 @@ from gateway_modules.worker_state import (
 )
 
 MISSES_TO_OFFLINE = 3  # unanswered polls that end the patience with a busy worker; section 3.5
-HASH_SHOWN_CHARS = 12  # of a history hash, to people; service specification, section 1.1
+UNANSWERED = "It did not answer."
 
 
 def utc_now() -> datetime:
@@ -101,7 +101,9 @@ class WorkerConnection:
     @property
     def is_in_service(self) -> bool:
         """It may be given work, if it has room."""
-        return self.service.status not in OUT_OF_SERVICE and not self.is_draining
+        service = self.service
+        is_leaving = self.is_draining or service.is_restarting
+        return service.status not in OUT_OF_SERVICE and not is_leaving
 
     @property
     def is_answering(self) -> bool:
@@ -329,6 +331,8 @@ class WorkerConnection:
         service = self.service
         service.misses += 1
         if not self.tasks or service.misses >= MISSES_TO_OFFLINE:
+            if service.status is not WorkerStatus.OFFLINE and not service.is_restarting:
+                service.note_error(UNANSWERED, self._clock())
             service.status = WorkerStatus.OFFLINE
             service.other_sessions = 0
 
@@ -345,40 +349,3 @@ class WorkerConnection:
             free = sorted((slot for slot in self.slots if slot.task is None), key=lambda s: s.worth)
             dropped = {id(slot) for slot in free[:surplus]}
             self.slots = [slot for slot in self.slots if id(slot) not in dropped]
-
-    # What people see.
-
-    def to_info(self) -> WorkerInfo:
-        """Describe it."""
-        latest = self.service.latest
-        return WorkerInfo(
-            worker_id=self.worker_id,
-            host=self.host,
-            port=self.port,
-            gpu_id=self.gpu_id,
-            status=self.status,
-            current_session_id=self.current_session_id,
-            total_requests=latest.total_requests if latest else 0,
-            avg_inference_time_ms=latest.avg_inference_time_ms if latest else 0.0,
-            last_heartbeat=self.service.last_heartbeat,
-            current_request_type=self.current_request_type,
-            task_started_at=self.task_started_at,
-            cached_hash=self.cached_hash,
-            last_cache_used_at=self.last_cache_used_at,
-            slots=self.service.announced_slots,
-            free_slots=len(self.free_slots()),
-            is_draining=self.is_draining,
-            error=latest.error if latest else None,
-        )
-
-    def to_caches(self) -> list[WorkerCache]:
-        """Describe what its slots' caches hold."""
-        return [
-            WorkerCache(
-                worker_id=self.worker_id,
-                status=self.status,
-                cached_hash=f"{slot.cached_hash[:HASH_SHOWN_CHARS]}…" if slot.cached_hash else None,
-                last_cache_used_at=slot.last_cache_used_at,
-            )
-            for slot in self.slots
-        ]

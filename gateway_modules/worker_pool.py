@@ -280,17 +280,10 @@ class WorkerPool(WorkerSet):
 
     def get_service_status(self) -> ServiceStatus:
         """Return all counts at once."""
-        return ServiceStatus(
-            total_workers=len(self.workers),
-            idle_workers=self.idle_count,
-            busy_workers=self.busy_count,
-            duplex_workers=self.duplex_count,
-            loading_workers=self.loading_count,
-            error_workers=self.error_count,
-            offline_workers=self.offline_count,
+        return self._service_status(
+            self.eta_tracker,
             queue_length=self.queue_length,
             max_queue_size=self.max_queue_size,
-            running_tasks=self._running_tasks(self.eta_tracker),
             is_intake_paused=self.is_intake_paused,
         )
 
@@ -322,6 +315,11 @@ class WorkerPool(WorkerSet):
         worker.is_draining = is_draining
         self._dispatch_next()
         return True
+
+    def recheck(self, worker: WorkerConnection) -> None:
+        """Ask a worker how it is now, not at the end of its period; give away what may be."""
+        self._monitor.poke(worker)
+        self._dispatch_next()
 
     def report_unreachable(self, worker: WorkerConnection) -> None:
         """Give a worker that could not be reached nothing new until it answers again."""

@@ -12,8 +12,14 @@ from urllib.parse import urlsplit
 from core.schemas.worker import WorkerStatus
 from gateway_modules.dispatch import FreeSlot
 from gateway_modules.eta import OVERRUN_FLOOR_S, EtaTracker, remaining_s
-from gateway_modules.models import CacheList, RunningTaskInfo, WorkerInfo
+from gateway_modules.models import CacheList, RunningTaskInfo, ServiceStatus, WorkerInfo
 from gateway_modules.worker_connection import WorkerConnection, utc_now
+from gateway_modules.worker_view import (
+    first_loading,
+    loaded_model,
+    worker_caches,
+    worker_info,
+)
 
 WORKER_BASE_PORT = 22400  # service specification, section 4.1
 LOADING_ETA_S = 15.0  # how long a model takes to load; same, section 3.6
@@ -45,11 +51,16 @@ class WorkerSet:
 
     def get_all_workers(self) -> list[WorkerInfo]:
         """Describe every worker."""
-        return [worker.to_info() for worker in self.workers.values()]
+        now = self._clock()
+        return [worker_info(worker, now) for worker in self.workers.values()]
+
+    def describe(self, worker: WorkerConnection) -> WorkerInfo:
+        """Describe one worker."""
+        return worker_info(worker, self._clock())
 
     def get_caches(self) -> CacheList:
         """Describe what the workers' caches hold."""
-        caches = [cache for worker in self.workers.values() for cache in worker.to_caches()]
+        caches = [cache for worker in self.workers.values() for cache in worker_caches(worker)]
         return CacheList(workers=caches)
 
     def get_worker(self, worker_id: str) -> WorkerConnection | None:
@@ -117,6 +128,32 @@ class WorkerSet:
                     )
                 )
         return free
+
+    def _service_status(
+        self,
+        eta_tracker: EtaTracker,
+        *,
+        queue_length: int,
+        max_queue_size: int,
+        is_intake_paused: bool,
+    ) -> ServiceStatus:
+        """Return all counts at once, given those of the queue."""
+        return ServiceStatus(
+            total_workers=len(self.workers),
+            idle_workers=self.idle_count,
+            busy_workers=self.busy_count,
+            free_slots=len(self._free_slots()),
+            duplex_workers=self.duplex_count,
+            loading_workers=self.loading_count,
+            error_workers=self.error_count,
+            offline_workers=self.offline_count,
+            queue_length=queue_length,
+            max_queue_size=max_queue_size,
+            running_tasks=self._running_tasks(eta_tracker),
+            is_intake_paused=is_intake_paused,
+            model=loaded_model(self.workers.values()),
+            loading=first_loading(self.workers.values()),
+        )
 
     def _running_tasks(self, eta_tracker: EtaTracker) -> list[RunningTaskInfo]:
         now = self._clock()

@@ -68,6 +68,8 @@ class ServiceState:
         started_at: When the worker's process began, by its uptime.
         last_heartbeat: When it last answered.
         latest: That answer.
+        last_error: What was wrong last, and when; it outlives the worker's process.
+        is_restarting: It was asked to end and to be started again.
     """
 
     status: WorkerStatus = WorkerStatus.OFFLINE
@@ -79,6 +81,8 @@ class ServiceState:
     started_at: datetime | None = None
     last_heartbeat: datetime | None = None
     latest: WorkerHealth | None = None
+    last_error: tuple[str, datetime] | None = None
+    is_restarting: bool = False
 
     def hear(self, sample: WorkerHealth, now: datetime) -> bool:
         """Note that the worker answered.
@@ -89,10 +93,20 @@ class ServiceState:
         self.misses = 0
         self.last_heartbeat = now
         self.latest = sample
+        if sample.error:
+            self.note_error(sample.error, now)
         if "uptime_s" not in sample.model_fields_set:
             return False
         before, self.started_at = self.started_at, now - timedelta(seconds=sample.uptime_s)
-        return before is not None and self.started_at > before + RESTART_TOLERANCE
+        is_another = before is not None and self.started_at > before + RESTART_TOLERANCE
+        if is_another:
+            self.is_restarting = False
+        return is_another
+
+    def note_error(self, text: str, now: datetime) -> None:
+        """Remember what is wrong; of the same thing in a row the first time counts."""
+        if self.last_error is None or self.last_error[0] != text:
+            self.last_error = text, now
 
 
 def sessions_of_others(sample: WorkerHealth, ours: int) -> int:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from config import PROJECT_ROOT, Settings
+from core.schemas.worker import SUPERVISED_VARIABLE
 from launcher.gpus import VISIBLE, Gpu
 from launcher.logs import BYTES_PER_MB, LogFile
 from launcher.restarts import RestartPolicy
@@ -221,7 +222,8 @@ class Planner:
         port = self.settings.worker_port(index)
         flags = ["--host", service.worker_host, "--port", str(port), "--worker-index", str(index)]
         # A worker sees its own GPU only, as the first; the number is for people.
-        variables = {VISIBLE: device.visible_as if device else ""}
+        visible = device.visible_as if device else ""
+        variables = {VISIBLE: visible, SUPERVISED_VARIABLE: "1"}
         if device:
             flags += ["--gpu-id", str(device.index)]
         elif "OMP_NUM_THREADS" not in self.environment:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from core.schemas.worker import RESTART_EXIT_CODE
 from launcher.logs import LogFile
 
 BOUND_EXEC = Path(__file__).with_name("bound_exec.py")
@@ -69,6 +70,8 @@ class Child:
         code = self._process.returncode
         if code is None:
             return ""
+        if code == RESTART_EXIT_CODE:
+            return "was asked to start again"
         if code >= 0:
             return f"ended with exit code {code}"
         try:
@@ -80,6 +83,11 @@ class Child:
     def succeeded(self) -> bool:
         """It ended with exit code 0."""
         return self._process.returncode == 0
+
+    @property
+    def wants_restart(self) -> bool:
+        """It ended because it was asked to, and is to be started again at once."""
+        return self._process.returncode == RESTART_EXIT_CODE
 
     def last_words(self) -> list[str]:
         """Return the end of what it has printed."""

@@ -41,6 +41,11 @@ class ManagedProgram:
         return self._child.how_it_ended if self._child else ""
 
     @property
+    def wants_restart(self) -> bool:
+        """It ended to be started again, because somebody asked it to."""
+        return self._child is not None and self._child.has_ended and self._child.wants_restart
+
+    @property
     def is_ready(self) -> bool:
         """It does its work."""
         return self.phase is Phase.READY

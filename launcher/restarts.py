@@ -41,6 +41,11 @@ class Restarts:
     total: int = 0
     _failures: int = 0
 
+    def asked_for(self) -> float:
+        """Count a restart that somebody asked for: no failure, no wait; return the wait."""
+        self.total += 1
+        return 0.0
+
     def next_delay_s(self, healthy_s: float) -> float | None:
         """Return how long to wait before starting it again, None when it died too often.
 

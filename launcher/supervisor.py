@@ -234,10 +234,11 @@ class Supervisor:
         """Start a program again each time it dies; return when it died too often."""
         while True:
             reason = await self._until_unwell(program)
-            healthy_s = program.healthy_s(self._now_s())
+            healthy_s, restarts = program.healthy_s(self._now_s()), program.restarts
+            is_wanted = program.wants_restart
             await self._kill(program)
             name = program.plan.name
-            delay_s = program.restarts.next_delay_s(healthy_s)
+            delay_s = restarts.asked_for() if is_wanted else restarts.next_delay_s(healthy_s)
             program.note = reason
             if delay_s is None:
                 program.phase = Phase.FAILED

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # Makes the project's virtual environment: scripts/setup.sh EXTRA[,EXTRA...]
+# Installs what the pages load with npm:    scripts/setup.sh pages [--with-checks]
 # Leaves an environment that is already right untouched, so calling it again costs nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 extras=${1:?usage: scripts/setup.sh EXTRA[,EXTRA...]}
+if [ "$extras" = pages ]; then
+    exec scripts/setup_pages.sh "${@:2}"
+fi
 venv=.venv
 stamp=$venv/installed-extras
 

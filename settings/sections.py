@@ -84,6 +84,9 @@ class ServiceSettings(Section):
         None, description="Certificate chain, PEM; null: a self-signed one is made."
     )
     ssl_keyfile: ProjectPath | None = Field(None, description="Key of the certificate, PEM.")
+    readable_pages: bool = Field(
+        False, description="Send scripts and styles with comments and blanks, for those who read."
+    )
     default_lang: Literal["zh", "en"] | None = Field(
         None, description="Language of the pages; null: the browser decides."
     )

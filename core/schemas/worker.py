@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints, computed_field
 
 from core.schemas import limits
 from core.schemas.common import WireModel
 
 WORKER_SECRET_HEADER = "X-Worker-Secret"  # carries what gateway and workers of other machines share
+SUPERVISED_VARIABLE = "STARTED_BY_LAUNCHER"  # set by a launcher that starts what has ended again
+RESTART_EXIT_CODE = 75  # of a worker that wants to be started again; EX_TEMPFAIL of sysexits(3)
 
 
 class WorkerStatus(StrEnum):
@@ -30,6 +32,45 @@ class WorkerStatus(StrEnum):
     def is_busy(self) -> bool:
         """A conversation occupies the worker."""
         return self.value.startswith(("busy_", "duplex_"))
+
+
+class ModelKind(StrEnum):
+    """What stands behind a worker."""
+
+    FULL = "full"  # the published model
+    TINY_RANDOM = "tiny_random"  # random weights: what it says means nothing
+    NANO = "nano"  # trained at toy size on a few dialogues
+    FAKE = "fake"  # no model at all: fixed sentences and a tone
+    UNKNOWN = "unknown"
+
+
+DEMONSTRATIONS = frozenset({ModelKind.TINY_RANDOM, ModelKind.NANO, ModelKind.FAKE})
+"""Kinds that show how the system works, not what the published model can do."""
+
+SUGGESTIONS_MAX = 20  # ours: sentences a checkpoint may suggest
+SUGGESTION_MAX_CHARS = 200
+MODEL_NAME_MAX_CHARS = 80
+
+Suggestion = Annotated[str, StringConstraints(min_length=1, max_length=SUGGESTION_MAX_CHARS)]
+
+
+class ModelFacts(WireModel):
+    """What is loaded, in plain facts."""
+
+    name: str = Field(max_length=MODEL_NAME_MAX_CHARS, description="For people.")
+    kind: ModelKind = Field(description="What it is.")
+    parameters: int | None = Field(None, ge=0, description="How many weights, vocoder left out.")
+    device: str = Field(description="Where it runs: cpu, or cuda and the GPU's name.")
+    dtype: str | None = Field(None, description="Type of its weights.")
+    try_saying: tuple[Suggestion, ...] = Field(
+        (), max_length=SUGGESTIONS_MAX, description="Sentences it is known to answer."
+    )
+
+    @computed_field(description="It shows how the system works, not what the model can do.")  # type: ignore[prop-decorator]
+    @property
+    def is_demonstration(self) -> bool:
+        """It shows how the system works, not what the published model can do."""
+        return self.kind in DEMONSTRATIONS
 
 
 class WorkerHealth(WireModel):
@@ -56,6 +97,8 @@ class WorkerHealth(WireModel):
     active_sessions: int | None = Field(
         None, ge=0, description="Sessions it holds now, being cleaned up included."
     )
+    model: ModelFacts | None = Field(None, description="What is loaded; null until it is.")
+    is_supervised: bool = Field(False, description="A launcher starts it again when it ends.")
 
 
 class CacheStatus(WireModel):

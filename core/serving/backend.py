@@ -18,6 +18,7 @@ from core.protocols.events import StepDone
 from core.schemas import duplex, half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.streaming import StreamingChunk
+from core.schemas.worker import ModelFacts
 from core.serving.engine import Engine
 
 Report = Callable[[str, float | None], None]
@@ -228,4 +229,8 @@ class Backend(Protocol):
 
     def memory_mb(self) -> tuple[float, float] | None:
         """Return used and total memory of the GPU, if there is one; on the engine's thread."""
+        ...
+
+    def facts(self) -> ModelFacts:
+        """Say what is loaded; on the engine's thread."""
         ...

@@ -24,6 +24,7 @@ from core.schemas.common import Message, TextContent, TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import StreamingChunk
+from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.backend import Fed, Reply, ReplyEnd, Report, Signals
 from core.serving.engine import Engine, GivenUpError
 
@@ -101,6 +102,10 @@ class FakeBackend:
     def memory_mb(self) -> tuple[float, float] | None:
         """There is no GPU."""
         return None
+
+    def facts(self) -> ModelFacts:
+        """Say that there is no model."""
+        return ModelFacts(name="Fixed replies", kind=ModelKind.FAKE, device="cpu")
 
 
 class _FakeTalk:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 from http import HTTPStatus
 from typing import Final
 
@@ -14,6 +15,9 @@ from core.schemas.worker import WORKER_SECRET_HEADER
 
 OPEN_PATHS: Final = frozenset({"/health", "/metrics"})
 """Whoever starts and watches workers has no secret, and nothing anybody said is told there."""
+
+LOCAL_PATHS: Final = frozenset({"/restart"})
+"""Without a secret, only this machine may ask for these."""
 
 REFUSAL: Final = "The worker's secret is missing or wrong."
 
@@ -45,8 +49,18 @@ class SecretGate:
             await response(scope, receive, send)
 
     def _may_pass(self, scope: Scope) -> bool:
-        if self._secret is None or scope["path"] in OPEN_PATHS:
+        if self._secret is None:
+            return scope["path"] not in LOCAL_PATHS or _is_local(scope)
+        if scope["path"] in OPEN_PATHS:
             return True
         wanted = WORKER_SECRET_HEADER.lower().encode()
         given = next((value for name, value in scope["headers"] if name.lower() == wanted), b"")
         return hmac.compare_digest(given, self._secret)
+
+
+def _is_local(scope: Scope) -> bool:
+    host, _ = scope.get("client") or ("", 0)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

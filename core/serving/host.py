@@ -52,10 +52,12 @@ class Identity:
     Attributes:
         worker_id: its name.
         gpu_id: its GPU, as people count.
+        is_supervised: a launcher starts it again when it ends.
     """
 
     worker_id: str = "worker_0"
     gpu_id: int | None = None
+    is_supervised: bool = False
 
 
 @dataclass(eq=False)
@@ -73,6 +75,7 @@ class WorkerHost:
 
     Attributes:
         workshop: the model and everything around it.
+        identity: what the worker is called.
     """
 
     def __init__(
@@ -94,7 +97,7 @@ class WorkerHost:
         """
         self.workshop = workshop
         self._rules = rules
-        self._identity = identity
+        self.identity = identity
         self._metrics = metrics
         self._recordings = recordings
         self._live: dict[tuple[SocketKind, str], _Live] = {}
@@ -235,7 +238,7 @@ class WorkerHost:
             {
                 "status": words.get(status, "healthy"),
                 "worker_status": status,
-                "gpu_id": self._identity.gpu_id,
+                "gpu_id": self.identity.gpu_id,
                 "model_loaded": progress.is_loaded,
                 "load_progress": progress.share,
                 "load_stage": progress.stage,
@@ -250,6 +253,8 @@ class WorkerHost:
                 "capabilities": [kind.value for kind in CAPABILITIES],
                 "slots": slots.count,
                 "active_sessions": len(owners),
+                "model": progress.model,
+                "is_supervised": self.identity.is_supervised,
             }
         )
 

@@ -27,12 +27,14 @@ from core.processors.device import (
     release_memory,
     settle,
 )
+from core.processors.facts import model_facts
 from core.processors.rounds import Rounds
 from core.processors.unified import DtypeName
 from core.schemas import streaming
 from core.schemas.common import Message, Role
 from core.schemas.duplex import Prepare
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.schemas.worker import ModelFacts
 from core.serving.backend import Report, Signals
 from core.serving.engine import Engine
 from core.serving.engine_driver import EngineDriver
@@ -158,6 +160,10 @@ class RealBackend:
     def memory_mb(self) -> tuple[float, float] | None:
         """Return used and total memory of the GPU."""
         return memory_mb(self.context.model)
+
+    def facts(self) -> ModelFacts:
+        """Say what is loaded."""
+        return model_facts(self.context.model, self.options.model_path)
 
     def _drive(self, rounds: Rounds) -> Driver:
         assert self._engine is not None

@@ -35,15 +35,19 @@ HostOf = Callable[[], WorkerHost]
 """Returns the host, which begins with the program."""
 
 
-def worker_routes(host_of: HostOf, registry: CollectorRegistry) -> APIRouter:
+def worker_routes(
+    host_of: HostOf, registry: CollectorRegistry, restart: Callable[[], None]
+) -> APIRouter:
     """Return every route of a worker.
 
     Args:
         host_of: Returns the host.
         registry: What `/metrics` shows.
+        restart: Ends the program so that it is started again, or raises an OmniError.
     """
     router = APIRouter()
     _add_state(router, host_of, registry)
+    _add_restart(router, restart)
     _add_chat(router, host_of)
     for name, kinds in STOPS.items():
         _add_stop(router, host_of, name, kinds)
@@ -79,6 +83,13 @@ def _add_state(router: APIRouter, host_of: HostOf, registry: CollectorRegistry) 
     @router.get("/metrics")
     async def metrics() -> Response:
         return Response(exposition(registry), media_type=CONTENT_TYPE)
+
+
+def _add_restart(router: APIRouter, restart: Callable[[], None]) -> None:
+    @router.post("/restart")
+    async def restart_worker() -> ActionResult:
+        restart()
+        return ActionResult(success=True, message="It ends when its sessions have ended.")
 
 
 def _add_chat(router: APIRouter, host_of: HostOf) -> None:

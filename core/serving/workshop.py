@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from core.errors import ModelError, OmniError
+from core.schemas.worker import ModelFacts
 from core.serving.backend import Backend, Talk
 from core.serving.crew import Crew
 from core.serving.engine import Engine
@@ -46,6 +47,7 @@ class Progress:
         share: how much of it is done, 0 to 1.
         error: why the worker cannot work.
         memory_mb: used and total memory of the GPU, when it was last looked at.
+        model: what is loaded, once it is.
     """
 
     is_loaded: bool = False
@@ -53,6 +55,7 @@ class Progress:
     share: float = 0.0
     error: str | None = None
     memory_mb: tuple[float, float] | None = None
+    model: ModelFacts | None = None
 
 
 class Workshop:
@@ -118,6 +121,8 @@ class Workshop:
         """Load everything; a failure is kept for the worker's health, and the worker stays up."""
         try:
             await self.engine.call(self._load)
+            self.progress.memory_mb = await self.engine.call(self.backend.memory_mb)
+            self.progress.model = await self.engine.call(self.backend.facts)
         except OmniError as error:
             self._log.exception("load_failed")
             self.progress.error = error.message
@@ -125,7 +130,6 @@ class Workshop:
             self._log.exception("load_failed")
             self.progress.error = f"{type(error).__name__}: {error}"
         else:
-            self.progress.memory_mb = await self.engine.call(self.backend.memory_mb)
             self.progress.share, self.progress.stage = 1.0, "ready"
             self.progress.is_loaded = True
 

@@ -45,6 +45,8 @@ class Script:
         chat_status: of `POST /chat`.
         status: what it says it does; None tells the truth.
         extra: fields added to each `result`.
+        health: fields added to what it says of itself.
+        restart_status: of `POST /restart`.
         speaks_to: messages it sends in answer to one of a type, besides the usual ones.
     """
 
@@ -57,6 +59,8 @@ class Script:
     chat_status: int = 200
     status: str | None = None
     extra: Raw = field(default_factory=dict)
+    health: Raw = field(default_factory=dict)
+    restart_status: int = 200
     speaks_to: dict[str, list[Raw]] = field(default_factory=dict)
 
 
@@ -72,11 +76,13 @@ class FakeWorker:
         self.stops: list[tuple[str, Raw]] = []
         self.sockets: dict[str, str] = {}  # session id -> path
         self.aborted = 0
+        self.restarts = 0
         self.kv: list[Raw] = []
         self.app = Starlette(
             routes=[
                 Route("/health", self._health),
                 Route("/chat", self._chat, methods=["POST"]),
+                Route("/restart", self._restart, methods=["POST"]),
                 Route("/{kind}/stop", self._stop, methods=["POST"]),
                 WebSocketRoute("/ws/streaming", self._streaming),
                 WebSocketRoute("/ws/chat", self._chat_socket),
@@ -101,7 +107,11 @@ class FakeWorker:
             "active_sessions": len(self.sockets),
             "kv_cache_length": len(self.kv),
         }
-        return JSONResponse(body)
+        return JSONResponse(body | self.script.health)
+
+    async def _restart(self, request: Request) -> Response:
+        self.restarts += 1
+        return JSONResponse({"success": True}, self.script.restart_status)
 
     async def _chat(self, request: Request) -> Response:
         self.told.append(await request.json())

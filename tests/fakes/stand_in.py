@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 EXIT_BROKEN = 3
+EXIT_ANEW = 75  # what the launcher understands as a wish
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Deeds:
         fails: it reports that its model cannot be loaded.
         drain_s: how long it goes on after SIGTERM.
         ignores_term: it does not care about SIGTERM.
+        begins_anew_if: a file; when it exists, the program removes it and asks to be started again.
     """
 
     load_s: float = 0.0
@@ -41,6 +43,7 @@ class Deeds:
     fails: bool = False
     drain_s: float = 0.0
     ignores_term: bool = False
+    begins_anew_if: str = ""
 
     def as_json(self) -> dict[str, object]:
         """Return what the variable holds."""
@@ -75,6 +78,10 @@ class Program:
         if self.deeds.breaks or (flag and Path(flag).exists()):
             print("RuntimeError: out of memory, said the stand-in", flush=True)
             os._exit(EXIT_BROKEN)
+        wish = self.deeds.begins_anew_if
+        if wish and Path(wish).exists():
+            Path(wish).unlink()
+            os._exit(EXIT_ANEW)
 
     def on_term(self) -> None:
         """Drain, then end."""

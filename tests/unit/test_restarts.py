@@ -47,3 +47,12 @@ def test_jitter_stays_within_its_bounds(seed: int, healthy_s: list[float]) -> No
 def test_programs_that_died_together_do_not_come_back_together() -> None:
     delays = {Restarts(POLICY).next_delay_s(0) for _ in range(20)}
     assert len(delays) > 1
+
+
+def test_a_restart_somebody_asked_for_is_no_failure() -> None:
+    restarts = Restarts(RestartPolicy(first_s=1, jitter=0, max_failures=1))
+    for _ in range(10):
+        assert restarts.asked_for() == 0
+    assert restarts.total == 10
+    assert restarts.next_delay_s(0) == 1
+    assert restarts.next_delay_s(0) is None

@@ -9,6 +9,7 @@ import pytest
 from core.schemas.worker import WorkerStatus
 from gateway_modules.models import STATUS_OF_REQUEST, GatewayWorkerStatus, request_type_of
 from gateway_modules.worker_connection import WorkerConnection
+from gateway_modules.worker_view import worker_info
 from tests.fakes.pools import answer, hear
 from tests.fakes.virtual_time import FakeClock
 
@@ -277,7 +278,7 @@ def test_info_tells_what_the_worker_told() -> None:
         update={"gpu_id": 3, "total_requests": 9, "avg_inference_time_ms": 1.5, "error": "hot"}
     )
     worker.observe(told, worker.service.epoch)
-    info = worker.to_info()
+    info = worker_info(worker, FakeClock().now)
     assert (info.gpu_id, info.total_requests, info.avg_inference_time_ms) == (3, 9, 1.5)
     assert (info.error, info.slots, info.free_slots) == ("hot", 1, 1)
     assert info.last_heartbeat == FakeClock().now

@@ -179,7 +179,7 @@ async def test_a_drained_worker_finishes_and_gets_nothing_new() -> None:
     pool.release_worker(worker)
     assert pool.enqueue("chat")[1].result() is not worker
     assert pool.enqueue("chat")[0].position == 1
-    assert worker.to_info().is_draining
+    assert pool.describe(worker).is_draining
     assert not pool.drain_worker("worker_9")
 
 

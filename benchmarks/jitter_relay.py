@@ -1,0 +1,186 @@
+"""A network that keeps order and nothing else: each WebSocket message comes a little later.
+
+Sits in front of a gateway; plain HTTP passes as it is. Times of messages are drawn evenly between
+nothing and the given delay; none overtakes another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import struct
+import threading
+from collections.abc import Callable
+from random import Random
+
+HOST = "127.0.0.1"
+READ_BYTES = 64 * 1024
+HEAD_END = b"\r\n\r\n"
+SWITCHING = b"HTTP/1.1 101"
+EXTENSIONS = re.compile(rb"^Sec-WebSocket-Extensions:[^\r]*\r\n", re.IGNORECASE | re.MULTILINE)
+TEXT = 1  # opcode; source: RFC 6455, section 5.2
+MASKED = 0x80
+SHORT, LONG = 126, 127  # lengths that say how many bytes hold the real one
+
+Listener = Callable[[str], None]
+
+
+class JitterRelay:
+    """The relay, on a thread and a loop of its own."""
+
+    def __init__(
+        self, target_port: int, jitter_s: float, on_sent: Listener, *, seed: int = 0
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            target_port: where the gateway listens.
+            jitter_s: longest delay of a message.
+            on_sent: called on the relay's thread with every text message of a client.
+            seed: of the delays.
+        """
+        self.port = 0
+        self._target_port = target_port
+        self._jitter_s = jitter_s
+        self._on_sent = on_sent
+        self._random = Random(seed)
+        self._loop = asyncio.new_event_loop()
+        self._is_open = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> JitterRelay:
+        """Listen."""
+        self._thread.start()
+        self._is_open.wait()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        """Stop; what is still open is closed."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        async def listen() -> None:
+            server = await asyncio.start_server(self._serve, HOST, 0)
+            self.port = server.sockets[0].getsockname()[1]
+            self._is_open.set()
+
+        self._loop.create_task(listen())
+        self._loop.run_forever()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target_reader, target_writer = await asyncio.open_connection(HOST, self._target_port)
+        try:
+            # The answer says whether this is a WebSocket; until then nothing is delayed.
+            upgraded = asyncio.Event()
+            await asyncio.gather(
+                self._up(reader, target_writer, upgraded),
+                self._down(target_reader, writer, upgraded),
+            )
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # one side has gone; the other one follows
+        finally:
+            writer.close()
+            target_writer.close()
+
+    async def _up(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        upgraded: asyncio.Event,
+    ) -> None:
+        while True:
+            block = await reader.read(READ_BYTES)
+            # Not compressed, so that the listener can read along.
+            writer.write(EXTENSIONS.sub(b"", block))
+            await writer.drain()
+            if not block:
+                return writer.close()
+            if b"upgrade: websocket" in block.lower():
+                await upgraded.wait()
+                return await self._frames(reader, writer, self._on_sent)
+
+    async def _down(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        upgraded: asyncio.Event,
+    ) -> None:
+        while True:
+            block = await reader.read(READ_BYTES)
+            head, end, rest = block.partition(HEAD_END)
+            if block.startswith(SWITCHING) and end:
+                writer.write(head + end)
+                upgraded.set()
+                return await self._frames(reader, writer, None, rest)
+            writer.write(block)
+            await writer.drain()
+            if not block:
+                return writer.close()
+
+    async def _frames(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        listener: Listener | None,
+        begun: bytes = b"",
+    ) -> None:
+        """Pass on frames, each as one piece and later than it came, in their order."""
+        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+
+        async def send() -> None:
+            while True:
+                due_s, frame = await queue.get()
+                await asyncio.sleep(due_s - self._loop.time())
+                writer.write(frame)
+                await writer.drain()
+
+        sender = asyncio.create_task(send())
+        source = _Begun(begun, reader)
+        due_s = 0.0
+        try:
+            while True:
+                frame, text = await _read_frame(source)
+                if listener is not None and text is not None:
+                    listener(text)
+                due_s = max(due_s, self._loop.time() + self._random.uniform(0, self._jitter_s))
+                queue.put_nowait((due_s, frame))
+        finally:
+            await asyncio.sleep(self._jitter_s)  # the last words get through
+            sender.cancel()
+            writer.close()
+
+
+class _Begun:
+    """A stream of which some bytes have been read already."""
+
+    def __init__(self, begun: bytes, reader: asyncio.StreamReader) -> None:
+        self._begun = begun
+        self._reader = reader
+
+    async def take(self, count: int) -> bytes:
+        """Read so many bytes."""
+        taken, self._begun = self._begun[:count], self._begun[count:]
+        return taken + await self._reader.readexactly(count - len(taken))
+
+
+async def _read_frame(source: _Begun) -> tuple[bytes, str | None]:
+    """Read one frame and the text in it, if it is a whole text message."""
+    head = await source.take(2)
+    length, extra = head[1] & ~MASKED, b""
+    if length == SHORT:
+        extra = await source.take(2)
+        (length,) = struct.unpack(">H", extra)
+    elif length == LONG:
+        extra = await source.take(8)
+        (length,) = struct.unpack(">Q", extra)
+    mask = await source.take(4) if head[1] & MASKED else b""
+    body = await source.take(length)
+    is_whole_text = head[0] & 0x7F == TEXT and head[0] & 0x80 and not head[0] & 0x40
+    if not is_whole_text or len(body) > READ_BYTES:
+        return head + extra + mask + body, None
+    plain = bytes(byte ^ mask[index % 4] for index, byte in enumerate(body)) if mask else body
+    return head + extra + mask + body, plain.decode("utf8", "replace")

@@ -1,0 +1,303 @@
+"""A long conversation in a real browser: `python -m benchmarks.pages_soak`.
+
+Headless Chromium talks on the voice-call page with workers of the fake backend, through a network
+that delays each message at random. Counts gaps in what is played, as the page reports them and as a
+meter before the loudspeaker hears them, and looks every minute at what the page holds in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+import wave
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from playwright.sync_api import CDPSession, Page, sync_playwright
+
+from benchmarks import processes
+from benchmarks.jitter_relay import JitterRelay
+from benchmarks.launched import LaunchedSystem, Plan
+from benchmarks.page_tap import METER, TAP
+from benchmarks.summary import BYTES_PER_MIB, Verdict, format_table
+from config import PROJECT_ROOT
+
+PAGE = "/audio_duplex"
+SETTINGS_KEY = "audio_duplex_settings"
+KV_TOKENS = 40_960  # enough for 48 minutes of the fake's 14 tokens a second
+SETTLING_S = 10.0  # source: what was asked of the pages; gaps count from here on
+LOOK_S = 60.0
+LISTEN_S = 5.0  # between two looks at the meter
+MS_PER_S = 1_000.0
+
+AUDIBLE_RMS = 0.003  # of full scale; the fake's tone has 0.14
+SHORTEST_GAP_MS = 20.0  # ours: two pieces of the meter
+TURN_PAUSE_MS = 1_200.0  # the fake listens for two seconds between turns; a gap is shorter
+
+HISS_LEVEL = 0.0005  # a quiet room: no speech, and no dead microphone either
+HISS_S = 10
+MICROPHONE_RATE_HZ = 48_000
+
+WARM_UP_SHARE = 0.25  # of the looks; caches and compiled code come in the beginning
+MOST_GROWN_BYTES = 1 * BYTES_PER_MIB  # ours
+MOST_GROWN_NODES = 100  # ours
+START_LIMIT_MS = 60_000
+EXIT_FAILED = 1
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the page holds after a collection of garbage.
+
+    Attributes:
+        minute: since the conversation began.
+        heap_bytes: objects of the page's scripts, their buffers included.
+        nodes: of the document, in memory.
+        gaps: reported by the page so far.
+    """
+
+    minute: float
+    heap_bytes: int
+    nodes: int
+    gaps: int
+
+
+@dataclass
+class Ear:
+    """Listens to the meter and finds gaps.
+
+    Attributes:
+        gaps_ms: (when, how long) of every silence within a turn.
+        audible_ms: sound in all.
+    """
+
+    gaps_ms: list[tuple[float, float]] = field(default_factory=list)
+    audible_ms: float = 0.0
+    _last_ms: float | None = None
+
+    def hear(self, pieces: Sequence[tuple[float, float]], piece_ms: float = 10.0) -> None:
+        """Take in pieces: when each began, and its RMS."""
+        for at_ms, rms in pieces:
+            if rms <= AUDIBLE_RMS:
+                continue
+            self.audible_ms += piece_ms
+            if self._last_ms is not None:
+                pause_ms = at_ms - self._last_ms
+                if SHORTEST_GAP_MS < pause_ms < TURN_PAUSE_MS:
+                    self.gaps_ms.append((at_ms, pause_ms))
+            self._last_ms = at_ms + piece_ms
+
+
+class Reports:
+    """The gaps the page itself tells the server about; filled from the relay's thread."""
+
+    def __init__(self) -> None:
+        """Nothing was told."""
+        self.told: list[tuple[float, dict[str, Any]]] = []  # Any: a message is JSON
+
+    def __call__(self, text: str) -> None:
+        """Take in a message of the page."""
+        if '"client_diagnostic"' in text:
+            self.told.append((time.monotonic(), json.loads(text)["metrics"]))
+
+    def gaps_after(self, since_s: float) -> list[dict[str, Any]]:
+        """Return every gap reported after a moment."""
+        return [
+            gap
+            for at_s, metrics in self.told
+            if at_s >= since_s and metrics.get("event") == "gap"
+            for gap in metrics["gaps"]
+        ]
+
+
+def write_hiss(path: Path) -> Path:
+    """Write what the fake microphone plays: a quiet room."""
+    samples = np.random.default_rng(0).standard_normal(HISS_S * MICROPHONE_RATE_HZ) * HISS_LEVEL
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(MICROPHONE_RATE_HZ)
+        file.writeframes((samples * np.iinfo(np.int16).max).astype("<i2").tobytes())
+    return path
+
+
+def plan() -> Plan:
+    """Return the system: one worker that answers at once and forgets nothing."""
+    config: dict[str, dict[str, Any]] = {  # Any: a configuration file is JSON
+        "limits": {"requests_per_minute": 1_000_000},
+        "duplex": {"max_kv_tokens": KV_TOKENS},
+        "recording": {"enabled": False},
+        "logging": {"level": "WARNING"},
+    }
+    return Plan(workers=1, backend="fake", config=config)
+
+
+def find_chromium() -> str:
+    """Return the path of Chromium.
+
+    Raises:
+        typer.BadParameter: There is none; the text says what to install.
+    """
+    script = PROJECT_ROOT / "scripts" / "find_chromium.sh"
+    done = subprocess.run([script, "--look-only"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise typer.BadParameter(done.stderr.strip())
+    return done.stdout.strip()
+
+
+def look_at(session: CDPSession, minute: float, gaps: int) -> Look:
+    """Collect garbage and count what is left."""
+    session.send("HeapProfiler.collectGarbage")
+    heap = session.send("Runtime.getHeapUsage")
+    counters = session.send("Memory.getDOMCounters")
+    heap_bytes = int(heap["usedSize"]) + int(heap.get("backingStorageSize", 0))
+    return Look(minute, heap_bytes, int(counters["nodes"]), gaps)
+
+
+def begin(page: Page, url: str) -> None:
+    """Open the page and start the conversation."""
+    settings = json.dumps({"max_kv_tokens": KV_TOKENS})
+    page.context.add_init_script(f"window.__meter = {json.dumps(METER.read_text('utf8'))};")
+    page.context.add_init_script(TAP.read_text("utf8"))
+    page.context.add_init_script(
+        f"localStorage.setItem({json.dumps(SETTINGS_KEY)}, {json.dumps(settings)})"
+    )
+    page.goto(url + PAGE)
+    page.wait_for_selector("html[data-ready=true]", state="attached", timeout=START_LIMIT_MS)
+    page.locator("[data-action=start]").click()
+    page.wait_for_function(
+        "(rms) => __tap.frames.some((frame) => frame.rms > rms)",
+        arg=AUDIBLE_RMS,
+        timeout=START_LIMIT_MS,
+    )
+
+
+def converse(page: Page, minutes: float, reports: Reports) -> tuple[list[Look], Ear, float]:
+    """Let the conversation go on.
+
+    Returns:
+        What was held each minute, what was heard after settling, and when that began (monotonic).
+    """
+    session = page.context.new_cdp_session(page)
+    began_s = time.monotonic()
+    settled_s = began_s + SETTLING_S
+    end_s, look_s = began_s + minutes * LOOK_S, began_s + LOOK_S
+    looks: list[Look] = []
+    ear: Ear | None = None
+    while time.monotonic() < end_s:
+        page.wait_for_timeout(LISTEN_S * MS_PER_S)
+        pieces = page.evaluate("__tap.frames.splice(0).map((one) => [one.atMs, one.rms])")
+        if ear is not None:
+            ear.hear(pieces)
+        elif time.monotonic() >= settled_s:
+            ear = Ear()
+        if time.monotonic() >= look_s:
+            look_s += LOOK_S
+            gaps = len(reports.gaps_after(settled_s))
+            look = look_at(session, (time.monotonic() - began_s) / LOOK_S, gaps)
+            looks.append(look)
+            print(
+                f"{look.minute:5.1f} min  heap {look.heap_bytes / BYTES_PER_MIB:6.2f} MiB  "
+                f"{look.nodes:6d} nodes  {look.gaps} gaps reported",
+                flush=True,
+            )
+    return looks, ear or Ear(), settled_s
+
+
+def verdicts_of(
+    looks: list[Look], ear: Ear, reports: Reports, settled_s: float, minutes: float
+) -> list[Verdict]:
+    """Judge."""
+    reported = reports.gaps_after(settled_s)
+    # The fake speaks three seconds of five.
+    expected_ms = 0.5 * (minutes * LOOK_S - SETTLING_S - LISTEN_S) * MS_PER_S
+    verdicts = [
+        Verdict("reported gaps", not reported, f"{len(reported)} after {SETTLING_S:g} s"),
+        Verdict(
+            "heard gaps",
+            not ear.gaps_ms,
+            f"{len(ear.gaps_ms)} within turns, {ear.audible_ms / MS_PER_S:.0f} s of sound",
+        ),
+        Verdict(
+            "sound",
+            ear.audible_ms >= expected_ms,
+            f"{ear.audible_ms / MS_PER_S:.0f} s, at least {expected_ms / MS_PER_S:.0f}",
+        ),
+    ]
+    warm = looks[round(len(looks) * WARM_UP_SHARE) :]
+    half = len(warm) // 2
+    if half:
+        grown = median(look.heap_bytes for look in warm[half:]) - median(
+            look.heap_bytes for look in warm[:half]
+        )
+        nodes = median(look.nodes for look in warm[half:]) - median(
+            look.nodes for look in warm[:half]
+        )
+        limit = f"at most {MOST_GROWN_BYTES / BYTES_PER_MIB:g} MiB"
+        verdicts += [
+            Verdict(
+                "heap", grown <= MOST_GROWN_BYTES, f"{grown / BYTES_PER_MIB:+.2f} MiB, {limit}"
+            ),
+            Verdict(
+                "nodes", nodes <= MOST_GROWN_NODES, f"{nodes:+.0f}, at most {MOST_GROWN_NODES}"
+            ),
+        ]
+    return verdicts
+
+
+def main(
+    minutes: Annotated[float, typer.Option(min=0.5, help="How long they talk.")] = 30.0,
+    jitter_ms: Annotated[float, typer.Option(min=0, help="Longest delay of a message.")] = 50.0,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write it all here.")] = None,
+) -> None:
+    """Talk for a long time in a browser; exits with 1 if a condition is not met."""
+    chromium = find_chromium()
+    reports = Reports()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LaunchedSystem(Path(folder), plan()) as system,
+        JitterRelay(system.port, jitter_ms / MS_PER_S, reports) as relay,
+        sync_playwright() as playwright,
+    ):
+        hiss = write_hiss(Path(folder) / "hiss.wav")
+        browser = playwright.chromium.launch(
+            executable_path=chromium,
+            chromium_sandbox=os.getuid() != 0,
+            args=[
+                "--disable-background-networking",
+                "--use-fake-device-for-media-stream",
+                "--use-fake-ui-for-media-stream",
+                f"--use-file-for-fake-audio-capture={hiss}",
+            ],
+        )
+        # The meter is not the page's own, so the page's policy would not let it in.
+        page = browser.new_context(bypass_csp=True, reduced_motion="reduce").new_page()
+        begin(page, f"http://127.0.0.1:{relay.port}")
+        looks, ear, settled_s = converse(page, minutes, reports)
+        browser.close()
+    verdicts = verdicts_of(looks, ear, reports, settled_s, minutes)
+    print(format_table(["condition", "", "found"], _rows(verdicts)))
+    if json_path is not None:
+        host = processes.describe_host("playwright", "websockets", "uvicorn")
+        record = {"minutes": minutes, "jitter_ms": jitter_ms, "machine": host}
+        record |= {"looks": [asdict(look) for look in looks], "ear": asdict(ear)}
+        record |= {"reports": reports.told, "verdicts": [asdict(one) for one in verdicts]}
+        json_path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf8")
+    if not all(verdict.passed for verdict in verdicts):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _rows(verdicts: list[Verdict]) -> list[list[str]]:
+    return [[one.name, "ok" if one.passed else "FAIL", one.text] for one in verdicts]
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,165 @@
+"""What administrators did: one line each in a file that cannot grow for ever.
+
+Holds who (an address without its last part, unless it is of a private network), when, what, and how
+it ended; never a token, a file or a text of a conversation. Blocks on the disk.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import threading
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from pydantic import AwareDatetime, Field, ValidationError
+
+from core.schemas.common import WireModel
+from recording.disk import append
+
+AUDIT_FILE: Final = "audit.jsonl"
+OLDER_SUFFIX: Final = ".1"
+FILE_MAX_BYTES: Final = 1_000_000  # ours: then it becomes the older one of two
+BODY_READ_BYTES: Final = 1_024  # ours: of a request; a longer one is a file, and not told
+VALUE_MAX_CHARS: Final = 80
+DETAILS_MAX_CHARS: Final = 300
+PUBLIC_PREFIXES: Final = {4: 24, 6: 48}  # bits kept of an address somebody could be known by
+
+
+class AuditEntry(WireModel):
+    """One thing an administrator did."""
+
+    time: AwareDatetime = Field(description="When, UTC.")
+    address: str = Field("", description="From where; of a public address only its network.")
+    action: str = Field(description="Method and route.")
+    target: str = Field("", description="What it was done to.")
+    details: str = Field("", description="What was asked for.")
+    status: int = Field(description="HTTP status of the answer.")
+
+
+class AuditList(WireModel):
+    """Answer to `GET /api/admin/audit`."""
+
+    entries: list[AuditEntry] = Field(description="Newest first.")
+
+
+class AuditLog:
+    """The file. It and the one before it hold at most 2 MB; what is older is gone."""
+
+    def __init__(self, path: Path, *, max_bytes: int = FILE_MAX_BYTES) -> None:
+        """Write nothing yet.
+
+        Args:
+            path: Of the file; its folder is made when there is something to write.
+            max_bytes: Its largest size.
+        """
+        self._path = path
+        self._older = path.with_name(path.name + OLDER_SUFFIX)
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+
+    def append(self, entry: AuditEntry) -> None:
+        """Add an entry.
+
+        Raises:
+            OSError: The disk is full, or refuses.
+        """
+        line = entry.model_dump_json().encode() + b"\n"
+        with self._lock:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._path.exists() and self._path.stat().st_size + len(line) > self._max_bytes:
+                self._path.replace(self._older)
+            append(self._path, line)
+
+    def newest(self, limit: int) -> list[AuditEntry]:
+        """Return the latest entries, newest first; damaged lines are passed over."""
+        with self._lock:
+            lines = _lines(self._path)
+            if len(lines) < limit:
+                lines = _lines(self._older) + lines
+        entries: list[AuditEntry] = []
+        for line in reversed(lines):
+            if len(entries) == limit:
+                break
+            try:
+                entries.append(AuditEntry.model_validate_json(line))
+            except ValidationError:
+                continue
+        return entries
+
+
+class BodyStart:
+    """The beginning of a request's body, as much as an audit may tell."""
+
+    def __init__(self) -> None:
+        """Nothing has come yet."""
+        self._kept = b""
+        self._is_whole = True
+
+    def saw(self, part: bytes) -> None:
+        """Take note of a part of the body."""
+        self._is_whole = self._is_whole and len(self._kept) + len(part) <= BODY_READ_BYTES
+        self._kept = (self._kept + part)[:BODY_READ_BYTES] if self._is_whole else b""
+
+    def details(self) -> str:
+        """Return the plain values of a short JSON object, "" of anything else."""
+        try:
+            told = json.loads(self._kept) if self._kept else {}
+        except (ValueError, RecursionError):
+            return ""
+        if not isinstance(told, Mapping):
+            return ""
+        plain = {key: value for key, value in told.items() if isinstance(value, str | int | float)}
+        parts = [f"{key}={_short(value)}" for key, value in plain.items()]
+        return ", ".join(parts)[:DETAILS_MAX_CHARS]
+
+
+def shown_address(address: str) -> str:
+    """Return an address as it may be kept: whole on a private network, else its network alone."""
+    try:
+        known = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return ""
+    if isinstance(known, ipaddress.IPv6Address) and known.ipv4_mapped is not None:
+        known = known.ipv4_mapped
+    if known.is_loopback or known.is_private or known.is_link_local:
+        return str(known)
+    prefix = PUBLIC_PREFIXES[known.version]
+    return str(ipaddress.ip_network(f"{known}/{prefix}", strict=False))
+
+
+def entry_of(
+    now: datetime, address: str, action: str, target: str, body: BodyStart, status: int
+) -> AuditEntry:
+    """Describe one request.
+
+    Args:
+        now: When it was answered.
+        address: Who asked.
+        action: Method and route.
+        target: What it was about.
+        body: What it said.
+        status: Of the answer.
+    """
+    return AuditEntry(
+        time=now,
+        address=shown_address(address),
+        action=action,
+        target=target[:VALUE_MAX_CHARS],
+        details=body.details(),
+        status=status,
+    )
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().splitlines()
+    except OSError:
+        return []
+
+
+def _short(value: str | float) -> str:
+    text = json.dumps(value) if isinstance(value, bool) else str(value)
+    return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"

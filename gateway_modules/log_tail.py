@@ -1,0 +1,245 @@
+"""The end of the programs' log files, for administrators: a bounded part of a file at a time.
+
+Asked again with the last answer's cursor it goes on where it stopped, also when the file was turned
+over in between. Pages ask every few seconds: a stream to each of them would cost a task and a
+connection that outlives a drain, and proxies hold streams back. Blocks on the disk.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import Field
+
+from core.errors import BadRequestError, NotFoundError
+from core.schemas.common import WireModel
+
+LOGS_FOLDER: Final = "logs"  # below the data folder; the launcher's place for what programs print
+SUFFIX: Final = ".log"
+TURNED_OVER: Final = ".1"  # what the launcher copies a full file to before it empties it
+SOURCE: Final = re.compile(r"gateway|launcher|worker_\d{1,3}")
+LINES_MAX: Final = 500  # ours
+READ_MAX_BYTES: Final = 256 * 1024  # ours
+LINE_MAX_CHARS: Final = 4_000  # ours: of one line as it is shown
+MARK_BYTES: Final = 64  # ours: of a file's beginning, by which it is told from the next
+
+TEXT_LINE: Final = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\dT[\d:.]+Z?) +\[(?P<level>\w+) *\] (?P<text>.*)"
+)
+"""How structlog writes a line for people."""
+
+CURSOR: Final = re.compile(r"(?P<offset>\d{1,15})-(?P<length>\d{1,2})-(?P<mark>[0-9a-f]{1,8})")
+
+
+class LogLine(WireModel):
+    """One line."""
+
+    text: str = Field(description="What it says, without time and level if those are known.")
+    time: str | None = Field(None, description="When, as the program wrote it.")
+    level: str | None = Field(None, description="How important: info, warning and so on.")
+
+
+class LogPart(WireModel):
+    """Answer to `GET /api/admin/logs`."""
+
+    source: str = Field(description="Whose log it is.")
+    sources: list[str] = Field(description="Whose logs there are.")
+    lines: list[LogLine] = Field(description="Oldest first.")
+    cursor: str = Field(description="Say it next time to get what comes after.")
+    has_more: bool = Field(False, description="More is there already.")
+    was_turned_over: bool = Field(False, description="A new file has begun since the last time.")
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """A place in a file that is recognised by how it begins.
+
+    Attributes:
+        offset: Bytes before the place.
+        length: How many bytes of the beginning the mark is of.
+        mark: Their checksum.
+    """
+
+    offset: int
+    length: int
+    mark: int
+
+    @classmethod
+    def read(cls, text: str) -> Cursor:
+        """Understand what a client sent back.
+
+        Raises:
+            BadRequestError: It is none of ours.
+        """
+        found = CURSOR.fullmatch(text)
+        if found is None:
+            raise BadRequestError("This is no cursor of a log.")
+        return cls(int(found["offset"]), int(found["length"]), int(found["mark"], 16))
+
+    @classmethod
+    def at(cls, content: Path, offset: int) -> Cursor:
+        """Return a place in a file."""
+        head = _head(content, MARK_BYTES)[:offset]
+        return cls(offset, len(head), binascii.crc32(head))
+
+    def is_of(self, path: Path) -> bool:
+        """Whether the place is in this file."""
+        head = _head(path, self.length)
+        if len(head) < self.length or _size(path) < self.offset:
+            return False
+        return binascii.crc32(head) == self.mark
+
+    def __str__(self) -> str:
+        """What a client gets."""
+        return f"{self.offset}-{self.length}-{self.mark:x}"
+
+
+class LogTail:
+    """The log files of one data folder."""
+
+    def __init__(self, data_dir: Path) -> None:
+        """Read nothing yet.
+
+        Args:
+            data_dir: The data folder.
+        """
+        self._folder = data_dir / LOGS_FOLDER
+
+    def sources(self) -> list[str]:
+        """Return whose logs there are."""
+        names = [path.name.removesuffix(SUFFIX) for path in self._folder.glob(f"*{SUFFIX}")]
+        return sorted(name for name in names if SOURCE.fullmatch(name))
+
+    def read(self, source: str, after: str | None, limit: int = LINES_MAX) -> LogPart:
+        """Return the end of a log, or what came after an earlier answer.
+
+        Args:
+            source: Whose.
+            after: Cursor of the earlier answer; None for the end.
+            limit: Most lines.
+
+        Raises:
+            NotFoundError: There are no logs here, or none of this program.
+            BadRequestError: The cursor is none.
+        """
+        sources = self.sources()
+        if not sources:
+            raise NotFoundError(
+                "There are no log files: the gateway was not started by the launcher, so what it "
+                "logs is where it was started from."
+            )
+        path = self._folder / f"{source}{SUFFIX}"
+        if source not in sources or path.is_symlink():
+            raise NotFoundError("There is no log of this program.")
+        if after is None:
+            lines, offset = _last_lines(path, limit)
+            return _part(source, sources, lines, Cursor.at(path, offset), path)
+        return _since(source, sources, path, Cursor.read(after), limit)
+
+
+def _since(source: str, sources: list[str], path: Path, cursor: Cursor, limit: int) -> LogPart:
+    if cursor.is_of(path):
+        lines, offset = _lines_from(path, cursor.offset, limit)
+        return _part(source, sources, lines, Cursor.at(path, offset), path)
+    older = path.with_name(path.name + TURNED_OVER)
+    lines = []
+    if cursor.is_of(older):
+        lines, offset = _lines_from(older, cursor.offset, limit)
+        if len(lines) == limit:  # the rest of the older file comes next
+            part = _part(source, sources, lines, Cursor.at(older, offset), older)
+            return part.model_copy(update={"has_more": True})
+    more, offset = _lines_from(path, 0, limit - len(lines))
+    part = _part(source, sources, lines + more, Cursor.at(path, offset), path)
+    return part.model_copy(update={"was_turned_over": True})
+
+
+def _part(
+    source: str, sources: list[str], lines: list[bytes], cursor: Cursor, path: Path
+) -> LogPart:
+    return LogPart(
+        source=source,
+        sources=sources,
+        lines=[understood(line) for line in lines],
+        cursor=str(cursor),
+        has_more=bool(lines) and cursor.offset < _size(path),
+    )
+
+
+def _lines_from(path: Path, offset: int, limit: int) -> tuple[list[bytes], int]:
+    """Return whole lines from a place on, and the place behind them."""
+    if limit <= 0:
+        return [], offset
+    block = _read(path, offset, READ_MAX_BYTES)
+    whole, newline, _ = block.rpartition(b"\n")
+    if not newline:  # unfinished, unless it is longer than anything that is shown
+        return ([block], offset + len(block)) if len(block) == READ_MAX_BYTES else ([], offset)
+    lines = whole.split(b"\n")[:limit]
+    return lines, offset + sum(len(line) + 1 for line in lines)
+
+
+def _last_lines(path: Path, limit: int) -> tuple[list[bytes], int]:
+    """Return the last whole lines, and the place behind them."""
+    begin = max(0, _size(path) - READ_MAX_BYTES)
+    block = _read(path, begin, READ_MAX_BYTES)
+    whole, newline, _ = block.rpartition(b"\n")
+    if not newline:
+        return [], begin
+    lines = whole.split(b"\n")
+    if begin and len(lines) > 1:
+        lines = lines[1:]  # its beginning is cut off
+    return lines[-limit:], begin + len(whole) + 1
+
+
+def understood(line: bytes) -> LogLine:
+    """Take a line apart, whether it was written for people or for programs."""
+    text = line.decode("utf8", "replace").rstrip("\r")
+    if text.startswith("{"):
+        try:
+            told = json.loads(text)
+        except (ValueError, RecursionError):
+            told = None
+        if isinstance(told, dict):
+            return _from_json(told)
+    found = TEXT_LINE.fullmatch(text)
+    if found is None:
+        return LogLine(text=text[:LINE_MAX_CHARS])
+    return LogLine(
+        text=found["text"][:LINE_MAX_CHARS].rstrip(), time=found["time"], level=found["level"]
+    )
+
+
+def _from_json(told: dict[str, object]) -> LogLine:
+    fields = {key: value for key, value in told.items() if key not in ("timestamp", "level")}
+    event = str(fields.pop("event", ""))
+    rest = " ".join(f"{key}={value}" for key, value in fields.items())
+    time, level = told.get("timestamp"), told.get("level")
+    return LogLine(
+        text=f"{event} {rest}".strip()[:LINE_MAX_CHARS],
+        time=None if time is None else str(time),
+        level=None if level is None else str(level),
+    )
+
+
+def _head(path: Path, length: int) -> bytes:
+    return _read(path, 0, length)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _read(path: Path, offset: int, length: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+    except OSError:
+        return b""

@@ -1,0 +1,187 @@
+"""Files for browsers: media types that do not depend on the machine, ETags, text compressed once.
+
+Compressing and reading are done in threads; nothing that is decided here depends on who asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from core.errors import NotFoundError
+from gateway_modules.compact import Shaper, as_written
+
+NO_CACHE: Final = "no-cache"  # kept, but asked for again; an unchanged file costs one short answer
+
+NO_STORE: Final = "no-store"
+
+TEXT_TYPES: Final = MappingProxyType(
+    {
+        ".css": "text/css; charset=utf-8",
+        ".html": "text/html; charset=utf-8",
+        ".js": "text/javascript; charset=utf-8",
+        ".json": "application/json",
+        ".md": "text/markdown; charset=utf-8",
+        ".mjs": "text/javascript; charset=utf-8",
+        ".onnx": "application/octet-stream",
+        ".svg": "image/svg+xml",
+        ".wasm": "application/wasm",
+    }
+)
+"""What gets much smaller when compressed."""
+
+OTHER_TYPES: Final = MappingProxyType(
+    {
+        ".ico": "image/vnd.microsoft.icon",
+        ".jpg": "image/jpeg",
+        ".mp3": "audio/mpeg",
+        ".png": "image/png",
+        ".wav": "audio/wav",
+        ".webp": "image/webp",
+        ".woff2": "font/woff2",
+    }
+)
+ANY_BYTES: Final = "application/octet-stream"
+
+LEVEL: Final = 6  # of gzip: its own default
+WORTH_BYTES: Final = 512  # ours: less is not worth compressing
+KEPT_BYTES: Final = 32 * 1024 * 1024  # ours: of compressed files; those used longest ago go first
+
+
+@dataclass(frozen=True)
+class _Version:
+    """A file as it was when it was looked at."""
+
+    path: Path
+    size_bytes: int
+    changed_ns: int
+
+    @property
+    def tag(self) -> str:
+        return f"{self.changed_ns:x}-{self.size_bytes:x}"
+
+
+class WebFiles:
+    """Answers with files. Keeps at most `KEPT_BYTES` of compressed ones."""
+
+    def __init__(self, shape: Shaper = as_written) -> None:
+        """Keep nothing yet.
+
+        Args:
+            shape: Changes a text before it is compressed.
+        """
+        self._shape = shape
+        self._packed: OrderedDict[_Version, bytes] = OrderedDict()
+        self._packed_bytes = 0
+
+    async def answer(self, path: Path, asked: Headers, cache_control: str = NO_CACHE) -> Response:
+        """Return a file, or that it has not changed.
+
+        Args:
+            path: Of the file.
+            asked: Headers of the request.
+            cache_control: How long browsers may keep it.
+
+        Raises:
+            NotFoundError: It is not there.
+        """
+        version = await asyncio.to_thread(_look, path)
+        suffix = path.suffix.lower()
+        is_text = suffix in TEXT_TYPES and version.size_bytes >= WORTH_BYTES
+        is_packed = is_text and accepts_gzip(asked)
+        headers = {"Cache-Control": cache_control, "ETag": f'"{version.tag}{"-gz" * is_packed}"'}
+        if is_text:
+            headers["Vary"] = "Accept-Encoding"
+        if _knows(asked, headers["ETag"]):
+            return Response(status_code=304, headers=headers)
+        media_type = TEXT_TYPES.get(suffix) or OTHER_TYPES.get(suffix, ANY_BYTES)
+        if not is_packed:
+            return FileResponse(path, media_type=media_type, headers=headers)
+        headers["Content-Encoding"] = "gzip"
+        return Response(await self._pack(version), media_type=media_type, headers=headers)
+
+    async def _pack(self, version: _Version) -> bytes:
+        known = self._packed.get(version)
+        if known is not None:
+            self._packed.move_to_end(version)
+            return known
+        packed = await asyncio.to_thread(_compressed_file, version.path, self._shape)
+        if version not in self._packed:
+            self._packed[version] = packed
+            self._packed_bytes += len(packed)
+        while self._packed_bytes > KEPT_BYTES:
+            self._packed_bytes -= len(self._packed.popitem(last=False)[1])
+        return packed
+
+
+class StaticFolder(StaticFiles):
+    """A folder of files whose answers `WebFiles` gives."""
+
+    def __init__(self, folder: Path, files: WebFiles) -> None:
+        """Serve a folder, which need not be there.
+
+        Args:
+            folder: What may be asked for.
+            files: Gives the answers.
+        """
+        super().__init__(directory=folder, check_dir=False)
+        self._files = files
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Return a file of the folder."""
+        found = await super().get_response(path, scope)
+        if isinstance(found, FileResponse):
+            return await self._files.answer(Path(found.path), Headers(scope=scope))
+        return found
+
+
+async def json_answer(body: bytes, asked: Headers, cache_control: str = NO_CACHE) -> Response:
+    """Return JSON, compressed in a thread if that is asked for and worth it."""
+    headers = {"Cache-Control": cache_control, "Vary": "Accept-Encoding"}
+    if len(body) >= WORTH_BYTES and accepts_gzip(asked):
+        body = await asyncio.to_thread(_compressed, body)
+        headers["Content-Encoding"] = "gzip"
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def accepts_gzip(asked: Headers) -> bool:
+    """Whether a client can read gzip. Source: RFC 9110, section 12.5.3."""
+    for part in asked.get("accept-encoding", "").split(","):
+        name, _, weight = part.partition(";")
+        if name.strip().lower() in ("gzip", "*"):
+            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def _look(path: Path) -> _Version:
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise NotFoundError("There is no such file.") from error
+    return _Version(path, state.st_size, state.st_mtime_ns)
+
+
+def _knows(asked: Headers, tag: str) -> bool:
+    told = asked.get("if-none-match", "")
+    return tag in [one.strip().removeprefix("W/") for one in told.split(",")]
+
+
+def _compressed_file(path: Path, shape: Shaper) -> bytes:
+    try:
+        return _compressed(shape(path, path.read_bytes()))
+    except OSError as error:
+        raise NotFoundError("There is no such file.") from error
+
+
+def _compressed(body: bytes) -> bytes:
+    return gzip.compress(body, LEVEL, mtime=0)

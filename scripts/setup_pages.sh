@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Installs what the pages load when a picture is first shown: scripts/setup.sh pages [--with-checks]
+# --with-checks adds what checks the pages. An installation that is already right stays untouched.
+# Comes after scripts/setup.sh EXTRA.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+wanted=libraries
+[ "${1:-}" = "--with-checks" ] && wanted=checks
+stamp=node_modules/.installed
+retry="Once the network is there, this completes them: scripts/setup.sh pages"
+
+# The first line of the stamp is what the folder was made from, the second what is in it.
+wanted_from=$(cksum <package-lock.json)
+is_installed() {
+    local made_from present
+    [ -f "$stamp" ] || return 1
+    { read -r made_from && read -r present; } <"$stamp" || return 1
+    if [ "$present" = checks ]; then wanted=checks; fi # what is there stays
+    [ "$made_from" = "$wanted_from" ] && [ "$present" = "$wanted" ]
+}
+is_installed && exit 0
+
+# One at a time: a link that says whose turn it is, and is taken over from whoever has died.
+mkdir -p .venv
+lock=.venv/pages.lock
+until ln -s $$ "$lock" 2>/dev/null; do
+    holder=$(readlink "$lock" || true)
+    if [ -n "$holder" ] && ! kill -0 "$holder" 2>/dev/null; then rm -f "$lock"; fi
+    sleep 0.2
+done
+aside=.venv/pages
+trap 'rm -rf "$aside" "$lock"' EXIT
+is_installed && exit 0
+
+if ! node=$(scripts/find_node.sh); then
+    echo "No npm 9 with Node 20 or newer was found; .venv gets one of its own."
+    if ! scripts/setup.sh npm || ! node=$(scripts/find_node.sh); then
+        echo "npm could not be installed, so the pages have no charts and waveforms. $retry" >&2
+        exit 1
+    fi
+fi
+
+# Made aside and moved into place, so that what is there stays whole until the new one is.
+rm -rf "$aside"
+mkdir -p "$aside"
+cp package.json package-lock.json .npmrc "$aside"
+flags=(--ignore-scripts --fetch-retries=1 --fetch-retry-mintimeout=1000 --loglevel=error)
+[ "$wanted" = checks ] || flags+=(--omit=dev)
+
+echo "Installing the pages' libraries with npm"
+if ! (cd "$aside" && PATH=$node:$PATH npm ci "${flags[@]}"); then
+    echo "npm could not fetch the pages' libraries, so there are no charts and waveforms. $retry" >&2
+    exit 1
+fi
+printf '%s\n%s\n' "$wanted_from" "$wanted" >"$aside/$stamp"
+rm -rf node_modules
+mv "$aside/node_modules" node_modules

@@ -1,0 +1,176 @@
+// @ts-check
+/**
+ * What the figures of the server mean for whoever runs it. Pure.
+ */
+
+/** @typedef {import("./admin-types.js").Worker} Worker */
+/** @typedef {import("./admin-types.js").Status} Status */
+/** @typedef {import("./admin-types.js").Queue} Queue */
+/** @typedef {import("./admin-types.js").LiveSession} LiveSession */
+/** @typedef {import("./admin-types.js").Kind} Kind */
+
+/**
+ * @typedef {"good" | "caution" | "bad" | ""} Tone
+ *
+ * @typedef {Object} Overview
+ * @property {number} workers
+ * @property {number} idle
+ * @property {number} busy
+ * @property {number} loading
+ * @property {number} broken failed or out of reach
+ * @property {number} waiting
+ * @property {number} mostWaiting
+ * @property {number} sessions being served now
+ * @property {number} places for conversations on all workers
+ * @property {number} freePlaces
+ * @property {number | null} memoryUsedMb null where no worker tells
+ * @property {number | null} memoryTotalMb
+ */
+
+/**
+ * @param {Status} status
+ * @param {readonly Worker[]} workers
+ * @returns {Overview}
+ */
+export function overviewOf(status, workers) {
+  const told = workers.filter((worker) => worker.vram_used_mb !== null && worker.vram_total_mb !== null);
+  const sum = (/** @type {(worker: Worker) => number} */ of, list = workers) => list.reduce((all, one) => all + of(one), 0);
+  return {
+    workers: status.total_workers,
+    idle: status.idle_workers,
+    busy: status.busy_workers,
+    loading: status.loading_workers,
+    broken: status.error_workers + status.offline_workers,
+    waiting: status.queue_length,
+    mostWaiting: status.max_queue_size,
+    sessions: status.running_tasks.length,
+    places: sum(({ slots }) => slots),
+    freePlaces: sum(({ free_slots }) => free_slots),
+    memoryUsedMb: told.length > 0 ? sum(({ vram_used_mb }) => vram_used_mb ?? 0, told) : null,
+    memoryTotalMb: told.length > 0 ? sum(({ vram_total_mb }) => vram_total_mb ?? 0, told) : null,
+  };
+}
+
+/**
+ * @typedef {"restart_waits" | "restart_stops" | "starting" | "loading" | "error" | "offline" | "draining" | "busy" | "idle"} WorkerState
+ */
+
+/**
+ * @param {Worker} worker
+ * @returns {WorkerState}
+ */
+export function workerState(worker) {
+  if (worker.is_restarting) return worker.sessions.length > 0 ? "restart_waits" : "restart_stops";
+  if (worker.status === "loading") return worker.loading ? "loading" : "starting";
+  if (worker.status === "error" || worker.status === "offline") return worker.status;
+  if (worker.is_draining) return "draining";
+  return worker.status === "idle" ? "idle" : "busy";
+}
+
+/** @type {Record<WorkerState, Tone>} */
+const TONES = {
+  restart_waits: "caution",
+  restart_stops: "caution",
+  starting: "caution",
+  loading: "caution",
+  error: "bad",
+  offline: "bad",
+  draining: "caution",
+  busy: "good",
+  idle: "good",
+};
+
+/** @param {WorkerState} state @returns {Tone} */
+export function toneOf(state) {
+  return TONES[state];
+}
+
+/**
+ * Why a worker cannot be started again, null if it can.
+ *
+ * @param {Worker} worker
+ * @returns {"under_way" | "offline" | "alone" | null}
+ */
+export function restartBlock(worker) {
+  if (worker.is_restarting) return "under_way";
+  if (worker.status === "offline") return "offline";
+  return worker.can_restart ? null : "alone";
+}
+
+/**
+ * @typedef {Object} SessionRow
+ * @property {string} key
+ * @property {string | null} sessionId null for a request without one, which cannot be stopped
+ * @property {Kind | null} kind
+ * @property {string | null} workerId
+ * @property {boolean} isServed a worker serves it; otherwise it is connected and between two turns
+ * @property {number | null} elapsedS
+ * @property {number | null} remainingS
+ */
+
+/**
+ * Who is being served or connected, without those who wait.
+ *
+ * @param {readonly LiveSession[]} live
+ * @param {Queue} queue
+ * @param {number} nowMs
+ * @returns {SessionRow[]}
+ */
+export function sessionRows(live, queue, nowMs) {
+  const running = queue.running_tasks.map((task) => ({
+    key: task.session_id ?? `${task.worker_id} ${task.started_at}`,
+    sessionId: task.session_id,
+    kind: task.request_type,
+    workerId: task.worker_id,
+    isServed: true,
+    elapsedS: task.elapsed_s,
+    remainingS: task.estimated_remaining_s,
+  }));
+  const known = new Set(running.map(({ sessionId }) => sessionId));
+  const connected = live
+    .filter(({ session_id, phase }) => session_id !== "" && phase !== "waiting" && !known.has(session_id))
+    .map((session) => ({
+      key: session.session_id,
+      sessionId: session.session_id,
+      kind: session.request_type,
+      workerId: session.worker_id,
+      isServed: false,
+      elapsedS: session.last_active === null ? null : Math.max(0, (nowMs - Date.parse(session.last_active)) / 1_000),
+      remainingS: null,
+    }));
+  return [...running, ...connected];
+}
+
+/**
+ * Of the sessions of one name, only those somebody connected has can be stopped.
+ *
+ * @param {SessionRow} row
+ * @param {readonly LiveSession[]} live
+ */
+export function canStop(row, live) {
+  return row.sessionId !== null && live.some(({ session_id }) => session_id === row.sessionId);
+}
+
+/** What administrators do, by the server's name for it. @type {Record<string, string>} */
+const ACTIONS = {
+  "POST /api/admin/login": "login",
+  "POST /api/admin/logout": "logout",
+  "PUT /api/admin/apps/{app_id}": "app",
+  "PUT /api/admin/apps": "app",
+  "PUT /api/admin/intake": "intake",
+  "PUT /api/admin/workers/{worker_id}": "worker",
+  "POST /api/admin/workers/{worker_id}/restart": "restart",
+  "POST /api/admin/sessions/{session_id}/stop": "stop",
+  "POST /api/admin/cleanup": "cleanup",
+  "DELETE /api/queue/{ticket_id}": "cancel",
+  "PUT /api/config/eta": "eta",
+  "POST /api/assets/ref_audio": "voice_add",
+  "DELETE /api/assets/ref_audio/{ref_id}": "voice_delete",
+  "DELETE /api/sessions/{recording_id}": "recording_delete",
+  "POST /api/streaming/stop": "stop_all",
+};
+
+/** @param {string} action @returns {string | null} null for one the page does not know */
+export function auditAction(action) {
+  return ACTIONS[action] ?? null;
+}

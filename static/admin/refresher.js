@@ -1,0 +1,65 @@
+// @ts-check
+/**
+ * Does some work again and again while it is wanted: never twice at once, never while nobody looks.
+ * Device.
+ */
+
+/** @typedef {import("../shared/page-visibility.js").VisibilitySource} VisibilitySource */
+
+/**
+ * @typedef {Object} RefresherOptions
+ * @property {() => Promise<void>} work handles its own failures
+ * @property {() => number} pauseMs between the end of one time and the next
+ * @property {VisibilitySource} visibility
+ * @property {(run: () => void, afterMs: number) => unknown} [setTimer]
+ * @property {(timer: unknown) => void} [clearTimer]
+ *
+ * @typedef {Object} Refresher
+ * @property {() => Promise<void>} now at once; if it is being done, once more after that
+ * @property {() => void} close
+ */
+
+/**
+ * Starts with a first time at once, if the page is seen.
+ *
+ * @param {RefresherOptions} options
+ * @returns {Refresher}
+ */
+export function startRefreshing({ work, pauseMs, visibility, setTimer = setTimeout, clearTimer = (timer) => clearTimeout(/** @type {number} */ (timer)) }) {
+  let isClosed = false;
+  let isWanted = false;
+  /** @type {unknown} */
+  let timer = null;
+  /** @type {Promise<void> | null} */
+  let running = null;
+
+  async function run() {
+    do {
+      isWanted = false;
+      await work();
+    } while (isWanted && !isClosed);
+    running = null;
+    if (!isClosed && !visibility.isHidden()) timer = setTimer(() => void now(), pauseMs());
+  }
+
+  function now() {
+    clearTimer(timer);
+    isWanted = true;
+    running ??= run();
+    return running;
+  }
+
+  const endVisibility = visibility.onChange((isHidden) => {
+    if (isHidden) clearTimer(timer);
+    else if (!isClosed) void now();
+  });
+  if (!visibility.isHidden()) void now();
+  return {
+    now,
+    close() {
+      isClosed = true;
+      clearTimer(timer);
+      endVisibility();
+    },
+  };
+}

@@ -1,0 +1,98 @@
+// @ts-check
+/**
+ * The microphone's card: level, words for it, and three seconds to hear oneself.
+ */
+
+import { CAPTURE_RATE_HZ } from "../duplex/lib/capture-format.js";
+import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
+import { byId, find, on, setText } from "../shared/dom.js";
+import { onLangChange, t } from "../shared/i18n.js";
+import { mountSoundPlayer } from "../shared/sound-player.js";
+import { takeClip } from "./clip.js";
+import { mountLevelMeter } from "./level-meter.js";
+import { createMicrophoneSession } from "./microphone-session.js";
+
+/**
+ * @param {import("./results.js").Results} results
+ * @returns {{start: () => Promise<void>, stop: () => Promise<void>, deviceId: () => string}}
+ */
+export function mountMicrophoneCheck(results) {
+  const start = byId("mic-start", HTMLButtonElement);
+  const stop = byId("mic-stop", HTMLButtonElement);
+  const meter = mountLevelMeter(byId("meter", HTMLElement), byId("meter-word", HTMLElement));
+  const session = createMicrophoneSession(results, { onLevel: meter.update, onChange: () => show() });
+  const recorder = mountClipRecorder(session);
+  const devices = mountAudioDeviceSelector(byId("mic-devices", HTMLElement), {
+    prefix: "check",
+    kinds: ["mic"],
+    onChange: () => void (session.microphone && open()),
+  });
+  const show = () => {
+    const isOpen = session.microphone !== null;
+    start.hidden = isOpen;
+    stop.hidden = !isOpen;
+    if (!isOpen) meter.clear();
+    recorder.update();
+  };
+  const open = async () => {
+    const hadFocus = document.activeElement === start;
+    let openedId;
+    do {
+      openedId = devices.micId;
+      await session.open(openedId);
+    } while (session.microphone && devices.micId !== openedId); // another one was chosen meanwhile
+    if (hadFocus && session.microphone) stop.focus(); // the button that was pressed is gone
+    await devices.refresh(); // names are told only after permission
+  };
+  const close = async () => {
+    const hadFocus = document.activeElement === stop;
+    await session.close();
+    if (hadFocus) start.focus();
+  };
+  on(start, "click", () => void open());
+  on(stop, "click", () => void close());
+  on(window, "pagehide", () => void session.close());
+  show();
+  return { start: open, stop: session.close, deviceId: () => devices.micId };
+}
+
+/**
+ * @param {ReturnType<typeof createMicrophoneSession>} session
+ * @returns {{update: () => void}} call it when the microphone was opened or closed
+ */
+function mountClipRecorder(session) {
+  const record = byId("mic-record", HTMLButtonElement);
+  const label = find(record, "span", HTMLElement);
+  const clip = byId("mic-clip", HTMLElement);
+  const player = mountSoundPlayer(clip, { label: () => t("check.clip") });
+  /** @type {AbortController | null} */
+  let recording = null;
+  const draw = () => {
+    record.disabled = session.microphone === null || recording !== null;
+    setText(label, t(recording ? "check.mic_recording" : "check.mic_record"));
+  };
+  const run = async () => {
+    const { microphone } = session;
+    if (microphone === null || recording) return;
+    player.stop();
+    recording = new AbortController();
+    draw();
+    const samples = await takeClip(microphone, recording.signal);
+    recording = null;
+    draw();
+    if (samples.length === 0) return;
+    clip.hidden = false;
+    player.load(samples, CAPTURE_RATE_HZ);
+    const play = find(clip, "button", HTMLButtonElement);
+    play.focus();
+    play.click();
+  };
+  on(record, "click", () => void run());
+  onLangChange(draw);
+  return {
+    update() {
+      if (session.microphone === null) recording?.abort();
+      draw();
+    },
+  };
+}

@@ -1,0 +1,20 @@
+// @ts-check
+/** Counts how many things happen in a second, over the last ones. Pure. */
+
+const KEPT = 12;
+const MS_PER_S = 1_000;
+
+/** @returns {{count: (nowMs: number) => {rate: number, count: number}}} `rate` 0 until there are two */
+export function createRateCounter() {
+  /** @type {number[]} */
+  let times = [];
+  let total = 0;
+  return {
+    count(nowMs) {
+      times = [...times.slice(1 - KEPT), nowMs];
+      total += 1;
+      const spanMs = nowMs - times[0];
+      return { rate: spanMs > 0 ? ((times.length - 1) * MS_PER_S) / spanMs : 0, count: total };
+    },
+  };
+}

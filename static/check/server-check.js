@@ -1,0 +1,64 @@
+// @ts-check
+/**
+ * The cards that need nobody's help: the way to the server, and what the browser can do.
+ */
+
+import { byId, fill, h, icon, on } from "../shared/dom.js";
+import { onLangChange, t } from "../shared/i18n.js";
+import { ABILITIES, browserAbilities, browserResult } from "./browser-facts.js";
+import { measureRoundTrips, measureSocket } from "./network-test.js";
+import { serverResult } from "./server-result.js";
+
+/** @typedef {import("./results.js").Results} Results */
+/** @typedef {import("../home/readiness.js").Report} Report */
+
+/**
+ * @param {Results} results
+ * @param {() => Report | null} latestReport
+ * @returns {{run: () => Promise<void>}}
+ */
+export function mountServerCheck(results, latestReport) {
+  const again = byId("server-again", HTMLButtonElement);
+  const progress = byId("server-progress", HTMLProgressElement);
+  const run = async () => {
+    again.disabled = true;
+    results.set("server", { state: "running", text: { key: "check.server_running" } });
+    const trips = await measureRoundTrips({
+      onStep: (done, total) => {
+        progress.max = total;
+        progress.value = done;
+      },
+    });
+    const socketMs = Number.isNaN(trips.medianMs) ? null : await measureSocket();
+    results.set("server", serverResult(trips, socketMs, latestReport()));
+    again.disabled = false;
+  };
+  on(again, "click", () => void run());
+  return { run };
+}
+
+/** @param {Results} results */
+export function mountBrowserCheck(results) {
+  const list = byId("abilities", HTMLElement);
+  const found = browserAbilities(globalThis);
+  const entries = [
+    { id: "secure", isThere: found.isSecure, isNeeded: true },
+    ...ABILITIES.map(({ id, isNeeded }) => ({ id, isThere: found.abilities[id], isNeeded })),
+  ];
+  const draw = () =>
+    fill(
+      list,
+      entries.map(({ id, isThere, isNeeded }) =>
+        h(
+          "li",
+          { class: "ability", dataset: { state: isThere ? "good" : isNeeded ? "bad" : "caution" } },
+          icon(isThere ? "check" : isNeeded ? "warning" : "info"),
+          h("span", {}, t(`check.ability_${id}`)),
+          h("span", { class: isThere ? "visually-hidden" : "small soft" }, t(isThere ? "check.there" : isNeeded ? "check.missing" : `check.without_${id}`)),
+        ),
+      ),
+    );
+  onLangChange(draw);
+  draw();
+  results.set("browser", browserResult(found));
+}

@@ -1,0 +1,338 @@
+// @ts-check
+/**
+ * Plays the answer: Web Audio around the playback schedule. Device.
+ */
+import { base64ToFloats, fromDb } from "../../shared/pcm.js";
+import { PlaybackSchedule } from "./playback-schedule.js";
+import { PlayerOutput } from "./player-output.js";
+import { Resampler } from "./resampler.js";
+
+const MS_PER_S = 1_000;
+const METRICS_INTERVAL_MS = 200;
+/** A source is told its start so long before, or its first samples would be cut. */
+const LEAD_S = 0.005;
+
+/**
+ * @typedef {Object} PlayerOptions
+ * @property {number} [rateHz] of the chunks; 24 kHz
+ * @property {number} [delayMs] base playback delay; 200
+ * @property {number} [maxAheadS] bound on queued sound; 120
+ * @property {number} [volume] 0 to 1
+ * @property {AudioContext} [context] used and not closed; its own when left out
+ */
+
+/**
+ * @typedef {Object} PlayerMetrics
+ * @property {number} aheadMs sound queued
+ * @property {number} gapCount
+ * @property {number} totalShiftMs
+ * @property {number} turn turns begun
+ * @property {number} targetDelayMs
+ * @property {number} levelRms what sounds now
+ */
+
+/**
+ * @typedef {Object} PlayerGap
+ * @property {number} gapIndex from 1
+ * @property {number} gapMs
+ * @property {number} totalShiftMs
+ * @property {number} chunkIndex in its turn, from 0
+ * @property {number} turn
+ */
+
+/**
+ * @typedef {Object} Queued
+ * @property {AudioBuffer} buffer
+ * @property {AudioBufferSourceNode | null} source null while held
+ */
+
+/**
+ * The loudspeaker side of a session.
+ *
+ * Order: `init()` → `beginTurn(turnId)` → `playChunk()`… → `endTurn()`. `flush()` fades out within 30 ms
+ * and then ignores chunks until a `beginTurn` with another turnId (or none): nothing stale is heard.
+ * `hold()` fades out and keeps the rest, `release()` goes on there; `duck(gainDb)` only lowers.
+ * Memory bound: samples of queued chunks only, at most `maxAheadS` seconds of them.
+ * Events (CustomEvent, `detail`): `metrics` PlayerMetrics each 200 ms · `gap` PlayerGap · `flushed`
+ * {lostMs} · `drained` when the queue has played out · `suspended`/`resumed`
+ * · `rawaudio` {samples, rateHz, playbackTimeS} for each chunk placed.
+ */
+export class AudioPlayer extends EventTarget {
+  #options;
+  /** @type {PlayerOutput | null} */
+  #output = null;
+  #schedule;
+  /** @type {Resampler | null} */
+  #resampler = null;
+  /** @type {Map<number, Queued>} by placement id */
+  #queued = new Map();
+  #chunkIndex = 0;
+  /** @type {string | number | null} */
+  #turnId = null;
+  #isDiscarding = false;
+  #wasPlaying = false;
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #timer;
+
+  /** @param {PlayerOptions} [options] */
+  constructor(options = {}) {
+    super();
+    this.#options = { rateHz: 24_000, delayMs: 200, maxAheadS: 120, volume: 1, ...options };
+    this.#schedule = new PlaybackSchedule({ baseDelayS: this.#options.delayMs / MS_PER_S });
+  }
+
+  /** Open the output; harmless when it is open. */
+  async init() {
+    if (this.#output !== null) return;
+    const { context: given, rateHz, delayMs, maxAheadS, volume } = this.#options;
+    this.#output = new PlayerOutput(given, volume);
+    const { context } = this.#output;
+    this.#schedule = new PlaybackSchedule({
+      baseDelayS: delayMs / MS_PER_S,
+      maxAheadS,
+      gridHz: context.sampleRate,
+    });
+    if (context.sampleRate !== rateHz) this.#resampler = new Resampler(rateHz, context.sampleRate);
+    context.addEventListener("statechange", this.#reportState);
+    this.#timer = setInterval(() => this.#report(), METRICS_INTERVAL_MS);
+  }
+
+  /** The context it plays in; null before `init`. */
+  get context() {
+    return this.#output?.context ?? null;
+  }
+
+  /** What is heard, as a node: connect a recorder to it. Null before `init`. @returns {AudioNode | null} */
+  get output() {
+    return this.#output?.node ?? null;
+  }
+
+  get isRunning() {
+    return this.context?.state === "running";
+  }
+
+  /** Is an answer sounding, waiting or held? */
+  get isPlaying() {
+    return this.#output !== null && this.#schedule.isPlaying(this.#now);
+  }
+
+  get isHeld() {
+    return this.#schedule.isHeld;
+  }
+
+  /** Sound queued, ms. */
+  get aheadMs() {
+    return this.#schedule.aheadS(this.#now) * MS_PER_S;
+  }
+
+  get #now() {
+    return this.#output?.context.currentTime ?? 0;
+  }
+
+  /** @returns {PlayerMetrics} */
+  get metrics() {
+    return {
+      aheadMs: this.aheadMs,
+      gapCount: this.#schedule.gapCount,
+      totalShiftMs: this.#schedule.totalShiftS * MS_PER_S,
+      turn: this.#schedule.turnCount,
+      targetDelayMs: this.#schedule.targetDelayS * MS_PER_S,
+      levelRms: this.outputRms(),
+    };
+  }
+
+  /** Level of what has sounded in the last 20 ms or so, after volume. */
+  outputRms() {
+    return this.#output?.rms() ?? 0;
+  }
+
+  /**
+   * The answer begins.
+   * @param {string | number | null} [turnId] a turn that was flushed stays silent
+   */
+  beginTurn(turnId = null) {
+    if (this.#isDiscarding && turnId !== null && turnId === this.#turnId) return;
+    this.#isDiscarding = false;
+    this.#turnId = turnId;
+    this.#chunkIndex = 0;
+    this.#resampler?.reset();
+    this.#schedule.beginTurn();
+  }
+
+  /**
+   * Queue a chunk.
+   * @param {string | Float32Array} chunk Base64 of the wire, or samples at `rateHz`
+   * @returns {boolean} false: not played, since the turn was flushed, the queue is full or not `init`ed
+   */
+  playChunk(chunk) {
+    if (this.#isDiscarding || this.#output === null) return false;
+    const samples = typeof chunk === "string" ? base64ToFloats(chunk) : chunk;
+    if (samples.length === 0) return true;
+    if (!this.#schedule.isTurnOpen) this.beginTurn();
+    return this.#enqueue(this.#toContextRate(samples), samples);
+  }
+
+  /** The answer is complete; what is queued plays out. */
+  endTurn() {
+    if (this.#resampler !== null && this.#schedule.isTurnOpen && this.#chunkIndex > 0) {
+      const tail = new Float32Array(this.#resampler.maxOutputSamples(0));
+      const length = this.#resampler.flush(tail);
+      if (length > 0) this.#enqueue(tail.subarray(0, length), null);
+    }
+    this.#schedule.endTurn();
+  }
+
+  /**
+   * Fade out within 30 ms and forget the rest of the turn. Counted as a flush, not as a gap.
+   * @returns {number} ms of sound that will not be heard
+   */
+  flush() {
+    this.#isDiscarding = true;
+    const lostMs = this.#schedule.flush(this.#now) * MS_PER_S;
+    this.#silence();
+    this.#queued.clear();
+    this.#wasPlaying = false;
+    if (lostMs > 0) this.#emit("flushed", { lostMs });
+    return lostMs;
+  }
+
+  /** Fade out within 30 ms and wait; chunks may still come. */
+  hold() {
+    if (this.#output === null || this.#schedule.isHeld) return;
+    this.#schedule.hold(this.#now);
+    this.#silence();
+  }
+
+  /** Go on where `hold` stopped. */
+  release() {
+    if (this.#output === null || !this.#schedule.isHeld) return;
+    const now = this.#now + LEAD_S;
+    this.#output.fadeIn();
+    for (const placement of this.#schedule.release(now)) this.#startSource(placement, now);
+  }
+
+  /** Lower the answer, or raise it again. @param {number} gainDb 0 or below */
+  duck(gainDb) {
+    this.#output?.duck(fromDb(gainDb));
+  }
+
+  /** @param {number} volume 0 to 1 */
+  setVolume(volume) {
+    this.#options.volume = volume;
+    this.#output?.setVolume(volume);
+  }
+
+  /** Base delay of the next turn. @param {number} delayMs */
+  setDelay(delayMs) {
+    this.#options.delayMs = delayMs;
+    this.#schedule.setBaseDelay(delayMs / MS_PER_S);
+  }
+
+  /** Can the loudspeaker be chosen here? */
+  static get canChooseSink() {
+    return typeof AudioContext !== "undefined" && "setSinkId" in AudioContext.prototype;
+  }
+
+  /**
+   * Play through another loudspeaker, where the browser can.
+   * @param {string} deviceId "" for the system's default
+   * @returns {Promise<boolean>} false when it cannot
+   */
+  async setSinkId(deviceId) {
+    return (await this.#output?.setSinkId(deviceId)) ?? false;
+  }
+
+  /** Silence at once and let the output go. */
+  async stop() {
+    if (this.#output === null) return;
+    const output = this.#output;
+    this.flush();
+    clearInterval(this.#timer);
+    output.context.removeEventListener("statechange", this.#reportState);
+    this.#output = null;
+    await output.close();
+  }
+
+  /** @param {Float32Array} samples @returns {Float32Array} */
+  #toContextRate(samples) {
+    if (this.#resampler === null) return samples;
+    const output = new Float32Array(this.#resampler.maxOutputSamples(samples.length));
+    return output.subarray(0, this.#resampler.process(samples, output));
+  }
+
+  /**
+   * @param {Float32Array} samples at the context's rate
+   * @param {Float32Array | null} raw the same at the chunk's rate; null for a resampler's tail
+   * @returns {boolean}
+   */
+  #enqueue(samples, raw) {
+    const { context } = /** @type {PlayerOutput} */ (this.#output);
+    const now = context.currentTime + LEAD_S;
+    const durationS = samples.length / context.sampleRate;
+    const { placement, gapS, isCounted } = this.#schedule.place(durationS, now);
+    const chunkIndex = this.#chunkIndex;
+    this.#chunkIndex += 1;
+    if (isCounted) this.#reportGap(gapS, chunkIndex);
+    if (placement === null) return false;
+    const buffer = new AudioBuffer({ length: samples.length, sampleRate: context.sampleRate });
+    buffer.copyToChannel(/** @type {Float32Array<ArrayBuffer>} */ (samples), 0);
+    this.#queued.set(placement.id, { buffer, source: null });
+    if (!this.#schedule.isHeld) this.#startSource(placement, now);
+    this.#wasPlaying = true;
+    const { rateHz } = this.#options;
+    if (raw) this.#emit("rawaudio", { samples: raw, rateHz, playbackTimeS: placement.startS });
+    return true;
+  }
+
+  /** @param {import("./playback-schedule.js").Placement} placement @param {number} now */
+  #startSource({ id, startS }, now) {
+    const queued = this.#queued.get(id);
+    if (queued === undefined || this.#output === null) return;
+    const source = this.#output.createSource(queued.buffer);
+    queued.source = source;
+    source.onended = () => {
+      source.disconnect();
+      if (queued.source === source) this.#queued.delete(id);
+    };
+    source.start(Math.max(startS, now), Math.max(0, now - startS));
+  }
+
+  /** Fade out what sounds; its sources end with the fade. */
+  #silence() {
+    const endS = this.#output?.silence();
+    for (const queued of this.#queued.values()) {
+      const { source } = queued;
+      queued.source = null; // so that its end does not count as played
+      source?.stop(endS);
+    }
+  }
+
+  /** @param {number} gapS @param {number} chunkIndex */
+  #reportGap(gapS, chunkIndex) {
+    /** @type {PlayerGap} */
+    const gap = {
+      gapIndex: this.#schedule.gapCount,
+      gapMs: gapS * MS_PER_S,
+      totalShiftMs: this.#schedule.totalShiftS * MS_PER_S,
+      chunkIndex,
+      turn: this.#schedule.turnCount,
+    };
+    this.#emit("gap", gap);
+  }
+
+  #reportState = () => this.#emit(this.isRunning ? "resumed" : "suspended", null);
+
+  #report() {
+    this.#emit("metrics", this.metrics);
+    const isPlaying = this.isPlaying;
+    if (this.#wasPlaying && !isPlaying && !this.#schedule.isTurnOpen) {
+      this.#wasPlaying = false;
+      this.#emit("drained", null);
+    }
+  }
+
+  /** @param {string} type @param {unknown} detail */
+  #emit(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+}

@@ -1,0 +1,165 @@
+// @ts-check
+/**
+ * Lets the user interrupt the answer by speaking: microphone frames → gate → player. Device.
+ *
+ * Events (CustomEvent, `detail`): `state` {state} · `interrupt` {speechMs} when the user's barge-in is
+ * confirmed and the answer flushed: send the interrupt then. What each step means: see speech-gate.js.
+ */
+import { SpeechGate } from "./speech-gate.js";
+
+/** Lowered by so much while a sound may still be a backchannel, dB. */
+const DUCK_DB = -9;
+
+/**
+ * "held": silent, but the answer may go on; "interrupted": silent until the next answer.
+ * @typedef {"listening" | "speaking" | "ducked" | "held" | "interrupted"} BargeInState
+ */
+
+/**
+ * The part of the audio player that is used.
+ * @typedef {Pick<import("./audio-player.js").AudioPlayer,
+ *   "isPlaying" | "outputRms" | "duck" | "hold" | "release" | "flush">} Player
+ */
+
+/**
+ * A source of frames: the microphone, or a file in its place.
+ * @typedef {EventTarget & {setFeatures: (isOn: boolean) => void, setWindows: (isOn: boolean) => void}} FrameSource
+ */
+
+/** Tells speech from other sounds, 512 samples at a time; see silero-gate.js.
+ * @typedef {Object} VoiceDetector
+ * @property {number} probability of speech in the last windows
+ * @property {(window: Float32Array) => void} push
+ */
+
+/**
+ * @typedef {Object} BargeInOptions
+ * @property {boolean} [isEnabled] true
+ * @property {import("./speech-gate.js").GateOptions} [gate]
+ */
+
+/** One session's barge-in. */
+export class BargeIn extends EventTarget {
+  #player;
+  #gate;
+  #isEnabled;
+  /** @type {FrameSource | null} */
+  #source = null;
+  /** @type {VoiceDetector | null} */
+  #detector = null;
+  /** @type {BargeInState} */
+  #state = "listening";
+  #confirmMs;
+
+  /**
+   * @param {Player} player
+   * @param {BargeInOptions} [options]
+   */
+  constructor(player, { isEnabled = true, gate = {} } = {}) {
+    super();
+    this.#player = player;
+    this.#isEnabled = isEnabled;
+    this.#gate = new SpeechGate(gate);
+    this.#confirmMs = gate.confirmMs ?? 500;
+  }
+
+  get state() {
+    return this.#state;
+  }
+
+  get isEnabled() {
+    return this.#isEnabled;
+  }
+
+  /** Turn it on or off; off lets a held answer go on. @param {boolean} isEnabled */
+  setEnabled(isEnabled) {
+    if (this.#isEnabled && !isEnabled) this.#recover();
+    this.#isEnabled = isEnabled;
+    this.#gate.reset();
+  }
+
+  /** Ask a voice detector as well; null asks the energy alone. @param {VoiceDetector | null} detector */
+  setDetector(detector) {
+    this.#detector = detector;
+    this.#source?.setWindows(detector !== null);
+  }
+
+  /** Listen to a source of frames instead of the last one. @param {FrameSource | null} source */
+  attach(source) {
+    this.#source?.removeEventListener("feature", this.#hearFrame);
+    this.#source?.removeEventListener("window", this.#hearWindow);
+    this.#source?.setFeatures(false);
+    this.#source?.setWindows(false);
+    this.#source = source;
+    source?.addEventListener("feature", this.#hearFrame);
+    source?.addEventListener("window", this.#hearWindow);
+    source?.setFeatures(true);
+    source?.setWindows(this.#detector !== null);
+  }
+
+  /** The server or a button broke the answer off: silence it, without an `interrupt` event. */
+  flush() {
+    this.#player.flush();
+    this.#player.duck(0);
+    this.#gate.reset();
+    this.#setState("interrupted");
+  }
+
+  /** Stop listening; a held answer goes on. */
+  close() {
+    this.#recover();
+    this.attach(null);
+  }
+
+  /** @type {(event: Event) => void} */
+  #hearWindow = (event) => {
+    this.#detector?.push(/** @type {CustomEvent<Float32Array>} */ (event).detail);
+  };
+
+  /** @type {(event: Event) => void} */
+  #hearFrame = (event) => {
+    const { detail } = /** @type {CustomEvent<import("./speech-features.js").SpeechFrame>} */ (event);
+    const action = this.#gate.push(detail, {
+      isPlaying: this.#player.isPlaying && this.#isEnabled,
+      outputRms: this.#player.outputRms(),
+      speechProbability: this.#detector?.probability,
+    });
+    this.#act(action);
+    const { isPlaying } = this.#player; // after a flush it is not
+    if (isPlaying && this.#gate.state === "idle") this.#setState("speaking");
+    if (!isPlaying && this.#state !== "interrupted") this.#endAnswer();
+  };
+
+  /** @param {import("./speech-gate.js").GateAction} action */
+  #act(action) {
+    if (action === "duck") {
+      this.#player.duck(DUCK_DB);
+      this.#setState("ducked");
+    } else if (action === "hold") {
+      this.#player.hold();
+      this.#setState("held");
+    } else if (action === "release") {
+      this.#recover();
+    } else if (action === "confirm") {
+      this.flush();
+      this.dispatchEvent(new CustomEvent("interrupt", { detail: { speechMs: this.#confirmMs } }));
+    }
+  }
+
+  #endAnswer() {
+    if (this.#state === "ducked" || this.#state === "held") this.#recover();
+    this.#setState("listening");
+  }
+
+  #recover() {
+    this.#player.duck(0);
+    this.#player.release();
+  }
+
+  /** @param {BargeInState} state */
+  #setState(state) {
+    if (state === this.#state) return;
+    this.#state = state;
+    this.dispatchEvent(new CustomEvent("state", { detail: { state } }));
+  }
+}

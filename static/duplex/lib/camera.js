@@ -1,0 +1,207 @@
+// @ts-check
+/** The user's camera, and pictures taken from it or from any video element, as JPEG. Device. */
+import { bytesToBase64 } from "../../shared/pcm.js";
+
+const WANTED_WIDTH_PX = 1_280;
+const WANTED_HEIGHT_PX = 720;
+const HAVE_CURRENT_DATA = 2; // HTMLMediaElement.readyState: there is a picture
+
+/** @typedef {"insecure_context" | "permission_denied" | "not_found" | "busy" | "unsupported" | "unplugged"} CameraErrorCode */
+/** @typedef {"user" | "environment"} Facing */
+
+/** A camera that cannot be used, with the reason as a code. */
+export class CameraError extends Error {
+  /** @param {CameraErrorCode} code @param {unknown} [cause] */
+  constructor(code, cause) {
+    super(`camera: ${code}`, { cause });
+    this.name = "CameraError";
+    this.code = code;
+  }
+}
+
+/** @type {Record<string, CameraErrorCode>} */
+const CODE_OF_NAME = {
+  NotAllowedError: "permission_denied",
+  SecurityError: "permission_denied",
+  NotFoundError: "not_found",
+  OverconstrainedError: "not_found",
+  NotReadableError: "busy",
+  AbortError: "busy",
+};
+
+/**
+ * The reason behind what `getUserMedia` threw.
+ * @param {unknown} error
+ * @returns {CameraErrorCode}
+ */
+export function cameraErrorCode(error) {
+  const name = error instanceof Error || error instanceof DOMException ? error.name : "";
+  return CODE_OF_NAME[name] ?? "unsupported";
+}
+
+/**
+ * @typedef {Object} Frame
+ * @property {string} base64 JPEG
+ * @property {number} widthPx
+ * @property {number} heightPx
+ * @property {number} bytes
+ */
+
+/**
+ * Size with the longest side bounded, proportions kept.
+ * @param {number} widthPx
+ * @param {number} heightPx
+ * @param {number} maxSidePx
+ * @returns {{widthPx: number, heightPx: number}}
+ */
+export function fitSize(widthPx, heightPx, maxSidePx) {
+  const scale = Math.min(1, maxSidePx / Math.max(widthPx, heightPx));
+  return {
+    widthPx: Math.max(1, Math.round(widthPx * scale)),
+    heightPx: Math.max(1, Math.round(heightPx * scale)),
+  };
+}
+
+/**
+ * Make a grabber that reuses its canvas.
+ * @param {HTMLVideoElement} video
+ * @returns {(options?: {maxSidePx?: number, quality?: number}) => Promise<Frame | null>} null: no picture yet
+ */
+export function createFrameGrabber(video) {
+  const canvas = new OffscreenCanvas(1, 1);
+  const context = canvas.getContext("2d", { alpha: false });
+  return async ({ maxSidePx = 1_280, quality = 0.7 } = {}) => {
+    if (context === null || video.readyState < HAVE_CURRENT_DATA || video.videoWidth === 0) return null;
+    const { widthPx, heightPx } = fitSize(video.videoWidth, video.videoHeight, maxSidePx);
+    if (canvas.width !== widthPx) canvas.width = widthPx;
+    if (canvas.height !== heightPx) canvas.height = heightPx;
+    context.drawImage(video, 0, 0, widthPx, heightPx);
+    const blob = await canvas.convertToBlob({ type: "image/jpeg", quality });
+    const bytes = new Uint8Array(await blob.arrayBuffer());
+    return { base64: bytesToBase64(bytes), widthPx, heightPx, bytes: bytes.length };
+  };
+}
+
+/**
+ * @typedef {Object} CameraOptions
+ * @property {Facing} [facing] "user" by default; a wish, not a demand
+ * @property {string} [deviceId] this camera and no other
+ * @property {HTMLVideoElement} [video] shows it; one outside the page when left out
+ */
+
+/**
+ * @param {Pick<CameraOptions, "facing" | "deviceId">} options
+ * @returns {Promise<MediaStream>}
+ * @throws {CameraError}
+ */
+async function openStream({ facing = "user", deviceId }) {
+  if (globalThis.isSecureContext === false) throw new CameraError("insecure_context");
+  const devices = globalThis.navigator?.mediaDevices;
+  if (devices?.getUserMedia === undefined) throw new CameraError("unsupported");
+  try {
+    return await devices.getUserMedia({
+      video: {
+        ...(deviceId ? { deviceId: { exact: deviceId } } : { facingMode: facing }),
+        width: { ideal: WANTED_WIDTH_PX },
+        height: { ideal: WANTED_HEIGHT_PX },
+      },
+    });
+  } catch (error) {
+    throw new CameraError(cameraErrorCode(error), error);
+  }
+}
+
+/** @param {HTMLVideoElement} video */
+function untilPicture(video) {
+  if (video.readyState >= HAVE_CURRENT_DATA) return Promise.resolve();
+  return new Promise((resolve) => video.addEventListener("loadeddata", resolve, { once: true }));
+}
+
+/** An open camera. Event `ended` (CameraError "unplugged") when it is taken away. */
+export class Camera extends EventTarget {
+  /** Shows the camera. @readonly */
+  video;
+  /** Take a picture now; null when there is none yet. @readonly */
+  grabFrame;
+  /** @type {MediaStream | null} */
+  #stream = null;
+  /** @type {Facing} */
+  #facing;
+
+  /** @param {CameraOptions} options */
+  constructor({ facing = "user", video = document.createElement("video") }) {
+    super();
+    this.video = video;
+    this.#facing = facing;
+    video.muted = true;
+    video.playsInline = true;
+    this.grabFrame = createFrameGrabber(video);
+  }
+
+  get stream() {
+    return this.#stream;
+  }
+
+  get facing() {
+    return this.#facing;
+  }
+
+  get label() {
+    return this.#stream?.getVideoTracks()[0]?.label ?? "";
+  }
+
+  get deviceId() {
+    return this.#stream?.getVideoTracks()[0]?.getSettings().deviceId ?? "";
+  }
+
+  /** Size of the camera's own picture. */
+  get size() {
+    return { widthPx: this.video.videoWidth, heightPx: this.video.videoHeight };
+  }
+
+  /**
+   * Show another camera.
+   * @param {Pick<CameraOptions, "facing" | "deviceId">} wish
+   * @throws {CameraError} then no camera is open
+   */
+  async switchTo(wish) {
+    this.#stopTracks(); // phones refuse a second camera while the first is open
+    const stream = await openStream(wish);
+    this.#stream = stream;
+    if (wish.facing) this.#facing = wish.facing;
+    this.video.srcObject = stream;
+    stream.getVideoTracks()[0]?.addEventListener("ended", () => {
+      if (this.#stream !== stream) return;
+      this.dispatchEvent(new CustomEvent("ended", { detail: new CameraError("unplugged") }));
+    });
+    await this.video.play();
+    await untilPicture(this.video);
+  }
+
+  /** The camera on the other side. */
+  async flip() {
+    await this.switchTo({ facing: this.#facing === "user" ? "environment" : "user" });
+  }
+
+  #stopTracks() {
+    for (const track of this.#stream?.getTracks() ?? []) track.stop();
+    this.#stream = null;
+  }
+
+  close() {
+    this.#stopTracks();
+    this.video.srcObject = null;
+  }
+}
+
+/**
+ * Open a camera; resolves when it shows a picture.
+ * @param {CameraOptions} [options]
+ * @returns {Promise<Camera>}
+ * @throws {CameraError}
+ */
+export async function openCamera(options = {}) {
+  const camera = new Camera(options);
+  await camera.switchTo({ facing: options.facing, deviceId: options.deviceId });
+  return camera;
+}

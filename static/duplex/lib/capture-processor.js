@@ -1,0 +1,143 @@
+// @ts-check
+/**
+ * Audio thread of every capture: mono mix, 16 kHz, whole chunks out, levels 20 times a second.
+ * Must never allocate (but for chunks when the pool is empty), log or encode in `process`.
+ * Device (audio worklet).
+ */
+import { RingBuffer } from "../../shared/ring-buffer.js";
+import { CAPTURE_RATE_HZ, PROCESSOR_NAME } from "./capture-format.js";
+import { LevelMeter, WindowCutter } from "./capture-meters.js";
+import { Resampler } from "./resampler.js";
+import { SpeechFeatures } from "./speech-features.js";
+
+/** Longest block a browser may hand over; today's is 128. */
+const MAX_BLOCK_SAMPLES = 2_048;
+/** Spare chunk buffers kept; more are left to the collector. */
+const POOL_SIZE = 4;
+
+/**
+ * processorOptions: {chunkSize: samples at 16 kHz, hasFeatures?: boolean}
+ * to it:   {type: "start"} | {type: "stop"} | {type: "close"} | {type: "recycle", buffer}
+ *          | {type: "features", isOn} | {type: "windows", isOn}
+ * from it: {type: "chunk", audio, startSample, endTimeS, droppedSamples} · {type: "stopped"}
+ *          · {type: "level", rms, peak, isSilent} · {type: "feature", rms, upperRms, zeroCrossings}
+ *          · {type: "window", audio} of 512 samples, for a voice detector
+ * Chunks flow between start and stop; stop sends the shorter rest, then "stopped". Levels always flow.
+ */
+class CaptureProcessor extends AudioWorkletProcessor {
+  #chunkSamples;
+  #mono = new Float32Array(MAX_BLOCK_SAMPLES);
+  /** @type {Resampler | null} */
+  #resampler = null;
+  #resampled;
+  #ring;
+  /** @type {Float32Array<ArrayBuffer>[]} */
+  #pool = [];
+  #features = new SpeechFeatures(CAPTURE_RATE_HZ);
+  #levels = new LevelMeter();
+  #windows = new WindowCutter();
+  #is = { running: false, closed: false, giving: { features: false, windows: false } };
+  #startSample = 0;
+
+  /** @param {{processorOptions?: {chunkSize?: number, hasFeatures?: boolean}}} options */
+  constructor({ processorOptions = {} }) {
+    super();
+    const { chunkSize = CAPTURE_RATE_HZ, hasFeatures = false } = processorOptions;
+    this.#chunkSamples = chunkSize;
+    this.#is.giving.features = hasFeatures;
+    if (sampleRate !== CAPTURE_RATE_HZ) {
+      this.#resampler = new Resampler(sampleRate, CAPTURE_RATE_HZ);
+    }
+    const room = this.#resampler?.maxOutputSamples(MAX_BLOCK_SAMPLES) ?? MAX_BLOCK_SAMPLES;
+    this.#resampled = new Float32Array(room);
+    this.#ring = new RingBuffer(chunkSize + room);
+    for (let i = 0; i < POOL_SIZE; i += 1) this.#pool.push(new Float32Array(chunkSize));
+    this.port.onmessage = (event) => this.#obey(event.data);
+  }
+
+  /** @param {{type: string, buffer?: ArrayBuffer, isOn?: boolean}} command */
+  #obey(command) {
+    if (command.type === "start") {
+      this.#ring.clear();
+      this.#startSample = 0;
+      this.#is.running = true;
+    } else if (command.type === "stop" && this.#is.running) {
+      this.#is.running = false;
+      this.#sendRest();
+    } else if (command.type === "features" || command.type === "windows") {
+      this.#is.giving[command.type] = command.isOn === true;
+    } else if (command.type === "recycle" && command.buffer !== undefined) {
+      const isOurs = command.buffer.byteLength === this.#chunkSamples * 4;
+      if (isOurs && this.#pool.length < POOL_SIZE) this.#pool.push(new Float32Array(command.buffer));
+    } else if (command.type === "close") {
+      this.#is.closed = true;
+    }
+  }
+
+  /**
+   * @param {Float32Array[][]} inputs
+   * @returns {boolean} false ends the processor
+   */
+  process(inputs) {
+    if (this.#is.closed) return false;
+    const channels = inputs[0];
+    // A source without a signal delivers no channel at all, yet time goes on: count it as zeros.
+    const count = channels.length === 0 ? 128 : channels[0].length;
+    this.#mix(channels, count);
+    if (this.#resampler === null) {
+      this.#take(this.#mono, count);
+    } else {
+      this.#take(this.#resampled, this.#resampler.process(this.#mono, this.#resampled, count));
+    }
+    return true;
+  }
+
+  /** @param {Float32Array[]} channels @param {number} count */
+  #mix(channels, count) {
+    const mono = this.#mono;
+    mono.fill(0, 0, count);
+    for (let c = 0; c < channels.length; c += 1) {
+      const channel = channels[c];
+      for (let i = 0; i < count; i += 1) mono[i] += channel[i] / channels.length;
+    }
+  }
+
+  /** @param {Float32Array} samples at 16 kHz @param {number} count */
+  #take(samples, count) {
+    this.#measure(samples, count);
+    if (!this.#is.running) return;
+    this.#ring.write(samples, count);
+    while (this.#ring.lengthSamples >= this.#chunkSamples) this.#sendChunk(this.#chunkSamples);
+  }
+
+  /** @param {Float32Array} samples @param {number} count */
+  #measure(samples, count) {
+    const { features, windows } = this.#is.giving;
+    for (let i = 0; i < count; i += 1) {
+      const sample = samples[i];
+      if (this.#levels.push(sample)) this.port.postMessage(this.#levels.message);
+      if (features && this.#features.push(sample)) this.port.postMessage(this.#features.frame);
+      if (windows && this.#windows.push(sample)) this.port.postMessage(this.#windows.message);
+    }
+  }
+
+  /** @param {number} count */
+  #sendChunk(count) {
+    const isWhole = count === this.#chunkSamples;
+    const audio = (isWhole ? this.#pool.pop() : undefined) ?? new Float32Array(count);
+    this.#ring.read(audio, count);
+    const startSample = this.#startSample;
+    this.#startSample += count;
+    const endTimeS = currentTime;
+    const { droppedSamples } = this.#ring;
+    const message = { type: "chunk", audio, startSample, endTimeS, droppedSamples };
+    this.port.postMessage(message, [audio.buffer]);
+  }
+
+  #sendRest() {
+    if (this.#ring.lengthSamples > 0) this.#sendChunk(this.#ring.lengthSamples);
+    this.port.postMessage({ type: "stopped" });
+  }
+}
+
+registerProcessor(PROCESSOR_NAME, CaptureProcessor);

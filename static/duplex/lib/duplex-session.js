@@ -1,0 +1,374 @@
+// @ts-check
+/**
+ * One full-duplex session: the socket around `session-state.js`. Device.
+ *
+ * Emits codes, never sentences. It owns no microphone, camera or player: the page sends chunks in
+ * and plays what `speak` brings, throws sound away on `flush`, and says when all was played.
+ */
+
+import { Emitter } from "../../shared/emitter.js";
+import { endReason, messageText } from "../../shared/end-reasons.js";
+import { glanceAtServer, newSessionId, socketUrl } from "../../shared/live-socket.js";
+import { floatsToBase64 } from "../../shared/pcm.js";
+import { alwaysVisible } from "../../shared/page-visibility.js";
+import { openSessionLink } from "../../shared/session-link.js";
+import { createDiagnostics } from "./diagnostics.js";
+import { initialState, isMuted, reduce } from "./session-state.js";
+import { breaksOff } from "./unit-log.js";
+
+/** @typedef {import("../../shared/protocol.js").DuplexPrepared} DuplexPrepared */
+/** @typedef {import("../../shared/protocol.js").DuplexServerMessage} DuplexServerMessage */
+/** @typedef {import("../../shared/protocol.js").Result} Result */
+/** @typedef {import("../../shared/end-reasons.js").EndReason} EndReason */
+/** @typedef {import("../../shared/live-socket.js").WireMessage} WireMessage */
+/** @typedef {import("../../shared/session-link.js").SessionLink} SessionLink */
+/** @typedef {import("./session-state.js").SessionState} SessionState */
+/** @typedef {import("./session-state.js").SessionEvent} SessionEvent */
+/** @typedef {import("./unit-log.js").UnitRecord} UnitRecord */
+/** @typedef {import("./duplex-types.js").DuplexSessionOptions} DuplexSessionOptions */
+/** @typedef {import("./duplex-types.js").DuplexStart} DuplexStart */
+/** @typedef {import("./duplex-types.js").DuplexInput} DuplexInput */
+/** @typedef {import("./duplex-types.js").DuplexEvents} DuplexEvents */
+/** @typedef {import("./duplex-types.js").SpeakEvent} SpeakEvent */
+/** @typedef {import("./duplex-types.js").SendOutcome} SendOutcome */
+
+const DEFAULT_MAX_KV_TOKENS = 8_192;
+const DEFAULT_OUTPUT_RATE_HZ = 24_000;
+const DRAIN_POLL_MS = 100;
+const MS_PER_S = 1_000;
+/** Unsent bytes from which on a chunk is left out: three units, as many as the server keeps. */
+const BACKLOG_UNITS = 3;
+const BACKLOG_FLOOR_BYTES = 256 * 1024;
+
+/** @extends {Emitter<DuplexEvents>} */
+export class DuplexSession extends Emitter {
+  #options;
+  #state = initialState();
+  /** @type {SessionLink | null} */
+  #link = null;
+  /** @type {DuplexStart | null} */
+  #given = null;
+  #seq = 0;
+  #largestUnitBytes = 0;
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #drainTimer;
+  #diagnostics;
+  /** @type {(() => void)[]} */
+  #offs = [];
+
+  /** @param {DuplexSessionOptions} options */
+  constructor(options) {
+    super();
+    const appId = options.appId ?? (options.idPrefix.startsWith("adx") ? "audio_duplex" : "omni");
+    this.#options = {
+      getMaxKvTokens: () => DEFAULT_MAX_KV_TOKENS,
+      isAutoPauseOn: () => true,
+      isDrained: () => true,
+      outputSampleRateHz: DEFAULT_OUTPUT_RATE_HZ,
+      url: (/** @type {string} */ sessionId) => socketUrl("duplex", sessionId),
+      socketFactory: undefined,
+      clock: { nowMs: () => performance.now(), unixMs: () => Date.now() },
+      visibility: alwaysVisible(),
+      glance: () => glanceAtServer(appId),
+      ...options,
+    };
+    const { clock, visibility } = this.#options;
+    const send = (/** @type {object} */ message) => this.#link?.send(message) ?? 0;
+    this.#diagnostics = createDiagnostics({ send, nowMs: clock.nowMs });
+    this.#offs.push(visibility.onChange((isHidden) => this.#onVisibility(isHidden)));
+    this.#offs.push(visibility.onPageHide(() => this.#drop()));
+  }
+
+  /** What is known of the session; replaced, never changed. */
+  get state() {
+    return this.#state;
+  }
+
+  /** Whether a session goes on, from connecting to stopping. */
+  get isActive() {
+    return this.#state.phase !== "idle" && this.#state.phase !== "ended";
+  }
+
+  /**
+   * Connect, queue and prepare; `prepared` or `ended` follows. Does nothing while one goes on.
+   * @param {DuplexStart} given
+   * @returns {string} The session's id.
+   */
+  start(given) {
+    if (this.isActive) return this.#state.sessionId;
+    const { idPrefix, clock, url, socketFactory, glance } = this.#options;
+    const sessionId = newSessionId(idPrefix, clock.unixMs());
+    this.#given = given;
+    this.#seq = 0;
+    this.#largestUnitBytes = 0;
+    this.#link = openSessionLink({
+      url: url(sessionId),
+      socketFactory,
+      glance,
+      onMessage: (message) => this.#onMessage(message),
+      onMalformed: () => this.#warn("malformed_message"),
+      onEnd: (reason) => this.#onEnd(reason),
+    });
+    this.#apply({ type: "start", sessionId, nowMs: clock.nowMs() });
+    return sessionId;
+  }
+
+  /**
+   * Start again with the same settings, under a new id.
+   * @returns {string} The session's id; "" if there was none before.
+   */
+  restart() {
+    return this.#given ? this.start(this.#given) : "";
+  }
+
+  /**
+   * Send one unit. What the network cannot take is left out here, the newest first, because what
+   * was handed to the browser cannot be taken back: pictures from half the backlog on, whole chunks
+   * from all of it on.
+   * @param {DuplexInput} input
+   * @returns {SendOutcome}
+   */
+  sendChunk(input) {
+    if (this.#state.phase !== "running" || !this.#link?.isOpen()) {
+      this.#apply({ type: "chunk_dropped", why: "idle" });
+      return "not_running";
+    }
+    const bufferedBytes = this.#link.bufferedBytes();
+    const boundBytes = Math.max(BACKLOG_FLOOR_BYTES, BACKLOG_UNITS * this.#largestUnitBytes);
+    if (bufferedBytes > boundBytes) {
+      this.#apply({ type: "chunk_dropped", why: "upload" });
+      this.#warn("upload_slow", "", this.#state.chunksUploadDropped);
+      return "upload_dropped";
+    }
+    const wanted = input.frames ?? [];
+    const frames = bufferedBytes > boundBytes / 2 ? [] : wanted;
+    this.#largestUnitBytes = Math.max(this.#largestUnitBytes, this.#sendUnit(input, frames));
+    this.#apply({ type: "chunk_sent", frameCount: frames.length });
+    if (frames.length === wanted.length) return "sent";
+    this.#warn("frames_left_out", "", wanted.length);
+    return "sent_without_frames";
+  }
+
+  /**
+   * Pause: sends no more, plays the rest, then is paused.
+   * @param {{isAuto?: boolean}} [how] `isAuto` ends by itself when the page is seen again.
+   */
+  pause({ isAuto = false } = {}) {
+    if (this.#state.phase !== "running") return;
+    this.#apply({ type: "pause_asked", isAuto });
+    this.#link?.send({ type: "pause" });
+    this.#checkDrained();
+    if (this.#state.isDrained) return;
+    this.#drainTimer = setInterval(() => this.#checkDrained(), DRAIN_POLL_MS);
+  }
+
+  /** Go on after a pause, or take one back that is still being made. */
+  resume() {
+    const before = this.#state;
+    this.#apply({ type: "resume_asked" });
+    if (this.#state === before) return;
+    clearInterval(this.#drainTimer);
+    this.#link?.send({ type: "resume" });
+  }
+
+  /** The pause button. */
+  pauseToggle() {
+    if (this.#state.phase === "running") this.pause();
+    else this.resume();
+  }
+
+  /**
+   * While on, the model must listen and nothing of it is played.
+   * @param {boolean} isOn
+   */
+  setForceListen(isOn) {
+    const before = this.#state;
+    this.#apply({ type: "force_listen", isOn });
+    if (this.#state !== before && isOn) this.emit("flush", { cause: "force_listen" });
+  }
+
+  /** The user spoke into it: silence at once, and the next unit listens. */
+  interrupt() {
+    const before = this.#state;
+    this.#apply({ type: "interrupt_asked" });
+    if (this.#state === before) return;
+    this.emit("flush", { cause: "interrupt" });
+    this.#link?.send({ type: "interrupt" });
+  }
+
+  /** End the session, whatever it is doing. */
+  stop() {
+    const { phase } = this.#state;
+    const isWaiting = phase === "connecting" || phase === "queued";
+    this.#leave(endReason(isWaiting ? "cancelled" : "stopped"));
+  }
+
+  /** Leave the queue. */
+  cancelQueue() {
+    const { phase } = this.#state;
+    if (phase === "connecting" || phase === "queued") this.stop();
+  }
+
+  /** End at once and listen to the page no more; the object is of no use afterwards. */
+  close() {
+    this.#drop();
+    for (const off of this.#offs.splice(0)) off();
+  }
+
+  /**
+   * The player's report, about five times a second.
+   * @param {{aheadMs: number, gapCount?: number, totalShiftMs?: number}} report
+   */
+  notePlayback(report) {
+    this.#apply({ type: "playback", ...report });
+  }
+
+  /**
+   * The player ran dry: goes into the timeline, and to the server.
+   * @param {import("./diagnostics.js").Gap} gap
+   */
+  noteGap(gap) {
+    if (!this.isActive) return;
+    this.#apply({ type: "gap", gapMs: gap.gapMs });
+    this.#diagnostics.noteGap(gap);
+  }
+
+  /**
+   * @param {DuplexInput} input
+   * @param {string[]} frames
+   * @returns {number} Bytes of the message.
+   */
+  #sendUnit(input, frames) {
+    const message = {
+      type: "audio_chunk",
+      audio: floatsToBase64(input.audio),
+      seq: this.#seq,
+      client_ts: this.#options.clock.unixMs() / MS_PER_S,
+      ...(frames.length > 0 && { frame_base64_list: frames }),
+      ...(this.#state.isForceListen && { force_listen: true }),
+      ...(input.maxSliceNums && { max_slice_nums: input.maxSliceNums }),
+    };
+    this.#seq += 1;
+    return this.#link?.send(message) ?? 0;
+  }
+
+  /** @param {WireMessage} wire */
+  #onMessage(wire) {
+    const { clock } = this.#options;
+    const nowMs = clock.nowMs();
+    const before = this.#state;
+    // The types promise what the server sends; the reducer reads each field with care.
+    const message = /** @type {DuplexServerMessage} */ (/** @type {unknown} */ (wire));
+    this.#apply({ type: "server", message, nowMs, unixMs: clock.unixMs() });
+    if (message.type === "warning") return this.#warn(message.code, messageText(wire));
+    if (this.#state === before) return;
+    if (this.#state.queue !== before.queue) this.emit("queue", this.#state.queue);
+    if (message.type === "queue_done") this.#onQueueDone();
+    else if (message.type === "prepared") this.#onPrepared(message);
+    else if (message.type === "result") this.#onResult(message, before);
+    else if (message.type === "paused") this.#checkDrained();
+  }
+
+  #onQueueDone() {
+    this.emit("queuedone", null);
+    const { systemPrompt, prepare } = /** @type {DuplexStart} */ (this.#given);
+    this.#link?.send({ ...prepare, type: "prepare", prefix_system_prompt: systemPrompt });
+  }
+
+  /** @param {DuplexPrepared} message */
+  #onPrepared(message) {
+    this.emit("prepared", message);
+    if (this.#options.visibility.isHidden()) this.#onVisibility(true);
+  }
+
+  /**
+   * @param {Result} result
+   * @param {SessionState} before
+   */
+  #onResult(result, before) {
+    const unit = /** @type {UnitRecord} */ (this.#state.units.at(-1));
+    if (breaksOff(result, before.isTurnOpen)) this.emit("flush", { cause: "barge_in" });
+    else if (!unit.isListen && !isMuted(before)) {
+      this.emit("speak", this.#speech(result, unit, before));
+    }
+    if (!unit.isListen && unit.isEndOfTurn) this.emit("turnend", { turnId: unit.turnId });
+    this.emit("result", { result, unit });
+    const maxKvTokens = this.#options.getMaxKvTokens();
+    if (maxKvTokens > 0 && this.#state.kvTokens >= maxKvTokens) this.#leave(endReason("kv_limit"));
+  }
+
+  /**
+   * @param {Result} result
+   * @param {UnitRecord} unit
+   * @param {SessionState} before
+   * @returns {SpeakEvent}
+   */
+  #speech(result, unit, before) {
+    return {
+      text: result.text || "",
+      audioBase64: result.audio_data || "",
+      sampleRateHz: this.#options.outputSampleRateHz,
+      turnId: unit.turnId,
+      step: unit.step,
+      isTurnStart: !before.isTurnOpen,
+      isTurnEnd: unit.isEndOfTurn,
+      arrivalMs: unit.arrivalMs,
+    };
+  }
+
+  #checkDrained() {
+    const isPausing = () => this.#state.phase === "pausing";
+    if (isPausing() && this.#options.isDrained()) this.#apply({ type: "drained" });
+    if (!isPausing() || this.#state.isDrained) clearInterval(this.#drainTimer);
+  }
+
+  /** @param {boolean} isHidden */
+  #onVisibility(isHidden) {
+    if (isHidden && this.#options.isAutoPauseOn()) this.pause({ isAuto: true });
+    else if (!isHidden && this.#state.isAutoPaused) this.resume();
+  }
+
+  /** @param {EndReason} reason */
+  #leave(reason) {
+    if (!this.isActive || this.#state.phase === "stopping") return;
+    const wasRunning = this.#state.preparedAtMs !== null;
+    this.#apply({ type: "stop_asked" });
+    this.emit("flush", { cause: "stop" });
+    if (wasRunning) this.#diagnostics.sendSummary(this.#state);
+    this.#link?.leave(reason);
+  }
+
+  #drop() {
+    if (!this.isActive) return;
+    if (this.#state.preparedAtMs !== null) this.#diagnostics.sendSummary(this.#state);
+    this.#link?.drop(endReason("page_left"));
+  }
+
+  /** @param {EndReason} reason */
+  #onEnd(reason) {
+    clearInterval(this.#drainTimer);
+    this.#diagnostics.close();
+    this.#link = null;
+    const wasQueued = this.#state.queue !== null;
+    this.#apply({ type: "ended", reason, nowMs: this.#options.clock.nowMs() });
+    if (wasQueued) this.emit("queue", null);
+    this.emit("ended", { reason, state: this.#state });
+  }
+
+  /**
+   * @param {string} code
+   * @param {string} [message]
+   * @param {number} [count]
+   */
+  #warn(code, message = "", count = 1) {
+    this.emit("warning", { code, message, count });
+  }
+
+  /** @param {SessionEvent} event */
+  #apply(event) {
+    const next = reduce(this.#state, event);
+    if (next === this.#state) return;
+    this.#state = next;
+    this.emit("state", next);
+  }
+}

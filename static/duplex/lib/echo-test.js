@@ -1,0 +1,107 @@
+// @ts-check
+/**
+ * How loud and how late the microphone hears the loudspeaker: a chirp is played and looked for.
+ * The search is pure; only `runEchoTest` touches devices. Device.
+ */
+import { peak, rms, toDb } from "../../shared/pcm.js";
+import { CAPTURE_RATE_HZ } from "./capture-format.js";
+import { createCapture } from "./capture.js";
+
+const CHIRP_S = 0.25;
+const CHIRP_FROM_HZ = 400;
+const CHIRP_TO_HZ = 3_600;
+const CHIRP_AMPLITUDE = 0.5;
+const CHIRP_FADE_S = 0.02;
+const LEAD_S = 0.1;
+const MAX_DELAY_S = 0.8;
+/** A match must stand out so far from all other places. */
+const CLEAR_RATIO = 8;
+const MS_PER_S = 1_000;
+
+/**
+ * @typedef {Object} EchoMeasure
+ * @property {boolean} isHeard
+ * @property {number} levelDb microphone minus loudspeaker; the noise's bound when not heard
+ * @property {number} delayMs from the start of playing; 0 when not heard
+ * @property {number} clearness peak of the match over the mean of the rest
+ */
+
+/**
+ * A tone that sweeps upwards.
+ * @param {number} rateHz
+ * @returns {Float32Array<ArrayBuffer>}
+ */
+export function makeChirp(rateHz) {
+  const fadeSamples = CHIRP_FADE_S * rateHz;
+  const chirp = new Float32Array(Math.round(CHIRP_S * rateHz));
+  for (let i = 0; i < chirp.length; i += 1) {
+    const timeS = i / rateHz;
+    const sweep = CHIRP_FROM_HZ * timeS + ((CHIRP_TO_HZ - CHIRP_FROM_HZ) * timeS * timeS) / (2 * CHIRP_S);
+    const fade = Math.min(1, i / fadeSamples, (chirp.length - 1 - i) / fadeSamples);
+    chirp[i] = CHIRP_AMPLITUDE * fade * Math.sin(2 * Math.PI * sweep);
+  }
+  return chirp;
+}
+
+/**
+ * Find a chirp in a recording by cross-correlation.
+ * @param {Float32Array} recorded
+ * @param {Float32Array} chirp
+ * @param {number} rateHz of both
+ * @returns {EchoMeasure} delay counted from the recording's start
+ */
+export function locateChirp(recorded, chirp, rateHz) {
+  const places = Math.max(0, recorded.length - chirp.length);
+  let energy = 0;
+  for (const sample of chirp) energy += sample * sample;
+  let best = 0;
+  let bestAt = 0;
+  let sum = 0;
+  for (let at = 0; at < places; at += 1) {
+    let match = 0;
+    for (let i = 0; i < chirp.length; i += 1) match += recorded[at + i] * chirp[i];
+    const size = Math.abs(match);
+    sum += size;
+    if (size > best) {
+      best = size;
+      bestAt = at;
+    }
+  }
+  const clearness = sum > 0 ? best / (sum / places) : 0;
+  const isHeard = clearness >= CLEAR_RATIO;
+  const gain = energy > 0 ? best / energy : 0;
+  return { isHeard, levelDb: toDb(gain), delayMs: isHeard ? (bestAt * MS_PER_S) / rateHz : 0, clearness };
+}
+
+/**
+ * Play the chirp and listen.
+ * @param {{context: AudioContext, output: AudioNode}} microphone an open one; its context plays as well
+ * @returns {Promise<EchoMeasure & {noiseDb: number, isClipped: boolean}>} noiseDb: what it heard in all
+ */
+export async function runEchoTest({ context, output }) {
+  const chirp = makeChirp(CAPTURE_RATE_HZ);
+  const listenSamples = Math.round((LEAD_S + CHIRP_S + MAX_DELAY_S) * CAPTURE_RATE_HZ);
+  /** @type {(chunk: import("./capture.js").CaptureChunk) => void} */
+  let deliver = () => {};
+  /** @type {Promise<import("./capture.js").CaptureChunk>} */
+  const recording = new Promise((resolve) => {
+    deliver = resolve;
+  });
+  const capture = await createCapture(context, listenSamples, { onChunk: (chunk) => deliver(chunk) });
+  output.connect(capture.node);
+  const source = new AudioBufferSourceNode(context, {
+    buffer: new AudioBuffer({ length: chirp.length, sampleRate: CAPTURE_RATE_HZ }),
+  });
+  source.buffer?.copyToChannel(chirp, 0);
+  source.connect(context.destination);
+  capture.start();
+  const playedAtS = context.currentTime + LEAD_S;
+  source.start(playedAtS);
+  const { audio, endTimeS } = await recording;
+  output.disconnect(capture.node);
+  capture.close();
+  const found = locateChirp(audio, chirp, CAPTURE_RATE_HZ);
+  const recordedFromS = endTimeS - audio.length / CAPTURE_RATE_HZ;
+  const delayMs = found.isHeard ? found.delayMs - (playedAtS - recordedFromS) * MS_PER_S : 0;
+  return { ...found, delayMs, noiseDb: toDb(rms(audio)), isClipped: peak(audio) >= 1 };
+}

@@ -1,0 +1,268 @@
+// @ts-check
+/**
+ * A file in the microphone's place: the same chunks and levels, in real time. Device.
+ *
+ * Events (CustomEvent, `detail`): `chunk`, `level`, `feature`, `window` as the microphone's
+ * · `progress` {elapsedS, totalS, fileTimeS} · `frame-due` {index, fileTimeS} at 0.5 of each second of a
+ * video's file time · `ended` when padding and file have been delivered, in whole chunks.
+ */
+import { CAPTURE_RATE_HZ } from "./capture-format.js";
+import { createCapture } from "./capture.js";
+import { MixerController } from "./mixer-controller.js";
+import { AUDIO_MAX_S, VIDEO_MAX_S } from "./source-limits.js";
+
+export { AUDIO_MAX_S, PADDING_MAX_S, VIDEO_MAX_S } from "./source-limits.js";
+
+/** Frames are taken at this part of each second. */
+const FRAME_INSTANT_S = 0.5;
+/** A video element further from the sound than this is set right. */
+const MAX_VIDEO_DRIFT_S = 0.15;
+
+/** @typedef {"undecodable" | "too_long" | "empty"} FileSourceErrorCode */
+
+/** A file that cannot be played, with the reason as a code. */
+export class FileSourceError extends Error {
+  /** @param {FileSourceErrorCode} code @param {unknown} [cause] */
+  constructor(code, cause) {
+    super(`file: ${code}`, { cause });
+    this.name = "FileSourceError";
+    this.code = code;
+  }
+}
+
+/**
+ * Refuse what is empty or too long.
+ * @param {number} durationS
+ * @param {boolean} isVideo
+ * @throws {FileSourceError}
+ */
+export function checkDuration(durationS, isVideo) {
+  if (!(durationS > 0)) throw new FileSourceError("empty");
+  if (durationS > (isVideo ? VIDEO_MAX_S : AUDIO_MAX_S)) throw new FileSourceError("too_long");
+}
+
+/**
+ * The sound of a file.
+ * @param {Blob} file
+ * @param {BaseAudioContext} context
+ * @param {{isVideo?: boolean, durationS?: number}} [options] durationS of the video element: a video
+ *   without a sound track then counts as silent
+ * @returns {Promise<AudioBuffer>}
+ * @throws {FileSourceError}
+ */
+export async function decodeSound(file, context, { isVideo = false, durationS } = {}) {
+  if (durationS !== undefined) checkDuration(durationS, isVideo); // before the memory is spent
+  let buffer;
+  try {
+    buffer = await context.decodeAudioData(await file.arrayBuffer());
+  } catch (error) {
+    if (!isVideo || durationS === undefined) throw new FileSourceError("undecodable", error);
+    const length = Math.ceil(durationS * CAPTURE_RATE_HZ);
+    return new AudioBuffer({ length, sampleRate: CAPTURE_RATE_HZ });
+  }
+  checkDuration(buffer.duration, isVideo);
+  return buffer;
+}
+
+/**
+ * The plan of a run.
+ * @param {{durationS: number, paddingBeforeS: number, paddingAfterS: number, chunkS: number}} options
+ * @returns {{fileStartS: number, totalS: number, chunkCount: number, frameInstantsS: number[]}}
+ *   totalS in whole chunks; frame instants in file time
+ */
+export function planRun({ durationS, paddingBeforeS, paddingAfterS, chunkS }) {
+  const chunkCount = Math.ceil((paddingBeforeS + durationS + paddingAfterS) / chunkS - 1e-9);
+  const frameInstantsS = [];
+  for (let atS = FRAME_INSTANT_S; atS < durationS; atS += 1) frameInstantsS.push(atS);
+  return { fileStartS: paddingBeforeS, totalS: chunkCount * chunkS, chunkCount, frameInstantsS };
+}
+
+/**
+ * @typedef {Object} FileSourceOptions
+ * @property {AudioBuffer} sound
+ * @property {AudioContext} context its own, so that a pause may suspend it; closed by `close`
+ * @property {MediaStream} [microphone] mixed in as the mixer's mode says
+ * @property {MixerController} [mixer] its own when left out
+ * @property {HTMLVideoElement} [video] played along, muted
+ * @property {number} [paddingBeforeS] 0 to 30; 0
+ * @property {number} [paddingAfterS] 0 to 30; 2
+ * @property {number} [chunkSamples] 16 000
+ */
+
+/** One run of a file. Made by `openFileSource`. */
+export class FileSource extends EventTarget {
+  /** @readonly */
+  mixer;
+  #options;
+  #plan;
+  /** @type {import("./capture.js").Capture | null} */
+  #capture = null;
+  /** @type {AudioBufferSourceNode | null} */
+  #player = null;
+  /** @type {MediaStreamAudioSourceNode | null} */
+  #microphone = null;
+  #startS = 0;
+  #chunkCount = 0;
+  #frameIndex = 0;
+  /** @type {"ready" | "running" | "ended"} */
+  #state = "ready";
+
+  /** @param {FileSourceOptions} options */
+  constructor(options) {
+    super();
+    const { sound, context, paddingBeforeS = 0, paddingAfterS = 2, chunkSamples = CAPTURE_RATE_HZ } = options;
+    this.#options = { ...options, paddingBeforeS, paddingAfterS, chunkSamples };
+    this.mixer = options.mixer ?? new MixerController(context);
+    const durationS = sound.duration;
+    const chunkS = chunkSamples / CAPTURE_RATE_HZ;
+    this.#plan = planRun({ durationS, paddingBeforeS, paddingAfterS, chunkS });
+    this.mixer.measureFile(sound);
+  }
+
+  get totalS() {
+    return this.#plan.totalS;
+  }
+
+  get context() {
+    return this.#options.context;
+  }
+
+  /** What the model hears, as a node. @returns {AudioNode} */
+  get output() {
+    return this.mixer.mix;
+  }
+
+  /** Called by `openFileSource` only. */
+  async connect() {
+    const { context, chunkSamples, microphone } = this.#options;
+    this.#capture = await createCapture(context, chunkSamples, {
+      onChunk: (chunk) => this.#handleChunk(chunk),
+      onLevel: (level) => this.#handleLevel(level),
+      onFeature: (frame) => this.#emit("feature", frame),
+      onWindow: (audio) => this.#emit("window", audio),
+    });
+    this.mixer.mix.connect(this.#capture.node);
+    if (microphone === undefined) return;
+    this.#microphone = context.createMediaStreamSource(microphone);
+    this.#microphone.connect(this.mixer.microphoneInput);
+  }
+
+  /** The microphone before the mixer, for `mixer.measureMicrophone`. */
+  get microphoneNode() {
+    return this.#microphone;
+  }
+
+  /** Play from the beginning. */
+  start() {
+    const { context, sound, video } = this.#options;
+    if (this.#state !== "ready" || this.#capture === null) return;
+    this.#state = "running";
+    context.resume().catch(() => undefined); // it was opened by a gesture
+    this.#startS = context.currentTime;
+    this.#player = new AudioBufferSourceNode(context, { buffer: sound });
+    this.#player.connect(this.mixer.fileInput);
+    this.#player.start(this.#startS + this.#plan.fileStartS);
+    this.#capture.start();
+    if (video) {
+      video.muted = true;
+      video.currentTime = 0;
+    }
+  }
+
+  /** Stand still: neither file nor microphone is delivered. */
+  async pause() {
+    this.#options.video?.pause();
+    await this.#options.context.suspend();
+  }
+
+  async resume() {
+    await this.#options.context.resume();
+  }
+
+  /** End early; the rest of the chunk begun is delivered. */
+  async stop() {
+    if (this.#state !== "running") return;
+    this.#state = "ended";
+    this.#player?.stop();
+    this.#options.video?.pause();
+    await this.#capture?.stop();
+  }
+
+  /** Let all go; the microphone's stream is the caller's. */
+  async close() {
+    await this.stop();
+    this.#capture?.close();
+    this.#microphone?.disconnect();
+    this.mixer.close();
+    const { context } = this.#options;
+    if (context.state !== "closed") await context.close();
+  }
+
+  /** @param {boolean} isOn */
+  setFeatures(isOn) {
+    this.#capture?.setFeatures(isOn);
+  }
+
+  /** @param {boolean} isOn */
+  setWindows(isOn) {
+    this.#capture?.setWindows(isOn);
+  }
+
+  /** @param {Float32Array} audio */
+  recycle(audio) {
+    this.#capture?.recycle(audio);
+  }
+
+  /** @param {import("./capture.js").CaptureChunk} chunk */
+  #handleChunk(chunk) {
+    if (this.#chunkCount >= this.#plan.chunkCount) return;
+    this.#chunkCount += 1;
+    this.#emit("chunk", chunk);
+    if (this.#chunkCount < this.#plan.chunkCount || this.#state !== "running") return;
+    this.#state = "ended";
+    this.#options.video?.pause();
+    this.#emit("ended", null);
+  }
+
+  /** @param {import("./capture.js").CaptureLevel} level */
+  #handleLevel(level) {
+    this.#emit("level", level);
+    if (this.#state !== "running") return;
+    const elapsedS = this.#options.context.currentTime - this.#startS;
+    const fileTimeS = elapsedS - this.#plan.fileStartS;
+    this.#emit("progress", { elapsedS, totalS: this.#plan.totalS, fileTimeS });
+    this.#followVideo(fileTimeS);
+    const dueS = this.#plan.frameInstantsS[this.#frameIndex];
+    if (dueS === undefined || fileTimeS < dueS) return;
+    this.#emit("frame-due", { index: this.#frameIndex, fileTimeS: dueS });
+    this.#frameIndex += 1;
+  }
+
+  /** Keep the picture with the sound. @param {number} fileTimeS */
+  #followVideo(fileTimeS) {
+    const { video, sound } = this.#options;
+    if (!video) return;
+    if (fileTimeS < 0 || fileTimeS >= sound.duration) {
+      if (!video.paused) video.pause();
+      return;
+    }
+    if (video.paused) video.play().catch(() => undefined); // the next level tries again
+    if (Math.abs(video.currentTime - fileTimeS) > MAX_VIDEO_DRIFT_S) video.currentTime = fileTimeS;
+  }
+
+  /** @param {string} type @param {unknown} detail */
+  #emit(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+}
+
+/**
+ * Make a file ready to play.
+ * @param {FileSourceOptions} options
+ * @returns {Promise<FileSource>}
+ */
+export async function openFileSource(options) {
+  const source = new FileSource(options);
+  await source.connect();
+  return source;
+}

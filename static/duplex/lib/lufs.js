@@ -1,0 +1,152 @@
+// @ts-check
+/**
+ * Loudness of sound in LUFS, whole recordings and live. Pure.
+ * Source: ITU-R BS.1770-4: K-weighting, 400 ms blocks with 75 % overlap, gates at -70 LUFS and -10 LU.
+ * The filters are the standard's, taken back to their analogue form so that any rate will do.
+ */
+
+const BLOCK_MS = 400;
+const STEP_MS = 100;
+const STEPS_PER_BLOCK = BLOCK_MS / STEP_MS;
+const ABSOLUTE_GATE_LUFS = -70;
+const RELATIVE_GATE_LU = -10;
+const OFFSET_LUFS = -0.691;
+/** The head: a shelf of 4 dB above 1.7 kHz. */
+const SHELF = { hz: 1681.974450955533, gainDb: 3.999843853973347, q: 0.7071752369554196 };
+const SHELF_SLOPE = 0.4996667741545416;
+/** What is too low to sound loud. */
+const LOW_CUT = { hz: 38.13547087602444, q: 0.5003270373238773 };
+
+/**
+ * @typedef {Object} Biquad
+ * @property {[number, number, number]} b
+ * @property {[number, number]} a a1, a2
+ */
+
+/** @param {number} rateHz @returns {Biquad[]} */
+function kWeighting(rateHz) {
+  const shelfK = Math.tan((Math.PI * SHELF.hz) / rateHz);
+  const vh = 10 ** (SHELF.gainDb / 20);
+  const vb = vh ** SHELF_SLOPE;
+  const shelfA0 = 1 + shelfK / SHELF.q + shelfK * shelfK;
+  const cutK = Math.tan((Math.PI * LOW_CUT.hz) / rateHz);
+  const cutA0 = 1 + cutK / LOW_CUT.q + cutK * cutK;
+  return [
+    {
+      b: [
+        (vh + (vb * shelfK) / SHELF.q + shelfK * shelfK) / shelfA0,
+        (2 * (shelfK * shelfK - vh)) / shelfA0,
+        (vh - (vb * shelfK) / SHELF.q + shelfK * shelfK) / shelfA0,
+      ],
+      a: [(2 * (shelfK * shelfK - 1)) / shelfA0, (1 - shelfK / SHELF.q + shelfK * shelfK) / shelfA0],
+    },
+    {
+      b: [1, -2, 1],
+      a: [(2 * (cutK * cutK - 1)) / cutA0, (1 - cutK / LOW_CUT.q + cutK * cutK) / cutA0],
+    },
+  ];
+}
+
+/** One channel's filters and their memory. */
+class Weighting {
+  #stages;
+  #memory = new Float64Array(4);
+
+  /** @param {number} rateHz */
+  constructor(rateHz) {
+    this.#stages = kWeighting(rateHz);
+  }
+
+  /** @param {number} sample @returns {number} */
+  next(sample) {
+    let x = sample;
+    for (let s = 0; s < 2; s += 1) {
+      const { b, a } = this.#stages[s];
+      const y = b[0] * x + this.#memory[2 * s];
+      this.#memory[2 * s] = b[1] * x - a[0] * y + this.#memory[2 * s + 1];
+      this.#memory[2 * s + 1] = b[2] * x - a[1] * y;
+      x = y;
+    }
+    return x;
+  }
+}
+
+/** @param {number} power @returns {number} */
+const toLufs = (power) => (power > 0 ? OFFSET_LUFS + 10 * Math.log10(power) : -Infinity);
+
+/** @param {number[]} powers @returns {number} */
+const mean = (powers) => powers.reduce((sum, power) => sum + power, 0) / powers.length;
+
+/** Measures a stream. Memory: eight bytes for each 100 ms. */
+export class LoudnessMeter {
+  #weightings;
+  #stepSamples;
+  #count = 0;
+  #power = 0;
+  /** @type {number[]} mean power of each 100 ms, summed over the channels */
+  #steps = [];
+
+  /** @param {number} rateHz @param {number} [channelCount] */
+  constructor(rateHz, channelCount = 1) {
+    this.#stepSamples = Math.round((rateHz * STEP_MS) / 1_000);
+    this.#weightings = Array.from({ length: channelCount }, () => new Weighting(rateHz));
+  }
+
+  /** @param {Float32Array[]} channels as many as announced, of equal length */
+  push(channels) {
+    for (let i = 0; i < channels[0].length; i += 1) {
+      for (let c = 0; c < channels.length; c += 1) {
+        const weighted = this.#weightings[c].next(channels[c][i]);
+        this.#power += weighted * weighted;
+      }
+      this.#count += 1;
+      if (this.#count < this.#stepSamples) continue;
+      this.#steps.push(this.#power / this.#count);
+      this.#power = 0;
+      this.#count = 0;
+    }
+  }
+
+  /** Loudness of the last 400 ms; -Infinity for silence or too little sound. */
+  get momentaryLufs() {
+    const last = this.#steps.slice(-STEPS_PER_BLOCK);
+    return last.length < STEPS_PER_BLOCK ? -Infinity : toLufs(mean(last));
+  }
+
+  /** Loudness of all so far, pauses left out; -Infinity when nothing passed the gates. */
+  get integratedLufs() {
+    const blocks = [];
+    for (let i = STEPS_PER_BLOCK; i <= this.#steps.length; i += 1) {
+      blocks.push(mean(this.#steps.slice(i - STEPS_PER_BLOCK, i)));
+    }
+    const audible = blocks.filter((power) => toLufs(power) > ABSOLUTE_GATE_LUFS);
+    if (audible.length === 0) return -Infinity;
+    const gateLufs = toLufs(mean(audible)) + RELATIVE_GATE_LU;
+    return toLufs(mean(audible.filter((power) => toLufs(power) > gateLufs)));
+  }
+}
+
+/**
+ * Integrated loudness of a recording.
+ * @param {Float32Array[]} channels of equal length; left and right count alike
+ * @param {number} rateHz
+ * @returns {number} LUFS; -Infinity for silence or less than 400 ms
+ */
+export function measureLufs(channels, rateHz) {
+  if (channels.length === 0) return -Infinity;
+  const meter = new LoudnessMeter(rateHz, channels.length);
+  meter.push(channels);
+  return meter.integratedLufs;
+}
+
+/**
+ * The gain that brings a loudness to a target.
+ * @param {number} lufs measured
+ * @param {number} targetLufs
+ * @param {number} [limitDb] at most so much up or down
+ * @returns {number} dB; 0 for silence
+ */
+export function gainToTargetDb(lufs, targetLufs, limitDb = 30) {
+  if (!Number.isFinite(lufs)) return 0;
+  return Math.max(-limitDb, Math.min(limitDb, targetLufs - lufs));
+}

@@ -1,0 +1,256 @@
+// @ts-check
+/**
+ * The user's microphone as a stream of 16 kHz chunks, with levels and typed failures. Device.
+ *
+ * Events (CustomEvent, `detail`): `chunk` CaptureChunk · `level` CaptureLevel · `feature` SpeechFrame
+ * (after `setFeatures(true)`) · `window` 512 samples (after `setWindows(true)`) · `silent` / `audible` (all-zero sound for 2 s, and its end) ·
+ * `ended` MicrophoneError "unplugged" · `suspended` / `resumed` (the browser wants a gesture).
+ */
+import { keepRunning } from "./audio-context.js";
+import { createCapture } from "./capture.js";
+import { CAPTURE_RATE_HZ } from "./capture-format.js";
+
+/** So long every sample must be zero before the microphone counts as dead, ms. */
+const SILENT_AFTER_MS = 2_000;
+const LEVEL_INTERVAL_MS = 50;
+
+/** @typedef {"insecure_context" | "permission_denied" | "not_found" | "busy" | "unsupported" | "unplugged"} MicrophoneErrorCode */
+
+/** A microphone that cannot be used, with the reason as a code. */
+export class MicrophoneError extends Error {
+  /**
+   * @param {MicrophoneErrorCode} code
+   * @param {unknown} [cause] what the browser said
+   */
+  constructor(code, cause) {
+    super(`microphone: ${code}`, { cause });
+    this.name = "MicrophoneError";
+    this.code = code;
+  }
+}
+
+/**
+ * The reason behind what `getUserMedia` threw.
+ * @param {unknown} error
+ * @returns {MicrophoneErrorCode}
+ */
+export function microphoneErrorCode(error) {
+  switch (error instanceof Error || error instanceof DOMException ? error.name : "") {
+    case "NotAllowedError":
+    case "SecurityError":
+      return "permission_denied";
+    case "NotFoundError":
+    case "OverconstrainedError":
+      return "not_found";
+    case "NotReadableError":
+    case "AbortError":
+      return "busy";
+    default:
+      return "unsupported";
+  }
+}
+
+/**
+ * @typedef {Object} MicrophoneOptions
+ * @property {string} [deviceId] the system's default when left out
+ * @property {boolean} [echoCancellation] on by default; headphones switch it off
+ * @property {boolean} [noiseSuppression] on by default
+ * @property {boolean} [autoGainControl] on by default
+ * @property {number} [chunkSamples] samples of a chunk at 16 kHz; one second by default
+ * @property {AudioContext} [context] used and not closed by the microphone; its own when left out
+ * @property {number} [contextRateHz] rate of its own context; 16 kHz when the browser grants it
+ */
+
+/**
+ * Ask for the microphone's stream.
+ * @param {MicrophoneOptions} options
+ * @returns {Promise<MediaStream>}
+ * @throws {MicrophoneError}
+ */
+async function openStream(options) {
+  if (globalThis.isSecureContext === false) throw new MicrophoneError("insecure_context");
+  const devices = globalThis.navigator?.mediaDevices;
+  if (devices?.getUserMedia === undefined) throw new MicrophoneError("unsupported");
+  const { deviceId, echoCancellation = true, noiseSuppression = true, autoGainControl = true } = options;
+  try {
+    return await devices.getUserMedia({
+      audio: {
+        ...(deviceId ? { deviceId: { exact: deviceId } } : {}),
+        channelCount: 1,
+        echoCancellation,
+        noiseSuppression,
+        autoGainControl,
+      },
+    });
+  } catch (error) {
+    throw new MicrophoneError(microphoneErrorCode(error), error);
+  }
+}
+
+/**
+ * A context that takes this stream: at 16 kHz where the browser allows it, else at its own rate.
+ * @param {MediaStream} stream
+ * @param {MicrophoneOptions} options
+ * @returns {{context: AudioContext, source: MediaStreamAudioSourceNode, isOwn: boolean}}
+ */
+function connectStream(stream, { context: given, contextRateHz = CAPTURE_RATE_HZ }) {
+  if (given) return { context: given, source: given.createMediaStreamSource(stream), isOwn: false };
+  /** @type {AudioContext | null} */
+  let context = null;
+  try {
+    context = new AudioContext({ sampleRate: contextRateHz, latencyHint: "interactive" });
+    return { context, source: context.createMediaStreamSource(stream), isOwn: true };
+  } catch {
+    // Firefox refuses a stream whose rate differs from the context's; the worklet resamples then.
+    context?.close();
+    context = new AudioContext({ latencyHint: "interactive" });
+    return { context, source: context.createMediaStreamSource(stream), isOwn: true };
+  }
+}
+
+/** An open microphone. Made by `openMicrophone`. */
+export class Microphone extends EventTarget {
+  #stream;
+  #context;
+  #source;
+  #isOwnContext;
+  /** @type {import("./capture.js").Capture | null} */
+  #capture = null;
+  #silentMs = 0;
+  #isClosed = false;
+  #endWatch = () => {};
+
+  /**
+   * @param {MediaStream} stream
+   * @param {MicrophoneOptions} options
+   */
+  constructor(stream, options) {
+    super();
+    this.#stream = stream;
+    const connected = connectStream(stream, options);
+    this.#context = connected.context;
+    this.#source = connected.source;
+    this.#isOwnContext = connected.isOwn;
+  }
+
+  /** The context it runs in: for meters and recorders. */
+  get context() {
+    return this.#context;
+  }
+
+  /** Its node in the context: connect a recorder or mixer to it. @returns {AudioNode} */
+  get output() {
+    return this.#source;
+  }
+
+  get stream() {
+    return this.#stream;
+  }
+
+  /** Name the system gives the device. */
+  get label() {
+    return this.#stream.getAudioTracks()[0]?.label ?? "";
+  }
+
+  /** Identity of the device that was opened. */
+  get deviceId() {
+    return this.#stream.getAudioTracks()[0]?.getSettings().deviceId ?? "";
+  }
+
+  /** False when the browser waits for a gesture before it lets sound in. */
+  get isRunning() {
+    return this.#context.state === "running";
+  }
+
+  /** Called by `openMicrophone` only. @param {number} chunkSamples */
+  async connect(chunkSamples) {
+    this.#capture = await createCapture(this.#context, chunkSamples, {
+      onChunk: (chunk) => this.#emit("chunk", chunk),
+      onLevel: (level) => this.#hearLevel(level),
+      onFeature: (frame) => this.#emit("feature", frame),
+      onWindow: (audio) => this.#emit("window", audio),
+    });
+    this.#source.connect(this.#capture.node);
+    const [track] = this.#stream.getAudioTracks();
+    track?.addEventListener("ended", () => this.#handleUnplug());
+    const reportState = () => this.#emit(this.isRunning ? "resumed" : "suspended", null);
+    this.#context.addEventListener("statechange", reportState);
+    const endKeeping = keepRunning(this.#context);
+    this.#endWatch = () => {
+      this.#context.removeEventListener("statechange", reportState);
+      endKeeping();
+    };
+  }
+
+  /** Begin to deliver chunks. */
+  start() {
+    this.#capture?.start();
+  }
+
+  /** End the chunks; resolves when the rest has been delivered. Levels go on. */
+  async stop() {
+    await this.#capture?.stop();
+  }
+
+  /** Deliver `feature` events, 100 a second, for the speech gate. @param {boolean} isOn */
+  setFeatures(isOn) {
+    this.#capture?.setFeatures(isOn);
+  }
+
+  /** Deliver `window` events, 31 a second, for a voice detector. @param {boolean} isOn */
+  setWindows(isOn) {
+    this.#capture?.setWindows(isOn);
+  }
+
+  /** Give a chunk's memory back to the audio thread. @param {Float32Array} audio not used after */
+  recycle(audio) {
+    this.#capture?.recycle(audio);
+  }
+
+  /** Let the device go. */
+  async close() {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#endWatch();
+    this.#capture?.close();
+    this.#source.disconnect();
+    for (const track of this.#stream.getTracks()) track.stop();
+    if (this.#isOwnContext && this.#context.state !== "closed") await this.#context.close();
+  }
+
+  /** @param {string} type @param {unknown} detail */
+  #emit(type, detail) {
+    if (!this.#isClosed) this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+
+  /** @param {import("./capture.js").CaptureLevel} level */
+  #hearLevel(level) {
+    const wasSilent = this.#silentMs >= SILENT_AFTER_MS;
+    this.#silentMs = level.isSilent ? this.#silentMs + LEVEL_INTERVAL_MS : 0;
+    const isSilent = this.#silentMs >= SILENT_AFTER_MS;
+    this.#emit("level", level);
+    if (isSilent !== wasSilent) this.#emit(isSilent ? "silent" : "audible", null);
+  }
+
+  #handleUnplug() {
+    this.#emit("ended", new MicrophoneError("unplugged"));
+  }
+}
+
+/**
+ * Open the microphone. Levels flow at once, chunks after `start()`.
+ * @param {MicrophoneOptions} [options]
+ * @returns {Promise<Microphone>}
+ * @throws {MicrophoneError}
+ */
+export async function openMicrophone(options = {}) {
+  const stream = await openStream(options);
+  try {
+    const microphone = new Microphone(stream, options);
+    await microphone.connect(options.chunkSamples ?? CAPTURE_RATE_HZ);
+    return microphone;
+  } catch (error) {
+    for (const track of stream.getTracks()) track.stop();
+    throw error instanceof MicrophoneError ? error : new MicrophoneError("unsupported", error);
+  }
+}

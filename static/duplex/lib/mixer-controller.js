@@ -1,0 +1,237 @@
+// @ts-check
+/**
+ * Mixes a file and the microphone for file mode, each brought to its target loudness. Device.
+ *
+ * Graph: file → gain ┐
+ *                    ├→ mix (what the model hears) ; file gain → monitor → loudspeaker
+ *        mic  → gain ┘
+ * Gain = automatic (from the measured loudness to the target) + trim of the user (±12 dB).
+ */
+import { fromDb, rms, toDb } from "../../shared/pcm.js";
+import { CAPTURE_RATE_HZ } from "./capture-format.js";
+import { createCapture } from "./capture.js";
+import { gainToTargetDb, measureLufs } from "./lufs.js";
+import { MAX_TRIM_DB } from "./source-limits.js";
+
+/** Loudness of the file beside the microphone, of the microphone, and of a file alone, LUFS. */
+export const FILE_TARGET_LUFS = -33;
+export const MICROPHONE_TARGET_LUFS = -23;
+export const FILE_ALONE_TARGET_LUFS = -28;
+const MEASURE_MS = 3_000;
+const PREVIEW_MAX_S = 30;
+const START_MONITOR_VOLUME = 0.5;
+const METER_SAMPLES = 2_048;
+const METER_LEAST_DB = -60;
+const RAMP_S = 0.02;
+const MS_PER_S = 1_000;
+
+/** @typedef {"file" | "microphone" | "both"} MixMode */
+/** @typedef {{fileDb: number, microphoneDb: number, mixDb: number}} MixLevels each -60 to 0 */
+
+/**
+ * Automatic gain of both sources.
+ * @param {MixMode} mode
+ * @param {{fileLufs: number, microphoneLufs: number}} measured -Infinity when unknown: no gain
+ * @returns {{fileDb: number, microphoneDb: number}}
+ */
+export function automaticGains(mode, { fileLufs, microphoneLufs }) {
+  const fileTargetLufs = mode === "file" ? FILE_ALONE_TARGET_LUFS : FILE_TARGET_LUFS;
+  return {
+    fileDb: gainToTargetDb(fileLufs, fileTargetLufs),
+    microphoneDb: gainToTargetDb(microphoneLufs, MICROPHONE_TARGET_LUFS),
+  };
+}
+
+/** @param {number} trimDb */
+const boundTrim = (trimDb) => Math.max(-MAX_TRIM_DB, Math.min(MAX_TRIM_DB, trimDb));
+
+/** The mixer of one file session. */
+export class MixerController {
+  /** Connect the file to this. @readonly */
+  fileInput;
+  /** Connect the microphone to this. @readonly */
+  microphoneInput;
+  /** What the model hears. @readonly */
+  mix;
+  #context;
+  #monitor;
+  #meters;
+  #meterSamples = new Float32Array(METER_SAMPLES);
+  /** @type {MixMode} */
+  #mode;
+  #measured = { fileLufs: -Infinity, microphoneLufs: -Infinity };
+  #trim = { fileDb: 0, microphoneDb: 0 };
+  /** @type {Float32Array | null} */
+  #preview = null;
+  /** @type {AudioBufferSourceNode | null} */
+  #previewSource = null;
+  /** Ends what is being recorded. @type {() => Promise<void>} */
+  #endRecording = async () => {};
+
+  /** @param {AudioContext} context @param {{mode?: MixMode}} [options] */
+  constructor(context, { mode = "file" } = {}) {
+    this.#context = context;
+    this.#mode = mode;
+    this.fileInput = new GainNode(context);
+    this.microphoneInput = new GainNode(context);
+    this.mix = new GainNode(context);
+    this.#monitor = new GainNode(context, { gain: START_MONITOR_VOLUME });
+    const meter = () => new AnalyserNode(context, { fftSize: METER_SAMPLES });
+    this.#meters = { file: meter(), microphone: meter(), mix: meter() };
+    this.fileInput.connect(this.mix);
+    this.microphoneInput.connect(this.mix);
+    this.fileInput.connect(this.#monitor).connect(context.destination);
+    this.fileInput.connect(this.#meters.file);
+    this.microphoneInput.connect(this.#meters.microphone);
+    this.mix.connect(this.#meters.mix);
+    this.#apply();
+  }
+
+  get mode() {
+    return this.#mode;
+  }
+
+  /** Gains in force, automatic and trim together, dB. */
+  get gains() {
+    const automatic = automaticGains(this.#mode, this.#measured);
+    return {
+      fileDb: automatic.fileDb + this.#trim.fileDb,
+      microphoneDb: automatic.microphoneDb + this.#trim.microphoneDb,
+    };
+  }
+
+  /** Loudness measured so far, LUFS; -Infinity when unknown. */
+  get measured() {
+    return { ...this.#measured };
+  }
+
+  /** Levels now. @returns {MixLevels} */
+  get levels() {
+    return {
+      fileDb: this.#levelOf(this.#meters.file),
+      microphoneDb: this.#levelOf(this.#meters.microphone),
+      mixDb: this.#levelOf(this.#meters.mix),
+    };
+  }
+
+  /** @param {MixMode} mode */
+  setMode(mode) {
+    this.#mode = mode;
+    this.#apply();
+  }
+
+  /** @param {{fileDb?: number, microphoneDb?: number}} trim bounded to ±12 dB */
+  setTrim({ fileDb = this.#trim.fileDb, microphoneDb = this.#trim.microphoneDb }) {
+    this.#trim = { fileDb: boundTrim(fileDb), microphoneDb: boundTrim(microphoneDb) };
+    this.#apply();
+  }
+
+  /** How loud the user hears the file. @param {number} volume 0 to 1 */
+  setMonitorVolume(volume) {
+    this.#ramp(this.#monitor, volume);
+  }
+
+  /** Measure the file. @param {AudioBuffer} buffer @returns {number} LUFS */
+  measureFile(buffer) {
+    const channels = Array.from({ length: buffer.numberOfChannels }, (_, i) => buffer.getChannelData(i));
+    this.#measured.fileLufs = measureLufs(channels, buffer.sampleRate);
+    this.#apply();
+    return this.#measured.fileLufs;
+  }
+
+  /** Take over what was measured earlier. @param {number} lufs */
+  noteMicrophone(lufs) {
+    this.#measured.microphoneLufs = lufs;
+    this.#apply();
+  }
+
+  /**
+   * Listen to the microphone for three seconds while the user speaks.
+   * @param {AudioNode} source the microphone before the mixer's gain
+   * @returns {Promise<number>} LUFS; -Infinity when nothing was heard
+   */
+  async measureMicrophone(source) {
+    const samples = await this.#record(source, MEASURE_MS);
+    this.noteMicrophone(measureLufs([samples], CAPTURE_RATE_HZ));
+    return this.#measured.microphoneLufs;
+  }
+
+  /** Record what the model would hear, for listening. @param {number} [lengthS] at most 30 */
+  async recordPreview(lengthS = 5) {
+    this.#preview = await this.#record(this.mix, Math.min(lengthS, PREVIEW_MAX_S) * MS_PER_S);
+    return this.#preview;
+  }
+
+  /** End the preview's recording early. */
+  finishPreview() {
+    void this.#endRecording();
+  }
+
+  /** Play the preview at the monitor's volume; resolves at its end. */
+  playPreview() {
+    this.stopPreview();
+    const samples = this.#preview;
+    if (samples === null || samples.length === 0) return Promise.resolve();
+    const buffer = new AudioBuffer({ length: samples.length, sampleRate: CAPTURE_RATE_HZ });
+    buffer.copyToChannel(/** @type {Float32Array<ArrayBuffer>} */ (samples), 0);
+    const source = new AudioBufferSourceNode(this.#context, { buffer });
+    this.#previewSource = source;
+    source.connect(this.#monitor);
+    source.start();
+    return /** @type {Promise<void>} */ (
+      new Promise((resolve) => source.addEventListener("ended", () => resolve(), { once: true }))
+    );
+  }
+
+  stopPreview() {
+    this.#previewSource?.stop();
+    this.#previewSource = null;
+  }
+
+  close() {
+    this.stopPreview();
+    for (const node of [this.fileInput, this.microphoneInput, this.mix, this.#monitor]) node.disconnect();
+  }
+
+  /** @param {AudioNode} source @param {number} lengthMs @returns {Promise<Float32Array>} */
+  async #record(source, lengthMs) {
+    const wantedSamples = Math.round((CAPTURE_RATE_HZ * lengthMs) / MS_PER_S);
+    /** @type {(samples: Float32Array) => void} */
+    let deliver = () => {};
+    /** @type {Promise<Float32Array>} */
+    const recorded = new Promise((resolve) => {
+      deliver = resolve;
+    });
+    const capture = await createCapture(this.#context, wantedSamples, {
+      onChunk: ({ audio }) => deliver(audio),
+    });
+    source.connect(capture.node);
+    this.#endRecording = async () => {
+      await capture.stop();
+      deliver(new Float32Array(0)); // nothing came yet, or nothing is left to say
+    };
+    capture.start();
+    const samples = await recorded;
+    this.#endRecording = async () => {};
+    source.disconnect(capture.node);
+    capture.close();
+    return samples;
+  }
+
+  #apply() {
+    const { fileDb, microphoneDb } = this.gains;
+    this.#ramp(this.fileInput, this.#mode === "microphone" ? 0 : fromDb(fileDb));
+    this.#ramp(this.microphoneInput, this.#mode === "file" ? 0 : fromDb(microphoneDb));
+  }
+
+  /** @param {GainNode} node @param {number} gain */
+  #ramp(node, gain) {
+    node.gain.setTargetAtTime(gain, this.#context.currentTime, RAMP_S);
+  }
+
+  /** @param {AnalyserNode} meter */
+  #levelOf(meter) {
+    meter.getFloatTimeDomainData(this.#meterSamples);
+    return Math.min(0, Math.max(METER_LEAST_DB, toDb(rms(this.#meterSamples))));
+  }
+}

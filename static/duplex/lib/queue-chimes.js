@@ -1,0 +1,131 @@
+// @ts-check
+/**
+ * Sounds of the queue: two notes every 2 s while next in line, an arpeggio when it is one's turn, two
+ * short notes when the session is ready. Device.
+ *
+ * Scheduled on the audio clock; made when first needed, so that silence costs no AudioContext.
+ */
+
+/** A note: when it begins, its pitch, how long it sounds.
+ * @typedef {{startS: number, pitchHz: number, lengthS: number}} Note
+ */
+
+/** @typedef {Object} QueueChimesOptions
+ * @property {() => AudioContext} [makeContext]
+ * @property {boolean} [isMuted]
+ */
+
+/** @typedef {Object} QueueChimes
+ * @property {(position: number | null) => void} setPosition Sounds while it is 1; null leaves the queue.
+ * @property {() => void} playTurn It is one's turn.
+ * @property {() => void} playReady The session is ready.
+ * @property {(isMuted: boolean) => void} setMuted
+ * @property {() => boolean} isMuted
+ * @property {() => void} unlock Call it in a click, so that browsers allow sound later.
+ * @property {() => void} close
+ */
+
+const C5_HZ = 523.25;
+const E5_HZ = 659.26;
+const G5_HZ = 783.99;
+const C6_HZ = 1_046.5;
+const E6_HZ = 1_318.51;
+const LOOP_PERIOD_MS = 2_000;
+const VOLUME = 0.12;
+const ATTACK_S = 0.01;
+
+/** @type {ReadonlyArray<Note>} */
+export const NEXT_NOTES = [
+  { startS: 0, pitchHz: 880, lengthS: 0.16 },
+  { startS: 0.2, pitchHz: 660, lengthS: 0.24 },
+];
+
+/** @type {ReadonlyArray<Note>} */
+export const TURN_NOTES = [0, 0.7].flatMap((startS) =>
+  [C5_HZ, E5_HZ, G5_HZ, C6_HZ].map((pitchHz, index) => ({
+    startS: startS + index * 0.13, pitchHz, lengthS: index === 3 ? 0.3 : 0.15,
+  })),
+);
+
+/** @type {ReadonlyArray<Note>} */
+export const READY_NOTES = [
+  { startS: 0, pitchHz: C6_HZ, lengthS: 0.08 },
+  { startS: 0.09, pitchHz: E6_HZ, lengthS: 0.12 },
+];
+
+/**
+ * @param {QueueChimesOptions} [options]
+ * @returns {QueueChimes}
+ */
+export function createQueueChimes({ makeContext = () => new AudioContext(), isMuted = false } = {}) {
+  /** @type {AudioContext | null} */
+  let context = null;
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  let loop;
+  let muted = isMuted;
+
+  /** @returns {AudioContext | null} */
+  function ready() {
+    try {
+      context ??= makeContext();
+    } catch {
+      return null; // no sound device: the page says the same in words
+    }
+    if (context.state === "suspended") context.resume().catch(() => {});
+    return context;
+  }
+
+  /** @param {ReadonlyArray<Note>} notes */
+  function play(notes) {
+    const audio = muted ? null : ready();
+    if (audio) for (const note of notes) playNote(audio, note);
+  }
+
+  function stopLoop() {
+    clearInterval(loop);
+    loop = undefined;
+  }
+
+  return {
+    setPosition(position) {
+      if (position !== 1) return stopLoop();
+      if (loop !== undefined) return;
+      play(NEXT_NOTES);
+      loop = setInterval(() => play(NEXT_NOTES), LOOP_PERIOD_MS);
+    },
+    playTurn() {
+      stopLoop();
+      play(TURN_NOTES);
+    },
+    playReady: () => play(READY_NOTES),
+    setMuted(isMutedNow) {
+      muted = isMutedNow;
+    },
+    isMuted: () => muted,
+    unlock: () => void ready(),
+    close() {
+      stopLoop();
+      context?.close().catch(() => {});
+      context = null;
+    },
+  };
+}
+
+/**
+ * @param {AudioContext} context
+ * @param {Note} note
+ */
+function playNote(context, note) {
+  const startS = context.currentTime + note.startS;
+  const endS = startS + note.lengthS;
+  const gain = context.createGain();
+  gain.gain.setValueAtTime(0, startS);
+  gain.gain.linearRampToValueAtTime(VOLUME, startS + ATTACK_S);
+  gain.gain.exponentialRampToValueAtTime(0.0001, endS); // an exponential ramp cannot reach zero
+  const tone = context.createOscillator();
+  tone.type = "sine";
+  tone.frequency.value = note.pitchHz;
+  tone.connect(gain).connect(context.destination);
+  tone.start(startS);
+  tone.stop(endS);
+}

@@ -1,0 +1,224 @@
+// @ts-check
+/**
+ * Band-limited change of the sample rate: a polyphase bank of Kaiser-windowed sincs.
+ * A stream gives the same samples however it is split; `process` allocates nothing. Pure.
+ */
+
+/** Zero crossings of the sinc on each side, at the lower of the two rates. */
+const HALF_WIDTH_PERIODS = 48;
+/** Kaiser window: about 80 dB beside the main lobe. */
+const KAISER_BETA = 8;
+/** Cut-off as a part of the lower Nyquist frequency: the transition ends before it. */
+const CUTOFF_PART = 0.948;
+/** Largest bank: a ratio that needs more is no sound device's. */
+const MAX_PHASES = 4_096;
+const HISTORY_BLOCK_SAMPLES = 1_024;
+
+/**
+ * @param {number} a
+ * @param {number} b
+ * @returns {number}
+ */
+function greatestDivisor(a, b) {
+  return b === 0 ? a : greatestDivisor(b, a % b);
+}
+
+/**
+ * Modified Bessel function of order zero, by its series.
+ * @param {number} x
+ * @returns {number}
+ */
+function besselI0(x) {
+  let sum = 1;
+  let term = 1;
+  for (let k = 1; term > sum * 1e-12; k += 1) {
+    term *= (x / (2 * k)) ** 2;
+    sum += term;
+  }
+  return sum;
+}
+
+/**
+ * Value of the low-pass prototype.
+ * @param {number} offset from its centre, input samples
+ * @param {number} halfWidth input samples
+ * @param {number} cutoff cycles per input sample
+ * @returns {number}
+ */
+function prototypeAt(offset, halfWidth, cutoff) {
+  const part = offset / halfWidth;
+  if (Math.abs(part) >= 1) return 0;
+  const kaiser = besselI0(KAISER_BETA * Math.sqrt(1 - part * part)) / besselI0(KAISER_BETA);
+  const angle = 2 * Math.PI * cutoff * offset;
+  const sinc = offset === 0 ? 1 : Math.sin(angle) / angle;
+  return 2 * cutoff * sinc * kaiser;
+}
+
+/** One stream of mono samples on its way from one rate to another. */
+export class Resampler {
+  #phaseCount;
+  #step;
+  #halfWidth;
+  #tapCount;
+  /** @type {Float32Array[]} one filter per phase, its gain at 0 Hz exactly 1 */
+  #bank;
+  #history;
+  #historyLength = 0;
+  /** Phase of the next output sample, in 1/phaseCount of an input sample after history[halfWidth - 1]. */
+  #phase = 0;
+  #readAt = 0;
+  #inputSamples = 0;
+  #outputSamples = 0;
+
+  /**
+   * @param {number} fromHz whole number
+   * @param {number} toHz whole number
+   * @throws {RangeError} rates that are no whole positive numbers or have no small ratio
+   */
+  constructor(fromHz, toHz) {
+    if (!Number.isInteger(fromHz) || !Number.isInteger(toHz) || fromHz < 1 || toHz < 1) {
+      throw new RangeError("sample rates are whole positive numbers");
+    }
+    const divisor = greatestDivisor(fromHz, toHz);
+    this.#phaseCount = toHz / divisor;
+    this.#step = fromHz / divisor;
+    if (this.#phaseCount > MAX_PHASES) {
+      throw new RangeError(`no filter for ${fromHz} Hz to ${toHz} Hz`);
+    }
+    const scale = Math.max(1, fromHz / toHz);
+    const cutoff = (CUTOFF_PART * 0.5) / scale;
+    this.#halfWidth = Math.ceil(HALF_WIDTH_PERIODS * scale);
+    this.#tapCount = 2 * this.#halfWidth;
+    this.#bank = [];
+    for (let phase = 0; phase < this.#phaseCount; phase += 1) {
+      this.#bank.push(this.#phaseFilter(phase / this.#phaseCount, cutoff));
+    }
+    this.#history = new Float32Array(this.#tapCount + HISTORY_BLOCK_SAMPLES);
+    this.reset();
+  }
+
+  /**
+   * @param {number} fraction of an input sample
+   * @param {number} cutoff cycles per input sample
+   * @returns {Float32Array}
+   */
+  #phaseFilter(fraction, cutoff) {
+    const taps = new Float64Array(this.#tapCount);
+    let sum = 0;
+    for (let i = 0; i < taps.length; i += 1) {
+      taps[i] = prototypeAt(i - (this.#halfWidth - 1) - fraction, this.#halfWidth, cutoff);
+      sum += taps[i];
+    }
+    return Float32Array.from(taps, (tap) => tap / sum);
+  }
+
+  /** Begin a new stream. */
+  reset() {
+    this.#history.fill(0);
+    this.#historyLength = this.#halfWidth - 1; // so that output sample 0 lies on input sample 0
+    this.#phase = 0;
+    this.#readAt = 0;
+    this.#inputSamples = 0;
+    this.#outputSamples = 0;
+  }
+
+  /** How far the output runs behind the input, in input samples. */
+  get delaySamples() {
+    return this.#halfWidth;
+  }
+
+  /**
+   * Room an output needs for that much input.
+   * @param {number} inputLength
+   * @returns {number} samples
+   */
+  maxOutputSamples(inputLength) {
+    return Math.ceil(((inputLength + this.#tapCount) * this.#phaseCount) / this.#step) + 1;
+  }
+
+  /**
+   * Take input, give the output that is now certain.
+   * @param {Float32Array} input
+   * @param {Float32Array} output with room for `maxOutputSamples(count)`
+   * @param {number} [count] input samples to take
+   * @returns {number} samples written
+   */
+  process(input, output, count = input.length) {
+    let taken = 0;
+    let written = 0;
+    while (taken < count) {
+      this.#compact();
+      const room = this.#history.length - this.#historyLength;
+      const piece = Math.min(room, count - taken);
+      for (let i = 0; i < piece; i += 1) this.#history[this.#historyLength + i] = input[taken + i];
+      this.#historyLength += piece;
+      taken += piece;
+      written = this.#drain(output, written);
+    }
+    this.#inputSamples += count;
+    this.#outputSamples += written;
+    return written;
+  }
+
+  /**
+   * Give what is still inside, as if zeros followed; the stream is over after it.
+   * @param {Float32Array} output with room for `maxOutputSamples(0)`
+   * @returns {number} samples written: all output together is ⌈input × to / from⌉ samples
+   */
+  flush(output) {
+    const total = Math.ceil((this.#inputSamples * this.#phaseCount) / this.#step);
+    const missing = total - this.#outputSamples;
+    const zeros = new Float32Array(this.#tapCount);
+    const tail = new Float32Array(this.maxOutputSamples(zeros.length));
+    const written = Math.min(missing, this.process(zeros, tail));
+    output.set(tail.subarray(0, written));
+    this.reset();
+    return written;
+  }
+
+  #compact() {
+    if (this.#readAt === 0) return;
+    this.#history.copyWithin(0, this.#readAt, this.#historyLength);
+    this.#historyLength -= this.#readAt;
+    this.#readAt = 0;
+  }
+
+  /**
+   * @param {Float32Array} output
+   * @param {number} written
+   * @returns {number}
+   */
+  #drain(output, written) {
+    const history = this.#history;
+    while (this.#readAt + this.#tapCount <= this.#historyLength) {
+      const taps = this.#bank[this.#phase];
+      let sum = 0;
+      for (let i = 0; i < taps.length; i += 1) sum += taps[i] * history[this.#readAt + i];
+      output[written] = sum;
+      written += 1;
+      this.#phase += this.#step;
+      const whole = Math.floor(this.#phase / this.#phaseCount);
+      this.#phase -= whole * this.#phaseCount;
+      this.#readAt += whole;
+    }
+    return written;
+  }
+}
+
+/**
+ * A whole recording at another rate.
+ * @param {Float32Array} samples mono
+ * @param {number} fromHz
+ * @param {number} toHz
+ * @returns {Float32Array} ⌈length × to / from⌉ samples, no delay; the same array when the rates agree
+ */
+export function resample(samples, fromHz, toHz) {
+  if (fromHz === toHz) return samples;
+  const resampler = new Resampler(fromHz, toHz);
+  const output = new Float32Array(resampler.maxOutputSamples(samples.length));
+  const written = resampler.process(samples, output);
+  const tail = new Float32Array(resampler.maxOutputSamples(0));
+  const tailLength = resampler.flush(tail);
+  output.set(tail.subarray(0, tailLength), written);
+  return output.slice(0, written + tailLength);
+}

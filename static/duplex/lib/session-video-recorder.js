@@ -1,0 +1,211 @@
+// @ts-check
+/**
+ * Records picture and sound of a session in the browser: left the user, right the answer. Device.
+ * Memory bound: 512 MB of encoded parts of one second; then recording ends with the event `full`.
+ */
+
+export const RECORDING_MAX_BYTES = 512 * 1024 * 1024;
+const TIMESLICE_MS = 1_000;
+const FRAME_RATE_HZ = 25;
+const MS_PER_S = 1_000;
+const DEFAULT_BITRATE = 2_000_000;
+/** Picture bit rates one may choose, bits per second. */
+export const BITRATES = [1_000_000, 2_000_000, 4_000_000, 8_000_000];
+
+/**
+ * @typedef {Object} Format
+ * @property {string} id
+ * @property {string} mimeType
+ * @property {string} extension
+ * @property {boolean} hasPicture
+ */
+
+/** In the order they are tried. @type {readonly Format[]} */
+export const FORMATS = [
+  { id: "webm-vp9", mimeType: "video/webm;codecs=vp9,opus", extension: "webm", hasPicture: true },
+  { id: "webm-vp8", mimeType: "video/webm;codecs=vp8,opus", extension: "webm", hasPicture: true },
+  { id: "webm-h264", mimeType: "video/webm;codecs=h264,opus", extension: "webm", hasPicture: true },
+  { id: "webm", mimeType: "video/webm", extension: "webm", hasPicture: true },
+  { id: "mp4", mimeType: "video/mp4", extension: "mp4", hasPicture: true },
+  { id: "audio-webm", mimeType: "audio/webm", extension: "webm", hasPicture: false },
+  { id: "audio-mp4", mimeType: "audio/mp4", extension: "m4a", hasPicture: false },
+];
+
+/**
+ * What this browser can record.
+ * @param {(mimeType: string) => boolean} isSupported
+ * @returns {Format[]} in the order of preference
+ */
+export function supportedFormats(isSupported) {
+  return FORMATS.filter(({ mimeType }) => isSupported(mimeType));
+}
+
+/**
+ * The format wished for when possible, else the first that works.
+ * @param {(mimeType: string) => boolean} isSupported
+ * @param {{wishId?: string, hasPicture?: boolean}} [wish]
+ * @returns {Format | null} null: this browser cannot record
+ */
+export function pickFormat(isSupported, { wishId, hasPicture = true } = {}) {
+  const possible = supportedFormats(isSupported);
+  const wished = possible.find(({ id }) => id === wishId);
+  return wished ?? possible.find((format) => format.hasPicture === hasPicture) ?? possible[0] ?? null;
+}
+
+/** Can the chosen format carry sound here? Some browsers write MP4 without it. @param {Format} format
+ * @param {(mimeType: string) => boolean} isSupported */
+export function mayLackSound(format, isSupported) {
+  return format.id === "mp4" && !isSupported("video/mp4;codecs=avc1.42E01E,mp4a.40.2");
+}
+
+/** @param {string} mimeType */
+const isSupportedHere = (mimeType) =>
+  typeof MediaRecorder !== "undefined" && MediaRecorder.isTypeSupported(mimeType);
+
+/**
+ * What a node sounds, as a stream, to cross from one context to another.
+ * @param {AudioNode} node of a live context
+ * @returns {{stream: MediaStream, close: () => void}}
+ */
+export function streamOf(node) {
+  const tap = /** @type {AudioContext} */ (node.context).createMediaStreamDestination();
+  node.connect(tap);
+  return { stream: tap.stream, close: () => node.disconnect(tap) };
+}
+
+/**
+ * @typedef {Object} VideoRecorderOptions
+ * @property {HTMLVideoElement | HTMLCanvasElement} picture
+ * @property {MediaStream | AudioNode | null} user left
+ * @property {MediaStream | AudioNode | null} answer right
+ * @property {string} [formatId]
+ * @property {number} [bitrate] bits per second
+ * @property {(canvas: CanvasRenderingContext2D, widthPx: number, heightPx: number) => void} [draw]
+ *   paints subtitles over each picture
+ * @property {boolean} [isMirrored]
+ */
+
+/** Picture and sound into one file. Event `full` at the bound, `failed` when the browser gives up. */
+export class SessionVideoRecorder extends EventTarget {
+  /** @type {MediaRecorder | null} */
+  #recorder = null;
+  /** @type {Blob[]} */
+  #parts = [];
+  #bytes = 0;
+  /** @type {Format | null} */
+  #format = null;
+  /** @type {(() => void)[]} */
+  #closers = [];
+
+  get isRecording() {
+    return this.#recorder?.state === "recording";
+  }
+
+  get bytes() {
+    return this.#bytes;
+  }
+
+  get format() {
+    return this.#format;
+  }
+
+  /**
+   * Begin.
+   * @param {VideoRecorderOptions} options
+   * @returns {Promise<Format | null>} null: this browser cannot record
+   */
+  async start(options) {
+    const format = pickFormat(isSupportedHere, { wishId: options.formatId });
+    if (format === null) return null;
+    this.#format = format;
+    this.#parts = [];
+    this.#bytes = 0;
+    const tracks = this.#mixSound(options).getAudioTracks();
+    if (format.hasPicture) tracks.push(...this.#paintPicture(options).getVideoTracks());
+    const recorder = new MediaRecorder(new MediaStream(tracks), {
+      mimeType: format.mimeType,
+      videoBitsPerSecond: options.bitrate ?? DEFAULT_BITRATE,
+    });
+    recorder.ondataavailable = ({ data: part }) => this.#keep(part);
+    recorder.onerror = () => this.dispatchEvent(new CustomEvent("failed"));
+    recorder.start(TIMESLICE_MS);
+    this.#recorder = recorder;
+    return format;
+  }
+
+  /** @param {VideoRecorderOptions} options @returns {MediaStream} stereo */
+  #mixSound({ user, answer }) {
+    const context = new AudioContext();
+    const merger = new ChannelMergerNode(context, { numberOfInputs: 2 });
+    const output = context.createMediaStreamDestination();
+    merger.connect(output);
+    [user, answer].forEach((sound, channel) => {
+      if (sound === null) return;
+      const tap = sound instanceof MediaStream ? null : streamOf(sound);
+      if (tap !== null) this.#closers.push(tap.close);
+      const stream = tap === null ? /** @type {MediaStream} */ (sound) : tap.stream;
+      if (stream.getAudioTracks().length === 0) return;
+      // To mono first: a merger's input takes the first channel only.
+      const mono = new GainNode(context, { channelCount: 1, channelCountMode: "explicit" });
+      context.createMediaStreamSource(stream).connect(mono).connect(merger, 0, channel);
+    });
+    context.resume().catch(() => undefined);
+    this.#closers.push(() => context.close());
+    return output.stream;
+  }
+
+  /** @param {VideoRecorderOptions} options @returns {MediaStream} */
+  #paintPicture({ picture, draw, isMirrored = false }) {
+    const canvas = document.createElement("canvas");
+    const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { alpha: false }));
+    const paint = () => {
+      const widthPx = picture instanceof HTMLVideoElement ? picture.videoWidth : picture.width;
+      const heightPx = picture instanceof HTMLVideoElement ? picture.videoHeight : picture.height;
+      if (widthPx === 0 || heightPx === 0) return;
+      if (canvas.width !== widthPx || canvas.height !== heightPx) {
+        canvas.width = widthPx;
+        canvas.height = heightPx;
+      }
+      context.setTransform(isMirrored ? -1 : 1, 0, 0, 1, isMirrored ? widthPx : 0, 0);
+      context.drawImage(picture, 0, 0, widthPx, heightPx);
+      context.setTransform(1, 0, 0, 1, 0, 0);
+      draw?.(context, widthPx, heightPx);
+    };
+    paint();
+    // A timer, not animation frames: those stop in a hidden tab.
+    const timer = setInterval(paint, MS_PER_S / FRAME_RATE_HZ);
+    this.#closers.push(() => clearInterval(timer));
+    return canvas.captureStream(FRAME_RATE_HZ);
+  }
+
+  /** @param {Blob} part */
+  #keep(part) {
+    if (part.size === 0) return;
+    this.#parts.push(part);
+    this.#bytes += part.size;
+    if (this.#bytes < RECORDING_MAX_BYTES || !this.isRecording) return;
+    this.stop();
+    this.dispatchEvent(new CustomEvent("full"));
+  }
+
+  /**
+   * End.
+   * @returns {Promise<Blob | null>} the file; null when nothing was recorded
+   */
+  async stop() {
+    const recorder = this.#recorder;
+    if (recorder !== null && recorder.state !== "inactive") {
+      const ended = new Promise((resolve) => recorder.addEventListener("stop", resolve, { once: true }));
+      recorder.stop();
+      await ended;
+    }
+    for (const close of this.#closers.splice(0)) close();
+    return this.encode();
+  }
+
+  /** What has been recorded so far. @returns {Blob | null} */
+  encode() {
+    if (this.#parts.length === 0) return null;
+    return new Blob(this.#parts, { type: this.#format?.mimeType.split(";")[0] });
+  }
+}

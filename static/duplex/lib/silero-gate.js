@@ -1,0 +1,119 @@
+// @ts-check
+/**
+ * Silero VAD (version 5 or 6) in the browser, as the voice detector of barge-in; loaded on demand. Device.
+ * A window is judged with the 64 samples before it and a recurrent state, one after the other.
+ * Bound: four windows wait at most; a slow machine skips the newest, and the last probability stays.
+ */
+import { CAPTURE_RATE_HZ, WINDOW_SAMPLES } from "./capture-format.js";
+
+const CONTEXT_SAMPLES = 64;
+const STATE_SHAPE = [2, 1, 128];
+const MAX_WAITING = 4;
+
+/**
+ * What is used of ONNX Runtime.
+ * @typedef {{dispose?: () => void, data: unknown}} Tensor
+ * @typedef {Object} OnnxSession
+ * @property {(feeds: Record<string, Tensor>) => Promise<Record<string, Tensor>>} run
+ * @property {() => Promise<void>} [release]
+ * @typedef {Object} OnnxRuntime
+ * @property {{create: (url: string, options?: object) => Promise<OnnxSession>}} InferenceSession
+ * @property {new (type: "float32" | "int64", data: Float32Array | BigInt64Array, dims?: number[]) => Tensor} Tensor
+ */
+
+/** A running detector. Made by `loadSileroDetector`. */
+export class SileroDetector {
+  /** Of speech in the last window judged. */
+  probability = 0;
+  #ort;
+  #session;
+  #rate;
+  /** @type {Tensor} */
+  #state;
+  #context = new Float32Array(CONTEXT_SAMPLES);
+  /** @type {Float32Array[]} */
+  #waiting = [];
+  #isBusy = false;
+  #isClosed = false;
+  /** Windows skipped because the machine was too slow. */
+  skippedCount = 0;
+
+  /** @param {OnnxRuntime} ort @param {OnnxSession} session */
+  constructor(ort, session) {
+    this.#ort = ort;
+    this.#session = session;
+    this.#rate = new ort.Tensor("int64", BigInt64Array.of(BigInt(CAPTURE_RATE_HZ)), []);
+    this.#state = this.#zeroState();
+  }
+
+  #zeroState() {
+    return new this.#ort.Tensor("float32", new Float32Array(2 * 128), STATE_SHAPE);
+  }
+
+  /** @param {Float32Array} window 512 samples at 16 kHz */
+  push(window) {
+    if (this.#isClosed) return;
+    if (this.#waiting.length >= MAX_WAITING) {
+      this.skippedCount += 1;
+      return;
+    }
+    this.#waiting.push(window);
+    if (!this.#isBusy) this.#work().catch(() => this.close()); // a broken runtime vetoes nothing
+  }
+
+  async #work() {
+    this.#isBusy = true;
+    for (let window = this.#waiting.shift(); window; window = this.#waiting.shift()) {
+      const probability = await this.judge(window);
+      if (!this.#isClosed) this.probability = probability;
+    }
+    this.#isBusy = false;
+  }
+
+  /**
+   * Judge one window; do not mix with `push`.
+   * @param {Float32Array} window
+   * @returns {Promise<number>} probability of speech
+   */
+  async judge(window) {
+    const input = new Float32Array(CONTEXT_SAMPLES + WINDOW_SAMPLES);
+    input.set(this.#context);
+    input.set(window, CONTEXT_SAMPLES);
+    this.#context = input.slice(-CONTEXT_SAMPLES);
+    const outputs = await this.#session.run({
+      input: new this.#ort.Tensor("float32", input, [1, input.length]),
+      state: this.#state,
+      sr: this.#rate,
+    });
+    this.#state = outputs.stateN;
+    return Number(/** @type {Float32Array} */ (outputs.output.data)[0]);
+  }
+
+  /** Begin a new stream. */
+  reset() {
+    this.#state = this.#zeroState();
+    this.#context.fill(0);
+    this.#waiting.length = 0;
+    this.probability = 0;
+  }
+
+  /** Stop; from now on it says "speech", so that the energy gate decides alone. */
+  async close() {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#waiting.length = 0;
+    this.probability = 1;
+    await this.#session.release?.();
+  }
+}
+
+/**
+ * Load the model.
+ * @param {() => Promise<{ort: OnnxRuntime, modelUrl: string}>} loadOnnxRuntime of shared/vendor.js
+ * @returns {Promise<SileroDetector>}
+ */
+export async function loadSileroDetector(loadOnnxRuntime) {
+  const { ort, modelUrl } = await loadOnnxRuntime();
+  const session = await ort.InferenceSession.create(modelUrl, { executionProviders: ["wasm"] });
+  return new SileroDetector(ort, session);
+}

@@ -1,0 +1,268 @@
+// @ts-check
+/**
+ * Decides from 10 ms frames whether the user barges in while the answer plays. Pure.
+ */
+import { FLOOR_DB, toDb } from "../../shared/pcm.js";
+import { FRAME_MS } from "./speech-features.js";
+
+/** Louder than the room by so much to count, dB. */
+const ABOVE_NOISE_DB = 10;
+/** Louder than the expected echo by so much to count, dB. */
+const ABOVE_ECHO_DB = 6;
+const LEAST_LEVEL_DB = -60;
+const NOISE_LEAST_DB = -80;
+const NOISE_MOST_DB = -30;
+/** The room is the quietest frame of the last 15 × 100 ms: speech always pauses within that. */
+const NOISE_SLICES = 15;
+const NOISE_SLICE_FRAMES = 10;
+/** Echo may arrive so long after it was played, frames. */
+const ECHO_FRAMES = 30;
+const COUPLING_START_DB = -20;
+const COUPLING_LEAST_DB = -60;
+const COUPLING_MOST_DB = 6;
+const COUPLING_FALL_DB = 0.08;
+const COUPLING_RISE_DB = 0.25;
+/** Most a hold that looks like echo adds. */
+const COUPLING_STEP_DB = 6;
+/** Below this output there is no echo to learn from. */
+const OUTPUT_AUDIBLE_DB = -50;
+/** Upper band less whole band: above it a frame is open, below it is a hum. */
+const OPEN_RATIO_DB = -11;
+const OPEN_SPAN_DB = 4;
+/** An open frame must be within so much of the loudest frame since the onset. */
+const NEAR_PEAK_DB = 9;
+const HOLD_EVIDENCE = 3;
+const EVIDENCE_FALL = 0.25;
+const DUCK_FRAMES = 4;
+/** A click or a knock is over before it can hold. */
+const HOLD_FRAMES = 6;
+const SPEECH_PROBABILITY = 0.5;
+/** A pause inside speech of so many frames ends a sound that was only ducked for. */
+const DUCK_RELEASE_FRAMES = 12;
+const HOLD_RELEASE_FRAMES = 26;
+/** Sound that vanishes within so many frames of a hold may have been the answer's own echo. */
+const ECHO_TELL_FRAMES = 25;
+
+/** @typedef {"idle" | "ducked" | "held" | "confirmed"} GateState */
+/** @typedef {"none" | "duck" | "hold" | "confirm" | "release"} GateAction */
+
+/**
+ * @typedef {Object} GateOptions
+ * @property {number} [confirmMs] speech of this length is a barge-in
+ * @property {number} [humMs] a hum of this length is treated as speech
+ * @property {number} [couplingDb] first guess of microphone minus loudspeaker
+ */
+
+/**
+ * @typedef {Object} GateContext
+ * @property {boolean} isPlaying an answer sounds or is held
+ * @property {number} outputRms level of the loudspeaker now, amplitude
+ * @property {number} [speechProbability] of a voice detector; a sound that never reaches one half only ducks
+ */
+
+/**
+ * The gate of one session; it sees every frame of the microphone.
+ *
+ * The user wants the answer silent within 200 ms, yet within 200 ms nobody can know whether a sound
+ * becomes a sentence or stays a backchannel. So the gate answers in steps, all but the last reversible:
+ *
+ *   duck     a sound began (40 ms): 9 dB quieter, the answer goes on.
+ *   hold     it is speech: silence, the answer waits. Nothing is lost.
+ *   confirm  speech goes on for 500 ms: the answer is flushed, the interrupt is sent.
+ *   release  it ended before: volume back, and after a hold the answer goes on where it stopped.
+ *
+ * "mm-hm" is a hum: the mouth is closed and little lies above 1 kHz. A hum only ducks until it lasts
+ * 420 ms, so it never stops the answer. An open sound ("yeah", or the first syllable of a sentence)
+ * holds after about 60 ms of evidence. Short open backchannels therefore pause the answer for their own
+ * length and a little more, and it goes on complete: heard as a pause, never as a stop.
+ * A cry shorter than 500 ms ("stop!") is such a pause too, unless the server decides otherwise.
+ *
+ * Echo: a frame counts only when it is louder than what the loudspeaker may put into the microphone:
+ * the output's loudest 10 ms of the last 300 ms times a coupling. The coupling is learnt while the
+ * answer plays; a hold after which the sound vanishes together with the answer was echo and raises it.
+ */
+export class SpeechGate {
+  #confirmFrames;
+  #humFrames;
+  /** @type {GateState} */
+  #state = "idle";
+  #noiseDb = NOISE_MOST_DB;
+  #quietest = new Float32Array(NOISE_SLICES).fill(NOISE_MOST_DB);
+  #frameCount = 0;
+  #couplingDb;
+  #outputs = new Float32Array(ECHO_FRAMES).fill(FLOOR_DB);
+  #outputAt = 0;
+  /** What is known of the sound now heard. */
+  #sound = {
+    frames: 0,
+    activeFrames: 0,
+    pauseFrames: 0,
+    evidence: 0,
+    isVoice: false,
+    peakDb: FLOOR_DB,
+    outputDb: FLOOR_DB,
+  };
+  #heldFrames = 0;
+  #wasPlaying = false;
+
+  /** @param {GateOptions} [options] */
+  constructor({ confirmMs = 500, humMs = 420, couplingDb = COUPLING_START_DB } = {}) {
+    this.#confirmFrames = confirmMs / FRAME_MS;
+    this.#humFrames = humMs / FRAME_MS;
+    this.#couplingDb = couplingDb;
+  }
+
+  get state() {
+    return this.#state;
+  }
+
+  get noiseDb() {
+    return this.#noiseDb;
+  }
+
+  get couplingDb() {
+    return this.#couplingDb;
+  }
+
+  /** The answer is over or was flushed: forget the sound, keep what was learnt of room and echo. */
+  reset() {
+    this.#state = "idle";
+    this.#forgetSound();
+  }
+
+  /**
+   * Hear one frame.
+   * @param {import("./speech-features.js").SpeechFrame} frame
+   * @param {GateContext} context
+   * @returns {GateAction} what to do with the answer now
+   */
+  push(frame, { isPlaying, outputRms, speechProbability = 1 }) {
+    // Speech that the answer began over needs its full length anew.
+    if (isPlaying && !this.#wasPlaying) this.reset();
+    this.#wasPlaying = isPlaying;
+    const levelDb = toDb(frame.rms);
+    const outputDb = this.#noteOutput(toDb(outputRms));
+    this.#followNoise(levelDb);
+    const isActive = levelDb > this.#thresholdDb(outputDb);
+    if (this.#state === "idle" && this.#sound.frames === 0) this.#learn(levelDb, outputDb);
+    this.#follow(frame, levelDb, outputDb, isActive);
+    if (isActive && speechProbability >= SPEECH_PROBABILITY) this.#sound.isVoice = true;
+    if (!isPlaying) {
+      this.#state = "idle";
+      if (this.#sound.pauseFrames >= DUCK_RELEASE_FRAMES) this.#forgetSound();
+      return "none";
+    }
+    return this.#decide();
+  }
+
+  /** @param {number} nowDb @returns {number} loudest of the last frames */
+  #noteOutput(nowDb) {
+    this.#outputs[this.#outputAt] = nowDb;
+    this.#outputAt = (this.#outputAt + 1) % ECHO_FRAMES;
+    let loudest = FLOOR_DB;
+    for (let i = 0; i < ECHO_FRAMES; i += 1) loudest = Math.max(loudest, this.#outputs[i]);
+    return loudest;
+  }
+
+  /** @param {number} outputDb */
+  #thresholdDb(outputDb) {
+    const echoDb = outputDb > OUTPUT_AUDIBLE_DB ? outputDb + this.#couplingDb + ABOVE_ECHO_DB : FLOOR_DB;
+    return Math.max(this.#noiseDb + ABOVE_NOISE_DB, LEAST_LEVEL_DB, echoDb);
+  }
+
+  /** Learn the coupling from a frame without the user's voice. @param {number} levelDb @param {number} outputDb */
+  #learn(levelDb, outputDb) {
+    if (outputDb <= OUTPUT_AUDIBLE_DB) return;
+    const seenDb = levelDb - outputDb;
+    const changeDb = seenDb > this.#couplingDb ? COUPLING_RISE_DB : -COUPLING_FALL_DB;
+    this.#couplingDb = Math.min(COUPLING_MOST_DB, Math.max(COUPLING_LEAST_DB, this.#couplingDb + changeDb));
+  }
+
+  /** @param {number} levelDb */
+  #followNoise(levelDb) {
+    const slice = Math.floor(this.#frameCount / NOISE_SLICE_FRAMES) % NOISE_SLICES;
+    if (this.#frameCount % NOISE_SLICE_FRAMES === 0) this.#quietest[slice] = NOISE_MOST_DB;
+    this.#frameCount += 1;
+    this.#quietest[slice] = Math.min(this.#quietest[slice], levelDb);
+    let quietestDb = NOISE_MOST_DB;
+    for (let i = 0; i < NOISE_SLICES; i += 1) quietestDb = Math.min(quietestDb, this.#quietest[i]);
+    this.#noiseDb = Math.max(NOISE_LEAST_DB, quietestDb);
+  }
+
+  /**
+   * @param {import("./speech-features.js").SpeechFrame} frame
+   * @param {number} levelDb @param {number} outputDb @param {boolean} isActive
+   */
+  #follow(frame, levelDb, outputDb, isActive) {
+    const sound = this.#sound;
+    if (!isActive) {
+      if (sound.frames === 0) return;
+      sound.frames += 1;
+      sound.pauseFrames += 1;
+      sound.evidence = Math.max(0, sound.evidence - EVIDENCE_FALL);
+      return;
+    }
+    sound.frames += 1;
+    sound.activeFrames += 1;
+    sound.pauseFrames = 0;
+    if (levelDb > sound.peakDb) sound.peakDb = levelDb;
+    sound.outputDb = Math.max(sound.outputDb, outputDb);
+    const ratioDb = toDb(frame.upperRms) - levelDb;
+    const isLoud = levelDb > sound.peakDb - NEAR_PEAK_DB;
+    const openness = Math.min(1, Math.max(-EVIDENCE_FALL, (ratioDb - OPEN_RATIO_DB) / OPEN_SPAN_DB));
+    if (isLoud || openness < 0) sound.evidence = Math.max(0, sound.evidence + openness);
+  }
+
+  #forgetSound() {
+    Object.assign(this.#sound, {
+      frames: 0,
+      activeFrames: 0,
+      pauseFrames: 0,
+      evidence: 0,
+      isVoice: false,
+      peakDb: FLOOR_DB,
+      outputDb: FLOOR_DB,
+    });
+    this.#heldFrames = 0;
+  }
+
+  /** @returns {GateAction} */
+  #decide() {
+    const sound = this.#sound;
+    if (this.#state === "held") this.#heldFrames += 1;
+    const pauseLimit = this.#state === "held" ? HOLD_RELEASE_FRAMES : DUCK_RELEASE_FRAMES;
+    if (sound.pauseFrames >= pauseLimit) return this.#end();
+    if (this.#state === "confirmed" || sound.pauseFrames > 0) return "none";
+    if (this.#state === "held") {
+      if (sound.frames < this.#confirmFrames) return "none";
+      this.#state = "confirmed";
+      return "confirm";
+    }
+    const isSpeech = sound.evidence >= HOLD_EVIDENCE && sound.activeFrames >= HOLD_FRAMES;
+    if (sound.isVoice && (isSpeech || sound.frames >= this.#humFrames)) {
+      this.#state = "held";
+      return "hold";
+    }
+    if (this.#state === "idle" && sound.activeFrames >= DUCK_FRAMES) {
+      this.#state = "ducked";
+      return "duck";
+    }
+    return "none";
+  }
+
+  /** @returns {GateAction} */
+  #end() {
+    const wasHeld = this.#state === "held";
+    const isChanged = wasHeld || this.#state === "ducked";
+    const soundedFrames = this.#heldFrames - this.#sound.pauseFrames;
+    if (wasHeld && soundedFrames < ECHO_TELL_FRAMES && this.#sound.outputDb > OUTPUT_AUDIBLE_DB) {
+      // It may have been a short word of the user: believe in echo by steps, lest the gate goes deaf.
+      const seenDb = this.#sound.peakDb - this.#sound.outputDb;
+      const raisedDb = Math.min(seenDb, this.#couplingDb + COUPLING_STEP_DB, COUPLING_MOST_DB);
+      this.#couplingDb = Math.max(this.#couplingDb, raisedDb);
+    }
+    this.#state = "idle";
+    this.#forgetSound();
+    return isChanged ? "release" : "none";
+  }
+}

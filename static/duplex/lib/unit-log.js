@@ -1,0 +1,187 @@
+// @ts-check
+/**
+ * What the units of a duplex session tell: timeline, transcript, clocks. Pure.
+ */
+
+import { numberOr0 } from "../../shared/queue-place.js";
+
+/** @typedef {import("../../shared/protocol.js").Result} Result */
+
+/** What the client knows of a result.
+ * @typedef {Object} Seen
+ * @property {number} arrivalMs
+ * @property {number | null} aheadMs
+ * @property {number} gapMs
+ * @property {boolean} isMuted
+ * @property {number} fallbackStep For servers that do not number their units.
+ */
+
+/** One unit on the timeline.
+ * @typedef {Object} UnitRecord
+ * @property {number} step Number of the unit, from 0.
+ * @property {number} turnId Number of the speaking turn.
+ * @property {boolean} isListen The model stayed silent.
+ * @property {boolean} isEndOfTurn It finished what it had to say.
+ * @property {boolean} isBargeIn It broke off what it was saying.
+ * @property {boolean} isMuted Its sound was thrown away: the user had interrupted.
+ * @property {number} prefillMs
+ * @property {number} costLlmMs
+ * @property {number} costTtsMs
+ * @property {number | null} costToken2wavMs
+ * @property {number} costAllMs Stays under `chunkMs` in real time.
+ * @property {number} wallClockMs From the chunk's arrival at the server to the result.
+ * @property {number} kvTokens
+ * @property {number} visionSlices
+ * @property {number} visionTokens
+ * @property {number} heardMs Audio the server has heard so far.
+ * @property {number} arrivalMs When it came, on the session's clock.
+ * @property {number | null} aheadMs Sound that was waiting to be played when it came.
+ * @property {number} gapMs Silence the listener heard since the unit before; 0 is good.
+ */
+
+/** What the model said in one turn.
+ * @typedef {Object} TranscriptTurn
+ * @property {number} turnId
+ * @property {string} text
+ * @property {number} startedAtMs On the session's clock.
+ * @property {number | null} endedAtMs null while it speaks.
+ * @property {boolean} isInterrupted It was broken off, by the user or by the model.
+ */
+
+/** Units the timeline remembers: ten minutes of one second each. */
+export const UNITS_KEPT = 600;
+/** Turns the transcript remembers; what is older is in the recording. */
+export const TURNS_KEPT = 60;
+const MS_PER_S = 1_000;
+
+/**
+ * Read a unit out of a `result`.
+ * @param {Result} result
+ * @param {Seen} seen
+ * @returns {UnitRecord}
+ */
+export function unitRecord(result, seen) {
+  const vocoderMs = result.cost_token2wav_ms;
+  return {
+    step: typeof result.step === "number" ? result.step : seen.fallbackStep,
+    turnId: numberOr0(result.turn_id),
+    isListen: Boolean(result.is_listen),
+    isEndOfTurn: Boolean(result.end_of_turn),
+    isBargeIn: result.barge_in === true,
+    isMuted: seen.isMuted,
+    prefillMs: numberOr0(result.prefill_ms),
+    costLlmMs: numberOr0(result.cost_llm_ms),
+    costTtsMs: numberOr0(result.cost_tts_ms),
+    costToken2wavMs: typeof vocoderMs === "number" ? vocoderMs : null,
+    costAllMs: numberOr0(result.cost_all_ms),
+    wallClockMs: numberOr0(result.wall_clock_ms),
+    kvTokens: numberOr0(result.kv_cache_length),
+    visionSlices: numberOr0(result.vision_slices),
+    visionTokens: numberOr0(result.vision_tokens),
+    heardMs: numberOr0(result.current_time),
+    arrivalMs: seen.arrivalMs,
+    aheadMs: seen.aheadMs,
+    gapMs: seen.gapMs,
+  };
+}
+
+/**
+ * Append to a list that forgets its oldest.
+ * @template T
+ * @param {ReadonlyArray<T>} list
+ * @param {T} item
+ * @param {number} kept
+ * @returns {ReadonlyArray<T>}
+ */
+export function appendKept(list, item, kept) {
+  const start = Math.max(0, list.length + 1 - kept);
+  return [...list.slice(start), item];
+}
+
+/**
+ * Whether a result breaks off a turn that was being spoken. Servers that know `barge_in` say it
+ * themselves (listening on for want of sound is none); for others, listening before the end of the
+ * turn is one.
+ * @param {Result} result
+ * @param {boolean} isTurnOpen
+ * @returns {boolean}
+ */
+export function breaksOff(result, isTurnOpen) {
+  if (typeof result.barge_in === "boolean") return result.barge_in;
+  return Boolean(result.is_listen) && isTurnOpen;
+}
+
+/**
+ * Whether a turn goes on after a result.
+ * @param {Result} result
+ * @param {boolean} isTurnOpen
+ * @returns {boolean}
+ */
+export function turnStaysOpen(result, isTurnOpen) {
+  if (!result.is_listen) return !result.end_of_turn;
+  return isTurnOpen && !breaksOff(result, isTurnOpen);
+}
+
+/**
+ * Write a result into the transcript.
+ * @param {ReadonlyArray<TranscriptTurn>} turns
+ * @param {Result} result
+ * @param {{isTurnOpen: boolean, isMuted: boolean, nowMs: number}} seen
+ * @returns {ReadonlyArray<TranscriptTurn>}
+ */
+export function transcribe(turns, result, seen) {
+  const { isTurnOpen, isMuted, nowMs } = seen;
+  if (result.is_listen) {
+    return breaksOff(result, isTurnOpen) ? closeTurn(turns, nowMs, true) : turns;
+  }
+  const endedAtMs = result.end_of_turn ? nowMs : null;
+  const last = turns.at(-1);
+  if (!isTurnOpen || !last || last.endedAtMs !== null) {
+    const turn = {
+      turnId: numberOr0(result.turn_id),
+      text: result.text || "",
+      startedAtMs: nowMs,
+      endedAtMs,
+      isInterrupted: isMuted,
+    };
+    return appendKept(turns, turn, TURNS_KEPT);
+  }
+  const isInterrupted = last.isInterrupted || isMuted;
+  const grown = { ...last, text: last.text + (result.text || ""), endedAtMs, isInterrupted };
+  return [...turns.slice(0, -1), grown];
+}
+
+/**
+ * End the turn that is still open, if one is.
+ * @param {ReadonlyArray<TranscriptTurn>} turns
+ * @param {number} nowMs
+ * @param {boolean} isInterrupted
+ * @returns {ReadonlyArray<TranscriptTurn>}
+ */
+export function closeTurn(turns, nowMs, isInterrupted) {
+  const last = turns.at(-1);
+  if (!last || last.endedAtMs !== null) return turns;
+  const closed = { ...last, endedAtMs: nowMs, isInterrupted: last.isInterrupted || isInterrupted };
+  return [...turns.slice(0, -1), closed];
+}
+
+/**
+ * Mark the last turn as broken off: all of it had come, but not all of it was heard.
+ * @param {ReadonlyArray<TranscriptTurn>} turns
+ * @returns {ReadonlyArray<TranscriptTurn>}
+ */
+export function markInterrupted(turns) {
+  const last = turns.at(-1);
+  return last ? [...turns.slice(0, -1), { ...last, isInterrupted: true }] : turns;
+}
+
+/**
+ * How far the client's clock is ahead of the server's; only its change means anything.
+ * @param {Result} result
+ * @param {number} unixMs Client's clock when it came.
+ * @returns {number | null}
+ */
+export function clockOffsetMs(result, unixMs) {
+  const sentS = result.server_send_ts;
+  return typeof sentS === "number" ? unixMs - sentS * MS_PER_S : null;
+}

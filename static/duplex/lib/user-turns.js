@@ -1,0 +1,113 @@
+// @ts-check
+/**
+ * Finds what the user said in the levels of the microphone: when, how long, a small waveform. Pure.
+ *
+ * Only for the transcript; what interrupts the model is decided by the speech gate.
+ */
+
+/** Levels this far above the noise floor count as speech. */
+const ABOVE_NOISE = 3;
+/** Nothing below this level is speech, amplitude (-46 dB). */
+const LEAST_RMS = 0.005;
+/** The noise floor falls at once and rises slowly: share of the distance per level. */
+const FLOOR_RISE = 0.01;
+const FIRST_FLOOR_RMS = 0.003;
+/** Speech shorter than this is a click, ms. */
+const SHORTEST_MS = 250;
+/** A pause longer than this ends a turn, ms. */
+const PAUSE_MS = 900;
+/** Bars of a finished turn's waveform. */
+export const BARS = 32;
+const TURNS_KEPT = 60;
+
+/**
+ * @typedef {Object} UserTurn
+ * @property {number} startedAtMs
+ * @property {number} lengthMs speech without the pause that ended it
+ * @property {number[]} bars 0 to 1
+ * @property {boolean} isOpen still talking
+ */
+
+/** Collects the user's turns. */
+export class UserTurns {
+  #floorRms = FIRST_FLOOR_RMS;
+  /** @type {{startedAtMs: number, lastLoudMs: number, levels: number[]} | null} */
+  #current = null;
+  /** @type {UserTurn[]} */
+  #done = [];
+  #version = 0;
+
+  /** Grows with every change, so that a view knows when to draw. */
+  get version() {
+    return this.#version;
+  }
+
+  /** @returns {UserTurn[]} oldest first; the last may be open */
+  get turns() {
+    const current = this.#current;
+    if (!current || current.lastLoudMs - current.startedAtMs < SHORTEST_MS) return this.#done;
+    return [...this.#done, this.#turnOf(current, true)];
+  }
+
+  /**
+   * @param {number} rms
+   * @param {number} nowMs
+   */
+  push(rms, nowMs) {
+    const isLoud = rms > Math.max(LEAST_RMS, this.#floorRms * ABOVE_NOISE);
+    this.#floorRms = rms < this.#floorRms ? rms : this.#floorRms + (rms - this.#floorRms) * FLOOR_RISE;
+    if (this.#current === null) {
+      if (isLoud) this.#current = { startedAtMs: nowMs, lastLoudMs: nowMs, levels: [] };
+      else return;
+    }
+    this.#current.levels.push(rms);
+    this.#version += 1;
+    if (isLoud) {
+      this.#current.lastLoudMs = nowMs;
+    } else if (nowMs - this.#current.lastLoudMs > PAUSE_MS) this.end();
+  }
+
+  /** The microphone fell silent for good or the call is over. */
+  end() {
+    const current = this.#current;
+    this.#current = null;
+    if (!current || current.lastLoudMs - current.startedAtMs < SHORTEST_MS) return;
+    this.#done = [...this.#done, this.#turnOf(current, false)].slice(-TURNS_KEPT);
+    this.#version += 1;
+  }
+
+  /** Forget everything. */
+  clear() {
+    this.#current = null;
+    this.#done = [];
+    this.#version += 1;
+  }
+
+  /**
+   * @param {{startedAtMs: number, lastLoudMs: number, levels: number[]}} current
+   * @param {boolean} isOpen
+   * @returns {UserTurn}
+   */
+  #turnOf({ startedAtMs, lastLoudMs, levels }, isOpen) {
+    return { startedAtMs, lengthMs: lastLoudMs - startedAtMs, bars: barsOf(levels), isOpen };
+  }
+}
+
+/**
+ * Brings levels to a fixed number of bars, the loudest as 1.
+ *
+ * @param {number[]} levels
+ * @param {number} [count]
+ * @returns {number[]}
+ */
+export function barsOf(levels, count = BARS) {
+  const loudest = levels.reduce((most, level) => Math.max(most, level), 0);
+  if (loudest === 0) return [];
+  const bars = Math.min(count, levels.length);
+  return Array.from({ length: bars }, (_, index) => {
+    const from = Math.floor((index * levels.length) / bars);
+    const to = Math.max(from + 1, Math.floor(((index + 1) * levels.length) / bars));
+    const peak = levels.slice(from, to).reduce((most, level) => Math.max(most, level), 0);
+    return Math.sqrt(peak / loudest);
+  });
+}

@@ -1,0 +1,100 @@
+// @ts-check
+/**
+ * A video of the user's: checked, its sound decoded, its loudness measured. Device.
+ */
+
+import { CAPTURE_RATE_HZ } from "./capture-format.js";
+import { VIDEO_MAX_S, decodeSound } from "./file-source.js";
+import { measureLufs } from "./lufs.js";
+
+/** @typedef {"undecodable" | "too_long" | "empty" | "no_picture"} VideoFileCode */
+
+/**
+ * @typedef {Object} VideoFile
+ * @property {string} name
+ * @property {string} url of the object; to be revoked
+ * @property {number} durationS
+ * @property {number} widthPx
+ * @property {number} heightPx
+ * @property {AudioBuffer} sound silence where the file has none
+ * @property {number} lufs -Infinity where it is silent
+ */
+
+/** A video that cannot be used, with the reason as a code. */
+export class VideoFileError extends Error {
+  /** @param {VideoFileCode} code @param {unknown} [cause] */
+  constructor(code, cause) {
+    super(`video: ${code}`, { cause });
+    this.name = "VideoFileError";
+    this.code = code;
+  }
+}
+
+const METADATA_LIMIT_MS = 15_000;
+/** Further than any video: a recorder's file tells its length only when one has looked for its end. */
+const FAR_S = 1e7;
+
+/**
+ * @param {HTMLVideoElement} video
+ * @param {string} type
+ */
+function heard(video, type) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new VideoFileError("undecodable")), METADATA_LIMIT_MS);
+    const done = (/** @type {() => void} */ settle) => () => {
+      clearTimeout(timer);
+      settle();
+    };
+    video.addEventListener(type, done(() => resolve(null)), { once: true });
+    video.addEventListener("error", done(() => reject(new VideoFileError("undecodable", video.error))), { once: true });
+  });
+}
+
+/**
+ * Shows the first picture of a file in a video element and reads its length.
+ * @param {HTMLVideoElement} video
+ * @param {string} url
+ * @returns {Promise<number>} seconds
+ */
+export async function showVideo(video, url) {
+  const known = heard(video, "loadeddata");
+  video.srcObject = null;
+  video.muted = true;
+  video.preload = "auto";
+  video.src = url;
+  await known;
+  if (!Number.isFinite(video.duration)) {
+    const sought = heard(video, "seeked");
+    video.currentTime = FAR_S;
+    await sought;
+    video.currentTime = 0;
+  }
+  return video.duration;
+}
+
+/**
+ * @param {File} file
+ * @param {HTMLVideoElement} video shows it afterwards
+ * @returns {Promise<VideoFile>}
+ * @throws {Error} with a `code`: VideoFileCode
+ */
+export async function readVideoFile(file, video) {
+  if (file.size === 0) throw new VideoFileError("empty");
+  const url = URL.createObjectURL(file);
+  try {
+    const durationS = await showVideo(video, url);
+    if (durationS > VIDEO_MAX_S) throw new VideoFileError("too_long");
+    const { videoWidth: widthPx, videoHeight: heightPx } = video;
+    if (widthPx === 0) throw new VideoFileError("no_picture");
+    const decoder = new OfflineAudioContext(1, 1, CAPTURE_RATE_HZ);
+    const sound = await decodeSound(file, decoder, { isVideo: true, durationS });
+    const channels = Array.from({ length: sound.numberOfChannels }, (_, i) => sound.getChannelData(i));
+    const lufs = measureLufs(channels, sound.sampleRate);
+    return { name: file.name, url, durationS, widthPx, heightPx, sound, lufs };
+  } catch (error) {
+    URL.revokeObjectURL(url);
+    video.removeAttribute("src");
+    video.load();
+    throw error;
+  }
+}

@@ -1,0 +1,134 @@
+// @ts-check
+/**
+ * The picture of a video call: the camera or a file in one video element, and what is shown while
+ * there is none.
+ */
+
+import { fill, h, icon, on, setText } from "../../shared/dom.js";
+import { onLangChange, t } from "../../shared/i18n.js";
+import { openCamera, createFrameGrabber } from "../lib/camera.js";
+
+/** @typedef {import("../lib/camera.js").Camera} Camera */
+/** @typedef {import("../lib/camera.js").Frame} Frame */
+
+/** Codes that are the browser's, not the camera's. */
+const SHARED_CODES = new Set(["insecure_context", "unsupported"]);
+
+/** A camera that cannot be used, by the code of its sentence. */
+export class PictureError extends Error {
+  /** @param {unknown} cause */
+  constructor(cause) {
+    const told = /** @type {{code?: string} | null} */ (cause)?.code ?? "unsupported";
+    super(`picture: ${told}`, { cause });
+    this.name = "PictureError";
+    this.code = SHARED_CODES.has(told) ? told : `camera_${told}`;
+    this.message = ""; // the sentence says it all
+  }
+}
+
+/**
+ * @typedef {Object} CameraStageOptions
+ * @property {HTMLVideoElement} video
+ * @property {() => string} cameraId "" for the system's own choice
+ * @property {() => boolean} isFile a file is the source
+ * @property {() => boolean} isMirrored
+ * @property {(isFront: boolean) => void} onFlip the camera of the other side is open now
+ * @property {() => void} onPreview the visitor wants to see the camera before the call
+ * @property {() => void} onLost the camera was taken away
+ */
+
+/**
+ * @param {HTMLElement} el
+ * @param {CameraStageOptions} options
+ */
+export function mountCameraStage(el, options) {
+  const { video, isFile } = options;
+  const words = h("p", {});
+  const turnOn = h("button", { type: "button", class: "button", dataset: { action: "camera-on" }, on: { click: () => options.onPreview() } });
+  const empty = h("div", { class: "screen-empty" }, words, turnOn);
+  el.append(empty);
+  const grab = createFrameGrabber(video);
+  /** @type {Camera | null} */
+  let camera = null;
+  /** @type {string | null} */
+  let fileUrl = null;
+  let isOpening = false;
+  let hasLost = false;
+
+  const draw = () => {
+    const hasPicture = isFile() ? fileUrl !== null : camera !== null;
+    el.dataset.picture = hasPicture ? (isFile() ? "file" : "camera") : "none";
+    el.dataset.mirrored = String(!isFile() && camera !== null && options.isMirrored());
+    empty.hidden = hasPicture;
+    turnOn.hidden = isFile() || isOpening;
+    setText(words, t(isFile() ? "omni.no_file" : isOpening ? "omni.opening" : hasLost ? "omni.no_picture" : "omni.no_camera"));
+    fill(turnOn, icon("camera"), t("omni.camera_on"));
+    video.setAttribute("aria-label", t(isFile() ? "omni.file_picture" : "omni.own_picture"));
+  };
+  const close = () => {
+    camera?.close();
+    camera = null;
+    draw();
+  };
+  /** @param {() => Promise<Camera>} open */
+  const tryOpen = async (open) => {
+    isOpening = true;
+    hasLost = false;
+    draw();
+    try {
+      camera = await open();
+    } catch (error) {
+      close();
+      throw new PictureError(error);
+    } finally {
+      isOpening = false;
+      draw();
+    }
+  };
+  onLangChange(draw);
+  draw();
+
+  return {
+    get hasCamera() {
+      return camera !== null;
+    },
+    /** A picture of what is shown now. @returns {Promise<Frame | null>} */
+    grab: () => (el.dataset.picture === "none" ? Promise.resolve(null) : grab()),
+    /** Open the camera unless it is. @throws {PictureError} */
+    async open() {
+      if (camera || isOpening) return;
+      await tryOpen(async () => {
+        const opened = await openCamera({ deviceId: options.cameraId() || undefined, video });
+        on(opened, "ended", () => {
+          if (camera !== opened) return;
+          hasLost = true;
+          close();
+          options.onLost();
+        });
+        return opened;
+      });
+    },
+    /** Another camera was chosen. @throws {PictureError} */
+    async reopen() {
+      const open = camera;
+      if (open) await tryOpen(async () => (await open.switchTo({ facing: open.facing, deviceId: options.cameraId() || undefined }), open));
+    },
+    /** The camera on the other side. @returns {Promise<boolean>} false: there is only one @throws {PictureError} */
+    async flip() {
+      const open = camera;
+      if (!open) return false;
+      const before = open.deviceId;
+      await tryOpen(async () => (await open.flip(), open));
+      options.onFlip(open.facing === "user");
+      return open.deviceId !== before;
+    },
+    close,
+    /** @param {string | null} url of a file, null for none */
+    setFile(url) {
+      fileUrl = url;
+      draw();
+    },
+    /** Source or mirror changed. */
+    update: draw,
+  };
+}

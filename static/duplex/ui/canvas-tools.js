@@ -1,0 +1,124 @@
+// @ts-check
+/**
+ * What pictures on a canvas share: sharp on any screen, colours of the theme, drawn only when needed.
+ */
+
+import { h, on } from "../../shared/dom.js";
+
+/** @typedef {[number, number, number]} Rgb */
+
+const MOST_PIXELS_PER_PX = 2; // sharper is not seen and costs four times as much
+
+/**
+ * @typedef {Object} Painter
+ * @property {() => void} request draw in the next frame
+ * @property {() => void} close
+ */
+
+/**
+ * Draws a canvas when asked, resized or when the theme changes; never while it is not seen.
+ *
+ * @param {HTMLCanvasElement} canvas its size comes from the style sheet
+ * @param {(ctx: CanvasRenderingContext2D, width: number, height: number, timeMs: number) => boolean | void} draw
+ *   in CSS pixels; true asks for the next frame as well
+ * @returns {Painter}
+ */
+export function mountPainter(canvas, draw) {
+  const ctx = canvas.getContext("2d");
+  let frame = 0;
+  let isClosed = false;
+  const paint = (/** @type {number} */ timeMs) => {
+    frame = 0;
+    const { clientWidth: width, clientHeight: height } = canvas;
+    if (!ctx || width === 0 || height === 0) return; // hidden: the observer tells when it is seen
+    const scale = Math.min(globalThis.devicePixelRatio || 1, MOST_PIXELS_PER_PX);
+    const [pixelsX, pixelsY] = [Math.round(width * scale), Math.round(height * scale)];
+    if (canvas.width !== pixelsX) canvas.width = pixelsX;
+    if (canvas.height !== pixelsY) canvas.height = pixelsY;
+    ctx.setTransform(scale, 0, 0, scale, 0, 0);
+    ctx.clearRect(0, 0, width, height);
+    if (draw(ctx, width, height, timeMs)) request();
+  };
+  const request = () => {
+    if (frame === 0 && !isClosed) frame = requestAnimationFrame(paint);
+  };
+  const observer = new ResizeObserver(request);
+  observer.observe(canvas);
+  const endTheme = onThemeChange(request);
+  request();
+  return {
+    request,
+    close() {
+      isClosed = true;
+      cancelAnimationFrame(frame);
+      observer.disconnect();
+      endTheme();
+    },
+  };
+}
+
+/**
+ * @param {() => void} listener
+ * @returns {() => void} ends it
+ */
+export function onThemeChange(listener) {
+  const ends = [
+    on(document.documentElement, "themechange", listener),
+    on(matchMedia("(prefers-color-scheme: dark)"), "change", listener),
+  ];
+  return () => ends.forEach((end) => end());
+}
+
+/**
+ * Colours of the theme, as numbers; asked again after each change of the theme.
+ *
+ * @param {HTMLElement} el inside of which the colours hold
+ * @returns {{rgb: (token: string) => Rgb, css: (token: string, alpha?: number) => string, close: () => void}}
+ */
+export function themeColours(el) {
+  const probe = h("span", { hidden: true });
+  el.append(probe);
+  /** @type {Map<string, Rgb>} */
+  const known = new Map();
+  const endTheme = onThemeChange(() => known.clear());
+  const rgb = (/** @type {string} */ token) => {
+    const found = known.get(token);
+    if (found) return found;
+    probe.style.color = `var(--${token})`;
+    const parts = getComputedStyle(probe).color.match(/[\d.]+/g) ?? [];
+    const colour = /** @type {Rgb} */ ([0, 1, 2].map((index) => Number(parts[index] ?? 0)));
+    known.set(token, colour);
+    return colour;
+  };
+  return {
+    rgb,
+    css: (token, alpha = 1) => rgba(rgb(token), alpha),
+    close() {
+      endTheme();
+      probe.remove();
+    },
+  };
+}
+
+/**
+ * @param {Rgb} colour
+ * @param {number} [alpha]
+ */
+export function rgba([red, green, blue], alpha = 1) {
+  return `rgb(${red} ${green} ${blue} / ${alpha})`;
+}
+
+/**
+ * @param {Rgb} from
+ * @param {Rgb} to
+ * @param {number} share 0 to 1
+ * @returns {Rgb}
+ */
+export function mixed(from, to, share) {
+  return /** @type {Rgb} */ (from.map((part, index) => part + (to[index] - part) * share));
+}
+
+/** Whether the visitor asked for little motion. */
+export function likesCalm() {
+  return matchMedia("(prefers-reduced-motion: reduce)").matches;
+}

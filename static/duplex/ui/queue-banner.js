@@ -1,0 +1,104 @@
+// @ts-check
+/**
+ * The place in the line: position, a countdown, sounds that can be muted, and a way out.
+ */
+
+import { fill, h, icon, setText } from "../../shared/dom.js";
+import { formatClock, formatNumber } from "../../shared/formats.js";
+import { onLangChange, t, tn } from "../../shared/i18n.js";
+import { createQueueCountdown } from "../../shared/queue-countdown.js";
+import { createQueueChimes } from "../lib/queue-chimes.js";
+
+/** @typedef {import("../../shared/queue-countdown.js").CountdownView} CountdownView */
+
+const MUTED_KEY = "minicpmo_chimes_muted";
+
+/** @returns {boolean} */
+function wasMuted() {
+  try {
+    return localStorage.getItem(MUTED_KEY) === "true";
+  } catch {
+    return false;
+  }
+}
+
+/** @param {boolean} isMuted */
+function keepMuted(isMuted) {
+  try {
+    localStorage.setItem(MUTED_KEY, String(isMuted));
+  } catch {
+    // Storage may be forbidden; the choice then lasts as long as the page.
+  }
+}
+
+/**
+ * @param {HTMLElement} el
+ * @param {{onCancel?: () => void}} [options] without `onCancel` the way out is elsewhere on the page
+ */
+export function mountQueueBanner(el, { onCancel } = {}) {
+  const chimes = createQueueChimes({ isMuted: wasMuted() });
+  const place = h("p", { class: "queue-place", role: "status" });
+  const wait = h("p", { class: "queue-wait number" });
+  const mute = h("button", { type: "button", class: "button button-icon", on: { click: toggleMute } });
+  const cancel = h("button", { type: "button", class: "button", hidden: !onCancel, on: { click: () => onCancel?.() } });
+  el.classList.add("queue-banner");
+  el.hidden = true;
+  fill(el, h("div", { class: "queue-words" }, place, wait), h("div", { class: "row" }, mute, cancel));
+
+  /** @type {CountdownView | null} */
+  let view = null;
+  const countdown = createQueueCountdown((next) => {
+    view = next;
+    draw();
+  });
+
+  function toggleMute() {
+    chimes.setMuted(!chimes.isMuted());
+    keepMuted(chimes.isMuted());
+    draw();
+  }
+
+  function draw() {
+    const isMuted = chimes.isMuted();
+    fill(mute, icon(isMuted ? "bell-off" : "bell"));
+    mute.setAttribute("aria-pressed", String(isMuted));
+    mute.setAttribute("aria-label", t("queue.mute"));
+    mute.title = t(isMuted ? "queue.sounds_off" : "queue.sounds_on");
+    setText(cancel, t("queue.cancel"));
+    if (!view) return;
+    setText(place, placeText(view));
+    setText(wait, waitText(view));
+  }
+  onLangChange(draw);
+  draw();
+
+  return {
+    /** @param {import("../lib/session-state.js").QueuePlace | null} queuePlace null: it waits no more */
+    update(queuePlace) {
+      el.hidden = queuePlace === null;
+      chimes.setPosition(queuePlace?.position ?? null);
+      if (queuePlace) countdown.update(queuePlace);
+      else countdown.stop();
+    },
+    /** Call it in a click, so that browsers allow sounds later. */
+    unlock: () => chimes.unlock(),
+    playTurn: () => chimes.playTurn(),
+    playReady: () => chimes.playReady(),
+    close() {
+      countdown.stop();
+      chimes.close();
+    },
+  };
+}
+
+/** @param {CountdownView} view */
+function placeText({ position, queueLength }) {
+  if (position === 1) return t("queue.next");
+  return t("queue.place", { position: formatNumber(position), length: formatNumber(Math.max(position, queueLength)) });
+}
+
+/** @param {CountdownView} view */
+function waitText({ shownS, isOvertime, overtimeS }) {
+  if (isOvertime) return t("queue.overtime", { time: formatClock(overtimeS) });
+  return shownS < 60 ? tn("queue.seconds", shownS) : t("queue.wait", { time: formatClock(shownS) });
+}

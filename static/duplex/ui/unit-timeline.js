@@ -1,0 +1,324 @@
+// @ts-check
+/**
+ * The last 60 units as columns: stages stacked in ms against the budget, memory, sound ahead, gaps.
+ *
+ * Drawn by hand: a chart library has no stacked columns with a mark per column, would redraw all its
+ * axes each second, and this picture has to work where no library is installed.
+ */
+
+import { h, setText } from "../../shared/dom.js";
+import { formatNumber } from "../../shared/formats.js";
+import { onLangChange, t } from "../../shared/i18n.js";
+import { COLUMNS_SHOWN, columnsOf, heightMs, STAGES } from "../lib/unit-columns.js";
+import { mountPainter, themeColours } from "./canvas-tools.js";
+
+/** @typedef {import("../lib/unit-columns.js").UnitColumn} UnitColumn */
+/** @typedef {import("../lib/session-state.js").SessionState} SessionState */
+
+/** Strength of each stage's colour, from the ground up. */
+const STAGE_ALPHA = Object.freeze({ read: 0.95, think: 0.75, voice: 0.55, sound: 0.38, rest: 0.22 });
+const MARK_ROOM_PX = 18; // below the columns: one sign each
+const AXIS_ROOM_PX = 44;
+const LEAST_COLUMN_PX = 4;
+const MOST_COLUMN_PX = 26;
+const SIGNS = Object.freeze({ listen: "ring", speak: "disc", interrupt: "cross" });
+
+/**
+ * @param {HTMLElement} el
+ * @returns {{update: (state: SessionState, maxKvTokens: number) => void, close: () => void}}
+ */
+export function mountUnitTimeline(el) {
+  const canvas = h("canvas", { class: "timeline-canvas" });
+  const plot = h("div", {
+    class: "timeline-plot", role: "slider", tabindex: 0,
+    "aria-valuemin": 0, "aria-valuemax": 0, "aria-valuenow": 0, "aria-disabled": "true",
+  }, canvas);
+  const readout = h("p", { class: "timeline-readout small number" });
+  el.classList.add("timeline");
+  el.append(plot, readout, legend());
+  const colours = themeColours(el);
+
+  /** @type {UnitColumn[]} */
+  let columns = [];
+  /** @type {SessionState | null} */
+  let latest = null;
+  /** Step that was picked; null shows the last unit. @type {number | null} */
+  let picked = null;
+  let chunkMs = 1_000;
+
+  const painter = mountPainter(canvas, (ctx, width, height) => {
+    paintTimeline({ ctx, width, height, colours, columns, chunkMs, picked });
+  });
+
+  const tell = () => {
+    plot.setAttribute("aria-label", t("live.timeline.label"));
+    const column = columns.find((one) => one.step === picked) ?? columns.at(-1);
+    const words = column ? describe(column, chunkMs) : t("live.timeline.empty");
+    setText(readout, words);
+    plot.setAttribute("aria-valuetext", words);
+    plot.setAttribute("aria-valuemin", String(columns[0]?.step ?? 0));
+    plot.setAttribute("aria-valuemax", String(columns.at(-1)?.step ?? 0));
+    plot.setAttribute("aria-valuenow", String(column?.step ?? 0));
+    plot.setAttribute("aria-disabled", String(columns.length === 0));
+  };
+  const pick = (/** @type {number | null} */ step) => {
+    if (picked === step) return;
+    picked = step;
+    tell();
+    painter.request();
+  };
+
+  plot.addEventListener("pointermove", (event) => {
+    const { left, width } = canvas.getBoundingClientRect();
+    pick(stepAt(columns, event.clientX - left, width));
+  });
+  plot.addEventListener("pointerleave", () => pick(null));
+  plot.addEventListener("blur", () => pick(null));
+  plot.addEventListener("keydown", (event) => {
+    const next = stepByKey(columns, picked, event.key);
+    if (next === undefined) return;
+    event.preventDefault();
+    pick(next);
+  });
+  const endLang = onLangChange(() => {
+    tell();
+    painter.request();
+  });
+  tell();
+
+  return {
+    update(state, maxKvTokens) {
+      const isSame = latest?.units === state.units;
+      latest = state;
+      if (isSame) return;
+      chunkMs = state.chunkMs;
+      columns = columnsOf(state.units, { chunkMs, maxKvTokens });
+      if (picked !== null && !columns.some((column) => column.step === picked)) picked = null;
+      tell();
+      painter.request();
+    },
+    close() {
+      painter.close();
+      colours.close();
+      endLang();
+    },
+  };
+}
+
+function legend() {
+  const entry = (/** @type {string} */ kind, /** @type {string} */ key) =>
+    h("li", {}, h("span", { class: "legend-sign", dataset: { kind } }), h("span", { "data-t": key }, t(key)));
+  return h(
+    "ul",
+    { class: "timeline-legend small" },
+    entry("listen", "live.unit.listen"),
+    entry("speak", "live.unit.speak"),
+    entry("interrupt", "live.unit.interrupt"),
+    entry("budget", "live.timeline.budget"),
+    entry("kv", "live.timeline.kv"),
+    entry("ahead", "live.timeline.ahead"),
+    entry("gap", "live.timeline.gap"),
+  );
+}
+
+/**
+ * @param {UnitColumn} column
+ * @param {number} chunkMs
+ */
+function describe(column, chunkMs) {
+  const ms = (/** @type {number} */ value) => formatNumber(Math.round(value));
+  const parts = STAGES.filter((stage) => column.stagesMs[stage] >= 0.5).map(
+    (stage) => `${t(`live.stage.${stage}`)} ${ms(column.stagesMs[stage])}`,
+  );
+  const said = [
+    t("live.timeline.unit", {
+      step: formatNumber(column.step + 1),
+      kind: t(`live.unit.${column.kind}`),
+      total: ms(column.totalMs),
+      budget: ms(chunkMs),
+    }),
+    parts.join(" + "),
+    t("live.timeline.kv_value", { tokens: formatNumber(column.kvTokens), percent: ms(column.kvShare * 100) }),
+  ];
+  if (column.aheadMs !== null) said.push(t("live.timeline.ahead_value", { ms: ms(column.aheadMs) }));
+  if (column.gapMs > 0) said.push(t("live.timeline.gap_value", { ms: ms(column.gapMs) }));
+  if (column.isLate) said.push(t("live.timeline.late"));
+  return said.filter(Boolean).join(" · ");
+}
+
+/** @param {number} width of the canvas */
+function columnWidth(width) {
+  const share = (width - AXIS_ROOM_PX) / COLUMNS_SHOWN;
+  return Math.min(MOST_COLUMN_PX, Math.max(LEAST_COLUMN_PX, share));
+}
+
+/**
+ * The newest column stands at the right edge.
+ *
+ * @param {number} index
+ * @param {number} count
+ * @param {number} width
+ */
+function columnLeft(index, count, width) {
+  return width - (count - index) * columnWidth(width);
+}
+
+/**
+ * @param {UnitColumn[]} columns
+ * @param {number} x
+ * @param {number} width
+ * @returns {number | null}
+ */
+function stepAt(columns, x, width) {
+  const index = Math.floor((x - columnLeft(0, columns.length, width)) / columnWidth(width));
+  return columns[index]?.step ?? null;
+}
+
+/**
+ * @param {UnitColumn[]} columns
+ * @param {number | null} picked
+ * @param {string} key
+ * @returns {number | null | undefined} undefined: the key means nothing here
+ */
+function stepByKey(columns, picked, key) {
+  if (columns.length === 0) return undefined;
+  const last = columns.length - 1;
+  const at = picked === null ? last : columns.findIndex((column) => column.step === picked);
+  const moves = { ArrowLeft: at - 1, ArrowDown: at - 1, ArrowRight: at + 1, ArrowUp: at + 1, Home: 0, End: last, PageUp: at - 10, PageDown: at + 10 };
+  if (key === "Escape") return null;
+  if (!(key in moves)) return undefined;
+  const next = moves[/** @type {keyof typeof moves} */ (key)];
+  return columns[Math.min(last, Math.max(0, next))].step;
+}
+
+/**
+ * @typedef {Object} Scene
+ * @property {CanvasRenderingContext2D} ctx
+ * @property {number} width
+ * @property {number} height
+ * @property {ReturnType<typeof themeColours>} colours
+ * @property {UnitColumn[]} columns
+ * @property {number} chunkMs
+ * @property {number | null} picked
+ */
+
+/** @param {Scene} scene */
+function paintTimeline(scene) {
+  const { ctx, width, height, columns, chunkMs } = scene;
+  const groundY = height - MARK_ROOM_PX;
+  const topMs = heightMs(columns, chunkMs);
+  const yOf = (/** @type {number} */ ms) => groundY - (Math.min(ms, topMs) / topMs) * (groundY - 4);
+  ctx.lineWidth = 1;
+  ctx.strokeStyle = scene.colours.css("line");
+  line(ctx, [[0, groundY + 0.5], [width, groundY + 0.5]]);
+  const columnPx = columnWidth(width);
+  columns.forEach((column, index) => {
+    paintColumn(scene, column, columnLeft(index, columns.length, width), columnPx, groundY, yOf);
+  });
+  paintBudget(scene, yOf(chunkMs));
+  paintLines(scene, columnPx, groundY);
+}
+
+/**
+ * @param {Scene} scene
+ * @param {UnitColumn} column
+ * @param {number} left
+ * @param {number} columnPx
+ * @param {number} groundY
+ * @param {(ms: number) => number} yOf
+ */
+function paintColumn({ ctx, colours, picked }, column, left, columnPx, groundY, yOf) {
+  const gapPx = columnPx > 7 ? 2 : 1;
+  const inner = columnPx - gapPx;
+  if (picked === column.step) {
+    ctx.fillStyle = colours.css("ink", 0.1);
+    ctx.fillRect(left - gapPx / 2, 0, columnPx, groundY + MARK_ROOM_PX);
+  }
+  let reachedMs = 0;
+  for (const stage of STAGES) {
+    const ms = column.stagesMs[stage];
+    const bottom = yOf(reachedMs);
+    reachedMs += ms;
+    const top = yOf(reachedMs);
+    ctx.fillStyle = colours.css(column.kind, STAGE_ALPHA[stage]);
+    ctx.fillRect(left, top, inner, bottom - top);
+  }
+  if (column.gapMs > 0) {
+    ctx.fillStyle = colours.css("bad");
+    ctx.beginPath();
+    ctx.moveTo(left - 4, 0);
+    ctx.lineTo(left + 4, 0);
+    ctx.lineTo(left, 8);
+    ctx.fill();
+    ctx.fillRect(left - 0.5, 0, 1, groundY);
+  }
+  ctx.strokeStyle = colours.css(column.kind);
+  ctx.fillStyle = ctx.strokeStyle;
+  paintSign(ctx, SIGNS[column.kind], left + inner / 2, groundY + MARK_ROOM_PX / 2 + 1, Math.min(4, inner / 2));
+}
+
+/**
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {string} sign
+ * @param {number} x
+ * @param {number} y
+ * @param {number} radius
+ */
+function paintSign(ctx, sign, x, y, radius) {
+  ctx.lineWidth = 1.5;
+  if (sign === "cross") {
+    line(ctx, [[x - radius, y - radius], [x + radius, y + radius]]);
+    line(ctx, [[x - radius, y + radius], [x + radius, y - radius]]);
+    return;
+  }
+  ctx.beginPath();
+  ctx.arc(x, y, radius * 0.85, 0, 2 * Math.PI);
+  if (sign === "disc") ctx.fill();
+  else ctx.stroke();
+}
+
+/**
+ * @param {Scene} scene
+ * @param {number} y
+ */
+function paintBudget({ ctx, width, colours, chunkMs }, y) {
+  ctx.setLineDash([6, 4]);
+  ctx.lineWidth = 1.5;
+  ctx.strokeStyle = colours.css("ink-soft");
+  line(ctx, [[0, y], [width, y]]);
+  ctx.setLineDash([]);
+  ctx.fillStyle = colours.css("ink-soft");
+  ctx.font = `12px ${getComputedStyle(ctx.canvas).fontFamily}`;
+  ctx.fillText(`${formatNumber(chunkMs)} ms`, 0, y - 4);
+}
+
+/**
+ * Memory in use, and sound queued ahead.
+ *
+ * @param {Scene} scene
+ * @param {number} columnPx
+ * @param {number} groundY
+ */
+function paintLines({ ctx, width, colours, columns }, columnPx, groundY) {
+  const at = (/** @type {number} */ index, /** @type {number} */ share) => {
+    const x = columnLeft(index, columns.length, width) + columnPx / 2;
+    return /** @type {[number, number]} */ ([x, groundY - share * (groundY - 6)]);
+  };
+  ctx.lineWidth = 2;
+  ctx.strokeStyle = colours.css("caution");
+  line(ctx, columns.map((column, index) => at(index, column.kvShare)));
+  ctx.setLineDash([2, 4]);
+  ctx.strokeStyle = colours.css("ink");
+  line(ctx, columns.map((column, index) => at(index, column.aheadShare)));
+  ctx.setLineDash([]);
+}
+
+/**
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {[number, number][]} points
+ */
+function line(ctx, points) {
+  ctx.beginPath();
+  for (const [x, y] of points) ctx.lineTo(x, y);
+  ctx.stroke();
+}

@@ -1,0 +1,189 @@
+// @ts-check
+/**
+ * Turns what was found out about browser and server into lines of words: does it work, what next. Pure.
+ */
+
+/**
+ * @typedef {"asking" | "good" | "caution" | "bad"} LineState
+ * @typedef {{key: string, params?: Record<string, string | number>, n?: number}} Phrase
+ *   `n` asks for the form of the text that fits a number
+ * @typedef {"secure" | "microphone" | "camera" | "worker" | "queue" | "model"} LineId
+ *
+ * @typedef {Object} Line
+ * @property {LineId} id
+ * @property {LineState} state
+ * @property {Phrase} text
+ * @property {Phrase} [next] what to do about it
+ * @property {number} [progress] 0 to 1
+ *
+ * @typedef {"granted" | "prompt" | "denied" | "unknown"} Permission
+ * @typedef {{permission: Permission, count: number | null}} DeviceFacts `count` null until it is known
+ *
+ * @typedef {Object} BrowserFacts
+ * @property {boolean} isSecure the page may use microphone and camera
+ * @property {boolean} isSupported the browser can use them at all
+ * @property {DeviceFacts} microphone
+ * @property {DeviceFacts} camera
+ *
+ * @typedef {Object} ServerLoad
+ * @property {{stage: string, progress: number | null} | null} [loading]
+ *
+ * @typedef {import("../shared/status-source.js").ServiceStatus & ServerLoad} Status
+ * @typedef {{status: Status | null, isReached: boolean}} Report
+ */
+
+const PERCENT = 100;
+
+/**
+ * @param {string} code of problem.*
+ * @returns {{text: Phrase, next: Phrase}}
+ */
+function problem(code) {
+  return { text: { key: `problem.${code}.title` }, next: { key: `problem.${code}.next` } };
+}
+
+/**
+ * @param {BrowserFacts} facts
+ * @returns {Line}
+ */
+function secureLine({ isSecure, isSupported }) {
+  if (!isSecure) return { id: "secure", state: "bad", ...problem("insecure_context") };
+  if (!isSupported) return { id: "secure", state: "bad", ...problem("unsupported") };
+  return { id: "secure", state: "good", text: { key: "home.secure_good" } };
+}
+
+/**
+ * @param {"microphone" | "camera"} id
+ * @param {BrowserFacts} facts
+ * @returns {Line}
+ */
+function deviceLine(id, facts) {
+  const { permission, count } = facts[id];
+  const prefix = id === "camera" ? "camera_" : "";
+  const worst = id === "camera" ? "caution" : "bad"; // without a camera one can still talk
+  if (!facts.isSecure || !facts.isSupported) {
+    return { id, state: worst, text: { key: "home.device_locked" } };
+  }
+  if (count === null) return { id, state: "asking", text: { key: "home.asking" } };
+  if (permission === "denied") return { id, state: worst, ...problem(`${prefix}permission_denied`) };
+  if (count === 0) return { id, state: worst, ...problem(`${prefix}not_found`) };
+  if (permission === "granted") return { id, state: "good", text: { key: `home.${id}_allowed`, n: count } };
+  return { id, state: "good", text: { key: `home.${id}_found` }, next: { key: "home.will_ask" } };
+}
+
+/**
+ * @param {Report | null} report
+ * @returns {Line}
+ */
+function workerLine(report) {
+  if (report === null) return { id: "worker", state: "asking", text: { key: "home.asking" } };
+  const { status, isReached } = report;
+  if (!isReached || status === null) return { id: "worker", state: "bad", ...problem("offline") };
+  const { free_slots: free, busy_workers: busy, loading_workers: loading } = status;
+  if (free > 0) return { id: "worker", state: "good", text: { key: "home.worker_free", n: free } };
+  if (busy > 0) {
+    return { id: "worker", state: "caution", text: { key: "home.worker_busy" }, next: { key: "home.worker_busy_next" } };
+  }
+  if (loading === 0) return { id: "worker", state: "bad", ...problem("no_worker") };
+  const share = status.loading?.progress;
+  const known = typeof share === "number" ? { progress: share } : {};
+  const text = known.progress === undefined
+    ? { key: "problem.worker_loading.title" }
+    : { key: "home.worker_loading_share", params: { percent: Math.floor(known.progress * PERCENT) } };
+  return { id: "worker", state: "caution", text, next: { key: "problem.worker_loading.next" }, ...known };
+}
+
+/**
+ * @param {Report | null} report
+ * @param {number | null} waitS how long a newcomer would wait, seconds
+ * @param {(seconds: number) => string} clock
+ * @returns {Line}
+ */
+function queueLine(report, waitS, clock) {
+  if (report === null) return { id: "queue", state: "asking", text: { key: "home.asking" } };
+  const { status, isReached } = report;
+  if (!isReached || status === null) return { id: "queue", state: "bad", text: { key: "home.queue_unknown" } };
+  if (status.is_intake_paused) {
+    return { id: "queue", state: "caution", text: { key: "home.paused" }, next: { key: "home.paused_next" } };
+  }
+  const { queue_length: length, max_queue_size: most } = status;
+  if (most > 0 && length >= most) return { id: "queue", state: "bad", ...problem("queue_full") };
+  const wait = waitS === null ? {} : { next: { key: "home.queue_wait", params: { time: clock(waitS) } } };
+  if (length > 0) return { id: "queue", state: "caution", text: { key: "home.queue_length", n: length }, ...wait };
+  if (status.free_slots === 0 && status.busy_workers > 0) {
+    return { id: "queue", state: "caution", text: { key: "home.queue_next" }, ...wait };
+  }
+  return { id: "queue", state: "good", text: { key: "home.queue_empty" } };
+}
+
+/**
+ * @param {Report | null} report
+ * @returns {Line}
+ */
+function modelLine(report) {
+  if (report === null) return { id: "model", state: "asking", text: { key: "home.asking" } };
+  const model = report.status?.model;
+  if (!model) return { id: "model", state: "caution", text: { key: "home.model_none" } };
+  const params = { name: model.name };
+  if (model.kind === "unknown") {
+    return { id: "model", state: "caution", text: { key: "home.model_unknown", params }, next: { key: "home.model_unknown_next" } };
+  }
+  if (!model.is_demonstration) return { id: "model", state: "good", text: { key: "home.model_full", params } };
+  // What to do about it stands in the note above the cards.
+  return { id: "model", state: "caution", text: { key: `home.model_${model.kind}`, params } };
+}
+
+/**
+ * Says what works here, line by line.
+ *
+ * @param {BrowserFacts} facts
+ * @param {Report | null} report null until the server was asked
+ * @param {number | null} waitS
+ * @param {(seconds: number) => string} clock writes a duration
+ * @returns {Line[]}
+ */
+export function readinessLines(facts, report, waitS, clock) {
+  return [
+    secureLine(facts),
+    deviceLine("microphone", facts),
+    deviceLine("camera", facts),
+    workerLine(report),
+    queueLine(report, waitS, clock),
+    modelLine(report),
+  ];
+}
+
+/** What stops a conversation; the model and the camera do not. @type {ReadonlySet<LineId>} */
+const DECISIVE = new Set(["secure", "microphone", "worker", "queue"]);
+
+/**
+ * The one line worth a visitor's attention, or null if a conversation can begin.
+ *
+ * @param {Line[]} lines
+ * @returns {Line | null}
+ */
+export function firstObstacle(lines) {
+  const decisive = lines.filter(({ id }) => DECISIVE.has(id));
+  return (
+    decisive.find(({ state }) => state === "bad") ??
+    decisive.find(({ state }) => state === "caution") ??
+    decisive.find(({ state }) => state === "asking") ??
+    null
+  );
+}
+
+/**
+ * How long a newcomer would wait, or null if nobody can say.
+ *
+ * @param {Status} status
+ * @param {{estimated_wait_s: number}[]} waiting those in line, first to last
+ * @param {{estimated_remaining_s?: number | null}[]} running
+ * @returns {number | null} seconds
+ */
+export function expectedWaitS(status, waiting, running) {
+  if (status.free_slots > 0 && status.queue_length === 0) return 0;
+  const last = waiting.at(-1);
+  if (last) return last.estimated_wait_s;
+  const rests = running.map((task) => task.estimated_remaining_s).filter((rest) => typeof rest === "number");
+  return rests.length > 0 ? Math.min(...rests) : null;
+}

@@ -1,0 +1,184 @@
+// @ts-check
+/** Administration. */
+
+import { adminApi, isRefusal } from "../admin/admin-api.js";
+import { mountLoginCard } from "../admin/login-card.js";
+import { startRefreshing } from "../admin/refresher.js";
+import { mountSectionNav } from "../admin/section-nav.js";
+import { failureText, said } from "../admin/words.js";
+import { getJson, sendJson } from "../shared/api.js";
+import { byId, on, setText } from "../shared/dom.js";
+import { onLangChange, t, tn } from "../shared/i18n.js";
+import { mountNotice } from "../shared/notice.js";
+import { startPage } from "../shared/page.js";
+import { pageVisibility } from "../shared/page-visibility.js";
+import { toast } from "../shared/toast.js";
+
+/** @typedef {import("../admin/admin-types.js").AdminState} AdminState */
+
+/**
+ * @typedef {Object} Context what a section works with
+ * @property {import("../admin/admin-api.js").AdminApi} api
+ * @property {import("../shared/page.js").Page} page
+ *
+ * @typedef {Object} Section
+ * @property {() => Promise<void>} refresh
+ * @property {number} [pauseMs] between two refreshes
+ * @property {() => void} [onHide]
+ *
+ * @typedef {{mountSection: (el: HTMLElement, context: Context) => Section}} SectionModule
+ */
+
+const PAUSE_MS = 5_000;
+const FIRST = "overview";
+
+/** @type {(import("../admin/section-nav.js").SectionEntry & {load: () => Promise<SectionModule>})[]} */
+const SECTIONS = [
+  { id: FIRST, icon: "gauge", titleKey: "admin.overview", load: () => import("../admin/overview.js") },
+  { id: "workers", icon: "server", titleKey: "admin.workers", load: () => import("../admin/workers.js") },
+  { id: "queue", icon: "people", titleKey: "admin.queue", load: () => import("../admin/queue.js") },
+  { id: "conversations", icon: "chat", titleKey: "admin.conversations", load: () => import("../admin/conversations.js") },
+  { id: "durations", icon: "clock", titleKey: "admin.durations", load: () => import("../admin/durations.js") },
+  { id: "apps", icon: "power", titleKey: "admin.apps", load: () => import("../admin/apps.js") },
+  { id: "voices", icon: "speaker", titleKey: "admin.voices", load: () => import("../admin/voices.js") },
+  { id: "presets", icon: "sparkle", titleKey: "admin.presets", load: () => import("../admin/presets.js") },
+  { id: "recordings", icon: "film", titleKey: "admin.recordings", load: () => import("../admin/recordings.js") },
+  { id: "logs", icon: "file", titleKey: "admin.logs", load: () => import("../admin/logs.js") },
+  { id: "audit", icon: "edit", titleKey: "admin.audit", load: () => import("../admin/audit.js") },
+];
+
+const page = await startPage({ titleKey: "admin.title" });
+const board = byId("board", HTMLElement);
+const signOut = byId("sign-out", HTMLButtonElement);
+const freshness = byId("freshness", HTMLElement);
+const place = byId("notice", HTMLElement);
+const notice = mountNotice(place);
+const login = mountLoginCard(byId("login", HTMLElement), { signIn, retry: () => void enter() });
+const api = adminApi(() => void leave());
+
+/** @type {Map<string, Section>} */
+const mounted = new Map();
+const desk = {
+  isIn: false,
+  current: "",
+  refresher: /** @type {import("../admin/refresher.js").Refresher | null} */ (null),
+  failure: /** @type {unknown} */ (null),
+};
+
+/** @returns {Promise<void>} */
+async function enter() {
+  /** @type {AdminState} */
+  let state;
+  try {
+    state = await getJson("/api/admin/state");
+  } catch (error) {
+    login.fail(error);
+    return;
+  }
+  if (!state.is_admin) {
+    if (state.needs_token) login.askToken(false);
+    else login.refuse();
+    return;
+  }
+  login.hide();
+  signOut.hidden = !state.needs_token;
+  board.hidden = false;
+  nav.reveal();
+  desk.isIn = true;
+  await desk.refresher?.now();
+}
+
+/** @param {string} token */
+async function signIn(token) {
+  await sendJson("POST", "/api/admin/login", { token });
+  await enter();
+}
+
+/** The server does not take us for an administrator any more. */
+async function leave() {
+  if (!desk.isIn) return;
+  desk.isIn = false;
+  board.hidden = true;
+  signOut.hidden = true;
+  setText(freshness, "");
+  const state = /** @type {AdminState | null} */ (await getJson("/api/admin/state").catch(() => null));
+  if (state && !state.needs_token) login.refuse();
+  else login.askToken(true);
+}
+
+/** @param {string} id */
+async function show(id) {
+  mounted.get(desk.current)?.onHide?.();
+  desk.current = id;
+  for (const each of SECTIONS) byId(`section-${each.id}`, HTMLElement).hidden = each.id !== id;
+  notice.clear();
+  await desk.refresher?.now();
+}
+
+/** @param {string} id */
+async function sectionOf(id) {
+  const known = mounted.get(id);
+  if (known) return known;
+  const entry = SECTIONS.find((each) => each.id === id) ?? SECTIONS[0];
+  const { mountSection } = await entry.load();
+  const again = mounted.get(id); // shown twice while it was loaded
+  if (again) return again;
+  const el = byId(`section-${id}`, HTMLElement);
+  el.append(said("h2", entry.titleKey, { id: `title-${id}`, tabindex: -1 }));
+  const section = mountSection(el, { api, page });
+  mounted.set(id, section);
+  return section;
+}
+
+/** Brings the section that is shown up to date; never throws. */
+async function refresh() {
+  if (!desk.isIn) return;
+  const id = desk.current;
+  try {
+    const section = await sectionOf(id);
+    await section.refresh();
+    desk.failure = null;
+  } catch (error) {
+    desk.failure = error;
+  }
+  if (desk.isIn && id === desk.current) report();
+}
+
+function report() {
+  if (desk.failure === null) {
+    notice.clear();
+    const time = new Intl.DateTimeFormat(document.documentElement.lang, { timeStyle: "medium" }).format(new Date());
+    setText(freshness, t("admin.fresh", { time }));
+  } else if (!isRefusal(desk.failure)) {
+    console.info(desk.failure);
+    setText(freshness, failureText(desk.failure, desk.current));
+    // Said once, not with every try.
+    const problem = /** @type {Error & {code?: string}} */ (desk.failure);
+    if (place.dataset.code !== (problem.code ?? "internal")) notice.show(problem, { kind: "caution" });
+  }
+}
+
+const nav = mountSectionNav(byId("sections", HTMLElement), SECTIONS, (id) => void show(id));
+desk.refresher = startRefreshing({
+  work: refresh,
+  pauseMs: () => mounted.get(desk.current)?.pauseMs ?? PAUSE_MS,
+  visibility: pageVisibility(),
+});
+on(signOut, "click", async () => {
+  try {
+    await sendJson("POST", "/api/admin/logout");
+    toast(t("admin.logged_out"));
+    await leave();
+  } catch (error) {
+    toast(failureText(error, "login"));
+  }
+});
+page.onStatus(({ status }) => {
+  const broken = (status?.error_workers ?? 0) + (status?.offline_workers ?? 0);
+  const waiting = status?.queue_length ?? 0;
+  nav.setBadge("workers", broken > 0 ? { count: broken, kind: "bad", label: tn("admin.broken", broken) } : null);
+  nav.setBadge("queue", waiting > 0 ? { count: waiting, kind: "caution", label: tn("admin.waiting", waiting) } : null);
+});
+onLangChange(() => void desk.refresher?.now());
+await enter();
+page.ready();

@@ -1,0 +1,145 @@
+// @ts-check
+/** Voice call: talk with the model as on the telephone. */
+
+import { byId, on } from "../shared/dom.js";
+import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
+import { mountFaqSidebar } from "../shared/faq-sidebar.js";
+import { startPage } from "../shared/page.js";
+import { bindSettings } from "../shared/settings-form.js";
+import { SettingsStore } from "../shared/settings-store.js";
+import { problemOfDevice } from "../duplex/lib/live-problems.js";
+import { openMicrophone } from "../duplex/lib/microphone.js";
+import { mountCallRecorder } from "../duplex/ui/call-recorder.js";
+import { DUPLEX_FIELDS, duplexConfigOf, mountDuplexConfigForm } from "../duplex/ui/duplex-config-form.js";
+import { LiveCall } from "../duplex/ui/live-call.js";
+import { LIVE_FIELDS, liveSettingsOf } from "../duplex/ui/live-settings.js";
+import { mountLiveView } from "../duplex/ui/live-view.js";
+import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/page-notes.js";
+import { mountPromptSetup } from "../duplex/ui/prompt-setup.js";
+import { mountSettingsDrawer } from "../duplex/ui/settings-drawer.js";
+import { SOURCE_FIELDS, mountSourceChoice } from "../duplex/ui/source-choice.js";
+import { mountVoiceGate } from "../duplex/ui/voice-gate.js";
+
+const CHUNK_SAMPLES = 16_000; // one second
+const LENGTH_PENALTY = 1.05;
+
+const page = await startPage({ titleKey: "app.audio_duplex.title" });
+
+const store = new SettingsStore(
+  "audio_duplex_settings",
+  {
+    ...LIVE_FIELDS,
+    ...SOURCE_FIELDS,
+    ...DUPLEX_FIELDS,
+    length_penalty: { ...DUPLEX_FIELDS.length_penalty, initial: LENGTH_PENALTY },
+  },
+  localStorage,
+);
+if (page.defaults) {
+  const { playback_delay_ms, max_kv_tokens } = page.defaults;
+  store.applyServer({ playback_delay_ms, max_kv_tokens });
+}
+mountDuplexConfigForm(byId("config-form", HTMLElement));
+const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store);
+const source = mountSourceChoice(byId("source", HTMLElement), store);
+bindSettings(byId("main", HTMLElement), store);
+mountHeadphonesAdvice(byId("advice", HTMLElement), localStorage);
+mountServiceNote(byId("service-note", HTMLElement), page);
+const model = mountModelNote(byId("model-note", HTMLElement), page);
+mountFaqSidebar(byId("faq", HTMLElement), { mode: "audio-duplex", opener: byId("open-faq", HTMLButtonElement) });
+
+const devices = mountAudioDeviceSelector(byId("devices", HTMLElement), {
+  prefix: "audio_duplex",
+  onChange: (kind) => (kind === "mic" ? reopenMicrophone() : call.applySettings()),
+});
+const prompt = mountPromptSetup(
+  {
+    presets: byId("presets", HTMLElement),
+    prompt: byId("system-prompt", HTMLTextAreaElement),
+    voice: byId("voice", HTMLElement),
+    ttsVoice: byId("tts-voice", HTMLElement),
+  },
+  {
+    mode: "audio_duplex",
+    defaults: page.defaults,
+    onSettings: (settings) => store.applyPreset(settings),
+    onEdit: () => drawer.open(),
+  },
+);
+
+const fileProgress = byId("file-progress", HTMLProgressElement);
+
+/** @returns {Promise<import("../duplex/ui/live-call.js").LiveSource>} */
+async function openSource() {
+  const microphone = {
+    deviceId: devices.micId,
+    echoCancellation: !store.get("headphones"),
+    chunkSamples: CHUNK_SAMPLES,
+  };
+  const sound = source.sound();
+  fileProgress.hidden = store.get("source") === "mic";
+  if (store.get("source") === "mic" || !sound) return openMicrophone(microphone);
+  const { openSoundFile } = await import("../duplex/ui/sound-file-source.js");
+  return openSoundFile({
+    sound,
+    microphone,
+    hasMicrophone: store.get("source") === "mix",
+    paddingBeforeS: store.get("pad_before_s"),
+    paddingAfterS: store.get("pad_after_s"),
+    onProgress({ elapsedS, totalS }) {
+      fileProgress.max = totalS;
+      fileProgress.value = elapsedS;
+    },
+  });
+}
+
+const call = new LiveCall({
+  idPrefix: "adx",
+  settings: () => liveSettingsOf(store, devices.speakerId),
+  openSource,
+});
+
+/** Not in the middle of a file: that would begin anew. */
+function reopenMicrophone() {
+  if (store.get("source") === "mic") void call.reopenSource();
+}
+
+async function start() {
+  if (store.get("source") !== "mic" && !source.sound()) return source.askForFile();
+  await prompt.ready;
+  const { systemPrompt, prepare } = prompt.given();
+  void voiceGate.update(store.get("barge_gate") === "silero");
+  await call.start({ systemPrompt, prepare: { ...prepare, config: duplexConfigOf(store) } });
+  void devices.refresh(); // names of devices are told only after permission
+}
+
+const view = mountLiveView(call, {
+  start: () => void start(),
+  maxKvTokens: () => store.get("max_kv_tokens"),
+  modelName: model.modelName,
+});
+
+mountCallRecorder(byId("after-call", HTMLElement), call, {
+  appType: "audio_duplex",
+  isOn: () => store.get("record"),
+});
+const voiceGate = mountVoiceGate(call);
+call.on("ended", () => (fileProgress.hidden = true));
+
+let hadHeadphones = store.get("headphones");
+on(store, "change", () => {
+  call.applySettings();
+  void voiceGate.update(store.get("barge_gate") === "silero" && call.isActive);
+  if (hadHeadphones === store.get("headphones")) return;
+  hadHeadphones = store.get("headphones");
+  reopenMicrophone();
+});
+
+if (!isSecureContext) view.notice.show(problemOfDevice({ code: "insecure_context" }, false));
+page.ready();
+
+// Whoever pressed "Start talking" on the home page has pressed enough; a reload does not call again.
+if (new URLSearchParams(location.search).has("start")) {
+  history.replaceState(null, "", location.pathname);
+  if (isSecureContext) void start();
+}

@@ -1,0 +1,49 @@
+// @ts-check
+/** Device check. */
+
+import { mountCheckCard } from "../check/check-card.js";
+import { mountCameraCheck } from "../check/camera-check.js";
+import { mountEchoCheck } from "../check/echo-check.js";
+import { mountMicrophoneCheck } from "../check/microphone-check.js";
+import { CHECKS, Results, verdictOf } from "../check/results.js";
+import { mountBrowserCheck, mountServerCheck } from "../check/server-check.js";
+import { mountSpeakerCheck } from "../check/speaker-check.js";
+import { mountVerdict } from "../check/verdict-view.js";
+import { chooseStart } from "../home/app-choice.js";
+import { byId, on } from "../shared/dom.js";
+import { startPage } from "../shared/page.js";
+
+/** @typedef {import("../home/readiness.js").Report} Report */
+
+const page = await startPage({ titleKey: "nav.check" });
+
+const results = new Results();
+const latest = { report: /** @type {Report | null} */ (null) };
+for (const id of CHECKS) mountCheckCard(byId(id, HTMLElement), id, results);
+const verdict = mountVerdict(results);
+mountBrowserCheck(results);
+const microphone = mountMicrophoneCheck(results);
+const speaker = mountSpeakerCheck(results);
+mountEchoCheck(results, { micId: microphone.deviceId, speakerId: speaker.speakerId, beforeStart: microphone.stop });
+mountCameraCheck(results);
+const server = mountServerCheck(results, () => latest.report);
+
+on(byId("begin", HTMLButtonElement), "click", () => {
+  const next = verdictOf(results).first === "speaker" ? "speaker" : "microphone";
+  byId(next, HTMLElement).scrollIntoView({ block: "center" });
+  if (next === "speaker") void speaker.start();
+  else void microphone.start();
+});
+
+let isServerChecked = false;
+page.onStatus((report) => {
+  latest.report = report;
+  if (isServerChecked && results.get("server").state !== "bad") return;
+  if (results.get("server").state === "running") return;
+  isServerChecked = true;
+  void server.run();
+});
+
+const { primary } = chooseStart(await page.apps);
+verdict.setTalkRoute(primary?.route ?? "");
+page.ready();

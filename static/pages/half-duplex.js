@@ -1,0 +1,156 @@
+// @ts-check
+/**
+ * Wires the half-duplex page: speak, pause, hear the answer, turn by turn.
+ */
+
+import { HalfCall } from "../duplex/lib/half-call.js";
+import { halfConfigOf } from "../duplex/lib/half-look.js";
+import { makeHalfSettings } from "../duplex/lib/half-settings.js";
+import { mountAfterCall } from "../duplex/ui/half-after.js";
+import { mountHalfControls } from "../duplex/ui/half-controls.js";
+import { mountHalfFigures } from "../duplex/ui/half-figures.js";
+import { hindranceOfStatus, mountCallNotes } from "../duplex/ui/half-notes.js";
+import { mountHalfStage } from "../duplex/ui/half-stage.js";
+import { mountHalfTurns } from "../duplex/ui/half-turns.js";
+import { mountHalfWave } from "../duplex/ui/half-wave.js";
+import { mountLevelMeter } from "../duplex/ui/level-meter.js";
+import { mountModelNote } from "../duplex/ui/page-notes.js";
+import { mountQueueBanner } from "../duplex/ui/queue-banner.js";
+import { mountSettingsDrawer } from "../duplex/ui/settings-drawer.js";
+import { mountTtsVoice } from "../duplex/ui/tts-ref-controller.js";
+import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
+import { byId } from "../shared/dom.js";
+import { mountFaqSidebar } from "../shared/faq-sidebar.js";
+import { onLangChange } from "../shared/i18n.js";
+import { startPage } from "../shared/page.js";
+import { mountPresetSelector } from "../shared/preset-selector.js";
+import { mountSystemContentEditor } from "../shared/system-content-editor.js";
+import { contentToWire } from "../shared/system-content.js";
+import { claimTab, tabStateOf } from "../shared/tab-state.js";
+import { voiceLimits, voiceToWire } from "../shared/voice.js";
+
+const DEFAULT_MAX_KV_TOKENS = 8_192;
+const METER_TICK_MS = 50;
+
+const page = await startPage({ titleKey: "half.title" });
+const el = (/** @type {string} */ id) => byId(id, HTMLElement);
+const limits = voiceLimits(page.defaults);
+const settings = makeHalfSettings(localStorage, page.defaults?.half_duplex ?? {});
+
+const call = new HalfCall({
+  devices: () => ({ micId: devices.micId, speakerId: devices.speakerId }),
+  playbackDelayMs: () => page.defaults?.playback_delay_ms ?? 200,
+  session: { getMaxSessionS: () => page.defaults?.half_duplex.max_session_s ?? 0 },
+});
+
+// What the model is told.
+const content = mountSystemContentEditor(el("content"), {
+  limits,
+  kinds: ["text", "audio", "image"],
+  onChange: () => presets.setEdited(true),
+});
+const ttsVoice = mountTtsVoice(el("tts-voice"), { limits });
+const presets = mountPresetSelector(el("presets"), {
+  mode: "half_duplex_audio",
+  page: "half_duplex",
+  onEdit: () => {
+    drawer.open();
+    el("prompt-title").focus();
+  },
+  onApply: ({ items, settings: values, isChosen }) => {
+    content.setItems(items);
+    settings.applyPreset(values, isChosen);
+  },
+});
+
+// The call.
+const levels = () => call.levels();
+const notes = mountCallNotes({ problem: el("problem"), note: el("note") }, {
+  restart: () => void start(),
+  reconnect: () => void call.reopenMicrophone(),
+});
+const stage = mountHalfStage(el("stage"), { levels });
+const turns = mountHalfTurns(el("turns"));
+const wave = mountHalfWave(el("wave"), { levels, state: () => call.state });
+const figures = mountHalfFigures(byId("figures", HTMLDListElement), {
+  remainingS: () => call.remainingS,
+  maxKvTokens: page.defaults?.max_kv_tokens ?? DEFAULT_MAX_KV_TOKENS,
+});
+const meterIn = mountLevelMeter(el("meter-in"), { labelKey: "common.you", iconName: "mic", kind: "listen" });
+const meterOut = mountLevelMeter(el("meter-out"), { labelKey: "common.model", iconName: "speaker", kind: "speak" });
+const after = mountAfterCall(el("after"), { appType: "half_duplex_audio" });
+const queue = mountQueueBanner(el("queue"), { onCancel: () => call.stop() });
+const controls = mountHalfControls(el("controls"), {
+  start: () => void start(),
+  stop: () => call.stop(),
+  interrupt: () => call.interrupt(),
+  toggleMute: () => call.setMuted(!call.devices.isMuted),
+});
+
+async function start() {
+  notes.clear();
+  after.update(null);
+  wave.clear();
+  queue.unlock();
+  await presets.ready;
+  const items = contentToWire(content.items);
+  await call.start({
+    ...(items.length > 0 ? { system_content: items } : {}),
+    ...(ttsVoice.voice ? { tts_ref_audio_base64: voiceToWire(ttsVoice.voice) } : {}),
+    config: halfConfigOf(settings.values()),
+  });
+}
+
+const tab = claimTab();
+/** @type {import("../duplex/lib/half-duplex-state.js").QueuePlace | null} */
+let place = null;
+
+function update() {
+  const { state } = call;
+  stage.update(state, state.isMicMuted);
+  controls.update(state, call.devices);
+  turns.update(state.turns);
+  figures.update(state);
+  document.documentElement.dataset.call = call.devices.isStarting ? "connecting" : state.phase;
+  tab.show(tabStateOf(state), state.queue ? `(${state.queue.position}) ` : undefined);
+  if (state.queue === place) return;
+  place = state.queue;
+  queue.update(place);
+}
+
+call.on("state", update);
+call.on("devices", update);
+call.on("assigned", () => queue.playTurn());
+call.on("prepared", () => queue.playReady());
+call.on("opened", () => void devices.refresh());
+call.on("problem", notes.show);
+call.on("solved", ({ code }) => notes.solve(code));
+call.on("ended", ({ state }) => after.update(state.preparedAtMs === null ? null : { recordingId: state.recordingSessionId }));
+onLangChange(update);
+onLangChange(() => tab.setTitle(document.title));
+setInterval(() => {
+  const { inputRms, outputRms } = levels();
+  const nowMs = performance.now();
+  meterIn.update(inputRms, nowMs);
+  meterOut.update(outputRms, nowMs);
+}, METER_TICK_MS);
+
+// Settings and help.
+const drawer = mountSettingsDrawer(
+  byId("settings", HTMLDialogElement),
+  byId("open-settings", HTMLButtonElement),
+  settings.store,
+);
+const devices = mountAudioDeviceSelector(el("devices"), {
+  prefix: "half_duplex",
+  onChange: (kind) => void (kind === "mic" ? call.reopenMicrophone() : call.changeSpeaker()),
+});
+mountFaqSidebar(el("faq"), { mode: "half-duplex", opener: byId("open-faq", HTMLButtonElement) });
+mountModelNote(el("model-note"), page);
+
+page.onStatus((report) => {
+  if (!call.isActive) notes.foresee(hindranceOfStatus(report));
+});
+if (!isSecureContext) notes.show({ code: "insecure_context", message: "", kind: "bad", steps: [] });
+update();
+page.ready();

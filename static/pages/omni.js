@@ -1,0 +1,190 @@
+// @ts-check
+/** Video call: the model sees the camera or a file while one talks with it. */
+
+import { byId, on } from "../shared/dom.js";
+import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
+import { mountFaqSidebar } from "../shared/faq-sidebar.js";
+import { t } from "../shared/i18n.js";
+import { startPage } from "../shared/page.js";
+import { bindSettings } from "../shared/settings-form.js";
+import { SettingsStore } from "../shared/settings-store.js";
+import { toast } from "../shared/toast.js";
+import { problemOfDevice } from "../duplex/lib/live-problems.js";
+import { openMicrophone } from "../duplex/lib/microphone.js";
+import { createPictureTaker } from "../duplex/lib/picture-taker.js";
+import { mountCameraStage } from "../duplex/ui/camera-stage.js";
+import { mountChoiceRow } from "../duplex/ui/choice-row.js";
+import { duplexConfigOf, mountDuplexConfigForm } from "../duplex/ui/duplex-config-form.js";
+import { mountFullView } from "../duplex/ui/full-view.js";
+import { LiveCall } from "../duplex/ui/live-call.js";
+import { liveSettingsOf } from "../duplex/ui/live-settings.js";
+import { mountLiveView } from "../duplex/ui/live-view.js";
+import { OMNI_FIELDS, sliceCountOf } from "../duplex/ui/omni-settings.js";
+import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/page-notes.js";
+import { mountPictureView } from "../duplex/ui/picture-view.js";
+import { mountPromptSetup } from "../duplex/ui/prompt-setup.js";
+import { mountScreenTools } from "../duplex/ui/screen-tools.js";
+import { mountSettingsDrawer } from "../duplex/ui/settings-drawer.js";
+import { mountVoiceGate } from "../duplex/ui/voice-gate.js";
+
+const CHUNK_SAMPLES = 16_000; // one second
+const SOURCES = Object.freeze({ live: "camera", file: "film" });
+/** @param {string} id */
+const part = (id) => byId(id, HTMLElement);
+
+const page = await startPage({ titleKey: "app.omni.title" });
+const store = new SettingsStore("omni_settings", OMNI_FIELDS, localStorage);
+if (page.defaults) {
+  const { playback_delay_ms, max_kv_tokens } = page.defaults;
+  store.applyServer({ playback_delay_ms, max_kv_tokens });
+}
+const video = byId("picture", HTMLVideoElement);
+const isFile = () => store.get("source") === "file";
+mountDuplexConfigForm(part("config-form"));
+const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store);
+bindSettings(part("main"), store);
+mountHeadphonesAdvice(part("advice"), localStorage);
+mountServiceNote(part("service-note"), page);
+const model = mountModelNote(part("model-note"), page);
+mountFaqSidebar(part("faq"), { mode: "omni", opener: byId("open-faq", HTMLButtonElement) });
+
+const devices = mountAudioDeviceSelector(part("devices"), {
+  prefix: "omni",
+  kinds: ["mic", "speaker", "camera"],
+  onChange(kind) {
+    if (kind === "mic") reopenMicrophone();
+    else if (kind === "camera") void useCamera(() => stage.reopen());
+    else call.applySettings();
+  },
+});
+const prompt = mountPromptSetup(
+  { presets: part("presets"), prompt: byId("system-prompt", HTMLTextAreaElement), voice: part("voice"), ttsVoice: part("tts-voice") },
+  {
+    mode: "omni",
+    defaults: page.defaults,
+    onSettings: (settings) => store.applyPreset(settings),
+    onEdit: () => drawer.open(),
+  },
+);
+
+const stage = mountCameraStage(part("screen"), {
+  video,
+  cameraId: () => devices.cameraId,
+  isFile,
+  isMirrored: () => store.get("mirror"),
+  onFlip: (isFront) => store.set("mirror", isFront),
+  onPreview: () => void useCamera(() => stage.open()),
+  onLost() {
+    view.notice.show(problemOfDevice({ code: call.isActive ? "camera_lost" : "camera_unplugged" }, true));
+    tools.update();
+  },
+});
+const pictures = createPictureTaker({ grab: stage.grab, isFile });
+const microphoneWish = () => ({ deviceId: devices.micId, echoCancellation: !store.get("headphones"), chunkSamples: CHUNK_SAMPLES });
+/** @type {Promise<ReturnType<typeof import("../duplex/ui/file-mode.js")["mountFileMode"]>> | null} */
+let loadingFileMode = null;
+const fileMode = () => (loadingFileMode ??= import("../duplex/ui/file-mode.js").then(({ mountFileMode }) =>
+  mountFileMode(
+    { panel: part("file-panel"), mixer: byId("mixer", HTMLDetailsElement), progress: byId("file-progress", HTMLProgressElement), video },
+    { store, onFile: stage.setFile, microphone: microphoneWish },
+  ),
+));
+mountChoiceRow(part("source"), { store, setting: "source", choices: SOURCES, labelKey: "omni.source" });
+
+async function openSource() {
+  if (isFile()) return (await fileMode()).open();
+  await stage.open();
+  tools.update();
+  return openMicrophone(microphoneWish());
+}
+
+const call = new LiveCall({
+  idPrefix: "omni",
+  settings: () => liveSettingsOf(store, devices.speakerId),
+  openSource,
+  takeFrames: pictures.take,
+  maxSliceNums: () => sliceCountOf(store),
+});
+
+/** Not in the middle of a file: that would begin anew. */
+function reopenMicrophone() {
+  if (!isFile()) void call.reopenSource();
+}
+
+/** @param {() => Promise<unknown>} use of the camera; says why it cannot be used */
+async function useCamera(use) {
+  try {
+    await use();
+    view.notice.clear();
+    void devices.refresh(); // names of devices are told only after permission
+  } catch (error) {
+    view.notice.show(problemOfDevice(error, call.isActive));
+  }
+  tools.update();
+}
+
+async function start() {
+  const mode = isFile() ? await fileMode() : null;
+  if (mode && !mode.hasFile) return mode.askForFile();
+  await Promise.all([prompt.ready, shown.prepare()]);
+  const { systemPrompt, prepare } = prompt.given();
+  void voiceGate.update(store.get("barge_gate") === "silero");
+  const config = duplexConfigOf(store);
+  const isOpen = await call.start({ systemPrompt, prepare: { ...prepare, config, max_slice_nums: sliceCountOf(store) } });
+  if (!isOpen) release();
+  void devices.refresh();
+}
+
+/** Show what the model will see. */
+async function showSource() {
+  part("file-panel").hidden = !isFile();
+  if (isFile()) await (await fileMode()).show();
+}
+
+/** Let camera and file go. */
+function release() {
+  void loadingFileMode?.then((mode) => mode.release());
+  stage.close();
+  tools.update();
+}
+
+const view = mountLiveView(call, {
+  start: () => void start(),
+  maxKvTokens: () => store.get("max_kv_tokens"),
+  modelName: model.modelName,
+  hasVision: true,
+  startKey: "omni.start",
+  openCamera: () => void useCamera(() => stage.open()),
+  useFile: () => (view.notice.clear(), store.set("source", "file")),
+});
+const full = mountFullView(() => tools.update());
+const tools = mountScreenTools(
+  { bar: part("tools"), corner: part("screen-corner") },
+  {
+    store,
+    hasCamera: () => stage.hasCamera,
+    flip: () => void useCamera(async () => (await stage.flip()) || toast(t("omni.one_camera"))),
+    full,
+  },
+);
+const shown = mountPictureView(call, { store, video, pictures });
+const voiceGate = mountVoiceGate(call);
+
+call.on("ended", release);
+
+let before = { source: store.get("source"), headphones: store.get("headphones") };
+on(store, "change", () => {
+  call.applySettings();
+  void voiceGate.update(store.get("barge_gate") === "silero" && call.isActive);
+  const now = { source: store.get("source"), headphones: store.get("headphones") };
+  if (before.headphones !== now.headphones) reopenMicrophone();
+  if (before.source !== now.source) stage.close();
+  if (before.source !== now.source) void showSource();
+  before = now;
+  stage.update();
+  tools.update();
+});
+
+void showSource();
+if (!isSecureContext) view.notice.show(problemOfDevice({ code: "insecure_context" }, false));
+page.ready();

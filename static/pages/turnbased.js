@@ -1,0 +1,167 @@
+// @ts-check
+/** Turn-based chat. */
+
+import { byId, setText } from "../shared/dom.js";
+import { onLangChange, t } from "../shared/i18n.js";
+import { mountNotice } from "../shared/notice.js";
+import { startPage } from "../shared/page.js";
+import { addRecent } from "../shared/recent-sessions.js";
+import { SettingsStore } from "../shared/settings-store.js";
+import { toast } from "../shared/toast.js";
+import { voiceLimits, voiceToWire } from "../shared/voice.js";
+import { mountAnswerVoice } from "../turnbased/answer-voice.js";
+import { mountChatNotes } from "../turnbased/chat-notes.js";
+import { ChatSession } from "../turnbased/chat-session.js";
+import { FIELDS, SETTINGS_KEY, chatSettings, fromPreset } from "../turnbased/chat-settings.js";
+import { pauseClips } from "../turnbased/clip-player.js";
+import { mountComposer } from "../turnbased/composer.js";
+import { figuresOf, voiceOf } from "../turnbased/conversation-facts.js";
+import { openDraft } from "../turnbased/draft.js";
+import { forgetfulHistory, openHistory } from "../turnbased/history-store.js";
+import { mountInstructions } from "../turnbased/instructions.js";
+import { mountKeptChats } from "../turnbased/kept-chats.js";
+import { mountLateHelp, mountLateSound } from "../turnbased/late-parts.js";
+import { wireChars } from "../turnbased/media-part.js";
+import { mediaLimits } from "../turnbased/media-rules.js";
+import { mountMessageList } from "../turnbased/message-list.js";
+import { mountChatSettings } from "../turnbased/settings-dialog.js";
+import { StreamingChat } from "../turnbased/streaming-chat.js";
+import { mountTransfer } from "../turnbased/transfer-dialog.js";
+import { watchUpload } from "../turnbased/upload-progress.js";
+import { mountWelcome } from "../turnbased/welcome.js";
+
+const APP = "turnbased";
+const DEFAULT_KV_TOKENS = 8_192;
+/** Who writes a question wants to know soon whether it would wait. */
+const STATUS_INTERVAL_MS = 3_000;
+
+const page = await startPage({ titleKey: "app.turnbased.title", statusIntervalMs: STATUS_INTERVAL_MS });
+const limits = mediaLimits(page.defaults?.limits);
+const settings = new SettingsStore(SETTINGS_KEY, FIELDS, localStorage);
+/** @type {import("../turnbased/kept-chats.js").Store} */
+const store = await openHistory().catch(() => forgetfulHistory());
+
+/** @type {WebSocket | null} */
+let socket = null;
+const chat = new StreamingChat({ socketFactory: (url) => (socket = new WebSocket(url)) });
+const session = new ChatSession({ chat, store, settings: () => chatSettings(settings, voiceBase64()), prepared: () => instructions.ready });
+const upload = watchUpload(() => socket, (done) => notes.showUpload(done));
+
+const notice = mountNotice(byId("notice", HTMLElement));
+const libraryNote = mountNotice(byId("library-note", HTMLElement));
+const notes = mountChatNotes({ session, maxKvTokens: page.defaults?.max_kv_tokens ?? DEFAULT_KV_TOKENS, onNewChat: () => kept.begin() });
+const voice = mountAnswerVoice(byId("hush", HTMLButtonElement), {
+  session,
+  delayMs: page.defaults?.playback_delay_ms ?? 0,
+  onSound: (isSounding) => void (isSounding && pauseClips()),
+});
+const sound = mountLateSound({ limits: voiceLimits(page.defaults), prefix: APP, storage: localStorage });
+const instructions = mountInstructions({
+  session,
+  limits: voiceLimits(page.defaults),
+  onPreset: (values) => settings.applyPreset(fromPreset(values)),
+});
+const draft = openDraft(localStorage, store);
+const composer = mountComposer(byId("composer", HTMLElement), {
+  limits,
+  sentChars: () => wireChars(session.media),
+  picturesPerS: () => Number(settings.get("picturesPerS")),
+  microphoneId: () => sound.microphoneId || undefined,
+  sendsRecording: () => settings.get("sendsRecording"),
+  onSend: (text, media) => start(() => session.ask(text, media)),
+  onStop: () => {
+    session.stop();
+    voice.silence();
+  },
+  onRecord: () => {
+    notice.clear();
+    voice.silence();
+    pauseClips();
+  },
+  onProblem: ({ code }) => (code === "too_short" ? void toast(t("chat.record_short")) : notice.show(code)),
+  onDraft: draft.keep,
+});
+const list = mountMessageList(byId("scroll", HTMLElement), {
+  session,
+  spoken: byId("spoken", HTMLElement),
+  toEnd: byId("to-end", HTMLButtonElement),
+  onPlain: () => libraryNote.show("missing_library", { kind: "caution" }),
+  actions: {
+    askInstead: (id, text, media) => {
+      if (start(() => session.askInstead(id, text, media))) offerUndo("chat.replaced");
+    },
+    answerAgain: (id) => void start(() => (session.answerAgain(id), true)),
+    remove: (id) => {
+      session.remove(id);
+      offerUndo("chat.deleted");
+    },
+  },
+});
+const welcome = mountWelcome({ session, onSuggest: (text) => (composer.fill(text), composer.focus()) });
+const kept = mountKeptChats({
+  session,
+  store,
+  storage: localStorage,
+  onBegin: () => {
+    instructions.giveToNew();
+    composer.focus();
+  },
+  onOpen: list.follow,
+});
+mountTransfer({ session, onImported: () => void kept.refresh() });
+mountLateHelp();
+mountChatSettings(settings);
+
+/** @returns {string | null} what the model should speak with; null: the server's own voice */
+function voiceBase64() {
+  const chosen = sound.voice ?? instructions.voice;
+  return chosen ? voiceToWire(chosen) : null;
+}
+
+/** Begin a turn out of a click or key. @param {() => boolean} ask */
+function start(ask) {
+  notice.clear();
+  voice.silence();
+  pauseClips();
+  notes.unlock();
+  if (settings.get("hasVoice")) void voice.unlock();
+  const isAsked = ask();
+  if (isAsked) {
+    list.follow();
+    upload.begin();
+  }
+  return isAsked;
+}
+
+/** @param {string} key */
+function offerUndo(key) {
+  if (!session.canUndo) return;
+  toast(t(key), { action: { label: t("chat.undo"), run: () => session.undo() }, shownMs: 10_000 });
+}
+
+const drawTitle = () => setText(byId("chat-title", HTMLElement), session.head.title || t("chat.untitled"));
+session.on("change", () => {
+  composer.setBusy(session.isBusy);
+  if (!session.isBusy) upload.end();
+  drawTitle();
+});
+session.on("heads", drawTitle);
+session.on("opened", () => notice.clear());
+session.on("answered", ({ message, isPlayed }) => {
+  const { recordingSessionId } = figuresOf(message);
+  if (recordingSessionId) addRecent(localStorage, recordingSessionId, APP);
+  if (!isPlayed && message.status === "done" && voiceOf(message)) list.play(message.id);
+});
+session.on("warning", ({ code }) => notice.show(code, { kind: "caution" }));
+session.on("problem", () => toast(t("chat.not_kept")));
+onLangChange(drawTitle);
+page.onStatus(({ status }) => {
+  notes.showStatus(status);
+  welcome.showModel(status?.model);
+});
+
+await kept.restore();
+const { text, media } = await draft.read();
+composer.fill(text, media);
+drawTitle();
+page.ready();

@@ -1,0 +1,72 @@
+// @ts-check
+/**
+ * Calls the server's HTTP interface. Device.
+ */
+
+const OFFLINE = "offline";
+const INTERNAL = "internal";
+
+/** What went wrong with a call. `code` is the server's, or "offline" if it was not reached. */
+export class ApiError extends Error {
+  /**
+   * @param {string} message for a person to read
+   * @param {string} code
+   * @param {number} status of HTTP; 0 if there was no answer
+   */
+  constructor(message, code, status) {
+    super(message);
+    this.name = "ApiError";
+    this.code = code;
+    this.status = status;
+  }
+}
+
+/**
+ * @template T
+ * @param {string} path
+ * @param {{signal?: AbortSignal}} [options]
+ * @returns {Promise<T>}
+ */
+export function getJson(path, options = {}) {
+  return call(path, { headers: { Accept: "application/json" }, ...options });
+}
+
+/**
+ * @template T
+ * @param {"POST" | "PUT" | "DELETE" | "PATCH"} method
+ * @param {string} path
+ * @param {unknown} [body] sent as JSON
+ * @param {{signal?: AbortSignal}} [options]
+ * @returns {Promise<T>}
+ */
+export function sendJson(method, path, body, options = {}) {
+  const headers = { "Content-Type": "application/json" };
+  const text = body === undefined ? undefined : JSON.stringify(body);
+  return call(path, { method, headers: text === undefined ? {} : headers, body: text, ...options });
+}
+
+/**
+ * @template T
+ * @param {string} path
+ * @param {RequestInit} request
+ * @returns {Promise<T>}
+ */
+async function call(path, request) {
+  const answer = await fetch(path, request).catch((error) => {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ApiError("The server was not reached.", OFFLINE, 0);
+  });
+  const body = await answer.json().catch(() => null);
+  if (answer.ok) return body;
+  throw new ApiError(detailOf(body) || answer.statusText, body?.code ?? INTERNAL, answer.status);
+}
+
+/**
+ * @param {{detail?: string | {msg?: string}[]} | null} body
+ * @returns {string}
+ */
+function detailOf(body) {
+  const detail = body?.detail;
+  if (Array.isArray(detail)) return detail.map((one) => one.msg).join("; ");
+  return detail ?? "";
+}

@@ -1,0 +1,33 @@
+// @ts-check
+/**
+ * An EventTarget whose events are known by name and content. Pure.
+ */
+
+/**
+ * @template {Record<string, any>} Events Detail of each event by its type. `any`: each subclass says.
+ */
+export class Emitter extends EventTarget {
+  /**
+   * Listen; returns how to end it.
+   * @template {keyof Events & string} Type
+   * @param {Type} type
+   * @param {(detail: Events[Type]) => void} listener
+   * @returns {() => void}
+   */
+  on(type, listener) {
+    /** @param {Event} event */
+    const hear = (event) => listener(/** @type {CustomEvent<Events[Type]>} */ (event).detail);
+    this.addEventListener(type, hear);
+    return () => this.removeEventListener(type, hear);
+  }
+
+  /**
+   * Tell everybody who listens.
+   * @template {keyof Events & string} Type
+   * @param {Type} type
+   * @param {Events[Type]} detail
+   */
+  emit(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+}

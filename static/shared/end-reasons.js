@@ -1,0 +1,160 @@
+// @ts-check
+/**
+ * Why a session ended, as a code that pages turn into a sentence. Pure.
+ *
+ * The server says it in an `error` message; where it could not, the close code and what a look at
+ * the server showed stand in. One code per situation a person would act on differently.
+ */
+
+import { CLOSE_CODES, ERROR_CODES } from "./protocol.js";
+
+/** @typedef {import("./protocol.js").ErrorCode} ErrorCode */
+
+/** What only the client can know, beside the codes of the server.
+ * `stopped` the user stopped it · `cancelled` left the queue or gave up connecting · `page_left` ·
+ * `kv_limit` the page's own token limit · `not_ready` no worker · `network_lost` · `server_gone` ·
+ * `socket_blocked` HTTP works, WebSockets do not · `refused` · `closed` without a reason.
+ * @typedef {"stopped" | "cancelled" | "page_left" | "kv_limit" | "not_ready" | "network_lost"
+ *  | "server_gone" | "socket_blocked" | "refused" | "closed"} ClientEndCode
+ */
+
+/** @typedef {Exclude<ErrorCode, "no_worker" | "worker_unreachable"> | ClientEndCode} EndCode */
+
+/** Why a session ended.
+ * @typedef {Object} EndReason
+ * @property {EndCode} code For a program; pages have a sentence for each.
+ * @property {string} detail The kind of `timeout`: "pause", "max_session", "inactivity"; else "".
+ * @property {string} message The server's own words, or "".
+ * @property {boolean} isByUser The user wanted it.
+ * @property {boolean} canRestart The same settings may work when tried again at once.
+ */
+
+/** How a socket was closed.
+ * @typedef {Object} SocketEnd
+ * @property {number} closeCode Close code; 1006 is without a goodbye.
+ * @property {string} closeReason Reason the other side gave.
+ * @property {boolean} wasOpen It had been open before.
+ */
+
+/** What a look at the server over HTTP showed.
+ * @typedef {Object} ServerGlance
+ * @property {boolean} isOnline The browser has a network at all.
+ * @property {boolean} isReachable The server answered.
+ * @property {boolean} isReady It has a worker that works, or is loading one no more.
+ * @property {boolean} isAppEnabled The app of this session is switched on.
+ */
+
+/** Codes after which the same click would fail in the same way.
+ * @type {ReadonlySet<string>}
+ */
+const NOT_AT_ONCE = new Set(["app_disabled", "origin_refused", "refused", "socket_blocked"]);
+
+/** Codes that are the user's own wish.
+ * @type {ReadonlySet<string>}
+ */
+const BY_USER = new Set(["stopped", "cancelled", "page_left"]);
+
+/** @type {ReadonlySet<string>} */
+const WIRE_CODES = new Set(Object.values(ERROR_CODES));
+
+/** Close code of the browser for a socket that vanished. Source: RFC 6455, section 7.4.1. */
+const ABNORMAL_CLOSURE = 1006;
+
+/**
+ * Build a reason.
+ * @param {EndCode} code
+ * @param {string} [message] The server's own words.
+ * @param {string} [detail]
+ * @returns {EndReason}
+ */
+export function endReason(code, message = "", detail = "") {
+  const isByUser = BY_USER.has(code);
+  return { code, detail, message, isByUser, canRestart: !NOT_AT_ONCE.has(code) };
+}
+
+/**
+ * Bring codes of the server that ask the same of a person under one name.
+ * @param {string} wireCode `code` of an `error` message.
+ * @returns {EndCode}
+ */
+export function endCodeOf(wireCode) {
+  if (wireCode === "no_worker") return "not_ready";
+  if (wireCode === "worker_unreachable") return "worker_lost";
+  return WIRE_CODES.has(wireCode) ? /** @type {EndCode} */ (wireCode) : "internal";
+}
+
+/**
+ * Text of an `error` or `warning`: older servers use either key.
+ * @param {Record<string, unknown>} message
+ * @returns {string}
+ */
+export function messageText(message) {
+  const text = message.error ?? message.message;
+  return typeof text === "string" ? text : "";
+}
+
+/**
+ * Reason of an `error` message.
+ * @param {Record<string, unknown>} message
+ * @returns {EndReason}
+ */
+export function reasonOfError(message) {
+  const code = typeof message.code === "string" ? message.code : "internal";
+  return endReason(endCodeOf(code), messageText(message));
+}
+
+/**
+ * Reason of a `timeout` message.
+ * @param {Record<string, unknown>} message
+ * @returns {EndReason}
+ */
+export function reasonOfTimeout(message) {
+  const kind = message.reason;
+  return endReason("timeout", messageText(message), typeof kind === "string" ? kind : "inactivity");
+}
+
+/**
+ * Reason of a socket that closed without any last message.
+ * @param {SocketEnd} end
+ * @param {ServerGlance | null} glance What a look at the server showed; null if nobody looked.
+ * @returns {EndReason}
+ */
+export function reasonOfClose(end, glance) {
+  const { closeCode, closeReason } = end;
+  if (WIRE_CODES.has(closeReason)) return endReason(endCodeOf(closeReason));
+  if (closeCode === CLOSE_CODES.SHUTDOWN) return endReason("server_gone", closeReason);
+  if (closeCode === CLOSE_CODES.TRY_LATER) return endReason("not_ready", closeReason);
+  if (closeCode === CLOSE_CODES.TOO_BIG) return endReason("too_big", closeReason);
+  if (closeCode === CLOSE_CODES.INTERNAL) return endReason("internal", closeReason);
+  if (closeCode === CLOSE_CODES.POLICY) {
+    return endReason(/disabled/i.test(closeReason) ? "app_disabled" : "refused", closeReason);
+  }
+  if (closeCode === CLOSE_CODES.BINARY || closeCode === CLOSE_CODES.BAD_PAYLOAD) {
+    return endReason("bad_json", closeReason);
+  }
+  if (closeCode !== ABNORMAL_CLOSURE) return endReason("closed", closeReason);
+  return reasonOfVanished(end.wasOpen, glance);
+}
+
+/**
+ * @param {boolean} wasOpen
+ * @param {ServerGlance | null} glance
+ * @returns {EndReason}
+ */
+function reasonOfVanished(wasOpen, glance) {
+  if (glance === null) return endReason(wasOpen ? "network_lost" : "server_gone");
+  if (!glance.isOnline) return endReason("network_lost");
+  if (!glance.isReachable) return endReason("server_gone");
+  if (wasOpen) return endReason("network_lost");
+  if (!glance.isAppEnabled) return endReason("app_disabled");
+  return endReason(glance.isReady ? "socket_blocked" : "not_ready");
+}
+
+/**
+ * Whether to look at the server before naming the reason.
+ * @param {SocketEnd} end
+ * @returns {boolean}
+ */
+export function needsGlance(end) {
+  return end.closeCode === ABNORMAL_CLOSURE && !WIRE_CODES.has(end.closeReason);
+}

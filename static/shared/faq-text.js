@@ -1,0 +1,38 @@
+// @ts-check
+/**
+ * Cuts a page of questions into its title, its first words and one piece per question. Pure.
+ */
+
+/** @typedef {{title: string, intro: string, sections: {heading: string, body: string}[]}} Faq */
+
+/**
+ * @param {string} markdown one level-1 heading, then a level-2 heading per question
+ * @returns {Faq}
+ */
+export function splitFaq(markdown) {
+  const [head, ...pieces] = markdown.replaceAll("\r\n", "\n").split(/^## +/m);
+  const title = /^# +(.+)$/m.exec(head)?.[1].trim() ?? "";
+  return {
+    title,
+    intro: head.replace(/^# +.*$/m, "").trim(),
+    sections: pieces.map((piece) => {
+      const end = piece.indexOf("\n");
+      const cut = end < 0 ? piece.length : end;
+      return { heading: piece.slice(0, cut).trim(), body: piece.slice(cut).trim() };
+    }),
+  };
+}
+
+/**
+ * Markdown as plain paragraphs, for when nothing can render it.
+ *
+ * @param {string} markdown
+ * @returns {string[]}
+ */
+export function plainParagraphs(markdown) {
+  const plain = markdown
+    .replace(/\[([^\]]+)\]\([^)]*\)/g, "$1")
+    .replace(/[*_`]{1,2}([^*_`\n]+)[*_`]{1,2}/g, "$1")
+    .replace(/^- /gm, "• ");
+  return plain.split(/\n{2,}/).map((one) => one.trim()).filter(Boolean);
+}

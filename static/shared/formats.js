@@ -1,0 +1,58 @@
+// @ts-check
+/**
+ * Numbers, times and sizes for people, in the language shown now.
+ */
+
+import { getLang } from "./i18n.js";
+
+const SECONDS_PER_MINUTE = 60;
+const BYTES_PER_STEP = 1024;
+const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/**
+ * @param {number} value
+ * @param {number} [digits] after the point
+ */
+export function formatNumber(value, digits = 0) {
+  return new Intl.NumberFormat(getLang(), {
+    minimumFractionDigits: digits,
+    maximumFractionDigits: digits,
+  }).format(value);
+}
+
+/** @param {number} bytes */
+export function formatBytes(bytes) {
+  const step = bytes < 1 ? 0 : Math.min(Math.floor(Math.log(bytes) / Math.log(BYTES_PER_STEP)), 4);
+  return `${formatNumber(bytes / BYTES_PER_STEP ** step, step && 1)} ${BYTE_UNITS[step]}`;
+}
+
+/**
+ * Minutes and seconds as on a clock: 3:07.
+ *
+ * @param {number} seconds
+ */
+export function formatClock(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  const rest = String(whole % SECONDS_PER_MINUTE).padStart(2, "0");
+  return `${Math.floor(whole / SECONDS_PER_MINUTE)}:${rest}`;
+}
+
+/** @param {string | number | Date} time */
+export function formatDateTime(time) {
+  return new Intl.DateTimeFormat(getLang(), { dateStyle: "medium", timeStyle: "short" }).format(
+    new Date(time),
+  );
+}
+
+/**
+ * How long ago something was: "3 minutes ago".
+ *
+ * @param {number} seconds
+ */
+export function formatAgo(seconds) {
+  /** @type {[Intl.RelativeTimeFormatUnit, number][]} */
+  const units = [["day", 86_400], ["hour", 3_600], ["minute", SECONDS_PER_MINUTE], ["second", 1]];
+  const [unit, size] = units.find(([, length]) => seconds >= length) ?? units[3];
+  const format = new Intl.RelativeTimeFormat(getLang(), { numeric: "auto" });
+  return format.format(-Math.round(seconds / size), unit);
+}

@@ -1,0 +1,167 @@
+// @ts-check
+/**
+ * One WebSocket with JSON messages: opened once, closed once, tolerant of what it cannot read.
+ * Device.
+ */
+
+/** @typedef {import("./end-reasons.js").SocketEnd} SocketEnd */
+/** @typedef {import("./end-reasons.js").ServerGlance} ServerGlance */
+
+/** A message of the server; what its `type` promises is in protocol.js.
+ * @typedef {Record<string, unknown> & {type: string}} WireMessage
+ */
+
+/** @typedef {(url: string) => WebSocket} SocketFactory */
+
+/** @typedef {Object} LiveSocketHandlers
+ * @property {() => void} [onOpen]
+ * @property {(message: WireMessage) => void} onMessage
+ * @property {(text: string) => void} [onMalformed] What came was no message; it was left out.
+ * @property {(end: SocketEnd) => void} onClosed Called once; never after `close()` of ours.
+ */
+
+/** @typedef {Object} LiveSocket
+ * @property {() => boolean} isOpen
+ * @property {() => number} bufferedBytes Handed over and not yet sent.
+ * @property {(message: object) => number} send Returns the characters sent; 0 if it is not open.
+ * @property {() => void} close Silent: no handler is called any more.
+ */
+
+const OPEN_STATE = 1; // WebSocket.OPEN
+const NORMAL_CLOSURE = 1000;
+/** A browser refuses some addresses at once, such as `ws:` from a page of `https:`. */
+const NEVER_OPENED = Object.freeze({ closeCode: 1006, closeReason: "", wasOpen: false });
+const GLANCE_LIMIT_MS = 3_000;
+const ID_RANDOM_BYTES = 3;
+
+/**
+ * Open a socket.
+ * @param {string} url
+ * @param {LiveSocketHandlers} handlers
+ * @param {SocketFactory} [factory]
+ * @returns {LiveSocket}
+ */
+export function openLiveSocket(url, handlers, factory = (address) => new WebSocket(address)) {
+  let isDone = false;
+  let wasOpen = false;
+  /** @type {WebSocket} */
+  let socket;
+  try {
+    socket = factory(url);
+  } catch (error) {
+    queueMicrotask(() => {
+      if (!isDone) handlers.onClosed({ ...NEVER_OPENED, closeReason: String(error) });
+    });
+    return {
+      isOpen: () => false,
+      bufferedBytes: () => 0,
+      send: () => 0,
+      close: () => void (isDone = true),
+    };
+  }
+
+  socket.addEventListener("open", () => {
+    if (isDone) return;
+    wasOpen = true;
+    handlers.onOpen?.();
+  });
+  socket.addEventListener("message", (event) => {
+    if (isDone) return;
+    const message = parseMessage(event.data);
+    if (message) handlers.onMessage(message);
+    else handlers.onMalformed?.(String(event.data).slice(0, 200));
+  });
+  socket.addEventListener("close", (event) => {
+    if (isDone) return;
+    isDone = true;
+    handlers.onClosed({ closeCode: event.code, closeReason: event.reason, wasOpen });
+  });
+  // An `error` event tells nothing and is always followed by `close`.
+  socket.addEventListener("error", () => {});
+
+  return {
+    isOpen: () => !isDone && socket.readyState === OPEN_STATE,
+    bufferedBytes: () => socket.bufferedAmount,
+    send(message) {
+      if (isDone || socket.readyState !== OPEN_STATE) return 0;
+      const text = JSON.stringify(message);
+      socket.send(text);
+      return text.length;
+    },
+    close() {
+      isDone = true;
+      socket.close(NORMAL_CLOSURE);
+    },
+  };
+}
+
+/**
+ * Read a message; null if it is none.
+ * @param {unknown} text
+ * @returns {WireMessage | null}
+ */
+export function parseMessage(text) {
+  if (typeof text !== "string") return null;
+  try {
+    const value = /** @type {unknown} */ (JSON.parse(text));
+    if (typeof value !== "object" || value === null || !("type" in value)) return null;
+    return typeof value.type === "string" ? /** @type {WireMessage} */ (value) : null;
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * Address of a socket of this page's own server.
+ * @param {"streaming" | "half_duplex" | "duplex"} kind
+ * @param {string} sessionId
+ * @returns {string}
+ */
+export function socketUrl(kind, sessionId) {
+  const url = new URL(`/ws/${kind}/${encodeURIComponent(sessionId)}`, location.href);
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  return url.href;
+}
+
+/**
+ * A new session id: `<prefix>_<time in base 36>_<random>`.
+ * @param {string} prefix Letters, digits and "_"; `adx` and `omni` choose the queue.
+ * @param {number} [unixMs]
+ * @returns {string}
+ */
+export function newSessionId(prefix, unixMs = Date.now()) {
+  const random = crypto.getRandomValues(new Uint8Array(ID_RANDOM_BYTES));
+  const tail = Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return `${prefix}_${Math.floor(unixMs).toString(36)}_${tail}`;
+}
+
+/**
+ * Look at the server over HTTP, to name why a socket vanished.
+ * @param {string} appId The app of the session, as `/api/apps` calls it; "" to leave that out.
+ * @param {string} [origin] Of the server; the page's own by default.
+ * @returns {Promise<ServerGlance>}
+ */
+export async function glanceAtServer(appId, origin = "") {
+  const isOnline = globalThis.navigator?.onLine !== false;
+  const health = await getQuietly(`${origin}/health`);
+  if (health === null) return { isOnline, isReachable: false, isReady: false, isAppEnabled: true };
+  const listed = appId ? await getQuietly(`${origin}/api/apps`) : null;
+  const apps = Array.isArray(listed?.apps) ? listed.apps : null;
+  const isAppEnabled = apps === null || apps.some((app) => app?.app_id === appId);
+  const isReady = health.ready !== false && health.workers_ready !== 0;
+  return { isOnline, isReachable: true, isReady, isAppEnabled };
+}
+
+/**
+ * @param {string} url
+ * @returns {Promise<Record<string, unknown> | null>} null if nothing useful came.
+ */
+async function getQuietly(url) {
+  try {
+    const signal = AbortSignal.timeout(GLANCE_LIMIT_MS);
+    const response = await fetch(url, { signal, cache: "no-store" });
+    return response.ok ? await response.json() : null;
+  } catch {
+    return null; // unreachable is the answer, not a failure
+  }
+}

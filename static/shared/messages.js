@@ -1,0 +1,31 @@
+// @ts-check
+/**
+ * Which language to show, and names put into texts. Pure.
+ */
+
+/**
+ * Returns the first wish that can be met.
+ *
+ * @param {readonly string[]} offered codes such as "en"
+ * @param {{query?: string | null, stored?: string | null, server?: string | null,
+ *   browser?: readonly string[], fallback: string}} wishes strongest first, as named here
+ * @returns {string}
+ */
+export function pickLanguage(offered, { query, stored, server, browser = [], fallback }) {
+  for (const wish of [query, stored, server, ...browser]) {
+    const base = wish?.toLowerCase().split(/[-_]/)[0];
+    if (base && offered.includes(base)) return base;
+  }
+  return fallback;
+}
+
+/**
+ * Puts values in the place of {name}; an unknown name stays, so that a slip is seen.
+ *
+ * @param {string} text
+ * @param {Record<string, string | number>} [params]
+ * @returns {string}
+ */
+export function interpolate(text, params = {}) {
+  return text.replace(/\{(\w+)\}/g, (whole, name) => (name in params ? String(params[name]) : whole));
+}

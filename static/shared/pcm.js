@@ -1,0 +1,226 @@
+// @ts-check
+/**
+ * Samples of sound as numbers: Base64 of the wire, levels, mono mix, WAV files.
+ * Samples are float32 in [-1, 1]. Pure.
+ */
+
+const BYTES_PER_FLOAT = 4;
+const BYTES_PER_PCM16 = 2;
+const WAV_HEADER_BYTES = 44;
+const WAV_FORMAT_PCM = 1;
+const PCM16_MAX = 32_767;
+/** A multiple of 3, so that pieces join without padding; small enough for one `apply`. */
+const BASE64_PIECE_BYTES = 24_576;
+/** What an all-zero signal is called in dB, so that meters need no infinity. */
+export const FLOOR_DB = -120;
+
+const IS_LITTLE_ENDIAN = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
+
+/**
+ * Base64 of bytes.
+ * @param {Uint8Array} bytes
+ * @returns {string}
+ */
+export function bytesToBase64(bytes) {
+  let text = "";
+  for (let start = 0; start < bytes.length; start += BASE64_PIECE_BYTES) {
+    const piece = bytes.subarray(start, start + BASE64_PIECE_BYTES);
+    text += btoa(String.fromCharCode(...piece));
+  }
+  return text;
+}
+
+/**
+ * Bytes of Base64.
+ * @param {string} text
+ * @returns {Uint8Array<ArrayBuffer>}
+ * @throws {DOMException} not Base64
+ */
+export function base64ToBytes(text) {
+  const characters = atob(text);
+  const bytes = new Uint8Array(characters.length);
+  for (let i = 0; i < characters.length; i += 1) bytes[i] = characters.charCodeAt(i);
+  return bytes;
+}
+
+/**
+ * Base64 of little-endian float32 samples, as the wire wants them.
+ * @param {Float32Array} samples
+ * @returns {string}
+ */
+export function floatsToBase64(samples) {
+  if (IS_LITTLE_ENDIAN) {
+    return bytesToBase64(new Uint8Array(samples.buffer, samples.byteOffset, samples.byteLength));
+  }
+  const view = new DataView(new ArrayBuffer(samples.length * BYTES_PER_FLOAT));
+  samples.forEach((sample, i) => view.setFloat32(i * BYTES_PER_FLOAT, sample, true));
+  return bytesToBase64(new Uint8Array(view.buffer));
+}
+
+/**
+ * Samples of the wire's Base64.
+ * @param {string} text little-endian float32
+ * @returns {Float32Array<ArrayBuffer>}
+ * @throws {RangeError} the length is not a whole number of samples
+ */
+export function base64ToFloats(text) {
+  const bytes = base64ToBytes(text);
+  if (bytes.length % BYTES_PER_FLOAT !== 0) {
+    throw new RangeError(`${bytes.length} bytes are not whole float32 samples`);
+  }
+  if (IS_LITTLE_ENDIAN) return new Float32Array(bytes.buffer);
+  const view = new DataView(bytes.buffer);
+  const samples = new Float32Array(bytes.length / BYTES_PER_FLOAT);
+  for (let i = 0; i < samples.length; i += 1) {
+    samples[i] = view.getFloat32(i * BYTES_PER_FLOAT, true);
+  }
+  return samples;
+}
+
+/**
+ * Root mean square; 0 for no samples.
+ * @param {Float32Array} samples
+ * @returns {number}
+ */
+export function rms(samples) {
+  if (samples.length === 0) return 0;
+  let sum = 0;
+  for (let i = 0; i < samples.length; i += 1) sum += samples[i] * samples[i];
+  return Math.sqrt(sum / samples.length);
+}
+
+/**
+ * Largest magnitude; 0 for no samples.
+ * @param {Float32Array} samples
+ * @returns {number}
+ */
+export function peak(samples) {
+  let largest = 0;
+  for (let i = 0; i < samples.length; i += 1) {
+    const magnitude = Math.abs(samples[i]);
+    if (magnitude > largest) largest = magnitude;
+  }
+  return largest;
+}
+
+/**
+ * Amplitude in dB relative to 1, not below FLOOR_DB.
+ * @param {number} amplitude
+ * @returns {number}
+ */
+export function toDb(amplitude) {
+  return amplitude > 0 ? Math.max(FLOOR_DB, 20 * Math.log10(amplitude)) : FLOOR_DB;
+}
+
+/**
+ * Amplitude of a level in dB.
+ * @param {number} levelDb
+ * @returns {number}
+ */
+export function fromDb(levelDb) {
+  return 10 ** (levelDb / 20);
+}
+
+/**
+ * True when every sample is exactly zero: a muted or dead device, since a live one always hisses.
+ * @param {Float32Array} samples
+ * @returns {boolean}
+ */
+export function isSilent(samples) {
+  for (let i = 0; i < samples.length; i += 1) if (samples[i] !== 0) return false;
+  return true;
+}
+
+/**
+ * The mean of all channels. A single channel is returned as it is, not copied.
+ * @param {Float32Array[]} channels of equal length
+ * @returns {Float32Array}
+ */
+export function mixToMono(channels) {
+  if (channels.length === 0) return new Float32Array(0);
+  if (channels.length === 1) return channels[0];
+  const mono = new Float32Array(channels[0].length);
+  for (const channel of channels) {
+    for (let i = 0; i < mono.length; i += 1) mono[i] += channel[i] / channels.length;
+  }
+  return mono;
+}
+
+/**
+ * Chunks one after the other.
+ * @param {Float32Array[]} chunks
+ * @returns {Float32Array<ArrayBuffer>}
+ */
+export function joinChunks(chunks) {
+  const joined = new Float32Array(chunks.reduce((sum, chunk) => sum + chunk.length, 0));
+  let at = 0;
+  for (const chunk of chunks) {
+    joined.set(chunk, at);
+    at += chunk.length;
+  }
+  return joined;
+}
+
+/**
+ * The 44 bytes in front of 16-bit samples.
+ * @param {number} lengthSamples per channel
+ * @param {number} channelCount
+ * @param {number} rateHz
+ * @returns {Uint8Array<ArrayBuffer>}
+ */
+export function wavHeader(lengthSamples, channelCount, rateHz) {
+  const frameBytes = channelCount * BYTES_PER_PCM16;
+  const bodyBytes = lengthSamples * frameBytes;
+  const view = new DataView(new ArrayBuffer(WAV_HEADER_BYTES));
+  /** @param {number} at @param {string} word */
+  const writeWord = (at, word) => {
+    for (let i = 0; i < word.length; i += 1) view.setUint8(at + i, word.charCodeAt(i));
+  };
+  writeWord(0, "RIFF");
+  view.setUint32(4, WAV_HEADER_BYTES - 8 + bodyBytes, true);
+  writeWord(8, "WAVEfmt ");
+  view.setUint32(16, 16, true);
+  view.setUint16(20, WAV_FORMAT_PCM, true);
+  view.setUint16(22, channelCount, true);
+  view.setUint32(24, rateHz, true);
+  view.setUint32(28, rateHz * frameBytes, true);
+  view.setUint16(32, frameBytes, true);
+  view.setUint16(34, BYTES_PER_PCM16 * 8, true);
+  writeWord(36, "data");
+  view.setUint32(40, bodyBytes, true);
+  return new Uint8Array(view.buffer);
+}
+
+/**
+ * Channels as interleaved little-endian 16-bit samples; what is beyond [-1, 1] is clipped.
+ * @param {Float32Array[]} channels of equal length
+ * @returns {Uint8Array<ArrayBuffer>}
+ */
+export function toPcm16(channels) {
+  const lengthSamples = channels.length === 0 ? 0 : channels[0].length;
+  const view = new DataView(new ArrayBuffer(lengthSamples * channels.length * BYTES_PER_PCM16));
+  let at = 0;
+  for (let i = 0; i < lengthSamples; i += 1) {
+    for (const channel of channels) {
+      const clipped = Math.max(-1, Math.min(1, channel[i]));
+      view.setInt16(at, Math.round(clipped * PCM16_MAX), true);
+      at += BYTES_PER_PCM16;
+    }
+  }
+  return new Uint8Array(view.buffer);
+}
+
+/**
+ * A whole WAV file with 16-bit samples.
+ * @param {Float32Array | Float32Array[]} sound mono samples, or channels of equal length
+ * @param {number} rateHz
+ * @returns {Uint8Array<ArrayBuffer>}
+ */
+export function encodeWav(sound, rateHz) {
+  const channels = Array.isArray(sound) ? sound : [sound];
+  const body = toPcm16(channels);
+  const file = new Uint8Array(WAV_HEADER_BYTES + body.length);
+  file.set(wavHeader(channels[0]?.length ?? 0, channels.length, rateHz));
+  file.set(body, WAV_HEADER_BYTES);
+  return file;
+}

@@ -1,0 +1,154 @@
+// @ts-check
+/**
+ * A page's settings: declared once, checked, kept in the storage that is passed in. Pure.
+ *
+ * Strongest wins: preset, then what the visitor chose, then the server's default, then the page's.
+ */
+
+/**
+ * @typedef {Object} NumberField
+ * @property {"number"} type
+ * @property {number} initial
+ * @property {number} min
+ * @property {number} max
+ * @property {number} [step] 1 makes it whole
+ *
+ * @typedef {{type: "boolean", initial: boolean}} BooleanField
+ * @typedef {{type: "text", initial: string, maxLength?: number}} TextField
+ * @typedef {{type: "choice", initial: string, choices: readonly string[]}} ChoiceField
+ * @typedef {NumberField | BooleanField | TextField | ChoiceField} Field
+ * @typedef {string | number | boolean} Value
+ */
+
+/**
+ * Returns a value a field accepts, or null.
+ *
+ * @param {Field} field
+ * @param {unknown} value
+ * @returns {Value | null}
+ */
+export function accept(field, value) {
+  switch (field.type) {
+    case "number": {
+      const number = typeof value === "string" && value.trim() === "" ? Number.NaN : Number(value);
+      if (!Number.isFinite(number)) return null;
+      const bounded = Math.min(Math.max(number, field.min), field.max);
+      return field.step === 1 ? Math.round(bounded) : bounded;
+    }
+    case "boolean":
+      return typeof value === "boolean" ? value : null;
+    case "text":
+      return typeof value === "string" ? value.slice(0, field.maxLength) : null;
+    case "choice":
+      return field.choices.find((choice) => choice === value) ?? null;
+  }
+}
+
+/**
+ * A page's settings. Events: `change` whenever a value may have changed.
+ *
+ * @template {Record<string, Field>} F
+ */
+export class SettingsStore extends EventTarget {
+  /** @type {Record<string, Value>} */ #server = {};
+  /** @type {Record<string, Value>} */ #chosen = {};
+  /** @type {Record<string, Value>} */ #preset = {};
+
+  /**
+   * @param {string} storageKey
+   * @param {F} fields
+   * @param {Pick<Storage, "getItem" | "setItem" | "removeItem"> | null} storage null keeps nothing
+   */
+  constructor(storageKey, fields, storage) {
+    super();
+    this.fields = fields;
+    this.storageKey = storageKey;
+    this.storage = storage;
+    this.#chosen = this.#accepted(this.#read());
+  }
+
+  /**
+   * @template {keyof F & string} N
+   * @param {N} name
+   * @returns {F[N]["initial"]}
+   */
+  get(name) {
+    return /** @type {F[N]["initial"]} */ (
+      this.#preset[name] ?? this.#chosen[name] ?? this.#server[name] ?? this.fields[name].initial
+    );
+  }
+
+  /**
+   * Takes the visitor's choice; what the field does not accept changes nothing.
+   *
+   * @param {keyof F & string} name
+   * @param {unknown} value
+   */
+  set(name, value) {
+    const accepted = accept(this.fields[name], value);
+    if (accepted !== null) {
+      this.#chosen = { ...this.#chosen, [name]: accepted };
+      const { [name]: _, ...rest } = this.#preset;
+      this.#preset = rest;
+      this.#write();
+    }
+    this.#changed();
+  }
+
+  /** @param {Record<string, unknown>} values of the server */
+  applyServer(values) {
+    this.#server = this.#accepted(values);
+    this.#changed();
+  }
+
+  /** @param {Record<string, unknown>} values of a preset, in the place of the one before */
+  applyPreset(values) {
+    this.#preset = this.#accepted(values);
+    this.#changed();
+  }
+
+  /** Forgets what was chosen. */
+  reset() {
+    this.#chosen = {};
+    this.#preset = {};
+    try {
+      this.storage?.removeItem(this.storageKey);
+    } catch {
+      // Storage may be forbidden; then there is nothing to remove.
+    }
+    this.#changed();
+  }
+
+  /** @param {Record<string, unknown>} values */
+  #accepted(values) {
+    /** @type {Record<string, Value>} */
+    const accepted = {};
+    for (const [name, field] of Object.entries(this.fields)) {
+      const value = name in values ? accept(field, values[name]) : null;
+      if (value !== null) accepted[name] = value;
+    }
+    return accepted;
+  }
+
+  /** @returns {Record<string, unknown>} */
+  #read() {
+    try {
+      const kept = JSON.parse(this.storage?.getItem(this.storageKey) ?? "{}");
+      return kept !== null && typeof kept === "object" ? kept : {};
+    } catch {
+      return {};
+    }
+  }
+
+  #write() {
+    try {
+      this.storage?.setItem(this.storageKey, JSON.stringify(this.#chosen));
+    } catch {
+      // Storage may be full or forbidden; the choice then lasts as long as the page.
+    }
+  }
+
+  #changed() {
+    this.dispatchEvent(new Event("change"));
+  }
+}

@@ -1,0 +1,90 @@
+// @ts-check
+/**
+ * The tab's title and icon say what goes on, for a page in the background. Touches only those two.
+ */
+
+/** @typedef {"idle" | "queued" | "listening" | "speaking" | "paused" | "error"} TabState */
+
+/** @typedef {Object} Tab
+ * @property {(state: TabState, prefix?: string) => void} show `prefix` stands before the title, such
+ *   as "(2) " or "● "; without one, the state's own sign does.
+ * @property {(title: string) => void} setTitle The page's own title, for instance after a change of language.
+ * @property {() => void} restore
+ */
+
+/** Signs before the title; they need no translation.
+ * @type {Readonly<Record<TabState, string>>}
+ */
+const SIGNS = { idle: "", queued: "⏳ ", listening: "● ", speaking: "▶ ", paused: "⏸ ", error: "⚠ " };
+
+/**
+ * Take over the tab of a page.
+ * @param {Document} [page]
+ * @returns {Tab}
+ */
+export function claimTab(page = document) {
+  let title = page.title;
+  /** @type {TabState} */
+  let state = "idle";
+  /** @type {string | undefined} */
+  let prefix;
+  const link = iconLink(page);
+  const ownIcon = link.getAttribute("href");
+
+  function render() {
+    const shown = (prefix ?? SIGNS[state]) + title;
+    if (page.title !== shown) page.title = shown;
+  }
+
+  return {
+    show(nextState, nextPrefix) {
+      if (state !== nextState || link.getAttribute("href") === null) link.href = iconUrl(nextState);
+      state = nextState;
+      prefix = nextPrefix;
+      render();
+    },
+    setTitle(nextTitle) {
+      title = nextTitle;
+      render();
+    },
+    restore() {
+      state = "idle";
+      prefix = undefined;
+      if (ownIcon !== null) link.setAttribute("href", ownIcon);
+      render();
+    },
+  };
+}
+
+/**
+ * The tab's state of a live session.
+ * @param {{phase: string, activity: string, end?: {isByUser: boolean} | null}} session State of a session.
+ * @returns {TabState}
+ */
+export function tabStateOf({ phase, activity, end }) {
+  if (phase === "connecting" || phase === "queued" || phase === "preparing") return "queued";
+  if (phase === "paused") return "paused";
+  if (phase === "running" || phase === "pausing") {
+    return activity === "speaking" ? "speaking" : "listening";
+  }
+  return phase === "ended" && end && !end.isByUser ? "error" : "idle";
+}
+
+/** @param {TabState} state */
+function iconUrl(state) {
+  return new URL(`./icons/favicon-${state}.svg`, import.meta.url).href;
+}
+
+/**
+ * @param {Document} page
+ * @returns {HTMLLinkElement}
+ */
+function iconLink(page) {
+  const found = /** @type {HTMLLinkElement | null} */ (page.querySelector('link[rel="icon"]'));
+  if (found) return found;
+  const link = page.createElement("link");
+  link.rel = "icon";
+  link.type = "image/svg+xml";
+  page.head.append(link);
+  return link;
+}

@@ -1,0 +1,60 @@
+// @ts-check
+/**
+ * Loads the libraries that the package manager installed, when they are first needed. Device.
+ */
+
+const BASE = "/static/vendor";
+
+/** A library is not installed on the server. */
+export class MissingLibraryError extends Error {
+  /** @param {string} library */
+  constructor(library) {
+    super(`The library "${library}" is not installed on the server.`);
+    this.name = "MissingLibraryError";
+    this.code = "missing_library";
+    this.library = library;
+  }
+}
+
+/**
+ * @param {string} library
+ * @param {string} file
+ */
+async function load(library, file) {
+  try {
+    return await import(`${BASE}/${library}/${file}`);
+  } catch (error) {
+    console.info(`The library "${library}" was not loaded.`, error);
+    throw new MissingLibraryError(library);
+  }
+}
+
+/** Charts. @returns {Promise<typeof import("uplot")>} */
+export async function loadUplot() {
+  const module = await load("uplot", "uPlot.esm.js");
+  return module.default;
+}
+
+/** Waveforms. @returns {Promise<typeof import("wavesurfer.js").default>} */
+export async function loadWavesurfer() {
+  const module = await load("wavesurfer", "wavesurfer.esm.js");
+  return module.default;
+}
+
+/** A parser of Markdown. @returns {Promise<typeof import("marked").marked>} */
+export async function loadMarked() {
+  const module = await load("marked", "marked.esm.js");
+  return module.marked;
+}
+
+/** Reads and writes MessagePack. @returns {Promise<typeof import("@msgpack/msgpack")>} */
+export function loadMsgpack() {
+  return load("msgpack", "index.mjs");
+}
+
+/** Neural networks, and the voice detector to run in it. */
+export async function loadOnnxRuntime() {
+  const ort = await load("onnxruntime", "ort.wasm.min.mjs");
+  ort.env.wasm.wasmPaths = `${BASE}/onnxruntime/`;
+  return { ort, modelUrl: `${BASE}/silero/silero_vad.onnx` };
+}

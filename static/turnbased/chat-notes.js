@@ -1,0 +1,95 @@
+// @ts-check
+/**
+ * What stands above the text box: the wait before sending, the place in line, the sending, the memory that fills.
+ */
+
+import { mountQueueBanner } from "../duplex/ui/queue-banner.js";
+import { byId, fill, h, icon, on, setText } from "../shared/dom.js";
+import { formatBytes, formatClock, formatNumber } from "../shared/formats.js";
+import { onLangChange, t } from "../shared/i18n.js";
+import { claimTab } from "../shared/tab-state.js";
+import { lastTokenStats } from "./conversation-facts.js";
+import { contextShare, estimateWaitS } from "./turn-progress.js";
+
+/** @typedef {import("./chat-session.js").ChatSession} ChatSession */
+
+const NEARLY_FULL = 0.85; // of what the model can hold
+
+/**
+ * @param {{session: ChatSession, maxKvTokens: number, onNewChat: () => void}} options
+ */
+export function mountChatNotes({ session, maxKvTokens, onNewChat }) {
+  const queue = mountQueueBanner(byId("queue", HTMLElement), { onCancel: () => session.stop() });
+  const memory = mountMemoryNote(byId("memory", HTMLElement), { session, maxKvTokens, onNewChat });
+  const upload = mountUploadNote(byId("upload", HTMLElement));
+  const wait = byId("wait", HTMLElement);
+  const tab = claimTab();
+  let waitS = 0;
+  const draw = () => {
+    wait.hidden = waitS <= 0 || session.isBusy;
+    setText(wait, t("chat.wait_estimate", { time: formatClock(waitS) }));
+  };
+  session.on("change", () => {
+    const place = session.turn?.queue ?? null;
+    queue.update(place);
+    if (place) tab.show("queued", `(${place.position}) `);
+    else tab.show("idle");
+    memory.draw();
+    draw();
+  });
+  onLangChange(() => {
+    tab.setTitle(document.title);
+    draw();
+  });
+
+  return {
+    /** @param {import("../shared/status-source.js").ServiceStatus | null} status */
+    showStatus(status) {
+      waitS = status ? estimateWaitS(/** @type {Parameters<typeof estimateWaitS>[0]} */ (/** @type {unknown} */ (status))) : 0;
+      draw();
+    },
+    showUpload: upload.update,
+    unlock: queue.unlock,
+  };
+}
+
+/**
+ * @param {HTMLElement} el
+ * @param {{session: ChatSession, maxKvTokens: number, onNewChat: () => void}} options
+ */
+function mountMemoryNote(el, { session, maxKvTokens, onNewChat }) {
+  const begin = h("button", { type: "button", class: "button" });
+  const words = h("p", { class: "small" });
+  fill(el, icon("warning"), words, begin);
+  on(begin, "click", onNewChat);
+  const draw = () => {
+    const stats = lastTokenStats(session.conversation);
+    const share = contextShare(stats, maxKvTokens);
+    el.hidden = share < NEARLY_FULL;
+    setText(begin, t("chat.new"));
+    setText(words, t("chat.memory", {
+      used: formatNumber(stats?.total_tokens ?? 0), most: formatNumber(maxKvTokens), percent: formatNumber(share * 100),
+    }));
+  };
+  onLangChange(draw);
+  draw();
+  return { draw };
+}
+
+/** @param {HTMLElement} el */
+function mountUploadNote(el) {
+  const words = h("span", { class: "small" });
+  const bar = h("progress", { max: 1 });
+  fill(el, words, bar);
+  el.hidden = true;
+  return {
+    /** @param {{sentBytes: number, totalBytes: number} | null} done */
+    update(done) {
+      el.hidden = done === null;
+      if (!done) return;
+      bar.value = done.sentBytes / done.totalBytes;
+      bar.setAttribute("aria-label", t("chat.sending"));
+      setText(words, t("chat.sending_bytes", { sent: formatBytes(done.sentBytes), total: formatBytes(done.totalBytes) }));
+    },
+  };
+}

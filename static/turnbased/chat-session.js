@@ -1,0 +1,369 @@
+// @ts-check
+/**
+ * One conversation as a page works with it: ask, stop, edit, again, delete, undo; kept in the browser. Device.
+ */
+
+import { Emitter } from "../shared/emitter.js";
+import { addMessage, canAnswer, deleteMessage, editMessage, emptyConversation, findMessage, messageTextOf, setSystem, textItem, toWire, truncateAfter } from "./conversation.js";
+import { repaired, titleOf } from "./conversation-facts.js";
+import { mediaOf, toFacts, toItems } from "./media-part.js";
+import { turnOptions } from "./turn-options.js";
+import { VoiceCollector } from "./voice-collector.js";
+
+/** @typedef {import("./conversation.js").Conversation} Conversation */
+/** @typedef {import("./conversation.js").ContentItem} ContentItem */
+/** @typedef {import("./media-part.js").MediaPart} MediaPart */
+/** @typedef {import("./history-store.js").Head} Head */
+/** @typedef {import("./streaming-chat.js").StreamingChat} StreamingChat */
+/** @typedef {import("./turn-options.js").TurnSettings} TurnSettings */
+/** @typedef {import("./turn-progress.js").TurnProgress} TurnProgress */
+
+/** What is kept of a conversation.
+ * @typedef {{conversation: Conversation, hasOwnTitle: boolean}} ChatBody
+ *
+ * @typedef {Object} ChatSettings
+ * @property {TurnSettings} turn
+ * @property {boolean} isStreaming false shows and plays an answer only once it is whole
+ * @property {number} picturesPerS
+ *
+ * @typedef {Object} ChatSessionOptions
+ * @property {StreamingChat} chat
+ * @property {import("./history-store.js").HistoryStore<ChatBody>} store
+ * @property {() => ChatSettings} settings asked at each turn
+ * @property {() => Promise<void>} [prepared] a first question waits for it: the instructions may still be on their way
+ * @property {() => number} [nowMs] since 1970
+ *
+ * @typedef {Object} ChatSessionEvents
+ * @property {null} change the conversation, its head or the turn changed
+ * @property {null} heads the list of kept conversations changed
+ * @property {null} opened another conversation is shown
+ * @property {{audioBase64: string, isFirst: boolean}} sound a piece of the answer's voice
+ * @property {{message: import("./conversation.js").ChatMessage, isPlayed: boolean}} answered
+ * @property {{code: string, message: string}} warning
+ * @property {{code: string}} problem nothing can be kept
+ */
+
+/** @extends {Emitter<ChatSessionEvents>} */
+export class ChatSession extends Emitter {
+  #chat;
+  #store;
+  #settings;
+  #prepared;
+  #nowMs;
+  #isPreparing = false;
+  /** @type {Conversation} */
+  #conversation = emptyConversation();
+  /** @type {Head} */
+  #head;
+  #hasOwnTitle = false;
+  /** @type {TurnProgress | null} */
+  #turn = null;
+  /** @type {string | null} */
+  #answerId = null;
+  #voice = new VoiceCollector();
+  /** @type {Conversation | null} */
+  #before = null;
+
+  /** @param {ChatSessionOptions} options */
+  constructor({ chat, store, settings, prepared = async () => {}, nowMs = Date.now }) {
+    super();
+    this.#chat = chat;
+    this.#store = store;
+    this.#settings = settings;
+    this.#prepared = prepared;
+    this.#nowMs = nowMs;
+    this.#head = this.#newHead();
+    chat.on("progress", (turn) => this.#onProgress(turn));
+    chat.on("audio", (sound) => this.#onSound(sound));
+    chat.on("warning", (warning) => this.emit("warning", warning));
+  }
+
+  get conversation() {
+    return this.#conversation;
+  }
+
+  get head() {
+    return this.#head;
+  }
+
+  /** The turn that goes on, if one does. */
+  get turn() {
+    return this.#turn;
+  }
+
+  /** Of the answer that is coming. */
+  get answerId() {
+    return this.#answerId;
+  }
+
+  get isBusy() {
+    return this.#answerId !== null;
+  }
+
+  /** The last question has no answer, and none is coming. */
+  get isUnanswered() {
+    return !this.isBusy && this.#conversation.messages.at(-1)?.role === "user" && canAnswer(this.#conversation);
+  }
+
+  /** @returns {readonly MediaPart[]} everything that is sent along with the next question */
+  get media() {
+    return this.#conversation.messages.flatMap(mediaOf);
+  }
+
+  /** @param {readonly ContentItem[]} items @param {Readonly<Record<string, unknown>>} extra names for people */
+  setSystem(items, extra) {
+    if (this.isBusy && !this.#isPreparing) return;
+    this.#conversation = setSystem(this.#conversation, items, this.#nowMs());
+    const system = this.#conversation.messages.find(({ role }) => role === "system");
+    if (system) this.#conversation = editMessage(this.#conversation, system.id, { extra });
+    this.emit("change", null);
+    if (this.#conversation.messages.length > 1) void this.save();
+  }
+
+  /**
+   * @param {string} text
+   * @param {readonly MediaPart[]} media
+   * @returns {boolean} false: nothing was asked
+   */
+  ask(text, media) {
+    if (this.isBusy || (text.trim() === "" && media.length === 0)) return false;
+    const items = toItems(text, media, this.#settings().picturesPerS);
+    const added = addMessage(this.#conversation, {
+      role: "user", items, createdAtMs: this.#nowMs(), extra: { media: toFacts(media) },
+    });
+    this.#before = null;
+    this.#conversation = added.conversation;
+    void this.#answer();
+    return true;
+  }
+
+  /**
+   * Change a question and ask it in the place of everything after it.
+   * @param {string} id
+   * @param {string} text
+   * @param {readonly MediaPart[]} media
+   */
+  askInstead(id, text, media) {
+    if (this.isBusy || (text.trim() === "" && media.length === 0)) return false;
+    this.#before = this.#conversation;
+    const items = toItems(text, media, this.#settings().picturesPerS);
+    const cut = truncateAfter(this.#conversation, id);
+    this.#conversation = editMessage(cut, id, { items, extra: { media: toFacts(media) } });
+    void this.#answer();
+    return true;
+  }
+
+  /** Answer again, in the place of everything after the question. @param {string} id of a question or its answer */
+  answerAgain(id) {
+    if (this.isBusy) return;
+    const { messages } = this.#conversation;
+    const at = messages.findIndex((message) => message.id === id);
+    const question = messages.slice(0, at + 1).findLast(({ role }) => role === "user");
+    if (!question) return;
+    this.#before = this.#conversation;
+    this.#conversation = truncateAfter(this.#conversation, question.id);
+    void this.#answer();
+  }
+
+  /** A question goes with its answer; an answer goes alone. @param {string} id */
+  remove(id) {
+    if (this.isBusy) return;
+    const { messages } = this.#conversation;
+    const at = messages.findIndex((message) => message.id === id);
+    const next = messages[at + 1];
+    this.#before = this.#conversation;
+    this.#conversation = deleteMessage(this.#conversation, id);
+    if (messages[at]?.role === "user" && next?.role === "assistant") {
+      this.#conversation = deleteMessage(this.#conversation, next.id);
+    }
+    this.emit("change", null);
+    void this.save();
+  }
+
+  /** Take back the last edit, deletion or repetition. */
+  undo() {
+    if (!this.#before) return;
+    const before = this.#before;
+    this.#before = null;
+    if (this.isBusy) this.#abandon();
+    this.#conversation = before;
+    this.emit("change", null);
+    void this.save();
+  }
+
+  get canUndo() {
+    return this.#before !== null;
+  }
+
+  stop() {
+    if (this.#isPreparing && this.#answerId) this.#finish(this.#answerId, null, "stopped", null, false);
+    else this.#chat.stop();
+  }
+
+  /** Begin a new conversation. @param {readonly ContentItem[]} [system] @param {Readonly<Record<string, unknown>>} [extra] */
+  begin(system = [], extra = {}) {
+    this.#switchTo(this.#newHead(), { conversation: emptyConversation(), hasOwnTitle: false });
+    if (system.length > 0) this.setSystem(system, extra);
+  }
+
+  /** @param {Head} head @returns {Promise<boolean>} false: it is not there any more */
+  async open(head) {
+    const body = await this.#store.read(head.id);
+    if (!body) return false;
+    this.#switchTo(head, { ...body, conversation: repaired(body.conversation) });
+    return true;
+  }
+
+  /** Show a conversation from a file and keep it. @param {Conversation} conversation @param {string} title */
+  async adopt(conversation, title) {
+    this.#switchTo({ ...this.#newHead(), title }, { conversation: repaired(conversation), hasOwnTitle: title !== "" });
+    await this.save();
+  }
+
+  /** @param {string} title */
+  async rename(title) {
+    this.#hasOwnTitle = true;
+    this.#head = { ...this.#head, title };
+    this.emit("change", null);
+    await this.save();
+  }
+
+  /** Keep the conversation; an empty one is not kept. */
+  async save() {
+    const { messages } = this.#conversation;
+    if (!messages.some(({ role }) => role !== "system")) return;
+    const body = { conversation: this.#conversation, hasOwnTitle: this.#hasOwnTitle };
+    this.#head = {
+      ...this.#head,
+      title: this.#hasOwnTitle ? this.#head.title : titleOf(this.#conversation),
+      updatedAtMs: this.#nowMs(),
+      messageCount: messages.length,
+      sizeBytes: sizeOf(this.#conversation),
+    };
+    try {
+      await this.#store.write(this.#head, body);
+    } catch (error) {
+      console.info("The conversation could not be kept.", error);
+      this.emit("problem", { code: "not_kept" });
+    }
+    this.emit("heads", null);
+  }
+
+  async #answer() {
+    const { turn, isStreaming } = this.#settings();
+    const added = addMessage(this.#conversation, { role: "assistant", status: "pending", createdAtMs: this.#nowMs() });
+    this.#conversation = added.conversation;
+    const answerId = added.id;
+    this.#answerId = answerId;
+    this.#voice = new VoiceCollector();
+    this.emit("change", null);
+    void this.save();
+    this.#isPreparing = true;
+    await this.#prepared();
+    this.#isPreparing = false;
+    if (this.#answerId !== answerId) return;
+    const messages = toWire(this.#conversation); // an answer without text is no part of it
+    try {
+      const result = await this.#chat.send(messages, turnOptions(turn, messages));
+      this.#finish(answerId, result, result.isStopped ? "stopped" : "done", null, isStreaming);
+    } catch (error) {
+      const { partial, code = "internal", message = "" } = /** @type {Partial<import("./streaming-chat.js").TurnError>} */ (error);
+      if (!partial) console.error(error);
+      this.#finish(answerId, partial ?? null, "failed", { code, message }, isStreaming);
+    }
+  }
+
+  /**
+   * @param {string} answerId
+   * @param {import("./turn-progress.js").TurnResult | TurnProgress | null} result
+   * @param {"done" | "stopped" | "failed"} status
+   * @param {{code: string, message: string} | null} problem
+   * @param {boolean} isStreaming
+   */
+  #finish(answerId, result, status, problem, isStreaming) {
+    if (this.#answerId !== answerId) return; // another conversation is shown, or it was taken back
+    const voice = this.#voice.finish();
+    const { text = "", wavBase64, ...figures } = result ?? {};
+    this.#answerId = null;
+    this.#turn = null;
+    this.#conversation = editMessage(this.#conversation, answerId, {
+      items: text ? [textItem(text)] : [],
+      status,
+      extra: { figures, problem, voice },
+    });
+    this.emit("change", null);
+    const message = findMessage(this.#conversation, answerId);
+    if (message) this.emit("answered", { message, isPlayed: isStreaming && !wavBase64 });
+    void this.save();
+  }
+
+  /** @param {TurnProgress} turn */
+  #onProgress(turn) {
+    if (this.#answerId === null) return;
+    const isNews = turn.text !== this.#turn?.text;
+    this.#turn = turn;
+    if (isNews && this.#settings().isStreaming) {
+      this.#conversation = editMessage(this.#conversation, this.#answerId, { items: [textItem(turn.text)] });
+    }
+    this.emit("change", null);
+  }
+
+  /** @param {import("./streaming-chat.js").TurnAudio} sound */
+  #onSound(sound) {
+    if (this.#answerId === null) return;
+    const isFirst = this.#voice.isEmpty;
+    if (sound.kind === "wav") return this.#voice.addWav(sound.audioBase64);
+    this.#voice.add(sound.audioBase64, sound.sampleRateHz);
+    if (this.#settings().isStreaming) this.emit("sound", { audioBase64: sound.audioBase64, isFirst });
+  }
+
+  /** @param {Head} head @param {ChatBody} body */
+  #switchTo(head, { conversation, hasOwnTitle }) {
+    if (this.isBusy) {
+      this.#keepPartial();
+      this.#abandon();
+    }
+    this.#chat.reset();
+    this.#head = head;
+    this.#conversation = conversation;
+    this.#hasOwnTitle = hasOwnTitle;
+    this.#before = null;
+    this.emit("opened", null);
+    this.emit("change", null);
+  }
+
+  /** What came of an answer stays with its conversation. */
+  #keepPartial() {
+    if (this.#answerId === null) return;
+    const answer = findMessage(this.#conversation, this.#answerId);
+    this.#conversation =
+      answer && messageTextOf(answer)
+        ? editMessage(this.#conversation, this.#answerId, { status: "stopped" })
+        : deleteMessage(this.#conversation, this.#answerId);
+    void this.save();
+  }
+
+  /** The running turn is not waited for any more. */
+  #abandon() {
+    this.#answerId = null;
+    this.#turn = null;
+    this.#chat.reset();
+  }
+
+  /** @returns {Head} */
+  #newHead() {
+    const nowMs = this.#nowMs();
+    const id = `c${nowMs.toString(36)}${Math.random().toString(36).slice(2, 6)}`;
+    return { id, title: "", createdAtMs: nowMs, updatedAtMs: nowMs, sizeBytes: 0, messageCount: 0 };
+  }
+}
+
+/** @param {Conversation} conversation @returns {number} bytes, about */
+function sizeOf({ messages }) {
+  let bytes = 0;
+  for (const { items, extra } of messages) {
+    for (const item of items) bytes += item.type === "text" ? item.text.length : item.data.length;
+    bytes += /** @type {{wav?: Blob} | null} */ (extra.voice)?.wav?.size ?? 0;
+  }
+  return bytes;
+}

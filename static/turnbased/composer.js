@@ -1,0 +1,174 @@
+// @ts-check
+/**
+ * Where a question is written: text, attachments, voice. Enter sends, Shift+Enter breaks the line, Esc ends a
+ * recording, the space bar records while the text box is not in focus. What is written survives a reload.
+ */
+
+import { byId, fill, find, icon, on, setText } from "../shared/dom.js";
+import { onLangChange, t } from "../shared/i18n.js";
+import { mountAttachmentTray, limitWords } from "./attachment-tray.js";
+import { mountDropZone } from "./drop-zone.js";
+import { ACCEPT } from "./media-rules.js";
+import { mountRecordPanel } from "./record-panel.js";
+
+/** @typedef {import("./media-part.js").MediaPart} MediaPart */
+
+/**
+ * @typedef {Object} ComposerOptions
+ * @property {import("./media-rules.js").MediaLimits} limits
+ * @property {() => number} sentChars
+ * @property {() => number} picturesPerS
+ * @property {() => string | undefined} microphoneId
+ * @property {() => boolean} sendsRecording a recording is sent as soon as it ends
+ * @property {(text: string, media: readonly MediaPart[]) => boolean} onSend false keeps what is written
+ * @property {() => void} onStop
+ * @property {() => void} onRecord a recording begins: nothing else should sound
+ * @property {(problem: {code: string}) => void} onProblem
+ * @property {(text: string, media: readonly MediaPart[]) => void} onDraft what is written changed
+ */
+
+const MOST_LINES_PX = 240;
+
+/**
+ * @param {HTMLElement} el
+ * @param {ComposerOptions} options
+ */
+export function mountComposer(el, options) {
+  const area = find(el, "textarea", HTMLTextAreaElement);
+  const send = byId("send", HTMLButtonElement);
+  const attach = byId("attach", HTMLButtonElement);
+  const file = byId("file", HTMLInputElement);
+  const line = find(el, ".composer-line", HTMLElement);
+  let isBusy = false;
+  let isSendWished = false; // while a file is still read
+  file.accept = ACCEPT;
+
+  const tray = mountAttachmentTray(byId("tray", HTMLElement), {
+    limits: options.limits,
+    sentChars: options.sentChars,
+    picturesPerS: options.picturesPerS,
+    onChange: () => {
+      draw();
+      keep();
+      if (tray.hasProblem) isSendWished = false; // a person decides what goes without it
+      if (isSendWished && !tray.isReading) submit();
+    },
+  });
+  const recorder = mountRecordPanel(byId("recording", HTMLElement), {
+    button: byId("record", HTMLButtonElement),
+    settings: () => ({ maxS: options.limits.audioMaxS, deviceId: options.microphoneId() }),
+    onState: (isRecording) => {
+      line.dataset.recording = String(isRecording);
+      if (isRecording) options.onRecord();
+    },
+    onRecorded: (part) => {
+      tray.addParts([part]);
+      if (options.sendsRecording()) submit();
+      else if (document.activeElement === document.body || !el.contains(document.activeElement)) send.focus();
+    },
+    onProblem: options.onProblem,
+  });
+
+  const isEmpty = () => area.value.trim() === "" && tray.parts.length === 0;
+  const keep = () => options.onDraft(area.value, tray.parts);
+  const draw = () => {
+    fill(send, icon(isBusy ? "stop" : "send"));
+    const words = t(isBusy ? "chat.stop" : "chat.send");
+    send.setAttribute("aria-label", words);
+    send.title = words;
+    send.classList.toggle("is-stop", isBusy);
+    send.disabled = !isBusy && (isEmpty() || tray.isReading);
+    setText(byId("limits", HTMLElement), limitWords(options.limits));
+  };
+  const grow = () => {
+    area.style.height = "auto";
+    area.style.height = `${Math.min(area.scrollHeight + 2, MOST_LINES_PX)}px`;
+  };
+  const clear = () => {
+    area.value = "";
+    tray.set([]);
+    grow();
+    draw();
+    keep();
+  };
+  const submit = () => {
+    isSendWished = tray.isReading;
+    if (isBusy || isSendWished || isEmpty()) return;
+    if (options.onSend(area.value, tray.parts)) clear();
+  };
+  /** @param {Iterable<File>} files */
+  const take = (files) => void tray.addFiles([...files]);
+
+  on(send, "click", () => (isBusy ? options.onStop() : submit()));
+  on(area, "input", () => {
+    grow();
+    draw();
+    keep();
+  });
+  on(area, "keydown", (/** @type {KeyboardEvent} */ event) => {
+    // An input method uses Enter to choose characters.
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    submit();
+  });
+  on(area, "paste", (/** @type {ClipboardEvent} */ event) => {
+    const files = event.clipboardData?.files;
+    if (!files?.length) return;
+    event.preventDefault();
+    take(files);
+  });
+  on(attach, "click", () => file.click());
+  on(file, "change", () => {
+    take(file.files ?? []);
+    file.value = "";
+  });
+  mountDropZone(byId("drop", HTMLElement), take);
+  listenForKeys(recorder);
+  onLangChange(draw);
+  draw();
+
+  return {
+    /** @param {boolean} isNowBusy an answer is coming */
+    setBusy(isNowBusy) {
+      if (isBusy === isNowBusy) return;
+      isBusy = isNowBusy;
+      draw();
+    },
+    /** @param {string} text @param {readonly MediaPart[]} [media] */
+    fill(text, media = []) {
+      area.value = text;
+      tray.set(media);
+      grow();
+      draw();
+      keep();
+    },
+    focus: () => area.focus(),
+  };
+}
+
+/**
+ * The space bar works as the button does, wherever it has no meaning of its own.
+ *
+ * @param {ReturnType<typeof mountRecordPanel>} recorder
+ */
+function listenForKeys(recorder) {
+  on(document, "keydown", (/** @type {KeyboardEvent} */ event) => {
+    if (event.key === "Escape" && recorder.isOn) {
+      event.preventDefault();
+      recorder.cancel();
+      return;
+    }
+    if (event.key !== " " || event.ctrlKey || event.altKey || event.metaKey || hasOwnSpace(event.target)) return;
+    event.preventDefault();
+    if (!event.repeat) recorder.press();
+  });
+  on(document, "keyup", (/** @type {KeyboardEvent} */ event) => {
+    if (event.key === " " && !hasOwnSpace(event.target)) recorder.release();
+  });
+}
+
+/** @param {EventTarget | null} target */
+function hasOwnSpace(target) {
+  if (!(target instanceof Element)) return false;
+  return target.closest("input, textarea, select, button, a, summary, video, audio, dialog, [role=button], [contenteditable]") !== null;
+}

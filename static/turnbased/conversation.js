@@ -1,0 +1,214 @@
+// @ts-check
+/**
+ * The messages of a turn-based conversation: edit, delete, begin again from one, and what of them
+ * goes over the wire. Every function returns a new conversation. Pure.
+ *
+ * The server finds its cache by the exact text of earlier answers, so an answer's text is kept and
+ * sent back as it came: never trimmed, never formatted.
+ */
+
+/** @typedef {import("../shared/protocol.js").Message} Message */
+/** @typedef {import("../shared/protocol.js").TextContent} TextContent */
+/** @typedef {import("../shared/protocol.js").AudioContent} AudioContent */
+/** @typedef {import("../shared/protocol.js").ImageContent} ImageContent */
+/** @typedef {import("../shared/protocol.js").VideoContent} VideoContent */
+/** @typedef {TextContent | AudioContent | ImageContent | VideoContent} ContentItem */
+
+/** How an answer came to be; `pending` is still coming, `failed` never ended well.
+ * @typedef {"pending" | "done" | "stopped" | "failed"} AnswerStatus
+ */
+
+/** One message. What a page shows beside it (a file's name, a player's sound) goes into `extra`,
+ * which never goes over the wire.
+ * @typedef {Object} ChatMessage
+ * @property {string} id Stays the same while it is edited.
+ * @property {"system" | "user" | "assistant"} role
+ * @property {ReadonlyArray<ContentItem>} items
+ * @property {AnswerStatus} status Of an answer; `done` for all others.
+ * @property {number} createdAtMs Since 1970.
+ * @property {Readonly<Record<string, unknown>>} extra
+ */
+
+/** @typedef {Object} Conversation
+ * @property {ReadonlyArray<ChatMessage>} messages
+ * @property {number} nextNumber For ids; never used twice.
+ */
+
+/** A message to add: without items, done and with no extra unless said otherwise.
+ * @typedef {Pick<ChatMessage, "role" | "createdAtMs">
+ *  & Partial<Pick<ChatMessage, "items" | "status" | "extra">>} NewMessage
+ */
+
+/**
+ * A conversation without messages.
+ * @returns {Conversation}
+ */
+export function emptyConversation() {
+  return { messages: [], nextNumber: 1 };
+}
+
+/**
+ * Add a message at the end.
+ * @param {Conversation} conversation
+ * @param {NewMessage} given
+ * @returns {{conversation: Conversation, id: string}}
+ */
+export function addMessage(conversation, given) {
+  const id = `m${conversation.nextNumber}`;
+  const { role, items = [], status = "done", createdAtMs, extra = {} } = given;
+  const message = { id, role, items, status, createdAtMs, extra };
+  const messages = [...conversation.messages, message];
+  return { conversation: { messages, nextNumber: conversation.nextNumber + 1 }, id };
+}
+
+/**
+ * Set what the model is told about its part; empty items remove it.
+ * @param {Conversation} conversation
+ * @param {ReadonlyArray<ContentItem>} items
+ * @param {number} createdAtMs
+ * @returns {Conversation}
+ */
+export function setSystem(conversation, items, createdAtMs) {
+  const others = conversation.messages.filter((message) => message.role !== "system");
+  if (!hasContent(items)) return { ...conversation, messages: others };
+  const id = `m${conversation.nextNumber}`;
+  /** @type {ChatMessage} */
+  const system = { id, role: "system", items, status: "done", createdAtMs, extra: {} };
+  return { messages: [system, ...others], nextNumber: conversation.nextNumber + 1 };
+}
+
+/**
+ * Change a message.
+ * @param {Conversation} conversation
+ * @param {string} id
+ * @param {Partial<Pick<ChatMessage, "items" | "status" | "extra">>} change
+ * @returns {Conversation}
+ */
+export function editMessage(conversation, id, change) {
+  const messages = conversation.messages.map((message) =>
+    message.id === id ? { ...message, ...change } : message,
+  );
+  return { ...conversation, messages };
+}
+
+/**
+ * Append a piece to an answer's text.
+ * @param {Conversation} conversation
+ * @param {string} id
+ * @param {string} delta
+ * @returns {Conversation}
+ */
+export function appendText(conversation, id, delta) {
+  const message = findMessage(conversation, id);
+  if (!message || delta === "") return conversation;
+  return editMessage(conversation, id, { items: [textItem(messageTextOf(message) + delta)] });
+}
+
+/**
+ * Delete a message alone.
+ * @param {Conversation} conversation
+ * @param {string} id
+ * @returns {Conversation}
+ */
+export function deleteMessage(conversation, id) {
+  return { ...conversation, messages: conversation.messages.filter((message) => message.id !== id) };
+}
+
+/**
+ * Delete a message and everything after it: to ask again from here.
+ * @param {Conversation} conversation
+ * @param {string} id
+ * @returns {Conversation}
+ */
+export function truncateFrom(conversation, id) {
+  const at = conversation.messages.findIndex((message) => message.id === id);
+  return at < 0 ? conversation : { ...conversation, messages: conversation.messages.slice(0, at) };
+}
+
+/**
+ * Delete everything after a message: to answer it again.
+ * @param {Conversation} conversation
+ * @param {string} id
+ * @returns {Conversation}
+ */
+export function truncateAfter(conversation, id) {
+  const at = conversation.messages.findIndex((message) => message.id === id);
+  if (at < 0) return conversation;
+  return { ...conversation, messages: conversation.messages.slice(0, at + 1) };
+}
+
+/**
+ * @param {Conversation} conversation
+ * @param {string} id
+ * @returns {ChatMessage | undefined}
+ */
+export function findMessage(conversation, id) {
+  return conversation.messages.find((message) => message.id === id);
+}
+
+/**
+ * All text of a message, as it is.
+ * @param {ChatMessage} message
+ * @returns {string}
+ */
+export function messageTextOf(message) {
+  return message.items.map((item) => (item.type === "text" ? item.text : "")).join("");
+}
+
+/**
+ * @param {string} text
+ * @returns {TextContent}
+ */
+export function textItem(text) {
+  return { type: "text", text };
+}
+
+/**
+ * The history as the server takes it, the new user message last. Answers without text and messages
+ * without content are left out; neighbours of one role stay apart.
+ * @param {Conversation} conversation
+ * @returns {Message[]}
+ */
+export function toWire(conversation) {
+  return conversation.messages.filter(isSendable).map((message) => ({
+    role: message.role,
+    content: message.role === "assistant" ? messageTextOf(message) : contentOf(message.items),
+  }));
+}
+
+/**
+ * Whether the model can answer now: the last thing said is the user's.
+ * @param {Conversation} conversation
+ * @returns {boolean}
+ */
+export function canAnswer(conversation) {
+  return toWire(conversation).at(-1)?.role === "user";
+}
+
+/**
+ * @param {ChatMessage} message
+ * @returns {boolean}
+ */
+function isSendable(message) {
+  if (message.role === "assistant") return messageTextOf(message) !== "";
+  return hasContent(message.items);
+}
+
+/**
+ * @param {ReadonlyArray<ContentItem>} items
+ * @returns {boolean}
+ */
+function hasContent(items) {
+  return items.some((item) => item.type !== "text" || item.text !== "");
+}
+
+/**
+ * One text alone goes as a text; everything else as a list without empty texts.
+ * @param {ReadonlyArray<ContentItem>} items
+ * @returns {string | ContentItem[]}
+ */
+function contentOf(items) {
+  const full = items.filter((item) => item.type !== "text" || item.text !== "");
+  const [first] = full;
+  return full.length === 1 && first?.type === "text" ? first.text : [...full];
+}

@@ -1,0 +1,136 @@
+// @ts-check
+/**
+ * The conversations kept in this browser: open, rename, delete; a drawer on small screens.
+ */
+
+import { byId, fill, h, icon, on, setText } from "../shared/dom.js";
+import { formatAgo, formatBytes, formatNumber } from "../shared/formats.js";
+import { onLangChange, t, tn } from "../shared/i18n.js";
+import { MOST_BYTES, MOST_CONVERSATIONS } from "./history-rule.js";
+
+/** @typedef {import("./history-store.js").Head} Head */
+
+/**
+ * @typedef {Object} HistoryOptions
+ * @property {() => Promise<Head[]>} list
+ * @property {() => string} currentId
+ * @property {(head: Head) => void} onOpen
+ * @property {(head: Head, title: string) => void} onRename
+ * @property {(head: Head) => void} onDelete
+ * @property {() => void} onDeleteAll
+ */
+
+/**
+ * @param {HTMLElement} el
+ * @param {HistoryOptions} options
+ */
+export function mountHistoryPanel(el, options) {
+  const list = byId("history-list", HTMLOListElement);
+  const about = byId("history-about", HTMLElement);
+  const empty = byId("history-empty", HTMLElement);
+  const clear = byId("history-clear", HTMLButtonElement);
+  const confirm = byId("history-confirm", HTMLDialogElement);
+  const drawer = mountDrawer(el);
+  /** @type {Head[]} */
+  let heads = [];
+  /** @type {string | null} */
+  let renamingId = null;
+
+  const draw = () => {
+    const currentId = options.currentId();
+    fill(list, heads.map((head) => (head.id === renamingId ? renameRow(head) : row(head, head.id === currentId))));
+    const bytes = heads.reduce((sum, head) => sum + head.sizeBytes, 0);
+    setText(about, tn("chat.history_about", heads.length, { size: formatBytes(bytes), most: formatNumber(MOST_CONVERSATIONS), bytes: formatBytes(MOST_BYTES) }));
+    about.hidden = heads.length === 0;
+    clear.hidden = heads.length === 0;
+    empty.hidden = heads.length > 0;
+  };
+  /** @param {Head} head @param {boolean} isCurrent */
+  const row = (head, isCurrent) => {
+    const title = head.title || t("chat.untitled");
+    const agoS = Math.max(0, (Date.now() - head.updatedAtMs) / 1000);
+    const open = h(
+      "button",
+      { type: "button", class: "history-open", "aria-current": isCurrent ? "true" : null },
+      h("span", { class: "history-title" }, title),
+      h("span", { class: "small soft" }, formatAgo(agoS)),
+    );
+    on(open, "click", () => {
+      options.onOpen(head);
+      drawer.shut();
+    });
+    const rename = tool("edit", t("chat.rename", { title }), () => startRenaming(head.id));
+    const remove = tool("trash", t("chat.delete_chat", { title }), () => options.onDelete(head));
+    return h("li", { class: "history-row", dataset: { id: head.id } }, open, rename, remove);
+  };
+  /** @param {Head} head */
+  const renameRow = (head) => {
+    const input = h("input", { type: "text", maxlength: 120, value: head.title, "aria-label": t("chat.new_name") });
+    const finish = (/** @type {boolean} */ isKept) => {
+      if (renamingId !== head.id) return;
+      renamingId = null;
+      const title = input.value.trim();
+      if (isKept && title && title !== head.title) options.onRename(head, title);
+      draw();
+    };
+    on(input, "keydown", (/** @type {KeyboardEvent} */ event) => {
+      if (event.key === "Enter") finish(true);
+      if (event.key === "Escape") finish(false);
+    });
+    on(input, "blur", () => finish(true));
+    return h("li", { class: "history-row" }, input);
+  };
+  /** @param {string} id */
+  const startRenaming = (id) => {
+    renamingId = id;
+    draw();
+    list.querySelector("input")?.select();
+  };
+
+  on(clear, "click", () => confirm.showModal());
+  on(confirm, "close", () => confirm.returnValue === "yes" && options.onDeleteAll());
+  onLangChange(draw);
+  return {
+    async refresh() {
+      heads = await options.list().catch(() => []);
+      if (renamingId === null) draw();
+    },
+    shut: drawer.shut,
+  };
+}
+
+/** @param {string} iconName @param {string} words @param {() => void} run */
+function tool(iconName, words, run) {
+  const button = h("button", { type: "button", class: "button button-quiet button-icon history-tool", "aria-label": words, title: words }, icon(iconName));
+  on(button, "click", run);
+  return button;
+}
+
+/** On small screens the panel comes from the side over the page. @param {HTMLElement} el */
+function mountDrawer(el) {
+  const opener = byId("history-open", HTMLButtonElement);
+  const shutter = byId("history-shut", HTMLButtonElement);
+  const cover = byId("history-cover", HTMLElement);
+  /** @param {boolean} isOpen */
+  const become = (isOpen) => {
+    el.dataset.open = String(isOpen);
+    cover.hidden = !isOpen;
+    opener.setAttribute("aria-expanded", String(isOpen));
+  };
+  const shut = () => {
+    const hadFocus = el.contains(document.activeElement) && el.dataset.open === "true";
+    become(false);
+    if (hadFocus) opener.focus();
+  };
+  on(opener, "click", () => {
+    become(el.dataset.open !== "true");
+    if (el.dataset.open === "true") shutter.focus();
+  });
+  on(shutter, "click", shut);
+  on(cover, "click", shut);
+  on(el, "keydown", (/** @type {KeyboardEvent} */ event) => {
+    if (event.key === "Escape" && el.dataset.open === "true") shut();
+  });
+  become(false);
+  return { shut };
+}

@@ -1,0 +1,49 @@
+// @ts-check
+/**
+ * Parts of the page that are loaded when they are first opened: help, and the choice of voice and microphone.
+ */
+
+import { byId, on } from "../shared/dom.js";
+
+/** @typedef {import("../shared/voice.js").Voice} Voice */
+
+/** Help comes with the first click on its button. */
+export function mountLateHelp() {
+  const opener = byId("open-faq", HTMLButtonElement);
+  const load = async () => {
+    const { mountFaqSidebar } = await import("../shared/faq-sidebar.js");
+    mountFaqSidebar(byId("faq", HTMLElement), { mode: "turnbased", opener }).open();
+  };
+  on(opener, "click", () => void load(), { once: true });
+}
+
+/**
+ * Voice and microphone come when the settings are first opened; until then what was chosen before holds.
+ *
+ * @param {{limits: import("../shared/voice.js").VoiceLimits, prefix: string, storage: Pick<Storage, "getItem">}} options
+ */
+export function mountLateSound({ limits, prefix, storage }) {
+  /** @type {import("../shared/audio-device-selector.js").DeviceSelector | null} */
+  let devices = null;
+  /** @type {import("../duplex/ui/tts-ref-controller.js").TtsVoice | null} */
+  let ttsVoice = null;
+  const load = async () => {
+    const [{ mountAudioDeviceSelector }, { mountTtsVoice }] = await Promise.all([
+      import("../shared/audio-device-selector.js"),
+      import("../duplex/ui/tts-ref-controller.js"),
+    ]);
+    devices = mountAudioDeviceSelector(byId("devices", HTMLElement), { prefix, kinds: ["mic"] });
+    ttsVoice = mountTtsVoice(byId("tts-voice", HTMLElement), { limits });
+  };
+  on(byId("open-settings", HTMLButtonElement), "click", () => void load(), { once: true });
+  return {
+    /** The visitor's own sample; null: the one of the instructions. @returns {Voice | null} */
+    get voice() {
+      return ttsVoice?.voice ?? null;
+    },
+    /** @returns {string} "" is the system's own choice */
+    get microphoneId() {
+      return devices?.micId ?? storage.getItem(`${prefix}_mic`) ?? "";
+    },
+  };
+}

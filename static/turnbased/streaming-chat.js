@@ -1,0 +1,316 @@
+// @ts-check
+/**
+ * Turn by turn over `/ws/streaming/{id}`: one socket, opened when a turn needs it. Device.
+ *
+ * Each turn sends the whole history and ends in one `TurnResult` or one `TurnError`. Where no
+ * WebSocket can be opened although the server answers, the turn goes through `POST /api/chat`.
+ */
+
+import { Emitter } from "../shared/emitter.js";
+import { endReason, messageText, needsGlance } from "../shared/end-reasons.js";
+import { reasonOfClose, reasonOfError } from "../shared/end-reasons.js";
+import { glanceAtServer, newSessionId, openLiveSocket, socketUrl } from "../shared/live-socket.js";
+import { chatOverHttp } from "./chat-over-http.js";
+import { beginTurn, isTurnOver, turnAfter, turnResult } from "./turn-progress.js";
+
+/** @typedef {import("../shared/api.js").ApiError} ApiError */
+/** @typedef {import("../shared/protocol.js").Message} Message */
+/** @typedef {import("../shared/protocol.js").StreamingServerMessage} StreamingServerMessage */
+/** @typedef {import("../shared/end-reasons.js").EndReason} EndReason */
+/** @typedef {import("../shared/end-reasons.js").ServerGlance} ServerGlance */
+/** @typedef {import("../shared/end-reasons.js").SocketEnd} SocketEnd */
+/** @typedef {import("../shared/live-socket.js").LiveSocket} LiveSocket */
+/** @typedef {import("../shared/live-socket.js").SocketFactory} SocketFactory */
+/** @typedef {import("../shared/live-socket.js").WireMessage} WireMessage */
+/** @typedef {import("../shared/queue-place.js").QueuePlace} QueuePlace */
+/** @typedef {import("./chat-over-http.js").HttpTurn} HttpTurn */
+/** @typedef {import("./turn-options.js").TurnOptions} TurnOptions */
+/** @typedef {import("./turn-progress.js").TurnProgress} TurnProgress */
+/** @typedef {import("./turn-progress.js").TurnResult} TurnResult */
+
+/** @typedef {Object} StreamingChatOptions
+ * @property {string} [idPrefix] Default `stream`.
+ * @property {(sessionId: string) => string} [url]
+ * @property {SocketFactory} [socketFactory]
+ * @property {() => number} [nowMs] A steady clock.
+ * @property {() => Promise<ServerGlance>} [glance]
+ * @property {(turn: HttpTurn, signal: AbortSignal) => Promise<unknown>} [postChat] `POST /api/chat`.
+ */
+
+/** Sound of the answer: a piece as it streams, or the whole at once over HTTP.
+ * @typedef {{kind: "pcm", audioBase64: string, sampleRateHz: number, chunkIndex: number}
+ *  | {kind: "wav", audioBase64: string, sampleRateHz: number, chunkIndex: number}} TurnAudio
+ */
+
+/** @typedef {Object} StreamingChatEvents
+ * @property {TurnProgress} progress After every change of the turn.
+ * @property {QueuePlace | null} queue
+ * @property {{delta: string, text: string}} text New text, and all of it so far.
+ * @property {TurnAudio} audio
+ * @property {{code: string, message: string}} warning
+ */
+
+/** A turn that did not end well; what came of it until then is in `partial`. */
+export class TurnError extends Error {
+  /**
+   * @param {EndReason} reason
+   * @param {TurnProgress} partial
+   */
+  constructor(reason, partial) {
+    super(reason.message || reason.code);
+    this.name = "TurnError";
+    this.code = reason.code;
+    this.reason = reason;
+    this.partial = partial;
+  }
+}
+
+/** @typedef {Object} RunningTurn
+ * @property {TurnProgress} progress
+ * @property {TurnOptions} options
+ * @property {(result: TurnResult) => void} resolve
+ * @property {(error: TurnError) => void} reject
+ * @property {boolean} isStopAsked
+ * @property {boolean} isOnReusedSocket The socket was there before the turn, and may be stale.
+ * @property {AbortController} abort For the way over HTTP.
+ * @property {ReadonlyArray<Message>} messages
+ */
+
+/** How long the server may take to end a turn after `stop`. */
+const STOP_LIMIT_MS = 10_000;
+
+/** @extends {Emitter<StreamingChatEvents>} */
+export class StreamingChat extends Emitter {
+  #options;
+  #sessionId;
+  /** @type {LiveSocket | null} */
+  #socket = null;
+  /** @type {RunningTurn | null} */
+  #turn = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #stopTimer;
+
+  /** @param {StreamingChatOptions} [options] */
+  constructor(options = {}) {
+    super();
+    this.#options = {
+      idPrefix: "stream",
+      url: (/** @type {string} */ sessionId) => socketUrl("streaming", sessionId),
+      socketFactory: undefined,
+      nowMs: () => performance.now(),
+      glance: () => glanceAtServer("turnbased"),
+      postChat: chatOverHttp,
+      ...options,
+    };
+    this.#sessionId = newSessionId(this.#options.idPrefix);
+  }
+
+  /** The id the server knows this conversation by. */
+  get sessionId() {
+    return this.#sessionId;
+  }
+
+  /** Whether a turn goes on. */
+  get isBusy() {
+    return this.#turn !== null;
+  }
+
+  /** The turn that goes on, if one does. */
+  get progress() {
+    return this.#turn?.progress ?? null;
+  }
+
+  /**
+   * Ask for the next answer.
+   * @param {ReadonlyArray<Message>} messages The whole history, the new user message last; answers
+   *   exactly as they came.
+   * @param {TurnOptions} options Of `turnOptions()`.
+   * @returns {Promise<TurnResult>} Rejects with a `TurnError`.
+   */
+  send(messages, options) {
+    if (this.#turn) throw new Error("a turn goes on already");
+    return new Promise((resolve, reject) => {
+      const isOnReusedSocket = this.#socket !== null;
+      this.#turn = {
+        progress: beginTurn(this.#sessionId, this.#options.nowMs()),
+        options, resolve, reject, isOnReusedSocket, messages,
+        isStopAsked: false, abort: new AbortController(),
+      };
+      this.emit("progress", this.#turn.progress);
+      if (this.#socket?.isOpen()) this.#prefill(this.#turn);
+      else this.#open();
+    });
+  }
+
+  /** Stop the answer, or the wait for it; the turn ends with what there is. */
+  stop() {
+    const turn = this.#turn;
+    if (!turn || turn.isStopAsked) return;
+    turn.isStopAsked = true;
+    turn.abort.abort();
+    this.#update(turn, { type: "stop_asked" });
+    if (this.#socket?.isOpen() && turn.progress.isSent) {
+      this.#socket.send({ type: "stop" });
+      this.#stopTimer = setTimeout(() => this.#giveUp(), STOP_LIMIT_MS);
+    } else this.#giveUp();
+  }
+
+  /** Begin a new conversation: a new id and, with the next turn, a new socket. */
+  reset() {
+    this.#failTurn(endReason("cancelled"));
+    this.#dropSocket();
+    this.#sessionId = newSessionId(this.#options.idPrefix);
+  }
+
+  /** End everything; a later turn would open a socket again. */
+  close() {
+    this.#failTurn(endReason("page_left"));
+    this.#socket?.send({ type: "close" });
+    this.#dropSocket();
+  }
+
+  #open() {
+    this.#dropSocket();
+    const { url, socketFactory } = this.#options;
+    this.#socket = openLiveSocket(
+      url(this.#sessionId),
+      {
+        onOpen: () => this.#turn && this.#prefill(this.#turn),
+        onMessage: (message) => this.#hear(message),
+        onMalformed: () => this.emit("warning", { code: "malformed_message", message: "" }),
+        onClosed: (end) => void this.#onClosed(end),
+      },
+      socketFactory,
+    );
+  }
+
+  /** @param {RunningTurn} turn */
+  #prefill(turn) {
+    this.#update(turn, { type: "sent" });
+    this.#socket?.send({ ...turn.options.prefill, type: "prefill", messages: turn.messages });
+  }
+
+  /** @param {WireMessage} wire */
+  #hear(wire) {
+    const turn = this.#turn;
+    if (wire.type === "error") {
+      this.#dropSocket();
+      return this.#failTurn(reasonOfError(wire));
+    }
+    if (!turn || !turn.progress.isSent) return;
+    if (wire.type === "warning") {
+      return this.emit("warning", { code: String(wire.code ?? ""), message: messageText(wire) });
+    }
+    const before = turn.progress;
+    // The types promise what the server sends; each field is read with care.
+    const message = /** @type {StreamingServerMessage} */ (/** @type {unknown} */ (wire));
+    this.#update(turn, { type: "server", message });
+    const { progress } = turn;
+    if (progress === before) return;
+    if (message.type === "prefill_done" && !turn.isStopAsked) {
+      this.#socket?.send({ ...turn.options.generate, type: "generate" });
+    }
+    if (message.type === "chunk") this.#pass(message, progress);
+    if (isTurnOver(progress)) this.#finish(turn);
+  }
+
+  /**
+   * @param {import("../shared/protocol.js").Chunk} chunk
+   * @param {TurnProgress} progress
+   */
+  #pass(chunk, progress) {
+    if (chunk.text_delta) this.emit("text", { delta: chunk.text_delta, text: progress.text });
+    if (!chunk.audio_data || progress.isStopAsked) return;
+    this.emit("audio", {
+      kind: "pcm",
+      audioBase64: chunk.audio_data,
+      sampleRateHz: chunk.audio_sample_rate,
+      chunkIndex: chunk.chunk_index,
+    });
+  }
+
+  /** @param {SocketEnd} end */
+  async #onClosed(end) {
+    this.#socket = null;
+    const turn = this.#turn;
+    if (!turn) return; // between turns a lost socket costs nothing: the next turn opens another
+    if (turn.isStopAsked) return this.#giveUp();
+    if (turn.isOnReusedSocket && turn.progress.phase === "sending") {
+      turn.isOnReusedSocket = false; // it was stale; nothing of this turn had arrived
+      return this.#open();
+    }
+    const glance = needsGlance(end) ? await this.#options.glance() : null;
+    if (this.#turn !== turn) return;
+    const reason = reasonOfClose(end, glance);
+    if (reason.code === "socket_blocked" && !end.wasOpen) await this.#askOverHttp(turn);
+    else this.#failTurn(reason);
+  }
+
+  /** @param {RunningTurn} turn */
+  async #askOverHttp(turn) {
+    this.#update(turn, { type: "http" });
+    try {
+      const { postChat } = this.#options;
+      const { messages, options, abort } = turn;
+      const reply = await postChat({ messages, options }, abort.signal);
+      if (this.#turn !== turn) return;
+      this.#update(turn, { type: "http_reply", reply });
+      if (turn.progress.phase === "failed") return this.#failTurn(endReason("generation_failed"));
+      const { text, wavBase64, sampleRateHz } = turn.progress;
+      if (text) this.emit("text", { delta: text, text });
+      if (wavBase64) {
+        this.emit("audio", { kind: "wav", audioBase64: wavBase64, sampleRateHz, chunkIndex: 0 });
+      }
+      this.#finish(turn);
+    } catch (error) {
+      if (this.#turn !== turn) return;
+      const { code, message, status } = /** @type {Partial<ApiError>} */ (error);
+      const isUnanswered = status === 0;
+      this.#failTurn(isUnanswered ? endReason("server_gone") : reasonOfError({ code, message }));
+    }
+  }
+
+  /** The stopped turn got no last word: end it with what there is, on a new socket next time. */
+  #giveUp() {
+    const turn = this.#turn;
+    if (!turn) return;
+    this.#dropSocket();
+    this.#update(turn, { type: "stopped_here" });
+    this.#finish(turn);
+  }
+
+  /** @param {RunningTurn} turn */
+  #finish(turn) {
+    clearTimeout(this.#stopTimer);
+    this.#turn = null;
+    turn.resolve(turnResult(turn.progress));
+  }
+
+  /** @param {EndReason} reason */
+  #failTurn(reason) {
+    const turn = this.#turn;
+    if (!turn) return;
+    clearTimeout(this.#stopTimer);
+    this.#update(turn, { type: "failed" });
+    this.#turn = null;
+    turn.abort.abort();
+    turn.reject(new TurnError(reason, turn.progress));
+  }
+
+  /**
+   * @param {RunningTurn} turn
+   * @param {import("./turn-progress.js").TurnEvent} event
+   */
+  #update(turn, event) {
+    const before = turn.progress;
+    turn.progress = turnAfter(before, event, this.#options.nowMs());
+    if (turn.progress === before) return;
+    this.emit("progress", turn.progress);
+    if (turn.progress.queue !== before.queue) this.emit("queue", turn.progress.queue);
+  }
+
+  #dropSocket() {
+    this.#socket?.close();
+    this.#socket = null;
+  }
+}

@@ -1,0 +1,94 @@
+// @ts-check
+/**
+ * Saves the conversation as a file, takes one in, and gives the link of its recording.
+ */
+
+import { byId, on } from "../shared/dom.js";
+import { t } from "../shared/i18n.js";
+import { mountOfferShare } from "../shared/offer-share.js";
+import { problemText } from "../shared/problems.js";
+import { toast } from "../shared/toast.js";
+import { MissingLibraryError, loadMsgpack } from "../shared/vendor.js";
+import { lastRecordingId } from "./conversation-facts.js";
+
+/** @typedef {import("./chat-session.js").ChatSession} ChatSession */
+
+/** Loaded when it is needed. */
+const loadTransfer = () => import("./transfer.js");
+
+const APP = "turnbased";
+const UNSAFE_IN_NAMES = /[\\/:*?"<>|\s]+/g;
+const LONGEST_NAME = 40;
+
+/** @param {{session: ChatSession, onImported: () => void}} options */
+export function mountTransfer({ session, onImported }) {
+  const dialog = byId("transfer", HTMLDialogElement);
+  const offer = mountOfferShare(byId("share", HTMLElement));
+  /** @type {string | null | undefined} */
+  let offeredId;
+  const file = byId("import-file", HTMLInputElement);
+  const json = byId("export-json", HTMLButtonElement);
+  const packed = byId("export-msgpack", HTMLButtonElement);
+
+  /** @param {string} suffix @param {() => Promise<BlobPart>} make @param {string} type */
+  const save = async (suffix, make, type) => {
+    const title = session.head.title.replace(UNSAFE_IN_NAMES, "-").slice(0, LONGEST_NAME) || "chat";
+    try {
+      download(new Blob([await make()], { type }), `${title}.${suffix}`);
+      dialog.close();
+    } catch (error) {
+      if (!(error instanceof MissingLibraryError)) throw error;
+      toastProblem(error);
+    }
+  };
+  const toJson = async () => (await loadTransfer()).toJson(session.conversation, session.head.title, new Date());
+  const toMsgpack = async () => (await loadTransfer()).toMsgpack(session.conversation, await loadMsgpack());
+  for (const opener of document.querySelectorAll("[data-action=transfer]")) {
+    on(opener, "click", () => {
+      const recordingId = lastRecordingId(session.conversation);
+      const isEmpty = !session.conversation.messages.some(({ role }) => role !== "system");
+      json.disabled = isEmpty;
+      packed.disabled = isEmpty;
+      const wantedId = isEmpty ? undefined : recordingId;
+      if (wantedId !== offeredId) void offer.update(wantedId === undefined ? null : { recordingId: wantedId, appType: APP });
+      offeredId = wantedId;
+      dialog.showModal();
+    });
+  }
+  on(json, "click", () => void save("json", toJson, "application/json"));
+  on(packed, "click", () => void save("msgpack", toMsgpack, "application/vnd.msgpack"));
+  for (const opener of document.querySelectorAll("[data-action=import]")) on(opener, "click", () => file.click());
+  on(file, "change", async () => {
+    const [chosen] = file.files ?? [];
+    file.value = "";
+    if (!chosen) return;
+    const { TransferError, fromFile } = await loadTransfer();
+    try {
+      const bytes = new Uint8Array(await chosen.arrayBuffer());
+      const { conversation, title } = await fromFile(bytes, Date.now(), loadMsgpack);
+      await session.adopt(conversation, title);
+      dialog.close();
+      toast(t("chat.imported"));
+      onImported();
+    } catch (error) {
+      if (error instanceof MissingLibraryError) toastProblem(error);
+      else toast(t(error instanceof TransferError ? `chat.import_${error.code}` : "chat.import_not_a_chat"));
+    }
+  });
+}
+
+/** @param {MissingLibraryError} error */
+function toastProblem(error) {
+  const { title, nextStep } = problemText(error);
+  toast(`${title} ${nextStep}`);
+}
+
+/** @param {Blob} file @param {string} name */
+function download(file, name) {
+  const url = URL.createObjectURL(file);
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000); // the browser reads it after the click
+}

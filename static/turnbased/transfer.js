@@ -1,0 +1,244 @@
+// @ts-check
+/**
+ * Conversations as files: JSON with Base64 inside, and MessagePack with the media as files. Pure.
+ *
+ * JSON keeps everything as it was. MessagePack is for other programs: `{messages: [{role, content}]}`.
+ */
+
+import { base64ToBytes, bytesToBase64, floatsToBase64 } from "../shared/pcm.js";
+import { LIMITS } from "../shared/protocol.js";
+import { addMessage, emptyConversation } from "./conversation.js";
+import { figuresOf, voiceOf } from "./conversation-facts.js";
+import { mediaOf, partFile, toFacts, toItems } from "./media-part.js";
+import { wavLengthS } from "./voice-collector.js";
+import { readWav } from "./wav-file.js";
+
+/** @typedef {import("./conversation.js").ChatMessage} ChatMessage */
+/** @typedef {import("./conversation.js").ContentItem} ContentItem */
+/** @typedef {import("./conversation.js").Conversation} Conversation */
+/** @typedef {import("./media-part.js").MediaPart} MediaPart */
+/** @typedef {Pick<typeof import("@msgpack/msgpack"), "encode" | "decode">} Msgpack the library */
+
+const FORMAT = "minicpmo-live-chat";
+const VERSION = 1;
+const ROLES = ["system", "user", "assistant"];
+const MEDIA_TYPES = ["audio", "image", "video"];
+const JSON_START = 0x7b; // {
+
+/** A file that holds no conversation. */
+export class TransferError extends Error {
+  /** @param {"not_a_chat" | "newer_version"} code */
+  constructor(code) {
+    super(`import: ${code}`);
+    this.name = "TransferError";
+    this.code = code;
+  }
+}
+
+/**
+ * @param {Conversation} conversation
+ * @param {string} title
+ * @param {Date} now
+ * @returns {Promise<string>}
+ */
+export async function toJson(conversation, title, now) {
+  const messages = await Promise.all(conversation.messages.map(messageToJson));
+  return JSON.stringify({ format: FORMAT, version: VERSION, title, exported_at: now.toISOString(), messages }, null, 1);
+}
+
+/** @param {ChatMessage} message */
+async function messageToJson(message) {
+  const { role, items, status, createdAtMs, extra } = message;
+  const voice = voiceOf(message);
+  const wav = voice && bytesToBase64(new Uint8Array(await voice.wav.arrayBuffer()));
+  return {
+    role,
+    status,
+    created_at: new Date(createdAtMs).toISOString(),
+    content: items,
+    ...(Array.isArray(extra.media) && extra.media.length > 0 && { media: extra.media }),
+    ...(Array.isArray(extra.names) && { names: extra.names }),
+    ...(extra.figures ? { figures: figuresOf(message) } : {}),
+    ...(wav && { voice_wav: wav }),
+  };
+}
+
+/**
+ * @param {Conversation} conversation
+ * @param {Pick<Msgpack, "encode">} msgpack
+ * @returns {Promise<Uint8Array<ArrayBuffer>>}
+ */
+export async function toMsgpack({ messages }, { encode }) {
+  const packed = await Promise.all(
+    messages.map(async (message) => {
+      const voice = voiceOf(message);
+      const spoken = voice && { type: "audio", format: "wav", data: new Uint8Array(await voice.wav.arrayBuffer()) };
+      const content = [...partsOf(message), ...(spoken ? [spoken] : [])];
+      return { role: message.role, content };
+    }),
+  );
+  return encode({ messages: packed });
+}
+
+/** @param {ChatMessage} message its items in order */
+function partsOf(message) {
+  const media = mediaOf(message);
+  return message.items.map((item) => {
+    const { type } = item;
+    if (type === "text") return { type, text: item.text };
+    const part = /** @type {MediaPart} */ (media.shift());
+    const { bytes, mimeType } = partFile(part);
+    return { type, format: mimeType.split("/").at(-1) ?? "", name: part.name, data: bytes };
+  });
+}
+
+/**
+ * Reads either kind of file.
+ *
+ * @param {Uint8Array} bytes
+ * @param {number} nowMs
+ * @param {() => Promise<Pick<Msgpack, "decode">>} loadMsgpack called for MessagePack only
+ * @returns {Promise<{conversation: Conversation, title: string}>}
+ * @throws {TransferError}
+ */
+export async function fromFile(bytes, nowMs, loadMsgpack) {
+  const parse =
+    bytes[0] === JSON_START
+      ? () => JSON.parse(new TextDecoder().decode(bytes))
+      : (({ decode }) => () => decode(bytes))(await loadMsgpack());
+  const file = asRecord(attempt(parse));
+  if (!Array.isArray(file.messages) || file.messages.length > LIMITS.MESSAGES_MAX) throw new TransferError("not_a_chat");
+  if (file.format === FORMAT && Number(file.version) > VERSION) throw new TransferError("newer_version");
+  let conversation = emptyConversation();
+  for (const message of file.messages) {
+    ({ conversation } = addMessage(conversation, readMessage(asRecord(message), nowMs)));
+  }
+  return { conversation, title: textOf(file.title) };
+}
+
+/** @param {() => unknown} parse */
+function attempt(parse) {
+  try {
+    return parse();
+  } catch {
+    throw new TransferError("not_a_chat");
+  }
+}
+
+/**
+ * @param {Record<string, unknown>} message
+ * @param {number} nowMs
+ * @returns {Omit<ChatMessage, "id">}
+ */
+function readMessage(message, nowMs) {
+  const role = ROLES.find((known) => known === message.role);
+  if (!role) throw new TransferError("not_a_chat");
+  const facts = Array.isArray(message.media) ? message.media.map(asRecord) : [];
+  const list = typeof message.content === "string" ? [{ type: "text", text: message.content }] : message.content;
+  if (!Array.isArray(list)) throw new TransferError("not_a_chat");
+  const isAnswer = role === "assistant";
+  const read = list.map((item) => readItem(asRecord(item), facts));
+  const media = read.flatMap((one) => (one.part ? [one.part] : []));
+  const voice = isAnswer ? readVoice(message, media, list) : null;
+  const text = read.map((one) => one.text).join("");
+  const stopped = message.status === "stopped" ? "stopped" : "done";
+  return {
+    role: /** @type {ChatMessage["role"]} */ (role),
+    items: isAnswer ? toItems(text, []) : inOrder(read),
+    status: message.status === "failed" ? "failed" : stopped,
+    createdAtMs: Date.parse(textOf(message.created_at)) || nowMs,
+    extra: {
+      media: isAnswer ? [] : toFacts(media),
+      ...(Array.isArray(message.names) && { names: message.names.map(textOf) }),
+      ...(isAnswer && { figures: figuresFrom(message.figures), voice }),
+    },
+  };
+}
+
+/** @typedef {{text: string, part: MediaPart | null, picturesPerS: number}} ReadItem */
+
+/** @param {ReadItem[]} read @returns {ContentItem[]} */
+function inOrder(read) {
+  return read.flatMap(({ text, part, picturesPerS }) => toItems(text, part ? [part] : [], picturesPerS));
+}
+
+/**
+ * @param {Record<string, unknown>} item
+ * @param {Record<string, unknown>[]} facts of the media still to come
+ * @returns {ReadItem}
+ */
+function readItem(item, facts) {
+  if (item.type === "text") return { text: textOf(item.text), part: null, picturesPerS: 1 };
+  const type = MEDIA_TYPES.find((known) => known === item.type);
+  if (!type) throw new TransferError("not_a_chat");
+  const known = facts.shift() ?? {};
+  /** @type {MediaPart} */
+  const part = {
+    ...numbersOf(known),
+    type: /** @type {MediaPart["type"]} */ (type),
+    data: dataOf(type, item.data),
+    mimeType: textOf(known.mimeType) || (type === "audio" ? "" : `${type}/${textOf(item.format)}`),
+    name: textOf(known.name ?? item.name),
+    ...(typeof known.poster === "string" && { poster: known.poster }),
+  };
+  return { text: "", part, picturesPerS: Number(item.stack_frames) || 1 };
+}
+
+/**
+ * @param {string} type
+ * @param {unknown} data Base64, or the bytes of a file
+ */
+function dataOf(type, data) {
+  if (typeof data === "string") {
+    try {
+      base64ToBytes(data);
+    } catch {
+      throw new TransferError("not_a_chat");
+    }
+    return data;
+  }
+  if (!(data instanceof Uint8Array)) throw new TransferError("not_a_chat");
+  if (type !== "audio") return bytesToBase64(data);
+  const samples = readWav(data, LIMITS.INPUT_SAMPLE_RATE_HZ);
+  if (samples) return floatsToBase64(samples);
+  return ""; // an answer's voice has another rate; `readVoice` takes the file itself
+}
+
+/**
+ * @param {Record<string, unknown>} message
+ * @param {readonly MediaPart[]} media
+ * @param {readonly unknown[]} list
+ */
+function readVoice(message, media, list) {
+  const spoken = media.some(({ type }) => type === "audio")
+    ? asRecord(list.find((item) => asRecord(item).type === "audio")).data
+    : null;
+  const wav = typeof message.voice_wav === "string" ? base64ToBytes(message.voice_wav) : spoken;
+  if (!(wav instanceof Uint8Array)) return null;
+  const bytes = new Uint8Array(wav); // of its own memory
+  return { wav: new Blob([bytes], { type: "audio/wav" }), durationS: wavLengthS(bytes) };
+}
+
+/** @param {unknown} value @returns {Record<string, unknown>} */
+function asRecord(value) {
+  return typeof value === "object" && value !== null ? /** @type {Record<string, unknown>} */ (value) : {};
+}
+
+/** @param {unknown} value */
+function textOf(value) {
+  return typeof value === "string" ? value : "";
+}
+
+/** @param {Record<string, unknown>} facts @returns {Record<string, number>} */
+function numbersOf(facts) {
+  const numbers = Object.entries(facts).filter(([, value]) => typeof value === "number");
+  return /** @type {Record<string, number>} */ (Object.fromEntries(numbers));
+}
+
+/** @param {unknown} value figures as they were, as far as they are numbers, words and counts of tokens */
+function figuresFrom(value) {
+  const figures = asRecord(value);
+  const kept = Object.entries(figures).filter(([, one]) => ["number", "string", "boolean"].includes(typeof one));
+  const tokens = asRecord(figures.tokenStats);
+  return { ...Object.fromEntries(kept), ...(figures.tokenStats ? { tokenStats: numbersOf(tokens) } : {}) };
+}

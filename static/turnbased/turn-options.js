@@ -1,0 +1,110 @@
+// @ts-check
+/**
+ * From the switches of the page to the fields of the wire. Pure.
+ */
+
+import { DEFAULTS, RANGES } from "../shared/protocol.js";
+
+/** @typedef {import("../shared/protocol.js").Message} Message */
+/** @typedef {import("../shared/protocol.js").Prefill} Prefill */
+/** @typedef {import("../shared/protocol.js").Generate} Generate */
+
+/** What the user chose; what is left out takes the server's default.
+ * @typedef {Object} TurnSettings
+ * @property {boolean} [hasVoice] The answer is spoken.
+ * @property {boolean} [isHd] Pictures are cut finer.
+ * @property {boolean} [isThinking] The model thinks before it answers.
+ * @property {number} [maxNewTokens]
+ * @property {number} [lengthPenalty]
+ * @property {number} [temperature]
+ * @property {number} [topP]
+ * @property {number} [topK]
+ * @property {boolean} [isGreedy] Always the likeliest token.
+ * @property {string | null} [voiceBase64] Voice to speak with: float32 at 16 kHz, at most 30 s.
+ */
+
+/** @typedef {Object} TurnOptions
+ * @property {Omit<Prefill, "type" | "messages">} prefill
+ * @property {Omit<Generate, "type">} generate
+ */
+
+const SLICES = 1;
+const SLICES_HD = 2;
+
+/**
+ * Fields of `prefill` and `generate`. A video interleaves pictures and sound, which leaves no room
+ * for finer pictures.
+ * @param {TurnSettings} settings
+ * @param {ReadonlyArray<Message>} messages
+ * @returns {TurnOptions}
+ */
+export function turnOptions(settings, messages) {
+  const hasVoice = settings.hasVoice ?? false;
+  const isOmni = messages.some(hasVideo);
+  return {
+    prefill: {
+      max_slice_nums: settings.isHd && !isOmni ? SLICES_HD : SLICES,
+      omni_mode: isOmni,
+      use_tts_template: hasVoice,
+      enable_thinking: settings.isThinking ?? false,
+      ...(hasVoice && settings.voiceBase64 && { tts_ref_audio_base64: settings.voiceBase64 }),
+    },
+    generate: { generate_audio: hasVoice, ...sampling(settings) },
+  };
+}
+
+/**
+ * Body of `POST /api/chat` for the same turn.
+ * @param {ReadonlyArray<Message>} messages
+ * @param {TurnOptions} options
+ * @returns {Record<string, unknown>}
+ */
+export function chatRequest(messages, { prefill, generate }) {
+  const { generate_audio: hasVoice, ...generation } = generate;
+  const mode = prefill.omni_mode ? "omni" : "audio_assistant";
+  return {
+    messages,
+    generation,
+    image: { max_slice_nums: prefill.max_slice_nums },
+    tts: { enabled: hasVoice, mode, ref_audio_data: prefill.tts_ref_audio_base64 ?? null },
+    use_tts_template: prefill.use_tts_template,
+    omni_mode: prefill.omni_mode,
+    enable_thinking: prefill.enable_thinking,
+  };
+}
+
+/**
+ * @param {TurnSettings} settings
+ * @returns {Omit<Generate, "type" | "generate_audio">}
+ */
+function sampling(settings) {
+  const defaults = DEFAULTS.Generate;
+  return {
+    max_new_tokens: clamped("max_new_tokens", settings.maxNewTokens ?? defaults.max_new_tokens),
+    length_penalty: clamped("length_penalty", settings.lengthPenalty ?? defaults.length_penalty),
+    temperature: clamped("temperature", settings.temperature ?? defaults.temperature),
+    ...(settings.topP !== undefined && settings.topP > 0 && { top_p: Math.min(1, settings.topP) }),
+    ...(settings.topK !== undefined && { top_k: clamped("top_k", settings.topK) }),
+    ...(settings.isGreedy && { do_sample: false }),
+  };
+}
+
+/**
+ * @param {"max_new_tokens" | "length_penalty" | "temperature" | "top_k"} name
+ * @param {number} value
+ * @returns {number}
+ */
+function clamped(name, value) {
+  const { min, max } = RANGES.Generate[name];
+  if (!Number.isFinite(value)) return DEFAULTS.Generate[name];
+  const within = Math.min(max, Math.max(min, value));
+  return Number.isInteger(DEFAULTS.Generate[name]) ? Math.round(within) : within;
+}
+
+/**
+ * @param {Message} message
+ * @returns {boolean}
+ */
+function hasVideo(message) {
+  return Array.isArray(message.content) && message.content.some((item) => item.type === "video");
+}

@@ -1,0 +1,243 @@
+// @ts-check
+/**
+ * One turn from sending to its end, with every figure a page shows about it. Pure.
+ */
+
+import { numberOr0, queuePlace } from "../shared/queue-place.js";
+
+/** @typedef {import("../shared/protocol.js").StreamingServerMessage} StreamingServerMessage */
+/** @typedef {import("../shared/protocol.js").TokenStats} TokenStats */
+/** @typedef {import("../shared/queue-place.js").QueuePlace} QueuePlace */
+
+/** @typedef {"sending" | "queued" | "prefilling" | "generating" | "stopping" | "done"
+ *  | "failed"} TurnPhase
+ */
+
+/** @typedef {Object} TurnProgress
+ * @property {TurnPhase} phase
+ * @property {"socket" | "http"} transport
+ * @property {string} requestId
+ * @property {boolean} isSent `prefill` is under way; times count from before that, from the wish.
+ * @property {boolean} isStopAsked
+ * @property {boolean} isStopped It ended before its time.
+ * @property {string} text Of the answer so far, exactly as it came.
+ * @property {QueuePlace | null} queue
+ * @property {number | null} queueEstimateS The first estimate; null if it never waited.
+ * @property {number | null} queueActualMs
+ * @property {number | null} prefillMs
+ * @property {number | null} ttftMs From sending to the first text.
+ * @property {number | null} ttfaMs From sending to the first sound.
+ * @property {number | null} generateMs From `prefill_done` to the end.
+ * @property {number | null} totalMs From sending to the end.
+ * @property {number} serverElapsedMs As the server says; 0 until then.
+ * @property {number} cachedTokens Not fed again.
+ * @property {number} inputTokens Fed now.
+ * @property {boolean} isCacheHit
+ * @property {TokenStats | null} tokenStats
+ * @property {number} chunkCount
+ * @property {string | null} recordingSessionId
+ * @property {string} wavBase64 The answer's sound, only over HTTP.
+ * @property {number} sampleRateHz
+ * @property {number} sentAtMs
+ * @property {number | null} assignedAtMs
+ * @property {number | null} prefilledAtMs
+ */
+
+/** The figures of a turn that is over.
+ * @typedef {Omit<TurnProgress, "queue" | "sentAtMs" | "assignedAtMs" | "prefilledAtMs" | "isSent"
+ *  | "isStopAsked" | "phase">} TurnResult
+ */
+
+/** @typedef {{type: "sent"} | {type: "server", message: StreamingServerMessage}
+ *  | {type: "stop_asked"} | {type: "stopped_here"} | {type: "failed"} | {type: "http"}
+ *  | {type: "http_reply", reply: unknown}} TurnEvent
+ */
+
+/** What of `/status` tells how long one would wait.
+ * @typedef {Object} Crowd
+ * @property {number} free_slots
+ * @property {number} queue_length
+ * @property {ReadonlyArray<{estimated_remaining_s?: number | null}>} running_tasks
+ */
+
+const OUTPUT_RATE_HZ = 24_000;
+
+/**
+ * @param {string} requestId
+ * @param {number} nowMs
+ * @returns {TurnProgress}
+ */
+export function beginTurn(requestId, nowMs) {
+  return {
+    phase: "sending", transport: "socket", requestId, isSent: false, isStopAsked: false,
+    isStopped: false, text: "", queue: null, queueEstimateS: null, queueActualMs: null,
+    prefillMs: null, ttftMs: null, ttfaMs: null, generateMs: null, totalMs: null,
+    serverElapsedMs: 0, cachedTokens: 0, inputTokens: 0, isCacheHit: false, tokenStats: null,
+    chunkCount: 0, recordingSessionId: null, wavBase64: "", sampleRateHz: OUTPUT_RATE_HZ,
+    sentAtMs: nowMs, assignedAtMs: null, prefilledAtMs: null,
+  };
+}
+
+/**
+ * @param {TurnProgress} turn
+ * @returns {boolean}
+ */
+export function isTurnOver(turn) {
+  return turn.phase === "done" || turn.phase === "failed";
+}
+
+/**
+ * The figures of a turn that is over.
+ * @param {TurnProgress} turn
+ * @returns {TurnResult}
+ */
+export function turnResult(turn) {
+  const { queue, sentAtMs, assignedAtMs, prefilledAtMs, isSent, isStopAsked, phase, ...rest } = turn;
+  return rest;
+}
+
+/**
+ * The turn after something happened; the same one if it means nothing now.
+ * @param {TurnProgress} turn
+ * @param {TurnEvent} event
+ * @param {number} nowMs
+ * @returns {TurnProgress}
+ */
+export function turnAfter(turn, event, nowMs) {
+  if (isTurnOver(turn)) return turn;
+  switch (event.type) {
+    case "sent": return { ...turn, isSent: true };
+    case "stop_asked": return { ...turn, isStopAsked: true, phase: "stopping" };
+    case "stopped_here": return finished({ ...turn, isStopped: true }, "done", nowMs);
+    case "failed": return finished(turn, "failed", nowMs);
+    case "http": return { ...turn, transport: "http", isSent: true, phase: "generating" };
+    case "http_reply": return afterReply(turn, event.reply, nowMs);
+    case "server": return afterMessage(turn, event.message, nowMs);
+  }
+}
+
+/**
+ * @param {TurnProgress} turn
+ * @param {StreamingServerMessage} message
+ * @param {number} nowMs
+ * @returns {TurnProgress}
+ */
+function afterMessage(turn, message, nowMs) {
+  /** @param {TurnPhase} phase */
+  const unlessStopping = (phase) => (turn.isStopAsked ? turn.phase : phase);
+  switch (message.type) {
+    case "queued": case "queue_update": {
+      if (turn.assignedAtMs !== null) return turn;
+      const queue = queuePlace(message);
+      const queueEstimateS = turn.queueEstimateS ?? queue.etaS;
+      return { ...turn, phase: unlessStopping("queued"), queue, queueEstimateS };
+    }
+    case "queue_done":
+      if (turn.assignedAtMs !== null) return turn;
+      return {
+        ...turn, phase: unlessStopping("prefilling"), queue: null,
+        assignedAtMs: nowMs, queueActualMs: nowMs - turn.sentAtMs,
+      };
+    case "prefill_done":
+      if (turn.prefilledAtMs !== null) return turn;
+      return {
+        ...turn, phase: unlessStopping("generating"), prefilledAtMs: nowMs,
+        prefillMs: nowMs - (turn.assignedAtMs ?? turn.sentAtMs),
+        cachedTokens: numberOr0(message.cached_tokens),
+        inputTokens: numberOr0(message.input_tokens),
+        isCacheHit: message.cache_hit ?? numberOr0(message.cached_tokens) > 0,
+        recordingSessionId: message.recording_session_id ?? null,
+      };
+    case "chunk": return afterChunk(turn, message, nowMs);
+    case "done": {
+      const text = typeof message.text === "string" && message.text ? message.text : turn.text;
+      return finished({
+        ...turn, text, isStopped: Boolean(message.stopped),
+        serverElapsedMs: numberOr0(message.elapsed_ms), tokenStats: message.token_stats ?? null,
+        recordingSessionId: message.recording_session_id ?? turn.recordingSessionId,
+      }, "done", nowMs);
+    }
+    default: return turn;
+  }
+}
+
+/**
+ * @param {TurnProgress} turn
+ * @param {import("../shared/protocol.js").Chunk} chunk
+ * @param {number} nowMs
+ * @returns {TurnProgress}
+ */
+function afterChunk(turn, chunk, nowMs) {
+  if (!chunk.text_delta && !chunk.audio_data) return turn;
+  const sinceMs = nowMs - turn.sentAtMs;
+  return {
+    ...turn,
+    text: turn.text + (chunk.text_delta ?? ""),
+    chunkCount: turn.chunkCount + 1,
+    ttftMs: turn.ttftMs ?? (chunk.text_delta ? sinceMs : null),
+    ttfaMs: turn.ttfaMs ?? (chunk.audio_data ? sinceMs : null),
+    sampleRateHz: chunk.audio_sample_rate || turn.sampleRateHz,
+  };
+}
+
+/**
+ * @param {TurnProgress} turn
+ * @param {unknown} body Of `POST /api/chat`.
+ * @param {number} nowMs
+ * @returns {TurnProgress}
+ */
+function afterReply(turn, body, nowMs) {
+  const reply = /** @type {Record<string, unknown>} */ (body ?? {});
+  const tokenStats = /** @type {TokenStats | null} */ (reply.token_stats ?? null);
+  const filled = {
+    ...turn,
+    text: typeof reply.text === "string" ? reply.text : "",
+    wavBase64: typeof reply.audio_data === "string" ? reply.audio_data : "",
+    sampleRateHz: numberOr0(reply.audio_sample_rate) || turn.sampleRateHz,
+    queueActualMs: numberOr0(reply.queue_wait_ms),
+    queueEstimateS: numberOr0(reply.estimated_queue_wait_s),
+    serverElapsedMs: numberOr0(reply.duration_ms),
+    tokenStats,
+    cachedTokens: numberOr0(tokenStats?.cached_tokens),
+    inputTokens: numberOr0(tokenStats?.input_tokens),
+    chunkCount: 1,
+    recordingSessionId: /** @type {string | null} */ (reply.recording_session_id ?? null),
+  };
+  return finished(filled, reply.success === false ? "failed" : "done", nowMs);
+}
+
+/**
+ * @param {TurnProgress} turn
+ * @param {"done" | "failed"} phase
+ * @param {number} nowMs
+ * @returns {TurnProgress}
+ */
+function finished(turn, phase, nowMs) {
+  const generateMs = turn.prefilledAtMs === null ? null : nowMs - turn.prefilledAtMs;
+  return { ...turn, phase, queue: null, generateMs, totalMs: nowMs - turn.sentAtMs };
+}
+
+/**
+ * How long a turn would wait if it were sent now: what the busy workers still need on average, and
+ * the ones before it. Source: service specification, 7.3.
+ * @param {Crowd} status Of `/status`.
+ * @param {number} turnS What one turn takes.
+ * @returns {number} 0 if a worker is free.
+ */
+export function estimateWaitS(status, turnS = 15) {
+  if (status.free_slots > 0) return 0;
+  const remaining = status.running_tasks.map((task) => numberOr0(task.estimated_remaining_s));
+  const meanS = remaining.length ? remaining.reduce((a, b) => a + b, 0) / remaining.length : 0;
+  return Math.max(0, meanS + Math.max(0, status.queue_length - 1) * turnS);
+}
+
+/**
+ * How much of the model's memory a conversation uses.
+ * @param {TokenStats | null} stats
+ * @param {number} maxKvTokens
+ * @returns {number} From 0 to 1.
+ */
+export function contextShare(stats, maxKvTokens) {
+  if (!stats || maxKvTokens <= 0) return 0;
+  return Math.min(1, numberOr0(stats.total_tokens) / maxKvTokens);
+}

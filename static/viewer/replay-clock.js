@@ -1,0 +1,147 @@
+// @ts-check
+/**
+ * The replay's clock: a sound element, or a silent clock where there is no sound to play. Device.
+ *
+ * Events: `change` when it starts, stops, jumps or changes speed; `tick` in each frame while it runs.
+ */
+
+const MS_PER_S = 1_000;
+
+export const SPEEDS = Object.freeze([0.5, 0.75, 1, 1.25, 1.5, 2]);
+
+export class ReplayClock extends EventTarget {
+  #audio;
+  #durationS;
+  #atS = 0;
+  #speed = 1;
+  #isRunning = false;
+  #hasSound = false;
+  /** @type {number | null} */ #lastMs = null;
+  #frame = 0;
+
+  /**
+   * @param {HTMLAudioElement} audio
+   * @param {number} durationS of the whole
+   */
+  constructor(audio, durationS) {
+    super();
+    this.#audio = audio;
+    this.#durationS = durationS;
+    for (const type of ["play", "pause", "seeked", "ratechange"]) audio.addEventListener(type, () => this.#heard());
+    audio.addEventListener("ended", () => this.#end());
+  }
+
+  /** @param {string} url of the sound; it is fetched when it is first played */
+  setSound(url) {
+    const { atS } = this;
+    this.pause();
+    this.#audio.src = url;
+    this.#hasSound = true;
+    this.seek(atS);
+  }
+
+  get hasSound() {
+    return this.#hasSound;
+  }
+
+  get durationS() {
+    return this.#durationS;
+  }
+
+  get isPlaying() {
+    return this.#isRunning;
+  }
+
+  get speed() {
+    return this.#speed;
+  }
+
+  /** @returns {number} s */
+  get atS() {
+    const isAudible = this.#hasSound && this.#isRunning && !this.#audio.seeking;
+    return Math.min(isAudible ? this.#audio.currentTime : this.#atS, this.#durationS);
+  }
+
+  toggle() {
+    if (this.#isRunning) this.pause();
+    else this.play();
+  }
+
+  play() {
+    if (this.#isRunning) return;
+    if (this.atS >= this.#durationS) this.seek(0);
+    this.#isRunning = true;
+    this.#lastMs = null;
+    if (this.#hasSound) {
+      this.#audio.currentTime = this.#atS;
+      this.#audio.play().catch(() => this.pause()); // refused or replaced: the button shows it
+    }
+    this.#request();
+    this.#changed();
+  }
+
+  pause() {
+    if (!this.#isRunning) return;
+    this.#atS = this.atS;
+    this.#isRunning = false;
+    if (this.#hasSound) this.#audio.pause();
+    this.#changed();
+  }
+
+  /** @param {number} atS */
+  seek(atS) {
+    this.#atS = Math.min(Math.max(0, atS), this.#durationS);
+    if (this.#hasSound && (this.#isRunning || this.#audio.readyState > 0)) this.#audio.currentTime = this.#atS;
+    this.#changed();
+  }
+
+  /** @param {number} speed */
+  setSpeed(speed) {
+    this.#speed = speed;
+    this.#audio.playbackRate = speed;
+    this.#audio.defaultPlaybackRate = speed;
+    this.#changed();
+  }
+
+  /** The sound element was used by its own controls or ended by itself. */
+  #heard() {
+    const { paused, currentTime, ended } = this.#audio;
+    if (!this.#hasSound) return;
+    if (this.#isRunning && paused && !ended) this.pause();
+    else if (!this.#isRunning && !paused) {
+      this.#isRunning = true;
+      this.#request();
+    }
+    if (!this.#isRunning && this.#audio.readyState > 0 && Math.abs(currentTime - this.#atS) > 0.05) this.#atS = currentTime;
+    this.#changed();
+  }
+
+  /** The sound may be a little shorter than the plan says. */
+  #end() {
+    this.pause();
+    this.#atS = this.#durationS;
+    this.#changed();
+  }
+
+  #request() {
+    if (this.#frame === 0) this.#frame = requestAnimationFrame((nowMs) => this.#tick(nowMs));
+  }
+
+  /** @param {number} nowMs */
+  #tick(nowMs) {
+    this.#frame = 0;
+    if (!this.#isRunning) return;
+    if (this.#hasSound) this.#atS = this.atS;
+    else if (this.#lastMs !== null) this.#atS += ((nowMs - this.#lastMs) / MS_PER_S) * this.#speed;
+    this.#lastMs = nowMs;
+    if (this.#atS >= this.#durationS) {
+      this.#atS = this.#durationS;
+      this.pause();
+    } else this.#request();
+    this.dispatchEvent(new Event("tick"));
+  }
+
+  #changed() {
+    this.dispatchEvent(new Event("change"));
+  }
+}

@@ -1,0 +1,148 @@
+// @ts-check
+/**
+ * The part of a recording that is shown, and what lies in it. Pure.
+ */
+
+/** @typedef {{fromS: number, toS: number}} View */
+
+export const SHORTEST_S = 4;
+export const LONGEST_S = 300; // more would ask for all of the sound of a long recording
+const FIRST_S = 120;
+const FOLLOW_AT = 0.92; // of the view: the playhead turns the page here
+const FOLLOW_TO = 0.08;
+const STEPS_S = [0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300];
+
+/**
+ * @param {View} view
+ * @param {number} durationS
+ * @returns {View} the nearest that lies in the recording
+ */
+export function fit({ fromS, toS }, durationS) {
+  const longestS = Math.min(LONGEST_S, Math.max(durationS, SHORTEST_S));
+  const spanS = Math.min(Math.max(toS - fromS, SHORTEST_S), longestS);
+  const beginS = Math.max(0, Math.min(fromS, durationS - spanS));
+  return { fromS: beginS, toS: beginS + spanS };
+}
+
+/** @param {number} durationS @returns {View} what is shown first */
+export function firstView(durationS) {
+  return fit({ fromS: 0, toS: Math.min(durationS, FIRST_S) }, durationS);
+}
+
+/**
+ * @param {View} view
+ * @param {number} factor above 1 shows more
+ * @param {number} anchorS stays where it is
+ * @param {number} durationS
+ */
+export function zoomed(view, factor, anchorS, durationS) {
+  const spanS = view.toS - view.fromS;
+  const wanted = Math.min(Math.max(spanS * factor, SHORTEST_S), LONGEST_S);
+  const share = (anchorS - view.fromS) / spanS;
+  const fromS = anchorS - share * wanted;
+  return fit({ fromS, toS: fromS + wanted }, durationS);
+}
+
+/**
+ * @param {View} view
+ * @param {number} share of the view to go on by; below 0 goes back
+ * @param {number} durationS
+ */
+export function moved({ fromS, toS }, share, durationS) {
+  const byS = share * (toS - fromS);
+  return fit({ fromS: fromS + byS, toS: toS + byS }, durationS);
+}
+
+/**
+ * Returns a view that holds a time; the same one if it does already.
+ *
+ * @param {View} view
+ * @param {number} atS
+ * @param {number} durationS
+ * @param {boolean} [isPlaying] then the page is turned before its end
+ */
+export function following(view, atS, durationS, isPlaying = false) {
+  const share = shareOf(view, atS);
+  const isAtEnd = view.toS >= durationS;
+  if (share >= 0 && (share <= (isPlaying && !isAtEnd ? FOLLOW_AT : 1))) return view;
+  const spanS = view.toS - view.fromS;
+  const fromS = atS - FOLLOW_TO * spanS;
+  return fit({ fromS, toS: fromS + spanS }, durationS);
+}
+
+/** @param {View} view @param {number} atS @returns {number} 0 at the left edge, 1 at the right */
+export function shareOf({ fromS, toS }, atS) {
+  return (atS - fromS) / (toS - fromS);
+}
+
+/** @param {View} view @param {number} share */
+export function timeAt({ fromS, toS }, share) {
+  return fromS + share * (toS - fromS);
+}
+
+/**
+ * @param {View} view
+ * @param {number} most marks that have room
+ * @returns {number[]} times to mark
+ */
+export function ticks({ fromS, toS }, most) {
+  const stepS = STEPS_S.find((step) => (toS - fromS) / step <= most) ?? STEPS_S[STEPS_S.length - 1];
+  const first = Math.ceil(fromS / stepS - 1e-9);
+  const count = Math.floor(toS / stepS + 1e-9) - first + 1;
+  return Array.from({ length: Math.max(0, count) }, (_, index) => (first + index) * stepS);
+}
+
+/**
+ * The last entry that begins at or before a time; -1 if there is none. The list is sorted.
+ *
+ * @template T
+ * @param {readonly T[]} list
+ * @param {number} atS
+ * @param {(entry: T) => number} startS
+ */
+export function indexAt(list, atS, startS) {
+  let [low, high] = [0, list.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (startS(list[middle]) <= atS) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+/**
+ * The entries that can be seen in a view. Sorted, and none ends later than a later one.
+ *
+ * @template {{startS: number, endS: number}} T
+ * @param {readonly T[]} list
+ * @param {View} view
+ * @returns {T[]}
+ */
+export function within(list, { fromS, toS }) {
+  const last = indexAt(list, toS, ({ startS }) => startS);
+  let first = Math.max(0, indexAt(list, fromS, ({ startS }) => startS));
+  while (first > 0 && list[first - 1].endS > fromS) first -= 1;
+  return list.slice(first, last + 1).filter(({ endS }) => endS >= fromS);
+}
+
+/**
+ * Entries evenly spread over a view, one for each place that has room; none twice.
+ *
+ * @template T
+ * @param {readonly T[]} list sorted
+ * @param {View} view
+ * @param {number} places
+ * @param {(entry: T) => number} startS
+ * @returns {{entry: T, share: number}[]} `share` is the left edge of its place
+ */
+export function spread(list, view, places, startS) {
+  /** @type {{entry: T, share: number}[]} */
+  const found = [];
+  for (let place = 0; place < places; place += 1) {
+    const share = place / places;
+    const index = indexAt(list, timeAt(view, share + 0.5 / places), startS);
+    const entry = list[index];
+    if (entry && found.at(-1)?.entry !== entry) found.push({ entry, share });
+  }
+  return found;
+}

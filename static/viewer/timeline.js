@@ -1,0 +1,193 @@
+// @ts-check
+/**
+ * All tracks of a duplex recording on one time axis, with one playhead. Asks for a moment by `onSeek`.
+ */
+
+import { fill, h, on } from "../shared/dom.js";
+import { formatClock, formatNumber } from "../shared/formats.js";
+import { onLangChange, t } from "../shared/i18n.js";
+import { mountFrameTrack } from "./frame-track.js";
+import { mountLatency } from "./latency-track.js";
+import { mountOverview } from "./overview.js";
+import { mountTextTrack } from "./text-track.js";
+import { firstView, fit, following, indexAt, moved, shareOf, ticks, timeAt, zoomed } from "./time-axis.js";
+import { mountWaves } from "./wave-track.js";
+
+/** @typedef {import("./unit-plan.js").Plan} Plan */
+/** @typedef {import("./time-axis.js").View} View */
+/** @typedef {{update: (view: View) => void}} Track */
+
+const TICK_PX = 70;
+const WHEEL_ZOOM = 1.2;
+const DETAIL_S = 10; // below this, marks show tenths
+
+/**
+ * @typedef {Object} TimelineOptions
+ * @property {Plan} plan
+ * @property {(path: string) => string} urlOf
+ * @property {(atS: number) => void} onSeek
+ * @property {string} nonce for style sheets of libraries
+ * @property {() => void} onMissing a library is not there
+ */
+
+/**
+ * @param {HTMLElement} el
+ * @param {TimelineOptions} options
+ */
+export function mountTimeline(el, { plan, urlOf, onSeek, nonce, onMissing }) {
+  const lanes = makeLanes(plan);
+  el.append(lanes.root);
+  const text = mountTextTrack(lanes.text, { turns: plan.turns, onJump: onSeek });
+  const frames = mountFrameTrack(lanes.frames, { pictures: plan.pictures, urlOf, onJump: onSeek });
+  const overview = mountOverview(lanes.overview, { plan, onSeek });
+  /** @type {Track[]} */
+  const tracks = [text, frames];
+  let view = firstView(plan.durationS);
+  let atS = 0;
+
+  const drawHead = () => {
+    const share = shareOf(view, atS);
+    lanes.head.hidden = share < 0 || share > 1;
+    lanes.head.style.left = `${100 * share}%`;
+    overview.update(view, atS);
+    describe(lanes.slider, plan, atS);
+  };
+  const setView = (/** @type {View} */ wanted) => {
+    view = wanted;
+    el.dataset.from = view.fromS.toFixed(1);
+    el.dataset.to = view.toS.toFixed(1);
+    drawAxis(lanes.axis, view);
+    for (const track of tracks) track.update(view);
+    drawHead();
+  };
+  const late = (/** @type {Promise<Track>} */ coming) =>
+    void coming.then((track) => {
+      tracks.push(track);
+      track.update(view);
+    }, onMissing);
+  late(mountLatency(lanes.latency, plan));
+  const coming = mountWaves(lanes.wave, { nonce, onFailed: () => void (lanes.wave.dataset.state = "none") });
+  late(coming);
+  scrub([lanes.slider, lanes.axis, lanes.text, lanes.latencyLane], lanes.slider, (share) => onSeek(timeAt(view, share)));
+  onWheel(lanes.root, {
+    zoom: (factor) => setView(zoomed(view, factor, atS, plan.durationS)),
+    pan: (share) => setView(moved(view, share, plan.durationS)),
+  });
+  const resize = new ResizeObserver(() => drawAxis(lanes.axis, view));
+  resize.observe(lanes.axis);
+  onLangChange(() => setView(view));
+  setView(view);
+
+  return {
+    /** @param {number} nowS @param {boolean} isPlaying */
+    update(nowS, isPlaying) {
+      atS = nowS;
+      const wanted = following(view, atS, plan.durationS, isPlaying);
+      if (wanted === view) drawHead();
+      else setView(wanted);
+    },
+    /** @param {number} factor above 1 shows more; 0 shows as much as possible */
+    zoom(factor) {
+      setView(factor === 0 ? fit({ fromS: 0, toS: plan.durationS }, plan.durationS) : zoomed(view, factor, atS, plan.durationS));
+    },
+    /** @param {string} url */
+    setSound(url) {
+      coming.then((waves) => waves.open(url), () => undefined); // that it is missing was said
+    },
+    slider: lanes.slider,
+  };
+}
+
+/**
+ * Sideways moves the view, with Ctrl it zooms; what scrolls the page goes on doing so.
+ *
+ * @param {HTMLElement} root
+ * @param {{zoom: (factor: number) => void, pan: (share: number) => void}} actions
+ */
+function onWheel(root, { zoom, pan }) {
+  const onTurn = (/** @type {WheelEvent} */ event) => {
+    const isZoom = event.ctrlKey || event.metaKey;
+    if (!isZoom && Math.abs(event.deltaX) <= Math.abs(event.deltaY)) return;
+    event.preventDefault();
+    if (isZoom) zoom(event.deltaY > 0 ? WHEEL_ZOOM : 1 / WHEEL_ZOOM);
+    else pan(event.deltaX / root.clientWidth);
+  };
+  on(root, "wheel", onTurn, { passive: false });
+}
+
+/** @param {Plan} plan */
+function makeLanes(plan) {
+  const lane = (/** @type {string} */ name, /** @type {Node[]} */ ...nodes) => h("div", { class: `lane lane-${name}`, dataset: { lane: name } }, nodes);
+  const label = (/** @type {string} */ key) => h("span", { class: "lane-label small", "data-t": key }, t(key));
+  const wave = h("div", { class: "wave" });
+  const slider = h("div", { class: "wave-slider", role: "slider", tabindex: 0, "aria-valuemin": 0, "aria-valuemax": Math.round(plan.durationS) }, wave);
+  const axis = lane("axis");
+  const text = lane("text");
+  const frames = lane("frames");
+  const latency = h("div", { class: "latency" });
+  const head = h("div", { class: "playhead", "aria-hidden": "true" });
+  const overview = h("div", { class: "overview" });
+  frames.hidden = plan.pictures.length === 0;
+  const waveLane = lane("wave", slider, label("common.you"), h("span", { class: "lane-label lane-label-low small", "data-t": "common.model" }, t("common.model")));
+  const latencyLane = lane("latency", latency, label("viewer.latency"));
+  const tracks = h("div", { class: "lanes" }, axis, waveLane, text, frames, latencyLane, head);
+  return { root: h("div", { class: "timeline" }, overview, tracks), wave, slider, axis, text, frames, latency, latencyLane, head, overview };
+}
+
+/** @param {HTMLElement} slider @param {Plan} plan @param {number} atS */
+function describe(slider, plan, atS) {
+  const valuetext = momentText(plan, atS);
+  if (slider.getAttribute("aria-valuetext") === valuetext) return;
+  slider.setAttribute("aria-label", t("viewer.timeline"));
+  slider.setAttribute("aria-valuenow", String(Math.round(atS)));
+  slider.setAttribute("aria-valuetext", valuetext);
+}
+
+/** @param {Plan} plan @param {number} atS @returns {string} "0:12 of 1:30, the model speaks" */
+function momentText(plan, atS) {
+  const unit = plan.units[indexAt(plan.units, atS, ({ startS }) => startS)];
+  const doing = t(`viewer.mode_${unit?.mode ?? "none"}`);
+  return t("viewer.moment", { time: formatClock(Math.floor(atS)), total: formatClock(plan.durationS), doing });
+}
+
+/** @param {HTMLElement} axis @param {View} view */
+function drawAxis(axis, view) {
+  const marks = ticks(view, Math.max(2, Math.floor((axis.clientWidth || 1_000) / TICK_PX)));
+  const isFine = view.toS - view.fromS < DETAIL_S && marks.some((mark) => !Number.isInteger(mark));
+  fill(
+    axis,
+    marks.map((mark) => {
+      const share = shareOf(view, mark);
+      const text = isFine ? t("viewer.seconds", { n: formatNumber(mark, 1) }) : formatClock(mark);
+      const node = h("span", { class: "tick small number", dataset: { edge: share > 0.96 ? "end" : "" } }, text);
+      node.style.left = `${100 * share}%`;
+      return node;
+    }),
+  );
+}
+
+/**
+ * Dragging over tracks moves the playhead; buttons on them stay buttons.
+ *
+ * @param {HTMLElement[]} places
+ * @param {HTMLElement} ruler its width is that of the view
+ * @param {(share: number) => void} seek
+ */
+function scrub(places, ruler, seek) {
+  /** @param {PointerEvent} event */
+  const at = ({ clientX }) => {
+    const { left, width } = ruler.getBoundingClientRect();
+    seek(Math.min(1, Math.max(0, (clientX - left) / width)));
+  };
+  for (const place of places) {
+    on(place, "pointerdown", (/** @type {PointerEvent} */ event) => {
+      const isButton = event.target instanceof Element && event.target.closest("button") !== null;
+      if (isButton || event.button !== 0) return;
+      place.setPointerCapture(event.pointerId);
+      at(event);
+    });
+    on(place, "pointermove", (/** @type {PointerEvent} */ event) => {
+      if (place.hasPointerCapture(event.pointerId)) at(event);
+    });
+  }
+}

@@ -1,0 +1,189 @@
+// @ts-check
+/**
+ * Where each unit, word, picture and piece of speech of a duplex recording stands on the replay's clock. Pure.
+ *
+ * Follows the rules of `recording/replay_plan.py`, so that times fit the merged sound to the millisecond.
+ */
+
+/** @typedef {import("./recording-types.js").Recording} Recording */
+/** @typedef {import("./recording-types.js").Chunk} Chunk */
+
+/**
+ * @typedef {Object} Unit
+ * @property {number} number in order, from 0
+ * @property {number} startS
+ * @property {number} endS
+ * @property {"listen" | "speak" | "none"} mode none: it was never answered
+ * @property {string} text
+ * @property {number | null} wallMs from its arrival to its answer
+ * @property {boolean} isLate it took longer than it lasts
+ * @property {number} gapMs silence that the listener heard inside an answer before this unit
+ * @property {boolean} isBargeIn the answer before was broken off here
+ * @property {number} aiS sound of the answer, s
+ * @property {Chunk} chunk
+ *
+ * @typedef {Object} SpokenTurn
+ * @property {number} number in order, from 0
+ * @property {number} startS
+ * @property {number} endS when its words or its sound end
+ * @property {string} text
+ * @property {boolean} isInterrupted
+ * @property {{atS: number, text: string}[]} words
+ *
+ * @typedef {{atS: number, path: string, unit: number}} Picture
+ *
+ * @typedef {Object} Plan
+ * @property {number} unitS
+ * @property {number} durationS
+ * @property {Unit[]} units
+ * @property {SpokenTurn[]} turns
+ * @property {Picture[]} pictures
+ */
+
+const MS = 1_000;
+const UNIT_MS = 1_000; // where the settings do not tell
+const PLAYBACK_DELAY_MS = 200; // what the pages wait before the first sound, unless told otherwise
+const GAP_MS = 10; // shorter is not heard
+
+/**
+ * @param {Recording} recording of a duplex session
+ * @returns {Plan}
+ */
+export function planUnits(recording) {
+  const planner = newPlanner(recording);
+  for (const chunk of recording.chunks ?? []) addChunk(planner, chunk);
+  endTurn(planner);
+  const spokenS = planner.spans.map(({ startMs, lengthMs }) => (startMs + lengthMs) / MS);
+  return {
+    unitS: planner.unitMs / MS,
+    durationS: Math.max(planner.nowMs / MS, ...spokenS.slice(-1)),
+    units: planner.units,
+    turns: planner.turns,
+    pictures: planner.pictures,
+  };
+}
+
+/** @typedef {{startMs: number, lengthMs: number}} Span */
+
+/** @param {Recording} recording */
+function newPlanner({ config = {}, merged_replay_timing: timing }) {
+  const unitMs = Number.isInteger(config.chunk_ms) ? Number(config.chunk_ms) : UNIT_MS;
+  return {
+    unitMs,
+    isLogical: timing === "logical",
+    nowMs: 0,
+    /** @type {Unit[]} */ units: [],
+    /** @type {SpokenTurn[]} */ turns: [],
+    /** @type {Picture[]} */ pictures: [],
+    /** @type {Span[]} */ spans: [],
+    /** @type {Span | null} */ speech: null,
+    /** @type {SpokenTurn | null} */ words: null,
+    /** @type {number | null} */ heardUntilMs: null, // on the server's clock, as far as it can tell
+  };
+}
+
+/** @typedef {ReturnType<typeof newPlanner>} Planner */
+
+/** @param {Planner} planner @param {Chunk} chunk */
+function addChunk(planner, chunk) {
+  const { result } = chunk;
+  const startMs = planner.nowMs;
+  let lengthMs = chunk.user_audio_duration_ms || planner.unitMs;
+  if (result?.barge_in) breakOff(planner);
+  const aiMs = result?.mode === "SPEAK" && result.ai_audio ? (result.ai_audio_duration_ms ?? 0) : 0;
+  const wallMs = result?.timing?.wall_clock_ms ?? result?.timing?.all_ms ?? null;
+  const gapMs = hearGap(planner, chunk, aiMs, wallMs);
+  if (result?.mode === "SPEAK") {
+    if (aiMs > 0) say(planner, aiMs);
+    if (planner.isLogical) lengthMs = Math.max(lengthMs, aiMs, planner.unitMs);
+    write(planner, result.text ?? "");
+  } else planner.speech = null;
+  show(planner, chunk, lengthMs);
+  planner.units.push({
+    number: planner.units.length,
+    startS: startMs / MS,
+    endS: (startMs + lengthMs) / MS,
+    mode: !result ? "none" : result.mode === "SPEAK" ? "speak" : "listen",
+    text: result?.text ?? "",
+    wallMs,
+    isLate: wallMs !== null && wallMs > planner.unitMs,
+    gapMs,
+    isBargeIn: result?.barge_in === true,
+    aiS: aiMs / MS,
+    chunk,
+  });
+  planner.nowMs += lengthMs;
+  if (result?.end_of_turn) endTurn(planner);
+}
+
+/** @param {Planner} planner @param {number} aiMs */
+function say(planner, aiMs) {
+  const { speech, nowMs, spans, isLogical } = planner;
+  if (speech && (!isLogical || nowMs === speech.startMs + speech.lengthMs)) {
+    speech.lengthMs += aiMs;
+    return;
+  }
+  const last = spans.at(-1);
+  planner.speech = { startMs: Math.max(nowMs, last ? last.startMs + last.lengthMs : 0), lengthMs: aiMs };
+  spans.push(planner.speech);
+}
+
+/** What was said before is heard no longer. @param {Planner} planner */
+function breakOff(planner) {
+  const { spans, nowMs } = planner;
+  while (spans.length > 0 && spans[spans.length - 1].startMs >= nowMs) spans.pop();
+  const last = spans.at(-1);
+  if (last && last.startMs + last.lengthMs > nowMs) last.lengthMs = nowMs - last.startMs;
+  const turn = planner.words ?? planner.turns.at(-1);
+  if (turn) turn.isInterrupted = true;
+  endTurn(planner);
+  if (turn) turn.endS = Math.min(turn.endS, nowMs / MS);
+}
+
+/** @param {Planner} planner @param {string} text */
+function write(planner, text) {
+  if (!text) return;
+  const atS = planner.nowMs / MS;
+  if (!planner.words) {
+    planner.words = { number: planner.turns.length, startS: atS, endS: atS, text: "", isInterrupted: false, words: [] };
+    planner.turns.push(planner.words);
+  }
+  planner.words.text += text;
+  planner.words.words.push({ atS, text });
+}
+
+/** @param {Planner} planner */
+function endTurn(planner) {
+  const last = planner.spans.at(-1);
+  const spokenMs = last ? last.startMs + last.lengthMs : 0;
+  if (planner.words) planner.words.endS = Math.max(planner.nowMs, spokenMs) / MS;
+  [planner.speech, planner.words, planner.heardUntilMs] = [null, null, null];
+}
+
+/** @param {Planner} planner @param {Chunk} chunk @param {number} lengthMs */
+function show(planner, chunk, lengthMs) {
+  const paths = [chunk.user_frame, ...(chunk.extra_frames ?? [])].filter((path) => path !== undefined);
+  paths.forEach((path, index) => {
+    const atS = (planner.nowMs + (index * lengthMs) / paths.length) / MS;
+    planner.pictures.push({ atS, path, unit: planner.units.length });
+  });
+}
+
+/**
+ * How long the listener heard nothing because this piece of the answer came after the one before had ended.
+ *
+ * @param {Planner} planner
+ * @param {Chunk} chunk
+ * @param {number} aiMs
+ * @param {number | null} wallMs
+ */
+function hearGap(planner, { receive_ts_ms: receivedMs, result }, aiMs, wallMs) {
+  if (result?.mode !== "SPEAK") planner.heardUntilMs = null;
+  if (aiMs === 0 || receivedMs === undefined || wallMs === null) return 0;
+  const arrivedMs = receivedMs + wallMs;
+  const { heardUntilMs } = planner;
+  const gapMs = heardUntilMs === null ? 0 : Math.max(0, arrivedMs - heardUntilMs);
+  const beginsMs = heardUntilMs === null ? arrivedMs + PLAYBACK_DELAY_MS : Math.max(arrivedMs, heardUntilMs);
+  planner.heardUntilMs = beginsMs + aiMs;
+  return gapMs > GAP_MS ? Math.round(gapMs) : 0;
+}

@@ -1,0 +1,85 @@
+// @ts-check
+/**
+ * Asks the server for a recording, again and again while it is still being written. Device.
+ */
+
+import { ApiError, getJson } from "../shared/api.js";
+
+/** @typedef {import("./recording-types.js").Meta} Meta */
+/** @typedef {import("./recording-types.js").Recording} Recording */
+
+const AGAIN_MS = 2_000;
+const REPLAY_LIMIT_MS = 180_000; // a sound that was not made by then will not be
+const CONFLICT = 409;
+
+/** @param {string} recordingId @param {string} [what] */
+export function pathOf(recordingId, what) {
+  const path = `/api/sessions/${encodeURIComponent(recordingId)}`;
+  return what ? `${path}/${what}` : path;
+}
+
+/** @param {number} ms @param {AbortSignal} signal @returns {Promise<void>} */
+function wait(ms, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => (clearTimeout(timer), reject(signal.reason)), { once: true });
+  });
+}
+
+/**
+ * Waits until the recording is complete.
+ *
+ * @param {string} recordingId
+ * @param {{onMeta: (meta: Meta) => void, onWaiting: (status: string) => void, signal: AbortSignal}} options
+ *   `onWaiting`: it is still being written, and how far it is
+ * @returns {Promise<{meta: Meta, recording: Recording}>}
+ */
+export async function loadRecording(recordingId, { onMeta, onWaiting, signal }) {
+  for (;;) {
+    /** @type {Meta} */
+    const meta = await getJson(pathOf(recordingId), { signal });
+    onMeta(meta);
+    try {
+      /** @type {Recording} */
+      const recording = await getJson(pathOf(recordingId, "recording"), { signal });
+      return { meta, recording };
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== CONFLICT) throw error;
+      onWaiting(meta.status);
+    }
+    await wait(AGAIN_MS, signal);
+  }
+}
+
+/**
+ * Whether the sound of the whole conversation may still come.
+ *
+ * @param {Meta} meta
+ * @param {Recording} recording
+ * @param {number} nowMs
+ */
+export function mayGetReplay({ ended_at: endedAt, app_type: appType }, recording, nowMs) {
+  if (recording.merged_replay || appType === "chat" || appType === "streaming") return false;
+  return endedAt === undefined || nowMs - Date.parse(endedAt) < REPLAY_LIMIT_MS;
+}
+
+/**
+ * Waits for the sound of the whole conversation, which is made after its end.
+ *
+ * @param {string} recordingId
+ * @param {AbortSignal} signal
+ * @returns {Promise<Recording | null>} null if it did not come
+ */
+export async function waitForReplay(recordingId, signal) {
+  const untilMs = Date.now() + REPLAY_LIMIT_MS;
+  while (Date.now() < untilMs) {
+    await wait(AGAIN_MS, signal);
+    /** @type {Recording | null} */
+    const recording = await getJson(pathOf(recordingId, "recording"), { signal }).then(
+      (answer) => /** @type {Recording} */ (answer),
+      () => null,
+    );
+    if (recording?.merged_replay) return recording;
+  }
+  return null;
+}

@@ -1,0 +1,324 @@
+"""The voice call, from the first click to the recording."""
+
+from __future__ import annotations
+
+import re
+import wave
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from benchmarks.launched import wait_until
+from tests.browser import calls
+from tests.browser.audits import axe_violations, layout_faults
+from tests.browser.calls import Wire
+from tests.browser.conftest import SiteMaker
+from tests.browser.devices import (
+    Devices,
+    held_tracks,
+    now_ms,
+    played,
+    wait_until_playing,
+    wait_until_quiet,
+)
+from tests.browser.looks import Look, looks
+from tests.browser.media_files import RECORDINGS
+from tests.browser.problems import Problems
+from tests.browser.visits import Visits
+from tests.system.running import RunningSystem
+
+SETTINGS = "audio_duplex_settings"
+END_LIMIT_S = 10.0
+
+
+@pytest.fixture(autouse=True)
+def _no_default_voice(problems: Problems) -> None:
+    """The fake backend comes without a voice of its own."""
+    problems.allow("HTTP 404 GET .*/api/default_ref_audio")
+
+
+def open_call(visit: Visits, at: RunningSystem | None = None, **settings: object) -> Page:
+    """Open the page with settings that let the model speak soon."""
+    storage = calls.eager_storage(SETTINGS, **settings)
+    return visit("/audio_duplex", at=at, storage=storage, devices=Devices(has_tap=True))
+
+
+def test_a_whole_call_with_the_real_model(visit: Visits, site: RunningSystem) -> None:
+    page = open_call(visit, site)
+    wire = Wire(page)
+    expect(page.locator("#stage .mood-word")).to_have_text("Ready")
+    calls.start(page)
+    calls.wait_for_units(page, 3)
+    expect(page.locator(".turn[data-who=user]").first).to_contain_text("you spoke for")
+    page.locator(".turn[data-who=model]").first.wait_for(timeout=60_000)
+    wait_until_playing(page)
+    expect(calls.metric(page, "kv")).to_have_text(re.compile(r"^\d[\d,]* / 8,192 \(\d+ %\)$"))
+    expect(calls.metric(page, "infer")).to_have_text(re.compile(r"ms \(.* ms\)"))
+    expect(page.locator(".metric[data-row=kv]")).to_have_attribute("data-grade", "good")
+    calls.stop(page)
+    expect(page.locator("#stage .mood-word")).to_have_text("Ended")
+    assert held_tracks(page, "microphone") == 0
+    recording_id = wire.got("prepared")[0]["recording_session_id"]
+    replay = page.locator("[data-action=replay]")
+    expect(replay).to_have_attribute("href", f"/s/{recording_id}")
+    meta = httpx.get(f"{site.url}/api/sessions/{recording_id}", trust_env=False)
+    assert meta.status_code == httpx.codes.OK
+
+
+def test_what_was_heard_and_said_can_be_downloaded(
+    visit: Visits, fake_site: RunningSystem, tmp_path: Path
+) -> None:
+    page = open_call(visit, fake_site)
+    calls.start(page)
+    calls.wait_for_mood(page, "speaking")
+    calls.wait_for_units(page, 3)
+    calls.stop(page)
+    with page.expect_download() as download:
+        calls.press(page, "download")
+    assert re.fullmatch(r"adx_\w+\.wav", download.value.suggested_filename)
+    path = tmp_path / "call.wav"
+    download.value.save_as(path)
+    with wave.open(str(path)) as sound:
+        assert (sound.getnchannels(), sound.getframerate()) == (2, 16_000)
+        assert sound.getnframes() > 2 * 16_000
+
+
+def test_the_settings_go_to_the_model(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit("/audio_duplex", at=fake_site)
+    wire = Wire(page)
+    calls.press(page, "start")
+    calls.wait_for_phase(page, "running")
+    [prepare] = wire.said("prepare")
+    assert prepare["config"]["length_penalty"] == 1.05
+    assert prepare["config"]["force_listen_count"] == 3
+    assert prepare["prefix_system_prompt"]
+    calls.stop(page)
+    page.locator("#open-settings").click()
+    page.locator("#length_penalty").fill("1.2")
+    page.locator("#system-prompt").fill("Be brief.")
+    page.locator("[data-action=close-settings]").click()
+    calls.start(page)
+    again = wire.said("prepare")[-1]
+    assert again["config"]["length_penalty"] == 1.2
+    assert again["prefix_system_prompt"] == "Be brief."
+    page.reload()
+    expect(page.locator("#length_penalty")).to_have_value("1.2")
+    page.locator("#open-settings").click()
+    page.locator("[data-action=reset-settings]").click()
+    expect(page.locator("#length_penalty")).to_have_value("1.05")
+
+
+def test_pause_sends_nothing_and_resume_goes_on(visit: Visits, fake_site: RunningSystem) -> None:
+    page = open_call(visit, fake_site)
+    wire = Wire(page)
+    calls.start(page)
+    calls.wait_for_mood(page, "speaking")
+    calls.press(page, "pause")
+    calls.wait_for_phase(page, "paused")
+    expect(page.locator("#stage .mood-hint")).to_contain_text("Go on within 1:00.")
+    wait_until_quiet(page)
+    sent = len(wire.said("audio_chunk"))
+    assert not [one for one in wire.sent[-2:] if one["type"] == "audio_chunk"]
+    page.get_by_role("button", name="Go on").click()
+    calls.wait_for_phase(page, "running")
+    calls.wait_for_units(page, sent + 2)
+    assert [one["type"] for one in wire.sent if one["type"] in ("pause", "resume")] == [
+        "pause",
+        "resume",
+    ]
+
+
+def test_a_hidden_tab_pauses_and_goes_on_by_itself(visit: Visits, fake_site: RunningSystem) -> None:
+    page = open_call(visit, fake_site)
+    calls.start(page)
+    calls.hide(page, is_hidden=True)
+    calls.wait_for_phase(page, "paused")
+    expect(page.locator("#stage .mood-hint")).to_have_text("Paused while the page was hidden.")
+    calls.hide(page, is_hidden=False)
+    calls.wait_for_phase(page, "running")
+
+
+def test_a_hidden_tab_goes_on_where_the_user_wants_it(
+    visit: Visits, fake_site: RunningSystem
+) -> None:
+    page = open_call(visit, fake_site, auto_pause=False)
+    calls.start(page)
+    calls.hide(page, is_hidden=True)
+    calls.wait_for_units(page, 2)
+    calls.wait_for_phase(page, "running")
+
+
+def test_only_listen_silences_the_model(visit: Visits, fake_site: RunningSystem) -> None:
+    page = open_call(visit, fake_site)
+    wire = Wire(page)
+    calls.start(page)
+    wait_until_playing(page)
+    calls.press(page, "force-listen")
+    silent_from_ms = now_ms(page) + 150
+    expect(page.locator("[data-action=force-listen]")).to_have_attribute("aria-pressed", "true")
+    units = len(wire.got("result"))
+    calls.wait_for_units(page, units + 3)
+    assert not [one for one in played(page) if one.is_audible and one.at_ms > silent_from_ms]
+    assert wire.said("audio_chunk")[-1]["force_listen"] is True
+    calls.press(page, "force-listen")
+    wait_until_playing(page, since_ms=now_ms(page))
+
+
+def test_the_button_interrupts_the_model(visit: Visits, fake_site: RunningSystem) -> None:
+    page = open_call(visit, fake_site)
+    wire = Wire(page)
+    calls.start(page)
+    wait_until_playing(page)
+    calls.press(page, "interrupt")
+    calls.wait_for_mood(page, "interrupted")
+    wait_until_quiet(page, quiet_ms=200)
+    assert len(wire.said("interrupt")) == 1
+    cut = page.locator(".turn[data-who=model]").first
+    expect(cut).to_contain_text("Interrupted")
+    wait_until_playing(page, since_ms=now_ms(page))
+
+
+def test_a_muted_microphone_sends_silence(visit: Visits, fake_site: RunningSystem) -> None:
+    page = open_call(visit, fake_site)
+    calls.start(page)
+    calls.press(page, "mute")
+    expect(page.locator("[data-action=mute]")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("#stage .mood-hint")).to_have_text("Your microphone is muted.")
+    expect(page.locator("#input-meter [role=meter]")).to_have_attribute("aria-valuenow", "0")
+    calls.press(page, "mute")
+    expect(page.locator("#input-meter [role=meter]")).not_to_have_attribute("aria-valuenow", "0")
+
+
+def test_a_file_speaks_in_place_of_the_user(visit: Visits, fake_site: RunningSystem) -> None:
+    page = open_call(visit, fake_site)
+    page.get_by_role("radio", name="Sound file").click()
+    calls.press(page, "start")
+    expect(page.locator("#source .field-error")).to_have_text("Choose a file first.")
+    page.locator("#source input[type=file]").set_input_files(RECORDINGS / "question_1.wav")
+    expect(page.locator("#source [role=status]")).to_contain_text("question_1.wav")
+    calls.start(page)
+    expect(page.locator("#file-progress")).to_be_visible()
+    expect(page.locator("[data-action=mute]")).to_be_hidden()
+    assert held_tracks(page, "microphone") == 0
+    calls.wait_for_phase(page, "ended")
+    expect(page.locator(".turn[data-who=user]")).to_have_count(1)
+
+
+def test_a_file_and_the_microphone_speak_together(visit: Visits, fake_site: RunningSystem) -> None:
+    page = open_call(visit, fake_site, source="mix", pad_after_s=0)
+    page.locator("#source input[type=file]").set_input_files(RECORDINGS / "question_1.wav")
+    expect(page.locator("#source [role=status]")).to_contain_text("question_1.wav")
+    calls.start(page)
+    assert held_tracks(page, "microphone") == 1
+    calls.wait_for_phase(page, "ended")
+    assert held_tracks(page, "microphone") == 0
+
+
+def test_a_file_that_is_no_sound_is_refused(visit: Visits, fake_site: RunningSystem) -> None:
+    page = open_call(visit, fake_site, source="file")
+    page.locator("#source input[type=file]").set_input_files(RECORDINGS / "frame_0.png")
+    expect(page.locator("#source .field-error")).to_contain_text("no sound that the browser")
+
+
+def test_units_can_be_read_with_the_keyboard(visit: Visits, fake_site: RunningSystem) -> None:
+    page = open_call(visit, fake_site)
+    calls.start(page)
+    calls.wait_for_units(page, 4)
+    calls.stop(page)
+    plot = page.get_by_role("slider", name="Timeline of the last units")
+    plot.focus()
+    page.keyboard.press("Home")
+    expect(plot).to_have_attribute("aria-valuetext", re.compile(r"^No\. 1: \w+ · \d+ of 1,000 ms"))
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".timeline-readout")).to_have_text(re.compile(r"^No\. 2:"))
+    page.keyboard.press("Escape")
+    expect(page.locator(".timeline-readout")).not_to_have_text(re.compile(r"^No\. [12]:"))
+
+
+def test_the_keyboard_keeps_its_place(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit("/audio_duplex", at=fake_site)
+    page.locator("[data-action=start]").focus()
+    page.keyboard.press("Enter")
+    calls.wait_for_phase(page, "running")
+    assert page.evaluate("document.activeElement.closest('#controls') !== null")
+
+
+def test_the_place_in_the_line_and_the_turn(visit: Visits, make_site: SiteMaker) -> None:
+    system = make_site(workers=1, slots=1)
+    first = visit("/audio_duplex", at=system)
+    calls.start(first)
+    second = visit("/audio_duplex", at=system, devices=Devices(has_tap=True))
+    calls.press(second, "start")
+    calls.wait_for_phase(second, "queued")
+    expect(second.locator(".queue-place")).to_have_text("You are next")
+    expect(second).to_have_title(re.compile(r"^\(1\) Voice call"))
+    expect(second.locator("link[rel=icon]")).to_have_attribute("href", re.compile("favicon-queued"))
+    wait_until_playing(second)  # the sound of who is next
+    third = visit("/audio_duplex", at=system)
+    calls.press(third, "start")
+    calls.wait_for_phase(third, "queued")
+    expect(third.locator(".queue-place")).to_have_text("Number 2 of 2 in line")
+    third.get_by_role("button", name="Leave the line").click()
+    calls.wait_for_phase(third, "ended")
+    expect(third.locator("#notice")).to_be_hidden()
+    assert held_tracks(third, "microphone") == 0
+    calls.stop(first)
+    calls.wait_for_phase(second, "running")
+    expect(second.locator("#queue")).to_be_hidden()
+    expect(second.locator("link[rel=icon]")).not_to_have_attribute(
+        "href", re.compile("favicon-queued")
+    )
+
+
+def test_the_sounds_of_the_line_can_be_muted(visit: Visits, make_site: SiteMaker) -> None:
+    system = make_site(workers=1, slots=1)
+    first = visit("/audio_duplex", at=system)
+    calls.start(first)
+    storage = {"minicpmo_chimes_muted": "true"}
+    second = visit("/audio_duplex", at=system, storage=storage, devices=Devices(has_tap=True))
+    calls.press(second, "start")
+    calls.wait_for_phase(second, "queued")
+    mute = second.get_by_role("button", name="Mute the sounds")
+    expect(mute).to_have_attribute("aria-pressed", "true")
+    expect(second.locator(".queue-wait")).not_to_be_empty()
+    assert not [one for one in played(second) if one.is_audible]
+    mute.click()
+    expect(mute).to_have_attribute("aria-pressed", "false")
+    wait_until_playing(second)
+
+
+def test_words_change_with_the_language_in_the_middle_of_a_call(
+    visit: Visits, fake_site: RunningSystem
+) -> None:
+    page = visit("/audio_duplex", at=fake_site, look=Look(width_px=360))
+    calls.start(page)
+    page.get_by_role("button", name="中文").click()
+    expect(page.locator("[data-action=stop]")).to_contain_text("结束")
+    calls.wait_for_units(page, 2)
+    calls.stop(page)
+    expect(page.locator("#stage .mood-word")).to_have_text("已结束")
+
+
+@pytest.mark.parametrize("look", looks(widths_px=(360, 1_280), themes=("light", "dark")), ids=str)
+def test_no_rule_is_broken_during_and_after_a_call(
+    visit: Visits, fake_site: RunningSystem, look: Look
+) -> None:
+    page = visit("/audio_duplex", at=fake_site, look=look)
+    calls.start(page)
+    page.locator(".turn[data-who=user]").first.wait_for()
+    page.locator(".turn[data-who=model]").first.wait_for(timeout=calls.CALL_LIMIT_MS)
+    assert axe_violations(page) == []
+    assert layout_faults(page) == []
+    calls.stop(page)
+    page.locator("#open-settings").click()
+    assert axe_violations(page) == []
+
+
+def test_leaving_the_page_ends_the_call(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit("/audio_duplex", at=fake_site)
+    calls.start(page)
+    assert len(fake_site.get("/status")["running_tasks"]) == 1
+    page.goto("/")
+    wait_until("nobody talks", lambda: not fake_site.get("/status")["running_tasks"], END_LIMIT_S)

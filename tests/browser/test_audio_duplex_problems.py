@@ -1,0 +1,211 @@
+"""Everything that can go wrong with a voice call: each has its own sentence and a next step."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from benchmarks.launched import wait_until
+from tests.browser import calls
+from tests.browser.calls import Wire
+from tests.browser.conftest import SiteMaker
+from tests.browser.devices import Devices, become, held_tracks, unplug
+from tests.browser.problems import Problems
+from tests.browser.visits import Visits
+from tests.system.running import RunningSystem
+
+LOAD_LIMIT_S = 40.0
+SOCKET_LOST = "WebSocket connection to .* failed"
+
+
+@pytest.fixture(autouse=True)
+def _no_default_voice(problems: Problems) -> None:
+    """The fake backend comes without a voice of its own."""
+    problems.allow("HTTP 404 GET .*/api/default_ref_audio")
+
+
+def expect_problem(
+    page: Page,
+    code: str,
+    title: str,
+    next_step: str = "",
+    limit_ms: float = calls.CALL_LIMIT_MS,
+) -> None:
+    """Expect a sentence of its own and a next step."""
+    notice = page.locator("#notice")
+    expect(notice).to_have_attribute("data-code", code, timeout=limit_ms)
+    expect(notice.locator(".notice-title")).to_have_text(title)
+    expect(notice).to_contain_text(next_step)
+
+
+@pytest.mark.parametrize(
+    ("devices", "code", "title"),
+    [
+        (Devices(permission="denied"), "permission_denied", "The microphone is not allowed."),
+        (Devices(microphone="none"), "not_found", "No microphone was found."),
+        (Devices(microphone="busy"), "busy", "The microphone is used by another program."),
+    ],
+    ids=["denied", "none", "busy"],
+)
+def test_no_microphone_to_begin_with(
+    visit: Visits, fake_site: RunningSystem, devices: Devices, code: str, title: str
+) -> None:
+    page = visit("/audio_duplex", at=fake_site, devices=devices)
+    wire = Wire(page)
+    calls.press(page, "start")
+    expect_problem(page, code, title)
+    expect(page.locator("#notice").get_by_role("link", name="Device check")).to_be_visible()
+    expect(page.locator("[data-action=start]")).to_be_enabled()
+    assert wire.sent == []  # nobody was kept waiting for nothing
+
+
+def test_a_microphone_that_comes_back_is_tried_again(
+    visit: Visits, fake_site: RunningSystem
+) -> None:
+    page = visit("/audio_duplex", at=fake_site, devices=Devices(microphone="busy"))
+    calls.press(page, "start")
+    expect_problem(page, "busy", "The microphone is used by another program.")
+    become(page, "microphone", "file")
+    page.locator("#notice").get_by_role("button", name="Try again").click()
+    calls.wait_for_phase(page, "running")
+    expect(page.locator("#notice")).to_be_hidden()
+
+
+def test_a_page_without_tls_says_so_at_once(
+    visit: Visits, fake_site: RunningSystem, problems: Problems
+) -> None:
+    problems.allow("Cross-Origin-Opener-Policy header has been ignored")
+    page = visit("/audio_duplex", at=fake_site, is_secure=False)
+    title = "The browser gives the microphone only to secure pages."
+    expect_problem(page, "insecure_context", title, "https://")
+
+
+def test_unplugged_in_the_middle_and_plugged_in_again(
+    visit: Visits, fake_site: RunningSystem
+) -> None:
+    page = visit("/audio_duplex", at=fake_site)
+    calls.start(page)
+    unplug(page, "microphone")
+    expect_problem(page, "unplugged", "The microphone was unplugged.")
+    calls.wait_for_phase(page, "paused")
+    page.locator("#notice").get_by_role("button", name="Try the microphone again").click()
+    expect_problem(page, "not_found", "No microphone was found.")
+    become(page, "microphone", "file")  # the page sees by itself that one is there
+    calls.wait_for_phase(page, "running")
+    expect(page.locator("#notice")).to_be_hidden()
+    assert held_tracks(page, "microphone") == 1
+
+
+def test_a_microphone_of_complete_silence_is_told(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit("/audio_duplex", at=fake_site, devices=Devices(microphone="scripted"))
+    calls.start(page)
+    expect_problem(page, "silent_microphone", "The microphone gives complete silence.")
+    calls.wait_for_phase(page, "running")
+
+
+def test_the_model_is_still_loading(visit: Visits, make_site: SiteMaker) -> None:
+    system = make_site(workers=1, slots=1, delays="load=20000")
+    os.kill(system.pid("worker_0"), signal.SIGKILL)  # it starts again and loads
+    wait_until("it loads", lambda: system.get("/status")["loading_workers"] == 1, LOAD_LIMIT_S)
+    page = visit("/audio_duplex", at=system)
+    note = page.locator("#service-note")
+    expect(note).to_contain_text("The model is still loading.", timeout=calls.CALL_LIMIT_MS)
+    calls.press(page, "start")
+    calls.wait_for_phase(page, "running", limit_ms=60_000)
+
+
+def test_the_line_is_full(visit: Visits, make_site: SiteMaker) -> None:
+    system = make_site(workers=1, slots=1, config={"service": {"max_queue_size": 1}})
+    pages = [visit("/audio_duplex", at=system) for _ in range(3)]
+    calls.start(pages[0])
+    calls.press(pages[1], "start")
+    calls.wait_for_phase(pages[1], "queued")
+    calls.press(pages[2], "start")
+    expect_problem(pages[2], "queue_full", "The waiting line is full.", "Try again in a minute.")
+    assert held_tracks(pages[2], "microphone") == 0
+
+
+def test_the_worker_dies_and_the_call_is_started_again(visit: Visits, make_site: SiteMaker) -> None:
+    system = make_site(workers=1, slots=1)
+    page = visit("/audio_duplex", at=system)
+    calls.start(page)
+    os.kill(system.pid("worker_0"), signal.SIGKILL)
+    title = "The worker that held your conversation stopped."
+    expect_problem(page, "worker_lost", title, "Start again")
+    calls.wait_for_phase(page, "ended")
+    assert held_tracks(page, "microphone") == 0
+    page.locator("#notice").get_by_role("button", name="Start again").click()
+    calls.wait_for_phase(page, "running")
+    expect(page.locator("#notice")).to_be_hidden()
+
+
+def test_the_server_goes_away(visit: Visits, make_site: SiteMaker, problems: Problems) -> None:
+    problems.allow(SOCKET_LOST, "ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_ABORTED")
+    system = make_site(workers=1, slots=1)
+    page = visit("/audio_duplex", at=system)
+    calls.start(page)
+    assert system.stop() == 0
+    expect_problem(page, "server_gone", "The server is shutting down.")
+    calls.wait_for_phase(page, "ended")
+
+
+def test_the_network_is_lost(visit: Visits, make_site: SiteMaker, problems: Problems) -> None:
+    problems.allow(SOCKET_LOST, "ERR_CONNECTION_REFUSED", "ERR_INTERNET_DISCONNECTED")
+    system = make_site(workers=1, slots=1)
+    page = visit("/audio_duplex", at=system)
+    calls.start(page)
+    page.context.set_offline(True)
+    os.kill(system.pid("gateway"), signal.SIGKILL)  # a socket that is open outlives the switch
+    expect_problem(page, "network_lost", "The connection was lost.", "Check your network")
+    calls.wait_for_phase(page, "ended")
+
+
+def test_an_administrator_ends_it(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit("/audio_duplex", at=fake_site)
+    wire = Wire(page)
+    calls.start(page)
+    [session] = [one["session_id"] for one in wire.got("prepared")]
+    stopped = httpx.post(f"{fake_site.url}/api/admin/sessions/{session}/stop", trust_env=False)
+    assert stopped.status_code == httpx.codes.OK
+    expect_problem(page, "ended_by_admin", "An administrator ended this conversation.")
+    calls.wait_for_phase(page, "ended")
+
+
+def test_the_app_is_switched_off_while_the_page_is_open(
+    visit: Visits, make_site: SiteMaker, problems: Problems
+) -> None:
+    problems.allow(SOCKET_LOST, "HTTP 403 ")
+    system = make_site(workers=1, slots=1)
+    page = visit("/audio_duplex", at=system)
+    path = f"{system.url}/api/admin/apps/audio_duplex"
+    answer = httpx.put(path, json={"enabled": False}, trust_env=False)
+    assert answer.status_code == httpx.codes.OK
+    calls.press(page, "start")
+    expect_problem(page, "app_disabled", "This page is switched off on this server.")
+    home = page.locator("#notice").get_by_role("link", name="To the home page")
+    expect(home).to_have_attribute("href", "/")
+
+
+def test_the_memory_limit_of_the_page_ends_the_call(
+    visit: Visits, fake_site: RunningSystem
+) -> None:
+    storage = calls.eager_storage("audio_duplex_settings", max_kv_tokens=256)
+    page = visit("/audio_duplex", at=fake_site, storage=storage)
+    calls.start(page)
+    expect(calls.metric(page, "kv")).to_have_text(re.compile(r"/ 256 "))
+    title = "The memory limit of your settings is reached."
+    expect_problem(page, "kv_limit", title, limit_ms=90_000)
+
+
+def test_a_pause_that_is_too_long_gives_the_place_up(visit: Visits, make_site: SiteMaker) -> None:
+    system = make_site(workers=1, slots=1, config={"duplex": {"pause_timeout": 2}})
+    page = visit("/audio_duplex", at=system)
+    calls.start(page)
+    calls.press(page, "pause")
+    title = "The pause was too long, so your place was given to others."
+    expect_problem(page, "pause_timeout", title, "Start again whenever you like.")

@@ -1,0 +1,396 @@
+"""Device check: each device is tried out, and each way to fail has its own sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser.audits import axe_violations
+from tests.browser.devices import Devices, become, held_tracks, unplug
+from tests.browser.looks import Look, Theme
+from tests.browser.media_files import silence_16k, speech_16k, write_speech
+from tests.browser.problems import Problems
+from tests.browser.visits import Visits, wait_until_ready
+
+QUIETER = 0.012  # of the recorded voice: some -60 dB at its peaks
+FAINT = 0.05
+CLIPPED = 40.0
+RECORD_LIMIT_MS = 15_000
+ECHO_SCRIPT = Path(__file__).with_name("inject") / "echo.js"
+MAX_ECHO_MS = 700
+HALF_DB = 6
+
+
+def finding(page: Page, check: str, state: str, text: str | re.Pattern[str]) -> None:
+    """Expect a check to have come to a result."""
+    card = page.locator(f'[data-check="{check}"]')
+    expect(card.locator(".check-result")).to_contain_text(text)
+    expect(card).to_have_attribute("data-state", state)
+
+
+def press(page: Page, name: str) -> None:
+    """Press the button with a name."""
+    page.get_by_role("main").get_by_role("button", name=name, exact=True).click()
+
+
+def say_that_it_was_heard(page: Page) -> None:
+    """Play the melody and answer the question."""
+    press(page, "Play the melody")
+    press(page, "Yes, I heard it")
+
+
+def test_browser_and_network_are_checked_by_themselves(visit: Visits) -> None:
+    page = visit("/check")
+    finding(page, "browser", "good", "all that is needed")
+    finding(page, "server", "good", re.compile(r"Near and steady: \d+ ms"))
+    expect(page.locator("#verdict-text")).to_have_text("2 of 4 checks are done.")
+    expect(page.locator(".ability[data-state=good]")).to_have_count(8)
+
+
+def test_speech_is_heard_well(visit: Visits) -> None:
+    page = visit("/check")
+    press(page, "Start the check")
+    finding(page, "microphone", "good", "You can be heard well.")
+    expect(page.locator("#meter-word")).to_have_text("Good")
+    expect(page.get_by_role("meter")).to_have_attribute("aria-valuetext", "Good")
+    press(page, "Switch it off")
+    expect(page.locator("#meter-word")).to_have_text("The microphone is off.")
+    assert held_tracks(page, "microphone") == 0
+
+
+def test_the_peak_stays_for_a_moment(visit: Visits) -> None:
+    page = visit("/check")
+    press(page, "Test the microphone")
+    page.wait_for_function(
+        """() => {
+            const share = Number(document.querySelector(".meter-bar").style.scale.split(" ")[0]);
+            const hold = parseFloat(document.querySelector(".meter-hold").style.left) / 100;
+            return hold > 0.5 && hold > share;
+        }"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("gain", "word", "state", "text"),
+    [
+        (FAINT, "Too quiet", "caution", "heard, but faintly"),
+        (QUIETER, "Say something…", "caution", "no speech was heard"),
+        (CLIPPED, "Too loud", "caution", "cut off at its loudest"),
+    ],
+    ids=["quiet", "unheard", "loud"],
+)
+def test_loudness_is_put_into_words(
+    visit: Visits, tmp_path: Path, gain: float, word: str, state: str, text: str
+) -> None:
+    samples = np.tile(speech_16k("question_1"), 4) * np.float32(gain)
+    page = visit("", devices=Devices(speech=write_speech(tmp_path / "voice.wav", samples)))
+    # The browser's own gain control would make all voices equally loud.
+    page.add_init_script(
+        """const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+        navigator.mediaDevices.getUserMedia = (wanted) => ask({ ...wanted, audio: wanted.audio && {
+            ...wanted.audio, autoGainControl: false, noiseSuppression: false } });"""
+    )
+    page.goto("/check")
+    wait_until_ready(page)
+    press(page, "Test the microphone")
+    expect(page.locator("#meter-word")).to_have_text(word)
+    finding(page, "microphone", state, text)
+
+
+def test_a_muted_microphone_is_told_from_a_quiet_one(visit: Visits, tmp_path: Path) -> None:
+    silence = write_speech(tmp_path / "silence.wav", silence_16k(4))
+    page = visit("/check", devices=Devices(speech=silence))
+    press(page, "Test the microphone")
+    finding(page, "microphone", "bad", "The microphone gives complete silence.")
+    finding(page, "microphone", "bad", "mute switch")
+    expect(page.locator("#verdict-text")).to_have_text("Something needs mending.")
+
+
+@pytest.mark.parametrize(
+    ("devices", "text", "step"),
+    [
+        (Devices(permission="denied"), "The microphone is not allowed.", "icon beside the address"),
+        (Devices(microphone="none"), "No microphone was found.", "Plug one in"),
+        (Devices(microphone="busy"), "used by another program", "Close the other program"),
+    ],
+    ids=["denied", "none", "busy"],
+)
+def test_each_failure_of_the_microphone_has_its_sentence(
+    visit: Visits, devices: Devices, text: str, step: str
+) -> None:
+    page = visit("/check", devices=devices)
+    press(page, "Test the microphone")
+    finding(page, "microphone", "bad", text)
+    finding(page, "microphone", "bad", step)
+    expect(page.locator("#verdict")).to_have_attribute("data-kind", "bad")
+
+
+def test_a_microphone_that_is_mended_works_on_the_next_press(visit: Visits) -> None:
+    page = visit("/check", devices=Devices(microphone="busy"))
+    press(page, "Test the microphone")
+    finding(page, "microphone", "bad", "used by another program")
+    become(page, "microphone", "file")
+    press(page, "Test the microphone")
+    finding(page, "microphone", "good", "You can be heard well.")
+
+
+def test_an_unplugged_microphone_is_noticed(visit: Visits) -> None:
+    page = visit("/check")
+    press(page, "Test the microphone")
+    finding(page, "microphone", "good", "You can be heard well.")
+    unplug(page, "microphone")
+    finding(page, "microphone", "bad", "The microphone was unplugged.")
+    expect(page.get_by_role("button", name="Test the microphone")).to_be_visible()
+
+
+def test_an_insecure_page_says_what_to_do(visit: Visits, problems: Problems) -> None:
+    problems.allow("Cross-Origin-Opener-Policy header has been ignored")
+    page = visit("/check", is_secure=False)
+    finding(page, "browser", "bad", "The browser gives the microphone only to secure pages.")
+    press(page, "Test the microphone")
+    finding(page, "microphone", "bad", "https://")
+    press(page, "Test the camera")
+    finding(page, "camera", "caution", "https://")
+
+
+def test_one_hears_oneself(visit: Visits) -> None:
+    page = visit("/check", devices=Devices(has_tap=True))
+    expect(page.get_by_role("button", name="Record 3 seconds")).to_be_disabled()
+    press(page, "Test the microphone")
+    press(page, "Record 3 seconds")
+    expect(page.locator("#mic-record")).to_have_text("Recording… speak")
+    player = page.locator("#mic-clip")
+    expect(player).to_contain_text("/ 0:03", timeout=RECORD_LIMIT_MS)
+    expect(player.get_by_role("button")).to_be_focused()
+    expect(page.get_by_role("button", name="Record 3 seconds")).to_be_enabled()
+
+
+def test_the_melody_plays_left_and_right(visit: Visits) -> None:
+    page = visit("/check", devices=Devices(has_tap=True))
+    press(page, "Play the melody")
+    expect(page.locator(".sides")).to_have_attribute("data-side", "left")
+    expect(page.locator(".sides")).to_have_attribute("data-side", "right")
+    expect(page.get_by_role("button", name="Yes, I heard it")).to_be_focused()
+    assert page.evaluate("__tap.frames.some((frame) => frame.rms > 0.02)")
+    page.keyboard.press("Enter")
+    finding(page, "speaker", "good", "You hear it.")
+
+
+def test_a_melody_nobody_heard(visit: Visits) -> None:
+    page = visit("/check")
+    press(page, "Play the melody")
+    press(page, "No")
+    finding(page, "speaker", "bad", "Turn up the volume")
+    expect(page.locator("#verdict-next")).to_contain_text("Speaker")
+
+
+def test_the_camera_shows_size_and_rate(visit: Visits) -> None:
+    page = visit("/check")
+    press(page, "Test the camera")
+    finding(page, "camera", "good", re.compile(r"640 × 360, \d+ pictures a second"))
+    expect(page.locator("#camera-size")).to_contain_text("640 × 360")
+    unplug(page, "camera")
+    finding(page, "camera", "caution", "The camera was unplugged.")
+    expect(page.locator("#camera-size")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("devices", "text"),
+    [
+        (Devices(permission="denied"), "The camera is not allowed."),
+        (Devices(camera="none"), "No camera was found."),
+        (Devices(camera="busy"), "The camera is used by another program."),
+    ],
+    ids=["denied", "none", "busy"],
+)
+def test_each_failure_of_the_camera_has_its_sentence(
+    visit: Visits, devices: Devices, text: str
+) -> None:
+    page = visit("/check", devices=devices)
+    press(page, "Test the camera")
+    finding(page, "camera", "caution", text)
+
+
+def test_blocked_sockets_are_told_from_a_lost_server(visit: Visits, problems: Problems) -> None:
+    problems.allow("ERR_FAILED")
+    page = visit("")
+    page.add_init_script(
+        """window.WebSocket = class extends EventTarget {
+            constructor() { super(); queueMicrotask(() => this.dispatchEvent(
+                Object.assign(new Event("close"), { code: 1006, reason: "" }))); }
+            close() {}
+        };"""
+    )
+    page.goto("/check")
+    finding(page, "server", "bad", "conversations do not get through")
+    page.route("**/health", lambda route: route.abort())
+    press(page, "Measure again")
+    finding(page, "server", "bad", "The server was not reached.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "text"),
+    [
+        (
+            {"idle_workers": 0, "free_slots": 0, "loading_workers": 1},
+            "caution",
+            "The model is still loading.",
+        ),
+        ({"idle_workers": 0, "free_slots": 0, "error_workers": 1}, "bad", "No worker is running."),
+    ],
+    ids=["loading", "no-worker"],
+)
+def test_the_workers_are_part_of_the_way(
+    visit: Visits, changes: dict[str, int], state: str, text: str
+) -> None:
+    page = visit("")
+
+    def handle(route: Route) -> None:
+        route.fulfill(json=route.fetch().json() | changes)
+
+    page.route("**/status", handle)
+    page.goto("/check")
+    finding(page, "server", state, text)
+
+
+def test_a_browser_without_recording_still_talks(visit: Visits) -> None:
+    page = visit("")
+    page.add_init_script("delete window.MediaRecorder")
+    page.goto("/check")
+    finding(page, "browser", "caution", "some extras are missing")
+    expect(page.locator("#abilities")).to_contain_text("calls cannot be recorded here")
+
+
+def test_ready_and_on_to_the_conversation(visit: Visits) -> None:
+    page = visit("/check")
+    press(page, "Start the check")
+    finding(page, "microphone", "good", "You can be heard well.")
+    press(page, "Next: Speaker")
+    press(page, "Yes, I heard it")
+    expect(page.locator("#verdict-text")).to_have_text("You are ready.")
+    page.get_by_role("link", name="Start talking").click()
+    page.wait_for_url("**/audio_duplex*")
+
+
+def test_the_report_is_plain_text(visit: Visits) -> None:
+    page = visit("/check")
+    press(page, "Test the microphone")
+    finding(page, "microphone", "good", "You can be heard well.")
+    press(page, "Copy the report")
+    expect(page.locator(".toast")).to_have_text("The report is copied.")
+    text = page.evaluate("navigator.clipboard.readText()")
+    assert "Microphone: Fine" in text
+    assert re.search(r"context_hz: \d+", text)
+    assert re.search(r"median_ms: \d+", text)
+    assert "Chrome" in text
+
+
+def test_where_copying_is_refused_the_report_is_marked(visit: Visits) -> None:
+    page = visit("")
+    page.add_init_script(
+        """navigator.clipboard.writeText = async () => {
+            throw new DOMException("no", "NotAllowedError");
+        };"""
+    )
+    page.goto("/check")
+    wait_until_ready(page)
+    press(page, "Copy the report")
+    expect(page.locator("#report")).to_be_visible()
+    page.wait_for_function("getSelection().toString().includes('Microphone')")
+
+
+def test_the_chosen_microphone_is_opened(visit: Visits) -> None:
+    page = visit("/check")
+    press(page, "Test the microphone")
+    chooser = page.get_by_role("combobox", name="Microphone")
+    label = chooser.locator("option").nth(1).inner_text()
+    chooser.select_option(label=label)
+    finding(page, "microphone", "good", "You can be heard well.")
+    expect(page.locator("#report")).to_contain_text(f"device: {label}")
+    assert held_tracks(page, "microphone") == 1
+
+
+def test_the_language_changes_while_it_runs(visit: Visits) -> None:
+    page = visit("/check")
+    press(page, "Test the microphone")
+    finding(page, "microphone", "good", "You can be heard well.")
+    page.locator("#language").click()
+    finding(page, "microphone", "good", "能清楚地听见你。")
+    expect(page.locator("#steps a").first).to_contain_text("浏览器")
+    expect(page.locator("#report")).to_contain_text("麦克风: 正常")
+    assert held_tracks(page, "microphone") == 1
+
+
+def test_leaving_lets_the_devices_go(visit: Visits) -> None:
+    page = visit("/check", look=Look(width_px=360))
+    press(page, "Test the microphone")
+    finding(page, "microphone", "good", "You can be heard well.")
+    page.evaluate("dispatchEvent(new PageTransitionEvent('pagehide'))")
+    page.wait_for_function("__devices.held('microphone') === 0")
+
+
+def test_the_steps_lead_to_the_cards(visit: Visits) -> None:
+    page = visit("/check", look=Look(width_px=360))
+    step = page.locator("#steps").get_by_role("link", name="Camera")
+    step.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#camera")).to_be_in_viewport()
+    page.keyboard.press("Tab")
+    expect(page.locator("#camera select")).to_be_focused()
+
+
+def test_no_echo_is_heard(visit: Visits, tmp_path: Path) -> None:
+    silence = write_speech(tmp_path / "silence.wav", silence_16k(4))
+    page = visit("/check", devices=Devices(speech=silence))
+    press(page, "Measure the echo")
+    finding(page, "echo", "good", "The microphone does not hear the speaker.")
+    assert held_tracks(page, "microphone") == 0
+
+
+@pytest.mark.parametrize(
+    ("echo", "state", "text"),
+    [
+        ({"plain": 0.5, "cancelled": 0.5}, "caution", "Use headphones"),
+        ({"plain": 0.5, "cancelled": 0.0}, "good", "the browser takes the echo away"),
+        ({"plain": 0.01, "cancelled": 0.0}, "good", "Hardly any echo"),
+    ],
+    ids=["loud", "removed", "soft"],
+)
+def test_an_echo_is_measured(visit: Visits, echo: dict[str, float], state: str, text: str) -> None:
+    page = visit("")
+    page.add_init_script(ECHO_SCRIPT.read_text().replace("ECHO;", f"{json.dumps(echo)};", 1))
+    page.goto("/check")
+    wait_until_ready(page)
+    press(page, "Measure the echo")
+    finding(page, "echo", state, text)
+    found = page.locator("#echo .check-result").inner_text()
+    measured = re.search(r"(\d+) dB below what is played, (\d+) ms late", found)
+    assert measured
+    # Chromium's own way through two sound contexts is some tens of milliseconds.
+    assert 0 < int(measured[2]) < MAX_ECHO_MS
+    if state == "caution":
+        assert abs(int(measured[1]) - HALF_DB) <= 1
+
+
+def test_the_echo_needs_the_microphone(visit: Visits) -> None:
+    page = visit("/check", devices=Devices(permission="denied"))
+    press(page, "Measure the echo")
+    finding(page, "echo", "bad", "The microphone is not allowed.")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_rule_is_broken_while_it_runs(visit: Visits, theme: Theme) -> None:
+    page = visit("/check", look=Look(theme=theme), devices=Devices(camera="busy"))
+    press(page, "Test the microphone")
+    finding(page, "microphone", "good", "You can be heard well.")
+    press(page, "Test the camera")
+    finding(page, "camera", "caution", "used by another program")
+    press(page, "Play the melody")
+    expect(page.locator("#speaker-question")).to_be_visible()
+    page.locator("#report-panel summary").click()
+    assert axe_violations(page) == []

@@ -1,0 +1,371 @@
+"""Voice turns: speak, pause, hear the answer; stop it, end it, run into its limits."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser import half_call as talk
+from tests.browser.conftest import SiteMaker
+from tests.browser.devices import (
+    Devices,
+    become,
+    held_tracks,
+    last_audible_ms,
+    now_ms,
+    played,
+    unplug,
+    wait_until_quiet,
+)
+from tests.browser.half_call import Wire, expect_activity, expect_problem, texts
+from tests.browser.looks import Look
+from tests.browser.problems import Problems
+from tests.browser.visits import Visits, wait_until_ready
+from tests.system.running import RunningSystem
+
+LONG_ANSWER = "prefill=100 piece=300"  # of the fake backend: a second of sound for each word
+SHORT = talk.storage(max_new_tokens=2)
+NUMBER = r"[\d,]+"
+
+
+def end(page: Page) -> None:
+    """Press End and wait for it."""
+    page.locator("[data-action=stop]").click()
+    expect_activity(page, "ended")
+
+
+def test_two_turns_and_the_recording(visit: Visits, site: RunningSystem) -> None:
+    page = visit(talk.PATH, devices=talk.SCRIPTED, storage=talk.storage(max_new_tokens=12))
+    wire = Wire.of(page)
+    word = page.locator(".mood-word")
+    talk.start(page)
+    expect(page.locator("[data-figure=remaining]")).to_contain_text("3:00")
+    talk.ask(page)
+    expect_activity(page, "hearing")
+    expect(word).to_have_text("You are speaking")
+    expect(page.locator(".wave-lamp")).to_have_attribute("data-hears", "speech")
+    expect_activity(page, "thinking", "speaking")
+    first = talk.exchanges(page, done=True).first
+    expect(first).to_contain_text(re.compile(r"spoke for \d\.\d s"))
+    expect(first.locator(".turn-text")).not_to_be_empty()
+    for name in ("First word", "Total"):
+        expect(first.locator(".turn-figures")).to_contain_text(re.compile(rf"{name}\s*{NUMBER} ms"))
+    expect(first.locator(".turn-figures")).to_contain_text(re.compile(rf"Tokens\s*{NUMBER}"))
+    answered_ms = now_ms(page)
+    expect_activity(page, "listening")
+    last_ms = last_audible_ms(played(page))
+    assert last_ms is not None and last_ms > answered_ms - 2_000  # the answer was heard
+
+    talk.ask(page)
+    expect(talk.exchanges(page, done=True)).to_have_count(2)
+    expect(page.locator("[data-figure=turn]")).to_contain_text("2")
+    expect(page.locator("[data-figure=memory]")).to_contain_text(re.compile(rf"{NUMBER} of 8,192"))
+    end(page)
+    assert held_tracks(page, "microphone") == 0
+    stopped = wire.first("stopped")["recording_session_id"]
+    expect(page.get_by_role("link", name="Replay it")).to_have_attribute("href", f"/s/{stopped}")
+    expect(page.locator("#problem")).to_be_hidden()
+
+
+def test_the_microphone_is_closed_during_the_answer(
+    visit: Visits, fake_site: RunningSystem
+) -> None:
+    page = visit(talk.PATH, at=fake_site, devices=talk.SCRIPTED, storage=SHORT)
+    wire = Wire.of(page)
+    talk.start(page)
+    talk.ask(page)
+    expect_activity(page, "speaking")
+    expect(page.locator(".wave-lamp")).to_have_attribute("data-hears", "answer")
+    expect_activity(page, "settling")
+    expect_activity(page, "listening")
+    quiet_since_ms = last_audible_ms(played(page))
+    assert quiet_since_ms is not None
+    assert now_ms(page) - quiet_since_ms > 700  # 800 ms after the last sound, less a meter's piece
+
+    page.wait_for_function(
+        "() => document.querySelectorAll('.exchange[data-open=false]').length === 1"
+    )
+    talk.ask(page)
+    expect_activity(page, "hearing")
+    kinds = wire.types()
+    closed = kinds[kinds.index("generating") : kinds.index("turn_done")]
+    assert "audio_chunk" not in closed
+    assert "audio_chunk" in kinds[kinds.index("turn_done") :]
+
+
+def test_stop_answer(visit: Visits, make_site: SiteMaker) -> None:
+    page = visit(talk.PATH, at=make_site(workers=1, delays=LONG_ANSWER), devices=talk.SCRIPTED)
+    talk.start(page)
+    stop_answer = page.get_by_role("button", name="Stop answer")
+    expect(stop_answer).to_be_disabled()
+    talk.ask(page)
+    talk.hear_answer(page)
+    stop_answer.click()
+    clicked_ms = now_ms(page)
+    wait_until_quiet(page)
+    expect(talk.exchanges(page, done=True).first).to_contain_text("Stopped")
+    expect_activity(page, "listening")
+    ended_ms = last_audible_ms(played(page), since_ms=clicked_ms - 1_000)
+    assert ended_ms is not None and ended_ms < clicked_ms + 2_000  # nothing stale afterwards
+    talk.ask(page)
+    talk.hear_answer(page)
+    expect(talk.exchanges(page)).to_have_count(2)
+
+
+def test_end_during_the_answer(visit: Visits, make_site: SiteMaker) -> None:
+    page = visit(talk.PATH, at=make_site(workers=1, delays=LONG_ANSWER), devices=talk.SCRIPTED)
+    talk.start(page)
+    talk.ask(page)
+    talk.hear_answer(page)
+    end(page)
+    wait_until_quiet(page)
+    expect(page.get_by_role("button", name="Start again")).to_be_focused()
+    talk.click_start(page)
+    expect_activity(page, "listening")
+    expect(talk.exchanges(page)).to_have_count(0)
+
+
+def test_text_only(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit(
+        talk.PATH, at=fake_site, devices=talk.SCRIPTED, storage=talk.storage(has_voice=False)
+    )
+    wire = Wire.of(page)
+    talk.start(page)
+    talk.ask(page)
+    answer = talk.exchanges(page, done=True).first
+    expect(answer).to_contain_text(re.compile(r"I have heard \d+ ms of speech\."))
+    expect(answer).not_to_contain_text("First sound")
+    assert wire.first("prepare")["config"]["tts"] == {"enabled": False}
+    assert not any(message.get("audio_data") for _, message in wire.log)
+
+
+def test_mute_holds_the_voice_back(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit(talk.PATH, at=fake_site, devices=talk.SCRIPTED, storage=SHORT)
+    wire = Wire.of(page)
+    talk.start(page)
+    mute = page.get_by_role("button", name="Mute")
+    mute.click()
+    expect(mute).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".mood-hint")).to_have_text("Your microphone is muted.")
+    sent = len(wire.types("page"))
+    talk.ask(page)
+    mute.click()
+    assert len(wire.types("page")) <= sent + 1
+    expect(talk.exchanges(page)).to_have_count(0)
+
+
+def test_a_hidden_page_sends_nothing(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit(talk.PATH, at=fake_site, devices=talk.SCRIPTED, storage=SHORT)
+    talk.start(page)
+    show = """(state) => {
+        Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page.evaluate(show, "hidden")
+    expect(page.locator(".mood-hint")).to_have_text("Your microphone is muted.")
+    page.evaluate(show, "visible")
+    expect(page.locator(".mood-hint")).to_have_text("Your turn: just speak.")
+    talk.ask(page)
+    expect(talk.exchanges(page, done=True)).to_have_count(1)
+
+
+def test_settings_are_sent_and_remembered(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit(talk.PATH, at=fake_site)
+    wire = Wire.of(page)
+    page.get_by_role("button", name="Settings").click()
+    drawer = page.get_by_role("dialog", name="Settings")
+    drawer.get_by_label("Speech threshold").fill("0.6")
+    drawer.get_by_label("Silence that ends your turn (ms)").fill("1200")
+    drawer.get_by_label("Ends after silence (s)").fill("60")
+    expect(drawer.locator("[data-value-of=vad_threshold]")).to_have_text("0.60")
+    drawer.get_by_role("button", name="Close").click()
+    page.reload()
+    wait_until_ready(page)
+    talk.click_start(page)
+    expect_activity(page, "listening", "hearing")
+    expect(page.locator("[data-figure=remaining]")).to_contain_text(re.compile(r"1:00|0:5\d"))
+    prepare = wire.first("prepare")
+    assert prepare["config"]["vad"]["threshold"] == 0.6
+    assert prepare["config"]["vad"]["min_silence_duration_ms"] == 1_200
+    assert prepare["config"]["session"] == {"timeout_s": 60}
+    assert [item["type"] for item in prepare["system_content"]] == ["text", "text"]
+
+
+def test_reset_brings_the_settings_back(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit(talk.PATH, at=fake_site, storage=talk.storage(vad_threshold=0.3, temperature=1.5))
+    page.get_by_role("button", name="Settings").click()
+    threshold = page.locator("[data-setting=vad_threshold]")
+    expect(threshold).to_have_value("0.3")
+    page.get_by_role("button", name="Reset the settings").click()
+    expect(threshold).to_have_value("0.8")
+
+
+@pytest.mark.parametrize(
+    ("devices", "code"),
+    [
+        (Devices(permission="denied"), "permission_denied"),
+        (Devices(permission="dismissed"), "permission_denied"),
+        (Devices(microphone="none"), "not_found"),
+        (Devices(microphone="busy"), "busy"),
+    ],
+    ids=["denied", "dismissed", "none", "busy"],
+)
+def test_a_microphone_that_refuses(
+    visit: Visits, fake_site: RunningSystem, devices: Devices, code: str
+) -> None:
+    page = visit(talk.PATH, at=fake_site, devices=devices)
+    wire = Wire.of(page)
+    talk.click_start(page)
+    expect_problem(page, code)
+    expect(page.get_by_role("link", name="Device check").last).to_have_attribute("href", "/check")
+    assert wire.log == []  # nobody's place in line was taken
+    expect(page.get_by_role("button", name="Start", exact=True)).to_be_visible()
+
+
+def test_try_again_when_the_microphone_is_free(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit(talk.PATH, at=fake_site, devices=Devices(microphone="busy"))
+    talk.click_start(page)
+    expect_problem(page, "busy")
+    become(page, "microphone", "file")
+    page.get_by_role("button", name="Try again").click()
+    expect_activity(page, "listening", "hearing")
+    expect(page.locator("#problem")).to_be_hidden()
+
+
+def test_an_insecure_address(visit: Visits, fake_site: RunningSystem, problems: Problems) -> None:
+    problems.allow("Cross-Origin-Opener-Policy header has been ignored")
+    page = visit(talk.PATH, at=fake_site, is_secure=False)
+    expect_problem(page, "insecure_context")
+    talk.click_start(page)
+    expect_problem(page, "insecure_context")
+
+
+def test_unplugged_and_plugged_in_again(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit(talk.PATH, at=fake_site, devices=talk.SCRIPTED, storage=SHORT)
+    talk.start(page)
+    unplug(page, "microphone")
+    expect_problem(page, "unplugged")
+    become(page, "microphone", "file")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator("#problem")).to_be_hidden()
+    talk.ask(page)
+    expect(talk.exchanges(page, done=True)).to_have_count(1)
+
+
+def test_a_microphone_that_gives_zeros(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit(talk.PATH, at=fake_site, devices=talk.SCRIPTED, storage=SHORT)
+    talk.start(page)
+    expect_problem(page, "silent_microphone", place="#note")
+    talk.ask(page)
+    expect(page.locator("#note")).to_be_hidden()
+
+
+def test_nothing_heard_for_too_long(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit(talk.PATH, at=fake_site, devices=talk.SCRIPTED)
+
+    def shorten(text: str) -> str:
+        return text.replace('"timeout_s":180', '"timeout_s":10')  # the page offers no less than 30
+
+    def pass_on(socket: object) -> None:
+        server = socket.connect_to_server()  # type: ignore[attr-defined]  # a WebSocketRoute
+        socket.on_message(lambda text: server.send(shorten(text)))  # type: ignore[attr-defined]
+
+    page.route_web_socket(re.compile(r"/ws/half_duplex/"), pass_on)
+    talk.start(page)
+    page.get_by_role("button", name="Mute").click()
+    remaining = page.locator("[data-figure=remaining]")
+    expect(remaining).to_contain_text("0:05")
+    expect(remaining).to_have_attribute("data-grade", "caution")
+    expect_problem(page, "timeout")
+    expect_activity(page, "ended")
+    page.locator("#problem").get_by_role("button", name="Start again").click()
+    expect_activity(page, "listening")
+    expect(page.locator("#problem")).to_be_hidden()
+
+
+def test_the_longest_time_is_over(visit: Visits, make_site: SiteMaker) -> None:
+    system = make_site(workers=1, config={"half_duplex": {"max_session_s": 3}})
+    page = visit(talk.PATH, at=system, devices=talk.SCRIPTED)
+    talk.start(page)
+    expect_problem(page, "max_session")
+
+
+def test_waiting_in_line(visit: Visits, make_site: SiteMaker) -> None:
+    system = make_site(workers=1, slots=1)
+    first = visit(talk.PATH, at=system, devices=talk.SCRIPTED)
+    talk.start(first)
+    second = visit(talk.PATH, at=system, devices=talk.SCRIPTED)
+    talk.click_start(second)
+    expect_activity(second, "waiting")
+    expect(second.locator("#queue")).to_contain_text("You are next")
+    expect(second.locator("[data-figure=queue]")).to_contain_text("number 1")
+    expect(second).to_have_title(re.compile(r"^\(1\) "))
+    second.get_by_role("button", name="Leave the line").click()
+    expect_activity(second, "ended")
+    expect(second.locator("#queue")).to_be_hidden()
+    expect(second.locator("#problem")).to_be_hidden()
+    talk.click_start(second)
+    expect_activity(second, "waiting")
+    end(first)
+    expect_activity(second, "listening")
+
+
+def test_the_line_is_full(visit: Visits, make_site: SiteMaker) -> None:
+    system = make_site(workers=1, slots=1, config={"service": {"max_queue_size": 1}})
+    pages = [visit(talk.PATH, at=system, devices=talk.SCRIPTED) for _ in range(3)]
+    talk.start(pages[0])
+    talk.click_start(pages[1])
+    expect_activity(pages[1], "waiting")
+    talk.click_start(pages[2])
+    expect_problem(pages[2], "queue_full")
+
+
+def test_the_model_is_still_loading(visit: Visits, make_site: SiteMaker) -> None:
+    page = visit(talk.PATH, at=make_site(workers=1), devices=talk.SCRIPTED)
+
+    def loading(route: Route) -> None:
+        workers = {"idle_workers": 0, "free_slots": 0, "busy_workers": 0, "loading_workers": 1}
+        route.fulfill(json=route.fetch().json() | workers)
+
+    page.route("**/status", loading)
+    page.reload()
+    wait_until_ready(page)
+    expect_problem(page, "worker_loading", place="#note")
+    page.unroute("**/status")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#note")).to_be_hidden()
+
+
+def test_the_worker_dies(visit: Visits, make_site: SiteMaker) -> None:
+    system = make_site(workers=1)
+    page = visit(talk.PATH, at=system, devices=talk.SCRIPTED)
+    talk.start(page)
+    os.kill(system.pid("worker_0"), signal.SIGKILL)
+    expect_problem(page, "worker_lost")
+    expect_activity(page, "ended")
+    assert held_tracks(page, "microphone") == 0
+
+
+def test_the_network_is_lost(visit: Visits, make_site: SiteMaker, problems: Problems) -> None:
+    system = make_site(workers=1)
+    page = visit(talk.PATH, at=system, devices=talk.SCRIPTED)
+    talk.start(page)
+    problems.allow("failed: ", "console: ")
+    page.context.set_offline(True)
+    os.kill(system.pid("gateway"), signal.SIGKILL)
+    expect_problem(page, "network_lost")
+    expect_activity(page, "ended")
+
+
+def test_problems_are_told_in_chinese(visit: Visits, fake_site: RunningSystem) -> None:
+    words = texts("zh")
+    page = visit(
+        talk.PATH, at=fake_site, look=Look("zh", 360, "dark"), devices=Devices(microphone="none")
+    )
+    talk.click_start(page)
+    expect_problem(page, "not_found", lang="zh")
+    expect(page.locator("h1")).to_have_text(words["half.title"])

@@ -1,0 +1,368 @@
+"""Home: what works here is said in words, and one button leads to a conversation."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import httpx
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser.conftest import SiteMaker
+from tests.browser.devices import Devices, become, unplug
+from tests.browser.looks import Look
+from tests.browser.problems import Problems
+from tests.browser.visits import Visits, wait_until_ready
+from tests.system.running import RunningSystem
+
+READY = "Everything is ready."
+NOT_REACHED = "The server was not reached."
+CHECKED = re.compile(r"^(good|caution|bad)$")
+
+
+def line_of(page: Page, name: str, state: str, text: str) -> None:
+    """Expect a line of the card to be in a state and to say something."""
+    line = page.locator(f'[data-line="{name}"]')
+    expect(line).to_have_attribute("data-state", state)
+    expect(line).to_contain_text(text)
+
+
+def settled(page: Page) -> None:
+    """Wait until nothing is being looked for any more."""
+    expect(page.locator('[data-line][data-state="asking"]')).to_have_count(0)
+
+
+def answer_status(page: Page, **changes: object) -> None:
+    """Have the server say something else about itself from now on."""
+
+    def handle(route: Route) -> None:
+        status = route.fetch().json()
+        route.fulfill(json=status | changes)
+
+    page.route("**/status", handle)
+
+
+def ask_again(page: Page) -> None:
+    """Have the page look at the server at once, as when its tab is shown again."""
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def set_app(system: RunningSystem, app_id: str, *, enabled: bool) -> None:
+    """Turn an administrator's switch."""
+    answer = httpx.put(
+        f"{system.url}/api/admin/apps/{app_id}", json={"enabled": enabled}, trust_env=False
+    )
+    assert answer.status_code == httpx.codes.OK
+
+
+def test_everything_works(visit: Visits) -> None:
+    page = visit("/")
+    settled(page)
+    expect(page.locator("#hero-summary")).to_contain_text(READY)
+    line_of(page, "secure", "good", "Secure")
+    line_of(page, "microphone", "good", "Allowed")
+    line_of(page, "camera", "good", "Allowed")
+    line_of(page, "worker", "good", "room for")
+    line_of(page, "queue", "good", "Nobody is waiting.")
+
+
+def test_the_random_model_is_named_in_plain_words(visit: Visits) -> None:
+    page = visit("/")
+    line_of(page, "model", "caution", "A tiny untrained model is loaded.")
+    note = page.locator("#model-note")
+    expect(note).to_contain_text("its words and its voice are noise")
+    expect(note).to_contain_text("model.model_path")
+
+
+def test_a_toy_model_says_what_to_try(visit: Visits) -> None:
+    page = visit("")
+    model = {
+        "name": "Nano",
+        "kind": "nano",
+        "is_demonstration": True,
+        "try_saying": ["What is your name?", "Count to three."],
+    }
+    answer_status(page, model=model)
+    page.goto("/")
+    expect(page.locator("#model-note")).to_contain_text("Try saying")
+    expect(page.locator("#model-note li")).to_have_text(
+        ["“What is your name?”", "“Count to three.”"]
+    )
+
+
+def test_the_published_model_needs_no_note(visit: Visits) -> None:
+    page = visit("")
+    answer_status(page, model={"name": "MiniCPM-o 4.5", "kind": "full", "is_demonstration": False})
+    page.goto("/")
+    line_of(page, "model", "good", "MiniCPM-o 4.5 is loaded.")
+    expect(page.locator("#model-note")).to_be_hidden()
+
+
+def test_one_button_leads_to_a_running_conversation(visit: Visits) -> None:
+    page = visit("/")
+    page.get_by_role("link", name="Start talking").click()
+    page.wait_for_url("**/audio_duplex*")
+    wait_until_ready(page)
+    # The server hears it without another press: a worker has a conversation.
+    page.wait_for_function(
+        """async () => {
+            const { workers } = await (await fetch("/workers")).json();
+            return workers.some((worker) => worker.status.startsWith("duplex"));
+        }"""
+    )
+
+
+def test_refused_microphone(visit: Visits) -> None:
+    page = visit("/", devices=Devices(permission="denied"))
+    line_of(page, "microphone", "bad", "The microphone is not allowed.")
+    line_of(page, "microphone", "bad", "Click the icon beside the address")
+    expect(page.locator("#hero-summary")).to_contain_text("The microphone is not allowed.")
+    page.get_by_role("link", name="What to do").click()
+    expect(page.locator("#works")).to_be_in_viewport()
+
+
+def test_insecure_origin(visit: Visits, problems: Problems) -> None:
+    problems.allow("Cross-Origin-Opener-Policy header has been ignored")
+    page = visit("/", is_secure=False)
+    line_of(page, "secure", "bad", "The browser gives the microphone only to secure pages.")
+    line_of(page, "secure", "bad", "https://")
+    line_of(page, "microphone", "bad", "Locked")
+    expect(page.locator("#hero-summary")).to_have_attribute("data-kind", "bad")
+    # What needs no microphone is offered all the same.
+    expect(page.get_by_role("main").get_by_role("link", name="Chat").first).to_be_visible()
+
+
+def test_no_microphone_and_no_camera(visit: Visits) -> None:
+    page = visit("/", devices=Devices(microphone="none", camera="none"))
+    line_of(page, "microphone", "bad", "No microphone was found.")
+    line_of(page, "camera", "caution", "No camera was found.")
+
+
+def test_a_device_comes_and_goes(visit: Visits) -> None:
+    page = visit("/")
+    line_of(page, "microphone", "good", "Allowed")
+    unplug(page, "microphone")
+    line_of(page, "microphone", "bad", "No microphone was found.")
+    expect(page.locator("#readiness-news")).to_contain_text("No microphone was found.")
+    become(page, "microphone", "file")
+    line_of(page, "microphone", "good", "Allowed")
+    expect(page.locator("#hero-summary")).to_contain_text(READY)
+
+
+def test_nothing_is_asked_for_before_somebody_wants_it(visit: Visits) -> None:
+    page = visit("")
+    # A browser without a window refuses where another would ask.
+    page.add_init_script(
+        """navigator.permissions.query = async () =>
+            Object.assign(new EventTarget(), { state: "prompt" });"""
+    )
+    page.goto("/")
+    settled(page)
+    line_of(page, "microphone", "good", "the browser asks")
+    assert page.evaluate("__devices.held('microphone')") == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "line", "state", "text"),
+    [
+        (
+            {"idle_workers": 0, "free_slots": 0, "loading_workers": 1, "loading": None},
+            "worker",
+            "caution",
+            "The model is still loading.",
+        ),
+        (
+            {
+                "idle_workers": 0,
+                "free_slots": 0,
+                "loading_workers": 1,
+                "loading": {"stage": "", "progress": 0.5},
+            },
+            "worker",
+            "caution",
+            "The model is loading: 50 %.",
+        ),
+        (
+            {"idle_workers": 0, "free_slots": 0, "error_workers": 1},
+            "worker",
+            "bad",
+            "No worker is running.",
+        ),
+        (
+            {"idle_workers": 0, "free_slots": 0, "busy_workers": 1},
+            "queue",
+            "caution",
+            "you would be next",
+        ),
+        (
+            {"idle_workers": 0, "free_slots": 0, "busy_workers": 1, "queue_length": 4},
+            "queue",
+            "caution",
+            "4 people are waiting.",
+        ),
+        (
+            {
+                "idle_workers": 0,
+                "free_slots": 0,
+                "busy_workers": 1,
+                "queue_length": 9,
+                "max_queue_size": 9,
+            },
+            "queue",
+            "bad",
+            "The waiting line is full.",
+        ),
+        ({"is_intake_paused": True}, "queue", "caution", "takes no new conversations"),
+    ],
+    ids=["loading", "loading-share", "no-worker", "busy", "queue", "queue-full", "paused"],
+)
+def test_state_of_the_server(
+    visit: Visits, changes: dict[str, object], line: str, state: str, text: str
+) -> None:
+    page = visit("")
+    answer_status(page, **changes)
+    page.goto("/")
+    line_of(page, line, state, text)
+    # The sentence below the button says one of them, and never that all is well.
+    expect(page.locator("#hero-summary")).to_have_attribute("data-kind", CHECKED)
+    expect(page.locator("#hero-summary")).not_to_contain_text(READY)
+
+
+def test_the_wait_is_told(visit: Visits) -> None:
+    page = visit("")
+    answer_status(page, idle_workers=0, free_slots=0, busy_workers=1, queue_length=1)
+    waiting = {"items": [{"estimated_wait_s": 75}], "running_tasks": []}
+    page.route("**/api/queue", lambda route: route.fulfill(json=waiting))
+    page.goto("/")
+    line_of(page, "queue", "caution", "One person is waiting.")
+    line_of(page, "queue", "caution", "Expected wait: about 1:15.")
+
+
+def test_a_real_worker_that_loads_becomes_ready_by_itself(
+    visit: Visits, make_site: SiteMaker
+) -> None:
+    page = visit("/", at=make_site(workers=1))
+    line_of(page, "worker", "good", "room for")
+    line_of(page, "model", "caution", "No model is loaded: a stand-in answers.")
+
+
+def test_an_unreachable_server_is_said_and_noticed_when_it_is_back(
+    visit: Visits, problems: Problems
+) -> None:
+    problems.allow("ERR_FAILED")
+    page = visit("/")
+    settled(page)
+    page.route("**/status", lambda route: route.abort())
+    ask_again(page)
+    line_of(page, "worker", "bad", NOT_REACHED)
+    expect(page.locator("#hero-summary")).to_contain_text(NOT_REACHED)
+    page.unroute("**/status")
+    ask_again(page)
+    expect(page.locator("#hero-summary")).to_contain_text(READY)
+
+
+def test_cards_follow_the_switches(visit: Visits, make_site: SiteMaker) -> None:
+    system = make_site(workers=1)
+    page = visit("/", at=system)
+    expect(page.locator("[data-app]")).to_have_count(4)
+    set_app(system, "audio_duplex", enabled=False)
+    ask_again(page)
+    expect(page.locator('[data-app="audio_duplex"]')).to_have_count(0)
+    expect(page.locator("#compare tbody tr")).to_have_count(3)
+    # The next best way to talk takes the button.
+    expect(page.locator("#start")).to_have_attribute("href", "/half_duplex")
+    set_app(system, "audio_duplex", enabled=True)
+    ask_again(page)
+    expect(page.locator('[data-app="audio_duplex"]')).to_be_visible()
+
+
+def test_with_everything_switched_off_the_page_says_so(visit: Visits) -> None:
+    page = visit("")
+    page.route("**/api/apps", lambda route: route.fulfill(json={"apps": []}))
+    page.goto("/")
+    expect(page.locator("#hero-buttons")).to_contain_text("switched off")
+    expect(page.locator("#apps-empty")).to_be_visible()
+    expect(page.locator("#comparison")).to_be_hidden()
+
+
+def test_recent_conversations(visit: Visits, recording: str) -> None:
+    sessions = [
+        {"id": recording, "appType": "omni", "savedAt": "2026-03-01T12:00:00Z"},
+        {"id": "adx_1", "appType": "audio_duplex", "savedAt": "no date"},
+    ]
+    page = visit("/")
+    remember = "(text) => localStorage.setItem('minicpmo45_recent_sessions', text)"
+    page.evaluate(remember, json.dumps(sessions))
+    page.reload()
+    links = page.locator("#recent-list a")
+    expect(links).to_have_count(2)
+    expect(links.first).to_contain_text("Video call")
+    expect(links.first).to_contain_text("2026")
+    expect(links.first).to_have_attribute("href", f"/s/{recording}")
+    page.get_by_role("button", name="Clear the list").click()
+    expect(page.locator("#recent")).to_be_hidden()
+    page.reload()
+    wait_until_ready(page)
+    expect(page.locator("#recent")).to_be_hidden()
+
+
+def test_without_recordings_there_is_no_empty_list(visit: Visits) -> None:
+    expect(visit("/").locator("#recent")).to_be_hidden()
+
+
+def test_the_language_changes_at_once_and_stays(visit: Visits) -> None:
+    page = visit("/")
+    settled(page)
+    page.locator("#language").click()
+    expect(page.locator("h1")).to_have_text("和边听边说的 AI 聊天")
+    line_of(page, "queue", "good", "没有人排队。")
+    expect(page.locator("#start")).to_have_text("开始说话")
+    expect(page.locator("#compare th").first).to_have_text("方式")
+    page.reload()
+    wait_until_ready(page)
+    expect(page.locator("#start")).to_have_text("开始说话")
+
+
+def test_the_theme_is_remembered(visit: Visits) -> None:
+    page = visit("/")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    button = page.get_by_role("button", name="Theme: as the system")
+    button.click()  # light
+    page.get_by_role("button", name="Theme: light").click()
+    expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert dark != light
+    page.reload()
+    wait_until_ready(page)
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+
+
+def test_the_keyboard_alone_is_enough(visit: Visits) -> None:
+    page = visit("/")
+    settled(page)
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip-link")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.locator("#start")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/audio_duplex*")
+    wait_until_ready(page)
+
+
+def test_nothing_jumps_when_the_page_is_there(visit: Visits) -> None:
+    page = visit("", look=Look(width_px=360))
+    page.add_init_script(
+        """window.__shift = 0;
+        new PerformanceObserver((list) => {
+            for (const { hadRecentInput, value } of list.getEntries()) {
+                if (!hadRecentInput) __shift += value;
+            }
+        }).observe({ type: "layout-shift", buffered: true });"""
+    )
+    page.goto("/")
+    wait_until_ready(page)
+    settled(page)
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("__shift") < 0.05

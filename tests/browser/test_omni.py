@@ -1,0 +1,314 @@
+"""The video call with the camera, from the first click to the recording."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from playwright.sync_api import Page, expect
+
+from tests.browser import calls
+from tests.browser.audits import axe_violations, layout_faults
+from tests.browser.calls import Wire
+from tests.browser.conftest import SiteMaker
+from tests.browser.devices import Devices, become, held_tracks, unplug
+from tests.browser.looks import Look
+from tests.browser.media_files import FILM_SIZE
+from tests.browser.video_files import read_video
+from tests.browser.visits import Visits
+from tests.system.running import RunningSystem
+
+SETTINGS = "omni_settings"
+TOKENS_PER_TILE = 64
+NO_VOICE = "HTTP 404 GET .*/api/default_ref_audio"  # the fake backend's system has none
+AUDIBLE = 0.001
+
+
+def open_call(
+    visit: Visits, at: RunningSystem, devices: Devices | None = None, **settings: object
+) -> Page:
+    """Open the page with settings that let the model speak soon."""
+    visit.problems.allow(NO_VOICE)
+    storage = calls.eager_storage(SETTINGS, **settings)
+    return visit("/omni", at=at, storage=storage, devices=devices or Devices(has_tap=True))
+
+
+def pictures_of(wire: Wire) -> list[list[Image.Image]]:
+    """Return the pictures of each chunk a page sent."""
+    return [
+        [
+            Image.open(io.BytesIO(base64.b64decode(text)))
+            for text in chunk.get("frame_base64_list", [])
+        ]
+        for chunk in wire.said("audio_chunk")
+    ]
+
+
+def test_a_whole_call_in_which_the_model_sees(visit: Visits, site: RunningSystem) -> None:
+    page = open_call(visit, site)
+    wire = Wire(page)
+    expect(page.locator("#screen")).to_have_attribute("data-picture", "none")
+    calls.start(page)
+    expect(page.locator("#screen")).to_have_attribute("data-picture", "camera")
+    calls.wait_for_units(page, 4)
+    width, height = FILM_SIZE
+    shown = re.compile(rf"pictures/s · {width} × {height}, .*KiB · 1 tile \(64 tokens\)")
+    expect(page.locator("#figures")).to_have_text(shown)
+    expect(calls.metric(page, "vision")).to_have_text(re.compile(r"\(64 tokens\)"))
+    calls.stop(page)
+    sent = pictures_of(wire)
+    assert all(len(pictures) <= 1 for pictures in sent)
+    seen = [pictures[0] for pictures in sent if pictures]
+    assert len(seen) >= len(sent) - 1
+    assert {(picture.format, picture.size) for picture in seen} == {("JPEG", FILM_SIZE)}
+    assert all(result["vision_tokens"] <= TOKENS_PER_TILE for result in wire.got("result"))
+    assert held_tracks(page, "camera") == held_tracks(page, "microphone") == 0
+    expect(page.locator("#screen")).to_have_attribute("data-picture", "none")
+    recording_id = wire.got("prepared")[0]["recording_session_id"]
+    expect(page.locator("[data-action=replay]")).to_have_attribute("href", f"/s/{recording_id}")
+
+
+def test_the_settings_go_to_the_model(visit: Visits, site: RunningSystem) -> None:
+    page = visit("/omni", at=site)
+    wire = Wire(page)
+    calls.start(page)
+    [prepare] = wire.said("prepare")
+    assert prepare["config"]["length_penalty"] == 1.1
+    assert prepare["max_slice_nums"] == 1
+    assert prepare["prefix_system_prompt"]
+    calls.stop(page)
+    page.locator("#open-settings").click()
+    page.get_by_role("button", name="Talkative 1.20").click()
+    expect(page.locator("#length_penalty")).to_have_value("1.2")
+    expect(page.get_by_label("Camera").locator("option")).not_to_have_count(1)
+    page.locator("[data-action=close-settings]").click()
+    calls.start(page)
+    assert wire.said("prepare")[-1]["config"]["length_penalty"] == 1.2
+    calls.stop(page)
+    assert len(wire.said("client_diagnostic")) >= 2  # one at the end of each call
+
+
+def test_hd_cuts_pictures_into_tiles(visit: Visits, site: RunningSystem) -> None:
+    page = open_call(visit, site)
+    wire = Wire(page)
+    calls.start(page)
+    calls.wait_for_units(page, 2)
+    hd = page.get_by_role("button", name="HD")
+    expect(hd).to_have_attribute("aria-pressed", "false")
+    hd.click()
+    expect(hd).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("#figures")).to_have_text(re.compile(r"[2-9] tiles \((128|192) tokens\)"))
+    assert wire.said("audio_chunk")[0]["max_slice_nums"] == 1
+    assert wire.said("audio_chunk")[-1]["max_slice_nums"] == 2
+
+
+def test_the_camera_can_be_seen_before_the_call(visit: Visits, site: RunningSystem) -> None:
+    page = open_call(visit, site)
+    assert held_tracks(page, "camera") == 0
+    page.get_by_role("button", name="Turn on the camera").click()
+    expect(page.locator("#screen")).to_have_attribute("data-picture", "camera")
+    assert held_tracks(page, "microphone") == 0
+    calls.start(page)
+    assert held_tracks(page, "camera") == 1
+
+
+def test_mirror_and_flip(visit: Visits, site: RunningSystem) -> None:
+    page = open_call(visit, site)
+    page.get_by_role("button", name="Turn on the camera").click()
+    screen = page.locator("#screen")
+    expect(screen).to_have_attribute("data-mirrored", "true")
+    expect(page.locator("#picture")).to_have_css("scale", "-1 1")
+    page.get_by_role("button", name="Mirror my picture").click()
+    expect(screen).to_have_attribute("data-mirrored", "false")
+    expect(page.locator("#picture")).to_have_css("scale", "none")
+    page.get_by_role("button", name="Mirror my picture").click()
+    page.get_by_role("button", name="Use the other camera").click()
+    expect(page.get_by_text("There is no other camera.")).to_be_visible()
+    expect(screen).to_have_attribute("data-mirrored", "false")  # what is in front is not mirrored
+    expect(screen).to_have_attribute("data-picture", "camera")
+
+
+def test_subtitles_follow_the_words_and_the_settings(visit: Visits, site: RunningSystem) -> None:
+    page = open_call(visit, site, subtitle_height=40)
+    calls.start(page)
+    subtitles = page.locator("#subtitles")
+    expect(subtitles).to_be_visible(timeout=60_000)
+    expect(page.locator("#screen")).to_have_attribute("style", re.compile("--subtitle-height: 40%"))
+    words = subtitles.text_content() or ""
+    expect(page.locator("#transcript")).to_contain_text(words.split()[0])
+    switch = page.get_by_role("button", name="Subtitles")
+    switch.click()
+    expect(switch).to_have_attribute("aria-pressed", "false")
+    expect(subtitles).to_be_hidden()
+
+
+@pytest.mark.parametrize("width_px", [360, 1_280])
+def test_fullscreen_shows_picture_words_and_buttons(
+    visit: Visits, site: RunningSystem, width_px: int
+) -> None:
+    storage = calls.eager_storage(SETTINGS)
+    look = Look(width_px=width_px)
+    page = visit("/omni", at=site, storage=storage, look=look, devices=Devices(has_tap=True))
+    calls.start(page)
+    page.get_by_role("button", name="Fullscreen").click()
+    expect(page.locator("html")).to_have_attribute("data-full", "true")
+    expect(page.locator("#nav")).to_have_attribute("inert", "")
+    stage = page.locator("#call-stage").bounding_box()
+    assert stage and (stage["x"], stage["y"], stage["width"]) == (0, 0, width_px)
+    expect(page.locator("#chat-overlay li").first).to_be_visible(timeout=60_000)
+    assert page.locator("#chat-overlay li").count() <= 12
+    expect(page.locator("[data-action=stop]")).to_be_in_viewport()
+    assert axe_violations(page) == []
+    assert layout_faults(page) == []
+    page.get_by_role("button", name="Leave fullscreen").click()
+    expect(page.locator("html")).not_to_have_attribute("data-full", "true")
+    expect(page.locator("#nav")).not_to_have_attribute("inert", "")
+    expect(page.locator("#chat-overlay")).to_be_hidden()
+    calls.stop(page)
+
+
+def test_a_hidden_tab_pauses_picture_and_sound(visit: Visits, site: RunningSystem) -> None:
+    page = open_call(visit, site)
+    wire = Wire(page)
+    calls.start(page)
+    calls.wait_for_units(page, 1)
+    calls.hide(page, is_hidden=True)
+    calls.wait_for_phase(page, "paused")
+    expect(page.locator("#stage .mood-hint")).to_have_text("Paused while the page was hidden.")
+    sent = len(wire.said("audio_chunk"))
+    calls.hide(page, is_hidden=False)
+    calls.wait_for_phase(page, "running")
+    calls.wait_for_units(page, sent + 3)
+    assert any(pictures_of(wire)[sent:])
+
+
+def test_a_call_is_recorded_and_downloaded(
+    visit: Visits, fake_site: RunningSystem, tmp_path: Path
+) -> None:
+    page = open_call(visit, fake_site, barge_in=False)  # the user talks all the time
+    record = page.locator("#record")
+    expect(record).to_be_disabled()
+    calls.start(page)
+    record.click()
+    expect(record).to_have_attribute("aria-pressed", "true")
+    calls.wait_for_mood(page, "speaking")
+    calls.wait_for_units(page, calls.units_sent(page) + 3)
+    calls.stop(page)
+    expect(record).to_have_attribute("aria-pressed", "false")
+    with page.expect_download() as download:
+        calls.press(page, "download-video")
+    assert re.fullmatch(r"omni_\w+\.webm", download.value.suggested_filename)
+    path = tmp_path / "call.webm"
+    download.value.save_as(path)
+    seen = read_video(path)
+    assert seen.size == FILM_SIZE
+    assert seen.frame_count > 10
+    assert not seen.is_dark
+    assert seen.channel_count == 2
+    assert min(seen.levels) > AUDIBLE  # the user left, the model right
+
+
+def test_a_muted_user_is_not_recorded(
+    visit: Visits, fake_site: RunningSystem, tmp_path: Path
+) -> None:
+    page = open_call(visit, fake_site)
+    calls.start(page)
+    calls.press(page, "mute")
+    page.locator("#record").click()
+    calls.wait_for_mood(page, "speaking")
+    calls.wait_for_units(page, calls.units_sent(page) + 2)
+    page.locator("#record").click()
+    with page.expect_download() as download:
+        calls.press(page, "download-video")
+    path = tmp_path / "call.webm"
+    download.value.save_as(path)
+    user, model = read_video(path).levels
+    assert user < AUDIBLE < model
+    page.get_by_role("button", name="Remove omni_").click()
+    expect(page.locator("[data-action=download-video]")).to_have_count(0)
+
+
+def test_how_a_call_is_recorded_is_chosen(visit: Visits, site: RunningSystem) -> None:
+    page = visit("/omni", at=site)
+    page.get_by_role("button", name="Recording settings").click()
+    expect(page.get_by_label("File format").locator("option[value=webm-vp8]")).to_have_count(1)
+    page.get_by_label("File format").select_option("webm-vp8")
+    page.get_by_label("Quality of the picture").select_option("8 Mbit/s")
+    page.get_by_label("Write the subtitles into the picture").uncheck()
+    page.reload()
+    page.get_by_role("button", name="Recording settings").click()
+    expect(page.get_by_label("File format")).to_have_value("webm-vp8")
+    expect(page.get_by_label("Quality of the picture")).to_have_value("8000000")
+    expect(page.get_by_label("Write the subtitles into the picture")).not_to_be_checked()
+
+
+def test_without_permission_a_file_or_a_voice_call_is_offered(
+    visit: Visits, site: RunningSystem
+) -> None:
+    page = visit("/omni", at=site, devices=Devices(permission="denied"))
+    calls.press(page, "start")
+    notice = page.locator("#notice")
+    expect(notice).to_contain_text("The camera is not allowed.")
+    expect(notice.get_by_role("link", name="Voice call")).to_have_attribute("href", "/audio_duplex")
+    expect(page.locator("[data-action=start]")).to_be_enabled()
+    notice.get_by_role("button", name="Use a video file").click()
+    expect(notice).to_be_hidden()
+    expect(page.get_by_role("button", name="Choose a video")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("devices", "sentence"),
+    [
+        (Devices(camera="none"), "No camera was found."),
+        (Devices(camera="busy"), "The camera is used by another program."),
+        (Devices(microphone="none"), "No microphone was found."),
+        (Devices(microphone="busy"), "The microphone is used by another program."),
+    ],
+    ids=["no camera", "busy camera", "no microphone", "busy microphone"],
+)
+def test_each_device_has_its_own_sentence(
+    visit: Visits, site: RunningSystem, devices: Devices, sentence: str
+) -> None:
+    page = visit("/omni", at=site, devices=devices)
+    calls.press(page, "start")
+    expect(page.locator("#notice")).to_contain_text(sentence)
+    expect(page.locator("#notice").get_by_role("button", name="Try again")).to_be_visible()
+    expect(page.locator("#screen")).to_have_attribute("data-picture", "none")
+    assert held_tracks(page, "camera") == held_tracks(page, "microphone") == 0
+
+
+def test_a_lost_camera_does_not_end_the_call(visit: Visits, site: RunningSystem) -> None:
+    page = open_call(visit, site)
+    wire = Wire(page)
+    calls.start(page)
+    calls.wait_for_units(page, 2)
+    unplug(page, "camera")
+    expect(page.locator("#notice")).to_contain_text("the call goes on with sound alone")
+    expect(page.locator("#screen")).to_contain_text("No picture at the moment.")
+    calls.wait_for_units(page, calls.units_sent(page) + 2)
+    assert not pictures_of(wire)[-1]
+    calls.wait_for_phase(page, "running")
+    become(page, "camera", "file")
+    page.get_by_role("button", name="Try the camera again").click()
+    expect(page.locator("#notice")).to_be_hidden()
+    expect(page.locator("#screen")).to_have_attribute("data-picture", "camera")
+    without = len(wire.said("audio_chunk"))
+    calls.wait_for_units(page, without + 2)
+    assert any(pictures_of(wire)[without:])
+
+
+def test_leaving_the_line_gives_the_devices_back(visit: Visits, make_site: SiteMaker) -> None:
+    system = make_site(workers=1, slots=1)
+    first = open_call(visit, system)
+    calls.start(first)
+    second = open_call(visit, system)
+    calls.press(second, "start")
+    calls.wait_for_phase(second, "queued")
+    expect(second.locator(".queue-place")).to_have_text("You are next")
+    second.get_by_role("button", name="Leave the line").click()
+    calls.wait_for_phase(second, "ended")
+    assert held_tracks(second, "camera") == held_tracks(second, "microphone") == 0

@@ -1,0 +1,198 @@
+// @ts-check
+/** The device modules as far as they go without a device: errors, lists, plans, formats. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { chooseDevice, listDevices, watchDevices } from "../../static/duplex/lib/audio-devices.js";
+import { cameraErrorCode, fitSize } from "../../static/duplex/lib/camera.js";
+import { locateChirp, makeChirp } from "../../static/duplex/lib/echo-test.js";
+import { checkDuration, planRun } from "../../static/duplex/lib/file-source.js";
+import { microphoneErrorCode, openMicrophone } from "../../static/duplex/lib/microphone.js";
+import { automaticGains } from "../../static/duplex/lib/mixer-controller.js";
+import { mayLackSound, pickFormat, supportedFormats } from "../../static/duplex/lib/session-video-recorder.js";
+import { SileroDetector } from "../../static/duplex/lib/silero-gate.js";
+import { keepAwake } from "../../static/duplex/lib/wake-lock.js";
+import { makeNoise } from "./speech-scene.js";
+
+/** @param {string} name */
+const named = (name) => new DOMException("", name);
+
+test("each refusal of the browser has its own code", () => {
+  for (const codeOf of [microphoneErrorCode, cameraErrorCode]) {
+    assert.equal(codeOf(named("NotAllowedError")), "permission_denied");
+    assert.equal(codeOf(named("SecurityError")), "permission_denied");
+    assert.equal(codeOf(named("NotFoundError")), "not_found");
+    assert.equal(codeOf(named("OverconstrainedError")), "not_found");
+    assert.equal(codeOf(named("NotReadableError")), "busy");
+    assert.equal(codeOf(named("AbortError")), "busy");
+    assert.equal(codeOf(new TypeError("odd")), "unsupported");
+  }
+});
+
+test("without media devices, or on an insecure page, opening a microphone says so", async () => {
+  await assert.rejects(openMicrophone(), { name: "MicrophoneError", code: "unsupported" });
+  const scope = /** @type {{isSecureContext?: boolean}} */ (globalThis);
+  scope.isSecureContext = false;
+  try {
+    await assert.rejects(openMicrophone(), { code: "insecure_context" });
+  } finally {
+    delete scope.isSecureContext;
+  }
+});
+
+class FakeDevices extends EventTarget {
+  /** @type {{kind: string, deviceId: string, label: string}[]} */
+  list = [];
+  async enumerateDevices() {
+    return this.list;
+  }
+}
+
+test("devices are listed by kind, and again after a change", async () => {
+  const devices = new FakeDevices();
+  const real = /** @type {MediaDevices} */ (/** @type {unknown} */ (devices));
+  devices.list = [{ kind: "audioinput", deviceId: "", label: "" }];
+  assert.deepEqual(await listDevices(real), { microphones: [], speakers: [], cameras: [], hasNames: false });
+  /** @type {(list: import("../../static/duplex/lib/audio-devices.js").DeviceList) => void} */
+  let onList = () => {};
+  const next = () => new Promise((resolve) => {
+    onList = resolve;
+  });
+  const first = next();
+  const watch = watchDevices((list) => onList(list), real);
+  await first;
+  devices.list = [
+    { kind: "audioinput", deviceId: "m", label: "Mic" },
+    { kind: "audiooutput", deviceId: "s", label: "Speaker" },
+    { kind: "videoinput", deviceId: "c", label: "Camera" },
+  ];
+  const second = next();
+  devices.dispatchEvent(new Event("devicechange"));
+  assert.deepEqual(await second, {
+    microphones: [{ id: "m", name: "Mic" }],
+    speakers: [{ id: "s", name: "Speaker" }],
+    cameras: [{ id: "c", name: "Camera" }],
+    hasNames: true,
+  });
+  watch.close();
+  assert.equal(chooseDevice([{ id: "m", name: "" }], "m"), "m");
+  assert.equal(chooseDevice([{ id: "m", name: "" }], "gone"), "");
+  assert.equal((await listDevices(undefined)).hasNames, false);
+});
+
+test("a frame keeps its proportions and its longest side is bounded", () => {
+  assert.deepEqual(fitSize(1_920, 1_080, 1_280), { widthPx: 1_280, heightPx: 720 });
+  assert.deepEqual(fitSize(1_080, 1_920, 1_280), { widthPx: 720, heightPx: 1_280 });
+  assert.deepEqual(fitSize(640, 480, 1_280), { widthPx: 640, heightPx: 480 });
+});
+
+test("the echo test finds a faint late chirp in noise, and none in noise alone", () => {
+  const rateHz = 16_000;
+  const chirp = makeChirp(rateHz);
+  const noise = makeNoise(4);
+  const recorded = Float32Array.from({ length: 12_000 }, () => 0.002 * noise());
+  assert.equal(locateChirp(recorded, chirp, rateHz).isHeard, false);
+  chirp.forEach((sample, i) => {
+    recorded[2_000 + i] += sample * 0.01;
+  });
+  const found = locateChirp(recorded, chirp, rateHz);
+  assert.equal(found.isHeard, true);
+  assert.ok(Math.abs(found.delayMs - 125) < 0.2);
+  assert.ok(Math.abs(found.levelDb + 40) < 1);
+  assert.equal(locateChirp(new Float32Array(12_000), chirp, rateHz).isHeard, false);
+});
+
+test("a file run is planned in whole chunks, with a frame in the middle of each second", () => {
+  const plan = planRun({ durationS: 2.7, paddingBeforeS: 1, paddingAfterS: 2, chunkS: 1 });
+  assert.equal(plan.chunkCount, 6);
+  assert.equal(plan.totalS, 6);
+  assert.equal(plan.fileStartS, 1);
+  assert.deepEqual(plan.frameInstantsS, [0.5, 1.5, 2.5]);
+  assert.equal(planRun({ durationS: 3, paddingBeforeS: 0, paddingAfterS: 0, chunkS: 1 }).chunkCount, 3);
+});
+
+test("files that are empty or too long are refused", () => {
+  assert.throws(() => checkDuration(0, false), { code: "empty" });
+  assert.throws(() => checkDuration(NaN, false), { code: "empty" });
+  assert.throws(() => checkDuration(301, false), { code: "too_long" });
+  assert.throws(() => checkDuration(121, true), { code: "too_long" });
+  checkDuration(300, false);
+  checkDuration(120, true);
+});
+
+test("automatic gains: a file alone may be louder than one beside a voice", () => {
+  const measured = { fileLufs: -20, microphoneLufs: -30 };
+  assert.deepEqual(automaticGains("both", measured), { fileDb: -13, microphoneDb: 7 });
+  assert.equal(automaticGains("file", measured).fileDb, -8);
+  assert.equal(automaticGains("both", { fileLufs: -Infinity, microphoneLufs: -Infinity }).fileDb, 0);
+});
+
+test("the format follows the wish, then the order, then what is there", () => {
+  const all = () => true;
+  assert.equal(pickFormat(all)?.id, "webm-vp9");
+  assert.equal(pickFormat(all, { wishId: "mp4" })?.id, "mp4");
+  assert.equal(pickFormat(all, { hasPicture: false })?.id, "audio-webm");
+  const safari = (/** @type {string} */ mimeType) => mimeType.includes("mp4");
+  assert.equal(pickFormat(safari, { wishId: "webm-vp9" })?.id, "mp4");
+  assert.equal(pickFormat(() => false), null);
+  assert.deepEqual(supportedFormats(safari).map(({ id }) => id), ["mp4", "audio-mp4"]);
+  const mute = (/** @type {string} */ mimeType) => mimeType === "video/mp4";
+  const mp4 = pickFormat(mute);
+  assert.ok(mp4 && mayLackSound(mp4, mute) && !mayLackSound(mp4, all));
+});
+
+test("Silero gets 64 samples of context and its own state back, window by window", async () => {
+  /** @type {{input: Float32Array, state: unknown}[]} */
+  const seen = [];
+  class Tensor {
+    /** @param {string} type @param {Float32Array} data @param {number[]} dims */
+    constructor(type, data, dims) {
+      Object.assign(this, { type, data, dims });
+    }
+    /** @type {unknown} */
+    data = undefined;
+  }
+  const session = {
+    /** @param {Record<string, any>} feeds a tensor of ONNX is of any kind */
+    async run(feeds) {
+      seen.push({ input: feeds.input.data, state: feeds.state });
+      return { output: { data: Float32Array.of(0.25 * seen.length) }, stateN: { data: seen.length } };
+    },
+  };
+  const ort = /** @type {import("../../static/duplex/lib/silero-gate.js").OnnxRuntime} */ (
+    /** @type {unknown} */ ({ Tensor, InferenceSession: {} })
+  );
+  const detector = new SileroDetector(ort, session);
+  assert.equal(await detector.judge(new Float32Array(512).fill(1)), 0.25);
+  assert.equal(await detector.judge(new Float32Array(512).fill(2)), 0.5);
+  assert.equal(seen[0].input.length, 576);
+  assert.deepEqual([...seen[1].input.subarray(62, 66)], [1, 1, 2, 2]);
+  assert.deepEqual(seen[1].state, { data: 1 });
+  for (let i = 0; i < 9; i += 1) detector.push(new Float32Array(512));
+  assert.ok(detector.skippedCount > 0);
+  await detector.close();
+  assert.equal(detector.probability, 1);
+});
+
+test("the screen lock is taken again when the tab returns, and let go once", async () => {
+  let held = 0;
+  const navigator = /** @type {Navigator} */ (/** @type {unknown} */ ({
+    wakeLock: {
+      request: async () => {
+        held += 1;
+        return { release: async () => void (held -= 1) };
+      },
+    },
+  }));
+  const page = Object.assign(new EventTarget(), { visibilityState: "hidden" });
+  const lock = keepAwake(navigator, page);
+  await Promise.resolve();
+  assert.equal(held, 0);
+  page.visibilityState = "visible";
+  page.dispatchEvent(new Event("visibilitychange"));
+  await Promise.resolve();
+  await Promise.resolve();
+  assert.equal(held, 1);
+  await lock.release();
+  assert.equal(held, 0);
+});

@@ -1,0 +1,162 @@
+// @ts-check
+import assert from "node:assert/strict";
+import test, { afterEach, beforeEach, mock } from "node:test";
+
+import { PREPARED, QUEUE_DONE, listens, queued, speaks } from "./fakes/duplex-messages.js";
+import { START, running, stage } from "./fakes/duplex-stage.js";
+
+const SECOND = new Float32Array(16_000);
+
+beforeEach(() => mock.timers.enable({ apis: ["setTimeout", "setInterval"] }));
+afterEach(() => mock.timers.reset());
+
+test("prepare goes out once, after queue_done, with the settings of the page", () => {
+  const { session, sockets, events } = stage();
+  const sessionId = session.start(START);
+  assert.match(sessionId, /^adx_[a-z0-9]+_[0-9a-f]{6}$/);
+  const socket = sockets.last();
+  assert.ok(socket.url.endsWith(sessionId));
+  socket.open();
+  assert.deepEqual(socket.sent, []);
+  socket.hear(queued(2), QUEUE_DONE);
+  assert.deepEqual(socket.sent, [
+    { type: "prepare", prefix_system_prompt: "Be kind.", config: { length_penalty: 1.05 } },
+  ]);
+  socket.hear(PREPARED);
+  assert.deepEqual(events.map(({ type }) => type), ["queue", "queue", "queuedone", "prepared"]);
+  assert.equal(events[0]?.detail.position, 2);
+  assert.equal(events[1]?.detail, null);
+  assert.equal(session.state.phase, "running");
+});
+
+test("starting twice starts once", () => {
+  const { session, sockets } = stage();
+  assert.equal(session.start(START), session.start(START));
+  assert.equal(sockets.all.length, 1);
+});
+
+test("a chunk before the session runs, and after it, is left out", () => {
+  const { session, sockets } = stage();
+  assert.equal(session.sendChunk({ audio: SECOND }), "not_running");
+  session.start(START);
+  sockets.last().open();
+  assert.equal(session.sendChunk({ audio: SECOND }), "not_running");
+  assert.deepEqual(sockets.last().sent, []);
+});
+
+test("chunks are numbered and carry sound, pictures and switches", () => {
+  const { session, socket, clock } = running();
+  assert.equal(session.sendChunk({ audio: SECOND, frames: ["JPEG"], maxSliceNums: 2 }), "sent");
+  session.setForceListen(true);
+  session.sendChunk({ audio: SECOND });
+  const [first, second] = socket.sent.slice(-2);
+  assert.equal(first?.audio.length, 85_336); // Base64 of 64 000 bytes
+  assert.deepEqual(first?.frame_base64_list, ["JPEG"]);
+  assert.equal(first?.max_slice_nums, 2);
+  assert.equal(first?.client_ts, clock.unixMs() / 1_000);
+  assert.deepEqual([first?.seq, second?.seq], [0, 1]);
+  assert.equal(first?.force_listen, undefined);
+  assert.equal(second?.force_listen, true);
+  assert.equal(session.state.framesSent, 1);
+});
+
+test("what the model says is to be played, with the bounds of its turns", () => {
+  const { socket, events } = running();
+  socket.hear(speaks("Once", { step: 0 }), speaks("upon", { step: 1, end_of_turn: true }), listens({ step: 2 }));
+  const spoken = events.filter(({ type }) => type === "speak").map(({ detail }) => detail);
+  assert.deepEqual(spoken.map((detail) => [detail.text, detail.isTurnStart, detail.isTurnEnd]), [
+    ["Once", true, false], ["upon", false, true],
+  ]);
+  assert.equal(spoken[0].sampleRateHz, 24_000);
+  assert.equal(events.filter(({ type }) => type === "turnend").length, 1);
+  assert.equal(events.filter(({ type }) => type === "result").length, 3);
+});
+
+test("a barge-in found by the server flushes the playback", () => {
+  const { socket, events } = running();
+  socket.hear(speaks("Once"), listens({ barge_in: true }));
+  assert.deepEqual(events.filter(({ type }) => type === "flush").map(({ detail }) => detail.cause), ["barge_in"]);
+});
+
+test("an interruption is silent at once and stays so until the model has listened", () => {
+  const { session, socket, events } = running();
+  socket.hear(speaks("Once"));
+  session.interrupt();
+  assert.equal(socket.last.type, "interrupt");
+  assert.deepEqual(events.at(-1)?.detail, { cause: "interrupt" });
+  socket.hear(speaks("upon", { step: 1 }), { type: "interrupted" }, listens({ step: 2, barge_in: true }));
+  socket.hear(speaks("Sorry?", { step: 3, turn_id: 1 }));
+  const spoken = events.filter(({ type }) => type === "speak").map(({ detail }) => detail.text);
+  assert.deepEqual(spoken, ["Once", "Sorry?"]);
+});
+
+test("force listen flushes and mutes", () => {
+  const { session, socket, events } = running();
+  socket.hear(speaks("Once"));
+  session.setForceListen(true);
+  session.setForceListen(true);
+  socket.hear(speaks("upon"));
+  assert.deepEqual(events.filter(({ type }) => type === "flush").length, 1);
+  assert.equal(events.filter(({ type }) => type === "speak").length, 1);
+});
+
+test("a pause waits for the server and for the player", () => {
+  const { session, socket, player } = running();
+  player.isDrained = false;
+  session.pauseToggle();
+  assert.equal(socket.last.type, "pause");
+  assert.equal(session.state.phase, "pausing");
+  assert.equal(session.sendChunk({ audio: SECOND }), "not_running");
+  socket.hear({ type: "paused", timeout: 60 });
+  mock.timers.tick(300);
+  assert.equal(session.state.phase, "pausing");
+  player.isDrained = true;
+  mock.timers.tick(100);
+  assert.equal(session.state.phase, "paused");
+  session.pauseToggle();
+  assert.equal(socket.last.type, "resume");
+  assert.equal(session.state.phase, "paused");
+  socket.hear({ type: "resumed" });
+  assert.equal(session.state.phase, "running");
+  assert.equal(session.sendChunk({ audio: SECOND }), "sent");
+});
+
+test("a drained player does not hurry the server", () => {
+  const { session, socket } = running();
+  session.pause();
+  mock.timers.tick(1_000);
+  assert.equal(session.state.phase, "pausing");
+  socket.hear({ type: "paused", timeout: 60 });
+  assert.equal(session.state.phase, "paused");
+});
+
+test("a hidden page pauses, a seen one resumes; a pause by hand stays", () => {
+  const { session, socket, page } = running();
+  page.set(true);
+  assert.equal(session.state.phase, "pausing");
+  socket.hear({ type: "paused", timeout: 60 });
+  page.set(false);
+  socket.hear({ type: "resumed" });
+  assert.equal(session.state.phase, "running");
+  session.pause();
+  socket.hear({ type: "paused", timeout: 60 });
+  page.set(true);
+  page.set(false);
+  assert.equal(session.state.phase, "paused");
+  assert.deepEqual(socket.kinds.slice(1), ["pause", "resume", "pause"]);
+});
+
+test("a page hidden while it waited pauses as soon as it is ready", () => {
+  const { session, sockets, page } = stage();
+  session.start(START);
+  page.set(true);
+  sockets.last().open();
+  sockets.last().hear(QUEUE_DONE, PREPARED);
+  assert.equal(session.state.phase, "pausing");
+});
+
+test("without the setting a hidden page goes on", () => {
+  const { session, page } = running({ isAutoPauseOn: () => false });
+  page.set(true);
+  assert.equal(session.state.phase, "running");
+});

@@ -1,0 +1,46 @@
+// @ts-check
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { MOOD_COLOURS, controlsFor, moodOf } from "../../../static/duplex/lib/mood.js";
+import { initialState } from "../../../static/duplex/lib/session-state.js";
+
+/** @typedef {import("../../../static/duplex/lib/session-state.js").SessionState} SessionState */
+
+/** @param {Partial<SessionState>} given @returns {SessionState} */
+const state = (given) => ({ ...initialState(), ...given });
+
+test("each phase has a mood, and each mood a colour", () => {
+  const moods = /** @type {const} */ ([
+    ["idle", "idle"], ["connecting", "connecting"], ["queued", "waiting"], ["preparing", "preparing"],
+    ["running", "listening"], ["pausing", "pausing"], ["paused", "paused"], ["stopping", "stopping"],
+    ["ended", "ended"],
+  ]);
+  for (const [phase, mood] of moods) {
+    assert.equal(moodOf(state({ phase })), mood);
+    assert.ok(MOOD_COLOURS[mood]);
+  }
+});
+
+test("while it runs the activity counts", () => {
+  for (const activity of /** @type {const} */ (["listening", "thinking", "speaking", "interrupted"])) {
+    assert.equal(moodOf(state({ phase: "running", activity })), activity);
+    assert.ok(MOOD_COLOURS[activity]);
+  }
+  assert.equal(moodOf(state({ phase: "pausing", activity: "speaking" })), "pausing");
+});
+
+test("only what makes sense can be pressed", () => {
+  assert.deepEqual(controlsFor(state({ phase: "idle" })), {
+    canStart: true, canStop: false, canPause: false, canResume: false, canInterrupt: false, isTalk: false,
+  });
+  const waiting = controlsFor(state({ phase: "queued" }));
+  assert.ok(waiting.canStop && !waiting.isTalk && !waiting.canStart);
+  const speaking = controlsFor(state({ phase: "running", activity: "speaking" }));
+  assert.ok(speaking.canInterrupt && speaking.canPause && speaking.canStop);
+  assert.equal(controlsFor(state({ phase: "running", activity: "listening" })).canInterrupt, false);
+  const paused = controlsFor(state({ phase: "paused" }));
+  assert.ok(paused.canResume && !paused.canPause && paused.isTalk);
+  assert.equal(controlsFor(state({ phase: "stopping" })).canStop, false);
+  assert.ok(controlsFor(state({ phase: "ended" })).canStart);
+});

@@ -1,0 +1,63 @@
+// @ts-check
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { StereoTape } from "../../../static/duplex/lib/stereo-tape.js";
+
+const HEADER_BYTES = 44;
+const RATE_HZ = 16_000;
+
+/** @param {StereoTape} tape @returns {Promise<{at: (frame: number, channel: 0 | 1) => number, frames: number}>} */
+async function read(tape) {
+  const file = new DataView(await tape.toWav().arrayBuffer());
+  return {
+    at: (frame, channel) => file.getInt16(HEADER_BYTES + 4 * frame + 2 * channel, true),
+    frames: (file.byteLength - HEADER_BYTES) / 4,
+  };
+}
+
+test("user and answer stand side by side, and what stood still is filled up", async () => {
+  const tape = new StereoTape();
+  tape.append("left", Float32Array.of(1, 1), 2);
+  tape.append("right", Float32Array.of(-1), 10_001);
+  const file = await read(tape);
+  assert.equal(file.frames, 10_001);
+  assert.equal(file.at(0, 0), 32_767);
+  assert.equal(file.at(0, 1), 0);
+  assert.equal(file.at(10_000, 1), -32_767);
+});
+
+test("small jitter of the clock does not tear a channel", () => {
+  const tape = new StereoTape();
+  for (let i = 1; i <= 10; i += 1) tape.append("left", new Float32Array(1_600), i * 1_600 + (i % 3) * 900);
+  assert.equal(tape.lengthSamples, RATE_HZ);
+});
+
+test("a long call is one whole file and holds little in memory", async () => {
+  const tape = new StereoTape();
+  let mostHeld = 0;
+  const secondsLong = 47;
+  for (let second = 0; second < secondsLong; second += 1) {
+    const end = (second + 1) * RATE_HZ;
+    tape.append("left", new Float32Array(RATE_HZ).fill(second / 100), end);
+    // The other side comes in smaller pieces.
+    for (let part = 1; part <= 4; part += 1) {
+      tape.append("right", new Float32Array(4_000).fill(-second / 100), end - RATE_HZ + part * 4_000);
+    }
+    mostHeld = Math.max(mostHeld, tape.heldSamples);
+  }
+  assert.ok(mostHeld <= 11 * RATE_HZ, String(mostHeld));
+  const file = await read(tape);
+  assert.equal(file.frames, secondsLong * RATE_HZ);
+  for (const second of [0, 9, 10, 11, 30, 46]) {
+    const middle = second * RATE_HZ + 8_000;
+    assert.ok(Math.abs(file.at(middle, 0) / 32_767 - second / 100) < 1e-4, `left at ${second} s`);
+    assert.ok(Math.abs(file.at(middle, 1) / 32_767 + second / 100) < 1e-4, `right at ${second} s`);
+  }
+});
+
+test("the file may be asked for more than once", async () => {
+  const tape = new StereoTape();
+  tape.append("left", Float32Array.of(1, 1), 2);
+  assert.deepEqual((await read(tape)).frames, (await read(tape)).frames);
+});

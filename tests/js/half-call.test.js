@@ -1,0 +1,258 @@
+// @ts-check
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { HalfCall } from "../../static/duplex/lib/half-call.js";
+import { halfConfigOf, halfControlsFor, halfMoodOf, orbMoodOf } from "../../static/duplex/lib/half-look.js";
+import { makeHalfSettings } from "../../static/duplex/lib/half-settings.js";
+import { LevelHistory } from "../../static/duplex/lib/level-history.js";
+import { MOOD_COLOURS } from "../../static/duplex/lib/mood.js";
+import { QUEUE_DONE } from "./fakes/duplex-messages.js";
+import { FakeClock, FakePage, collect, fakeSockets, settle } from "./fakes/socket.js";
+import { FakeStorage } from "./fakes/storage.js";
+
+const PREPARED = { type: "prepared", session_id: "s", timeout_s: 180, recording_session_id: "rec_1" };
+const GENERATING = { type: "generating", speech_duration_ms: 900 };
+const PIECE = { type: "chunk", chunk_index: 0, text_delta: "Hi", audio_data: "AAAA", audio_sample_rate: 24_000, is_final: false, duration_ms: 40 };
+
+class FakeMicrophone extends EventTarget {
+  isStarted = false;
+  isClosed = false;
+  /** @type {Float32Array[]} */
+  recycled = [];
+  start() {
+    this.isStarted = true;
+  }
+  async close() {
+    this.isClosed = true;
+  }
+  /** @param {Float32Array} audio */
+  recycle(audio) {
+    this.recycled.push(audio);
+  }
+  /** @param {string} type @param {unknown} [detail] */
+  tell(type, detail = null) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+}
+
+class FakePlayer extends EventTarget {
+  isPlaying = false;
+  /** @type {string[]} */
+  done = [];
+  async init() {
+    this.done.push("init");
+  }
+  /** @param {string} id */
+  async setSinkId(id) {
+    this.done.push(`sink ${id}`);
+    return true;
+  }
+  /** @param {number} turn */
+  beginTurn(turn) {
+    this.done.push(`turn ${turn}`);
+  }
+  playChunk() {
+    this.done.push("chunk");
+  }
+  endTurn() {
+    this.done.push("end");
+  }
+  flush() {
+    this.done.push("flush");
+  }
+  async stop() {
+    this.done.push("stop");
+  }
+  outputRms() {
+    return 0.2;
+  }
+}
+
+/** @param {{devices?: {micId: string, speakerId: string}}} [given] */
+function stage({ devices = { micId: "", speakerId: "" } } = {}) {
+  const sockets = fakeSockets();
+  const page = new FakePage();
+  /** @type {FakeMicrophone[]} */
+  const microphones = [];
+  /** @type {FakePlayer[]} */
+  const players = [];
+  /** @type {{fail: Error | null, wait: Promise<void> | null}} */
+  const door = { fail: null, wait: null };
+  const awake = { released: 0 };
+  const call = new HalfCall({
+    devices: () => devices,
+    openMic: async () => {
+      await door.wait;
+      if (door.fail) throw door.fail;
+      microphones.push(new FakeMicrophone());
+      // The call uses these methods of a microphone and no others.
+      return /** @type {import("../../static/duplex/lib/microphone.js").Microphone} */ (/** @type {unknown} */ (microphones.at(-1)));
+    },
+    awaken: () => ({ release: async () => void (awake.released += 1) }),
+    makePlayer: () => {
+      players.push(new FakePlayer());
+      return /** @type {import("../../static/duplex/lib/audio-player.js").AudioPlayer} */ (/** @type {unknown} */ (players.at(-1)));
+    },
+    session: { url: (id) => `ws://test/${id}`, socketFactory: sockets.factory, clock: new FakeClock(), visibility: page.source },
+  });
+  const events = collect(call, "problem", "solved", "ended", "opened");
+  return { call, sockets, microphones, players, door, events, page, awake };
+}
+
+async function talking() {
+  const scene = stage();
+  assert.equal(await scene.call.start({ system_prompt: "Hi" }), true);
+  const socket = scene.sockets.last();
+  socket.open();
+  socket.hear(QUEUE_DONE, PREPARED);
+  return { ...scene, socket, microphone: scene.microphones[0], player: scene.players[0] };
+}
+
+/** @param {{type: string, detail: any}[]} events any: as collected */
+const problemsIn = (events) => events.filter(({ type }) => type === "problem").map(({ detail }) => detail.code);
+
+test("sound flows from the microphone to the server and back to the speaker", async () => {
+  const { call, socket, microphone, player } = await talking();
+  assert.ok(microphone.isStarted);
+  const audio = new Float32Array(8_000).fill(0.1);
+  microphone.tell("chunk", { audio });
+  assert.equal(socket.last.type, "audio_chunk");
+  assert.deepEqual(microphone.recycled, [audio]);
+  microphone.tell("level", { rms: 0.3 });
+  assert.deepEqual(call.levels(), { inputRms: 0.3, outputRms: 0.2 });
+  player.isPlaying = true;
+  socket.hear(GENERATING, PIECE, { ...PIECE, chunk_index: 1, text_delta: "" });
+  assert.deepEqual(player.done, ["init", "turn 0", "chunk", "chunk"]);
+  const sent = socket.sent.length;
+  microphone.tell("chunk", { audio });
+  assert.equal(socket.sent.length, sent, "the microphone is closed during the answer");
+  call.interrupt();
+  assert.equal(player.done.at(-1), "flush");
+  assert.equal(socket.last.type, "interrupt");
+  call.close();
+});
+
+test("a microphone that refuses is a problem with a next step, and nothing stays open", async () => {
+  const { call, sockets, players, door, events } = stage();
+  door.fail = Object.assign(new Error("no"), { code: "permission_denied" });
+  assert.equal(await call.start({}), false);
+  assert.deepEqual(problemsIn(events), ["permission_denied"]);
+  assert.deepEqual(events[0].detail.steps, ["retry", "check"]);
+  assert.equal(sockets.all.length, 0);
+  assert.equal(players[0].done.at(-1), "stop");
+  assert.equal(call.isActive, false);
+  door.fail = null;
+  assert.equal(await call.restart(), true);
+  call.close();
+});
+
+test("giving up while the browser still asks for the microphone opens no session", async () => {
+  const { call, sockets, microphones, door, events } = stage();
+  /** @type {() => void} */
+  let allow = () => {};
+  door.wait = new Promise((resolve) => (allow = resolve));
+  const started = call.start({});
+  assert.ok(call.isActive);
+  call.stop();
+  assert.equal(call.isActive, false);
+  allow();
+  assert.equal(await started, false);
+  assert.ok(microphones[0].isClosed);
+  assert.equal(sockets.all.length, 0);
+  assert.deepEqual(problemsIn(events), []);
+});
+
+test("a microphone that is unplugged can be taken up again in the same call", async () => {
+  const { call, microphone, microphones, events } = await talking();
+  microphone.tell("ended", Object.assign(new Error("gone"), { code: "unplugged" }));
+  assert.deepEqual(problemsIn(events), ["unplugged"]);
+  assert.ok(call.isActive);
+  await call.reopenMicrophone();
+  assert.ok(microphones[1].isStarted && microphone.isClosed);
+  assert.ok(events.some(({ type, detail }) => type === "solved" && detail.code === "unplugged"));
+  call.close();
+});
+
+test("a silent microphone is told and taken back", async () => {
+  const { call, microphone, events } = await talking();
+  microphone.tell("silent");
+  microphone.tell("audible");
+  assert.deepEqual(events.slice(1).map(({ type, detail }) => [type, detail.code]), [["problem", "silent_microphone"], ["solved", "silent_microphone"]]);
+  call.close();
+});
+
+test("mute keeps the sound back and the level down", async () => {
+  const { call, socket, microphone } = await talking();
+  microphone.tell("level", { rms: 0.3 });
+  call.setMuted(true);
+  const sent = socket.sent.length;
+  microphone.tell("chunk", { audio: new Float32Array(8_000) });
+  assert.equal(socket.sent.length, sent);
+  assert.equal(call.levels().inputRms, 0);
+  call.setMuted(false);
+  microphone.tell("chunk", { audio: new Float32Array(8_000) });
+  assert.equal(socket.sent.length, sent + 1);
+  call.close();
+});
+
+test("whatever ends the session closes the devices and says why", async () => {
+  const { call, socket, microphone, player, events, awake } = await talking();
+  socket.hear({ type: "timeout", elapsed_s: 180.2, reason: "inactivity" });
+  await settle();
+  assert.ok(microphone.isClosed);
+  assert.equal(awake.released, 1);
+  assert.equal(player.done.at(-1), "stop");
+  assert.deepEqual(problemsIn(events), ["timeout"]);
+  const ended = events.find(({ type }) => type === "ended");
+  assert.equal(ended?.detail.state.recordingSessionId, "rec_1");
+  assert.equal(call.isActive, false);
+});
+
+test("the chosen speaker is used from the start", async () => {
+  const { call, players } = stage({ devices: { micId: "m", speakerId: "s" } });
+  await call.start({});
+  assert.deepEqual(players[0].done, ["init", "sink s"]);
+  call.close();
+});
+
+test("every mood has a colour, and buttons follow the state", () => {
+  for (const activity of /** @type {const} */ (["none", "listening", "hearing", "thinking", "speaking", "interrupted", "settling"])) {
+    assert.ok(orbMoodOf(halfMoodOf({ phase: "running", activity })) in MOOD_COLOURS);
+  }
+  const idle = halfControlsFor({ phase: "idle", activity: "none" }, false);
+  assert.deepEqual([idle.canStart, idle.isStopShown], [true, false]);
+  const starting = halfControlsFor({ phase: "idle", activity: "none" }, true);
+  assert.deepEqual([starting.canStart, starting.canStop], [false, true]);
+  const answer = halfControlsFor({ phase: "running", activity: "speaking" }, false);
+  assert.deepEqual([answer.canInterrupt, answer.canStop, answer.isTalk], [true, true, true]);
+  assert.equal(halfControlsFor({ phase: "running", activity: "settling" }, false).canInterrupt, false);
+  assert.equal(halfControlsFor({ phase: "stopping", activity: "none" }, false).canStop, false);
+});
+
+test("settings: server, then the preset of the start, then the visitor, then a chosen preset", () => {
+  const settings = makeHalfSettings(new FakeStorage(), { timeout_s: 240, vad_threshold: 0.6 });
+  settings.applyPreset({ length_penalty: 1.3, vad_threshold: 0.7 }, false);
+  assert.equal(settings.values().vad_threshold, 0.7);
+  settings.store.set("vad_threshold", "0.5");
+  settings.applyPreset({ vad_threshold: 0.7 }, false);
+  assert.equal(settings.values().vad_threshold, 0.5);
+  settings.applyPreset({ vad_threshold: 0.9 }, true);
+  const config = halfConfigOf(settings.values());
+  assert.deepEqual(config, {
+    vad: { threshold: 0.9, min_speech_duration_ms: 128, min_silence_duration_ms: 800, speech_pad_ms: 30 },
+    generation: { max_new_tokens: 256, length_penalty: 1.1, temperature: 0.7 },
+    tts: { enabled: true },
+    session: { timeout_s: 240 },
+  });
+});
+
+test("a history of levels keeps the newest", () => {
+  const history = new LevelHistory(3);
+  for (const share of [0.1, 0.2, 0.3, 4]) history.push(share, share > 1 ? "speech" : "quiet");
+  assert.equal(history.length, 3);
+  assert.deepEqual([0, 1, 2].map((age) => history.at(age).share), [1, 0.3, 0.2]);
+  assert.equal(history.at(0).kind, "speech");
+  history.clear();
+  assert.equal(history.length, 0);
+});

@@ -1,0 +1,184 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Emitter } from "../../../static/shared/emitter.js";
+import { floatsToBase64 } from "../../../static/shared/pcm.js";
+import { ChatSession } from "../../../static/turnbased/chat-session.js";
+import { problemOf, titleOf, voiceOf } from "../../../static/turnbased/conversation-facts.js";
+import { messageTextOf, toWire } from "../../../static/turnbased/conversation.js";
+import { forgetfulHistory } from "../../../static/turnbased/history-store.js";
+import { TurnError } from "../../../static/turnbased/streaming-chat.js";
+import { beginTurn } from "../../../static/turnbased/turn-progress.js";
+
+/**
+ * Answers when told to.
+ * @extends {Emitter<import("../../../static/turnbased/streaming-chat.js").StreamingChatEvents>}
+ */
+class FakeChat extends Emitter {
+  /** @type {unknown[]} */ sent = [];
+  resets = 0;
+  /** @type {(result: unknown) => void} */ resolve = () => {};
+  /** @type {(error: unknown) => void} */ reject = () => {};
+
+  /** @param {unknown} messages @param {unknown} options */
+  send(messages, options) {
+    this.sent.push({ messages, options });
+    return new Promise((resolve, reject) => Object.assign(this, { resolve, reject }));
+  }
+  stop() {}
+  reset() {
+    this.resets += 1;
+  }
+  /** @param {string} text */
+  write(text) {
+    this.emit("progress", { ...beginTurn("s", 0), phase: "generating", text });
+  }
+}
+
+/** @param {Partial<import("../../../static/turnbased/chat-session.js").ChatSettings>} [settings] */
+function setUp(settings) {
+  const chat = new FakeChat();
+  /** @type {Map<string, any>} */
+  const kept = new Map();
+  const store = {
+    ...forgetfulHistory(),
+    /** @param {{id: string}} head @param {unknown} body */
+    write: async (head, body) => (kept.set(head.id, { head, body }), []),
+    /** @param {string} id */
+    read: async (id) => kept.get(id)?.body ?? null,
+  };
+  let clockMs = 1_000;
+  const session = new ChatSession({
+    chat: /** @type {any} */ (chat), // only what a session uses
+    store: /** @type {any} */ (store),
+    settings: () => ({ isStreaming: true, picturesPerS: 1, turn: {}, ...settings }),
+    nowMs: () => clockMs++,
+  });
+  return { chat, session, kept };
+}
+
+const settle = () => new Promise((resolve) => setImmediate(resolve));
+/** @param {ChatSession} session */
+const texts = (session) => session.conversation.messages.map((message) => `${message.role}: ${messageTextOf(message)}`);
+
+/** @param {ReturnType<typeof setUp>} scene @param {string} question @param {string} answer */
+async function exchange({ chat, session }, question, answer) {
+  assert.equal(session.ask(question, []), true);
+  await settle();
+  chat.write(answer);
+  chat.resolve({ ...beginTurn("s", 0), text: answer });
+  await settle();
+}
+
+test("a question is answered piece by piece and both are kept", async () => {
+  const scene = setUp();
+  const { chat, session, kept } = scene;
+  session.ask("Hello", []);
+  await settle();
+  assert.deepEqual(/** @type {any} */ (chat.sent[0]).messages, [{ role: "user", content: "Hello" }]);
+  assert.equal(session.isBusy, true);
+  chat.write(" Hi");
+  assert.deepEqual(texts(session), ["user: Hello", "assistant:  Hi"]);
+  chat.resolve({ ...beginTurn("s", 0), text: " Hi!" });
+  await settle();
+  assert.equal(session.isBusy, false);
+  assert.deepEqual(toWire(session.conversation), [{ role: "user", content: "Hello" }, { role: "assistant", content: " Hi!" }]);
+  assert.equal(kept.get(session.head.id).head.title, "Hello");
+});
+
+test("without streaming nothing is shown before it is whole", async () => {
+  const { chat, session } = setUp({ isStreaming: false });
+  session.ask("Hello", []);
+  await settle();
+  chat.write("Half");
+  assert.deepEqual(texts(session), ["user: Hello", "assistant: "]);
+});
+
+test("nothing empty is asked, and nothing while an answer comes", async () => {
+  const { session } = setUp();
+  assert.equal(session.ask("  ", []), false);
+  session.ask("One", []);
+  assert.equal(session.ask("Two", []), false);
+});
+
+test("a changed question replaces all after it, and can be taken back", async () => {
+  const scene = setUp();
+  const { session } = scene;
+  await exchange(scene, "One", "First");
+  await exchange(scene, "Two", "Second");
+  session.askInstead(session.conversation.messages[0].id, "Uno", []);
+  await settle();
+  assert.deepEqual(texts(session), ["user: Uno", "assistant: "]);
+  session.undo();
+  assert.deepEqual(texts(session), ["user: One", "assistant: First", "user: Two", "assistant: Second"]);
+  assert.equal(session.isBusy, false);
+  await settle();
+  assert.equal(session.canUndo, false);
+});
+
+test("a question goes with its answer, an answer alone", async () => {
+  const scene = setUp();
+  const { session } = scene;
+  await exchange(scene, "One", "First");
+  await exchange(scene, "Two", "Second");
+  session.remove(session.conversation.messages[3].id);
+  assert.deepEqual(texts(session), ["user: One", "assistant: First", "user: Two"]);
+  assert.equal(session.isUnanswered, true);
+  session.remove(session.conversation.messages[0].id);
+  assert.deepEqual(texts(session), ["user: Two"]);
+});
+
+test("an answer that fails keeps the question and says why", async () => {
+  const { chat, session } = setUp();
+  session.ask("Hello", []);
+  await settle();
+  const reason = { code: "worker_lost", detail: "", message: "gone", isByUser: false, canRestart: true };
+  chat.reject(new TurnError(/** @type {any} */ (reason), { ...beginTurn("s", 0), text: "Half" }));
+  await settle();
+  const [question, answer] = session.conversation.messages;
+  assert.equal(messageTextOf(question), "Hello");
+  assert.equal(answer.status, "failed");
+  assert.deepEqual(problemOf(answer), { code: "worker_lost", message: "gone" });
+  session.answerAgain(answer.id);
+  await settle();
+  assert.deepEqual(/** @type {any} */ (chat.sent[1]).messages, [{ role: "user", content: "Hello" }]);
+});
+
+test("the pieces of a voice become one file", async () => {
+  const { chat, session } = setUp();
+  /** @type {boolean[]} */
+  const firsts = [];
+  session.on("sound", ({ isFirst }) => firsts.push(isFirst));
+  session.ask("Speak", []);
+  await settle();
+  for (let chunkIndex = 0; chunkIndex < 2; chunkIndex += 1) {
+    const audioBase64 = floatsToBase64(new Float32Array(12_000).fill(0.1));
+    chat.emit("audio", { kind: "pcm", audioBase64, sampleRateHz: 24_000, chunkIndex });
+  }
+  chat.resolve({ ...beginTurn("s", 0), text: "Spoken" });
+  await settle();
+  assert.deepEqual(firsts, [true, false]);
+  assert.equal(voiceOf(session.conversation.messages[1])?.durationS, 1);
+});
+
+test("a kept conversation comes back, a broken answer repaired", async () => {
+  const scene = setUp();
+  const { chat, session } = scene;
+  session.ask("Hello", []);
+  await settle();
+  const { head } = session;
+  session.begin();
+  assert.equal(chat.resets > 0, true);
+  assert.deepEqual(texts(session), []);
+  assert.equal(await session.open(head), true);
+  assert.deepEqual(texts(session), ["user: Hello"]);
+  assert.equal(session.isUnanswered, true);
+  assert.equal(await session.open({ ...head, id: "nowhere" }), false);
+});
+
+test("a title is the first words of the first question", () => {
+  const message = { id: "m1", role: /** @type {const} */ ("user"), status: /** @type {const} */ ("done"), createdAtMs: 0, extra: {} };
+  const of = (/** @type {string} */ text) => titleOf({ messages: [{ ...message, items: [{ type: "text", text }] }], nextNumber: 2 });
+  assert.equal(of("  Hello \n there "), "Hello there");
+  assert.equal([...of("word ".repeat(50))].length <= 60, true);
+});

@@ -1,0 +1,245 @@
+"""What administrators see and do beyond switches: recordings, restarts, logs, audit, charts."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from core.schemas.queue import RequestType
+from gateway_modules.log_tail import LOGS_FOLDER
+from recording.folder import write_meta
+from recording.names import recording_folder
+from recording.records import Meta, Status
+from tests.fakes.gateway_stage import Stage, on_stage, until
+
+TOKEN = "a long enough token"
+ADMIN = {"X-Admin-Token": TOKEN}
+MODEL = {"name": "Tiny", "kind": "tiny_random", "parameters": 7, "device": "cpu"}
+
+
+def record(stage: Stage, name: str, size_bytes: int) -> Path:
+    """Make a recording."""
+    folder = recording_folder(stage.gateway.data_dir, name)
+    folder.mkdir(parents=True)
+    meta = Meta(
+        session_id=name,
+        app_type=RequestType.CHAT,
+        created_at=datetime.now(UTC),
+        status=Status.READY,
+        size_bytes=size_bytes,
+    )
+    write_meta(folder, meta)
+    return folder
+
+
+# Status.
+
+
+@on_stage(workers=2)
+async def test_status_tells_which_model_is_loaded_and_how_loading_goes(stage: Stage) -> None:
+    assert (await stage.http.get("/status")).json()["model"] is None
+    stage.workers[0].script.health = {"model": MODEL, "vram_used_mb": 5, "uptime_s": 30}
+    loading = {"load_stage": "loading weights", "load_progress": 0.5, "model_loaded": False}
+    stage.workers[1].script.status = "loading"
+    stage.workers[1].script.health = loading
+    pool = stage.gateway.pool
+    for worker in pool.workers.values():
+        pool.recheck(worker)
+    await until(lambda: pool.loading_count == 1 and pool.get_service_status().model)
+    status = (await stage.http.get("/status")).json()
+    assert status["model"]["kind"] == "tiny_random" and status["model"]["is_demonstration"] is True
+    assert status["loading"] == {
+        "worker_id": "worker_1",
+        "stage": "loading weights",
+        "progress": 0.5,
+    }
+    first, second = (await stage.http.get("/workers")).json()["workers"]
+    assert (first["vram_used_mb"], first["can_restart"], first["sessions"]) == (5, False, [])
+    assert first["uptime_s"] >= 30 and second["loading"]["progress"] == 0.5
+
+
+# Recordings and voices.
+
+
+@on_stage(security={"admin_token": TOKEN})
+async def test_recordings_are_listed_in_parts(stage: Stage) -> None:
+    record(stage, "small", 10)
+    record(stage, "large", 500)
+    path = "/api/admin/recordings"
+    assert (await stage.http.get(path)).status_code == 401
+    answer = await stage.http.get(path, headers=ADMIN, params={"sort": "largest", "limit": 1})
+    told = answer.json()
+    assert (told["total"], told["total_bytes"]) == (2, 510)
+    assert [one["id"] for one in told["recordings"]] == ["large"]
+    assert answer.headers["cache-control"] == "no-store"
+    for wrong in ({"limit": 0}, {"limit": 201}, {"offset": -1}, {"sort": "prettiest"}):
+        answer = await stage.http.get(path, headers=ADMIN, params=wrong)
+        assert answer.status_code == 422, wrong
+
+
+# Restarting.
+
+
+async def make_restartable(stage: Stage, uptime_s: float = 100) -> None:
+    """Let the worker say that a launcher looks after it."""
+    stage.worker.script.health = {"is_supervised": True, "uptime_s": uptime_s}
+    worker = stage.gateway.pool.workers["worker_0"]
+    heard = worker.service.last_heartbeat
+    stage.gateway.pool.recheck(worker)
+    await until(lambda: worker.service.last_heartbeat != heard)
+
+
+@on_stage()
+async def test_a_restarted_worker_finishes_and_gets_nothing_new(stage: Stage) -> None:
+    await make_restartable(stage)
+    path = "/api/admin/workers/worker_0/restart"
+    async with stage.client("/ws/duplex/adx_1") as first:
+        await first.expect("queue_done")
+        told = (await stage.http.post(path)).json()
+        assert told["is_restarting"] is True and stage.worker.restarts == 1
+        assert (await stage.http.post(path)).status_code == 429
+        await first.say("prepare")
+        await first.expect("prepared")
+    async with stage.client("/ws/duplex/adx_2") as second:
+        await second.expect("queued")
+        await make_restartable(stage, uptime_s=1)  # another process answers
+        await second.expect_after("queue_done", "queue_update")
+    assert stage.worker.restarts == 1
+
+
+@on_stage()
+async def test_a_restart_that_fails_leaves_the_worker_as_it_was(stage: Stage) -> None:
+    await make_restartable(stage)
+    path = "/api/admin/workers/worker_0/restart"
+    for status, expected in ((409, 409), (500, 502), (503, 503)):
+        stage.worker.script.restart_status = status
+        answer = await stage.http.post(path)
+        assert answer.status_code == expected, answer.text
+        if status == 409:
+            assert "not started by the launcher" in answer.json()["detail"]
+        async with stage.client("/ws/duplex/adx_1") as client:
+            await client.expect("queue_done")
+        await stage.check_quiet()
+    answer = await stage.http.post("/api/admin/workers/worker_9/restart")
+    assert answer.status_code == 404
+
+
+# Logs.
+
+
+@on_stage(security={"admin_token": TOKEN})
+async def test_logs_are_read_on_and_on(stage: Stage) -> None:
+    answer = await stage.http.get("/api/admin/logs", headers=ADMIN)
+    assert answer.status_code == 404 and "not started by the launcher" in answer.json()["detail"]
+    folder = stage.gateway.data_dir / LOGS_FOLDER
+    folder.mkdir()
+    (folder / "gateway.log").write_text("one\ntwo\n")
+    (folder / "worker_0.log").write_text("other\n")
+    assert (await stage.http.get("/api/admin/logs")).status_code == 401
+    told = (await stage.http.get("/api/admin/logs", headers=ADMIN, params={"limit": 1})).json()
+    assert told["sources"] == ["gateway", "worker_0"]
+    assert [line["text"] for line in told["lines"]] == ["two"]
+    with (folder / "gateway.log").open("a") as file:
+        file.write("three\n")
+    after = {"after": told["cursor"]}
+    answer = await stage.http.get("/api/admin/logs", headers=ADMIN, params=after)
+    assert [line["text"] for line in answer.json()["lines"]] == ["three"]
+    for wrong, status in (({"source": "../x"}, 404), ({"after": "x"}, 400), ({"limit": 501}, 422)):
+        answer = await stage.http.get("/api/admin/logs", headers=ADMIN, params=wrong)
+        assert answer.status_code == status, wrong
+
+
+# Audit.
+
+
+@on_stage(security={"admin_token": TOKEN})
+async def test_what_administrators_change_is_written_down_and_nothing_else(stage: Stage) -> None:
+    await stage.http.put("/api/admin/apps/omni", json={"enabled": False})  # nobody
+    await stage.http.get("/api/admin/apps", headers=ADMIN)  # changes nothing
+    await stage.http.post("/api/duplex/stop", json={"session_id": "x"})  # anybody may
+    await stage.http.put("/api/admin/apps/omni", json={"enabled": False}, headers=ADMIN)
+    await stage.http.put("/api/config/eta", json={"eta_chat_s": 7}, headers=ADMIN)
+    await stage.http.delete("/api/sessions/nobody", headers=ADMIN)
+    await stage.http.post("/api/streaming/stop", json={"all": True}, headers=ADMIN)
+    await stage.http.post("/api/admin/login", json={"token": TOKEN})
+    stage.http.cookies.clear()
+    assert (await stage.http.get("/api/admin/audit")).status_code == 401
+    answer = await stage.http.get("/api/admin/audit", headers=ADMIN)
+    told = answer.json()["entries"]
+    assert [(one["action"], one["target"], one["details"], one["status"]) for one in told] == [
+        ("POST /api/admin/login", "", "", 200),
+        ("POST /api/streaming/stop", "", "all=true", 200),
+        ("DELETE /api/sessions/{recording_id}", "nobody", "", 404),
+        ("PUT /api/config/eta", "", "eta_chat_s=7", 200),
+        ("PUT /api/admin/apps/{app_id}", "omni", "enabled=false", 200),
+    ]
+    assert {one["address"] for one in told} == {"127.0.0.1"}
+    assert TOKEN not in answer.text and answer.headers["cache-control"] == "no-store"
+    one = await stage.http.get("/api/admin/audit", headers=ADMIN, params={"limit": 1})
+    assert len(one.json()["entries"]) == 1
+
+
+# Charts.
+
+
+@on_stage(security={"admin_token": TOKEN})
+async def test_the_last_hour_is_told_as_columns(stage: Stage) -> None:
+    async with stage.client("/ws/duplex/omni_1") as client:
+        await client.expect("queue_done")
+        await client.say("prepare")
+        await client.expect("prepared")
+        stage.worker.script.extra = {"wall_clock_ms": 321.5}
+        await client.say("audio_chunk", audio_base64="")
+        await client.expect("result")
+        stage.gateway.trends.take()
+    assert (await stage.http.get("/api/admin/history")).status_code == 401
+    answer = await stage.http.get("/api/admin/history", headers=ADMIN)
+    told = answer.json()
+    assert len(told["t"]) == 1 and told["period_s"] == 10
+    assert told["series"]["sessions.omni_duplex"] == [1]
+    assert told["series"]["unit.p50_ms"] == told["series"]["unit.p99_ms"] == [321.5]
+    assert all(len(column) == 1 for column in told["series"].values())
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("path", ["/api/admin/audit", "/api/admin/recordings", "/api/admin/state"])
+def test_nothing_of_administration_is_kept_by_browsers(tmp_path: Path, path: str) -> None:
+    @on_stage()
+    async def ask(stage: Stage) -> None:
+        assert (await stage.http.get(path)).headers["cache-control"] == "no-store"
+        assert json.loads((await stage.http.get(path)).text) is not None
+
+    ask(tmp_path)
+
+
+OPEN_TO_ALL = {
+    "/api/chat",
+    "/api/streaming/stop",  # of one session; all sessions are another matter
+    "/api/half_duplex/stop",
+    "/api/duplex/stop",
+    "/api/sessions/{recording_id}/comment",
+    "/api/sessions/{recording_id}/upload-recording",
+    "/api/admin/login",
+    "/api/admin/logout",
+}
+
+
+@on_stage(security={"admin_token": TOKEN})
+async def test_whatever_changes_something_takes_the_token_unless_it_is_listed_here(
+    stage: Stage,
+) -> None:
+    paths = (await stage.http.get("/api/openapi.json")).json()["paths"]
+    guarded = 0
+    for path, methods in paths.items():
+        for method in methods:
+            is_watching = path.startswith("/api/admin/") and path != "/api/admin/state"
+            if path in OPEN_TO_ALL or (method == "get" and not is_watching):
+                continue
+            answer = await stage.http.request(method, re.sub(r"{\w+}", "x", path), json={})
+            assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized"), path
+            guarded += 1
+    assert guarded >= 18

@@ -1,0 +1,196 @@
+"""Pages and what they load: kinds, compression, libraries, what is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import wave
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gateway import create_app
+from gateway_modules import routes_pages
+from gateway_modules.content_policy import NONCE_PLACE
+from gateway_modules.vendor_files import LIBRARIES, NODE_FILES, VendorFiles
+from tests.fakes.gateway_stage import Stage, on_stage, settings_for
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml", "Accept-Language": "zh-CN,zh;q=0.9"}
+
+
+def with_libraries(
+    tmp_path: Path, visit: Callable[[httpx.AsyncClient], Awaitable[None]], *, installed: bool
+) -> None:
+    """Visit a gateway whose libraries are installed, or are not."""
+    folder = tmp_path / "node_modules"
+    for files in NODE_FILES.values() if installed else ():
+        for name in files.values():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("export {};" * 100)
+
+    async def run() -> None:
+        app = create_app(settings_for(tmp_path / "data"))
+        app.state.gateway = replace(app.state.gateway, vendor=VendorFiles(folder))
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            await visit(client)
+
+    asyncio.run(run())
+
+
+@on_stage()
+async def test_scripts_are_compressed_and_not_sent_twice(stage: Stage) -> None:
+    url = "/static/shared/protocol.js"
+    answer = await stage.http.get(url)
+    assert answer.headers["content-type"].startswith("text/javascript")
+    assert answer.headers["content-encoding"] == "gzip"
+    assert answer.headers["cache-control"] == "no-cache"
+    plain = await stage.http.get(url, headers={"Accept-Encoding": "identity"})
+    assert plain.text == answer.text and "content-encoding" not in plain.headers
+    again = await stage.http.get(url, headers={"If-None-Match": answer.headers["etag"]})
+    assert again.status_code == 304 and not again.content
+    head = await stage.http.head(url)
+    assert head.status_code == 200 and not head.content
+
+
+@on_stage()
+async def test_sockets_are_never_compressed(stage: Stage) -> None:
+    async with stage.client("/ws/duplex/adx_1", {"Accept-Encoding": "gzip"}) as client:
+        await client.expect("queue_done")
+        response = client.connection.response
+        assert response is not None and "sec-websocket-extensions" not in response.headers
+
+
+# Libraries.
+
+
+def test_installed_libraries_are_served_with_their_kinds(tmp_path: Path) -> None:
+    kinds = {
+        "uplot/uPlot.esm.js": "text/javascript; charset=utf-8",
+        "uplot/uPlot.min.css": "text/css; charset=utf-8",
+        "onnxruntime/ort.wasm.min.mjs": "text/javascript; charset=utf-8",
+        "onnxruntime/ort-wasm-simd-threaded.wasm": "application/wasm",
+        "silero/silero_vad.onnx": "application/octet-stream",
+    }
+
+    async def visit(client: httpx.AsyncClient) -> None:
+        told = (await client.get("/api/libraries")).json()
+        assert told == dict.fromkeys(LIBRARIES, True)
+        for name, kind in kinds.items():
+            answer = await client.get(f"/static/vendor/{name}")
+            assert (answer.status_code, answer.headers["content-type"]) == (200, kind), name
+            assert answer.headers["etag"] and answer.headers["x-content-type-options"] == "nosniff"
+
+    with_libraries(tmp_path, visit, installed=True)
+
+
+def test_of_a_missing_library_a_page_learns_what_to_run(tmp_path: Path) -> None:
+    async def visit(client: httpx.AsyncClient) -> None:
+        assert (await client.get("/api/libraries")).json()["uplot"] is False
+        answer = await client.get("/static/vendor/uplot/uPlot.esm.js")
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+        assert "scripts/setup.sh pages" in answer.json()["detail"]
+        assert (await client.get("/")).status_code == 200
+
+    with_libraries(tmp_path, visit, installed=False)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["uplot/package.json", "uplot/..%2fpackage.json", "react/react.js", "uplot/", "%2e%2e/x"],
+)
+def test_nothing_else_of_the_libraries_is_served(tmp_path: Path, path: str) -> None:
+    async def visit(client: httpx.AsyncClient) -> None:
+        assert (await client.get(f"/static/vendor/{path}")).status_code == 404
+
+    with_libraries(tmp_path, visit, installed=True)
+
+
+# What pages may do.
+
+
+@on_stage()
+async def test_pages_may_run_our_own_scripts_and_webassembly_and_nothing_else(stage: Stage) -> None:
+    policy = (await stage.http.get("/")).headers["content-security-policy"]
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["script-src"] == "'self' 'wasm-unsafe-eval'"
+    assert rules["worker-src"] == rules["style-src"] == rules["default-src"] == "'self'"
+    assert rules["media-src"] == rules["connect-src"] == "'self' blob:"
+    assert "unsafe-inline" not in policy and "'unsafe-eval'" not in policy and "http" not in policy
+
+
+@on_stage()
+async def test_a_page_that_asks_for_it_gets_a_nonce_for_style_sheets(stage: Stage) -> None:
+    folder = stage.gateway.data_dir / "pages"
+    folder.mkdir(parents=True)
+    (folder / "session-viewer.html").write_bytes(b"<!doctype html>" + NONCE_PLACE)
+    (folder / "index.html").write_bytes(b"<!doctype html>")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(routes_pages, "STATIC", folder)
+        patch.setattr(routes_pages, "HOME", "session-viewer.html")
+        answers = [await stage.http.get("/") for _ in range(2)]
+    nonces = [answer.text.split('content="')[1].split('"')[0] for answer in answers]
+    assert nonces[0] != nonces[1]
+    for answer, nonce in zip(answers, nonces, strict=True):
+        assert f"'nonce-{nonce}'" in answer.headers["content-security-policy"]
+        assert answer.headers["cache-control"] == "no-cache" and "etag" not in answer.headers
+
+
+# What is not there.
+
+
+@on_stage()
+async def test_people_get_a_page_in_their_language_and_programs_an_answer(stage: Stage) -> None:
+    for path in ("/nowhere", "/s/nobody", "/s/no.body"):
+        answer = await stage.http.get(path, headers=BROWSER)
+        assert answer.status_code == 404
+        assert answer.headers["content-type"].startswith("text/html")
+        assert '<html lang="zh">' in answer.text and "回到首页" in answer.text
+        answer = await stage.http.get(path, headers=BROWSER, params={"lang": "en"})
+        assert '<html lang="en">' in answer.text and "Go to the start page" in answer.text
+    for path in ("/api/nothing", "/static/nothing.js"):
+        answer = await stage.http.get(path, headers=BROWSER)
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    assert (await stage.http.get("/nowhere")).json()["code"] == "not_found"
+
+
+@on_stage(recording={"enabled": False}, service={"default_lang": "zh"})
+async def test_without_recording_the_viewer_says_so(stage: Stage) -> None:
+    answer = await stage.http.get("/s/anything", headers={"Accept-Language": "en"})
+    assert answer.status_code == 404 and "这里没有对话记录" in answer.text
+
+
+@on_stage()
+async def test_the_device_check_is_open_to_all(stage: Stage) -> None:
+    for app in ("turnbased", "half_duplex_audio", "omni", "audio_duplex"):
+        await stage.http.put(f"/api/admin/apps/{app}", json={"enabled": False})
+    answer = await stage.http.get("/check")
+    assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/html")
+
+
+# Voices.
+
+
+@on_stage()
+async def test_an_uploaded_voice_can_be_listened_to(stage: Stage) -> None:
+    sound = io.BytesIO()
+    with wave.open(sound, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(b"\x00\x10\x00\xf0" * 8_000)
+    encoded = base64.b64encode(sound.getvalue()).decode()
+    upload = {"name": "Mine", "audio_base64": encoded}
+    voice = (await stage.http.post("/api/assets/ref_audio", json=upload)).json()
+    url = f"/api/assets/ref_audio/{voice['id']}/audio"
+    answer = await stage.http.get(url, headers={"Accept": "text/html"})
+    assert answer.headers["content-type"] == "audio/wav" and answer.content[:4] == b"RIFF"
+    part = await stage.http.get(url, headers={"Range": "bytes=0-3"})
+    assert (part.status_code, part.content) == (206, b"RIFF")
+    for unknown in ("nobody", "..", "..%2fregistry.json"):
+        answer = await stage.http.get(f"/api/assets/ref_audio/{unknown}/audio")
+        assert answer.status_code == 404

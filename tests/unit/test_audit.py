@@ -1,0 +1,92 @@
+"""What is kept of administrators' deeds: enough to know, bounded, no secret."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gateway_modules.audit import BODY_READ_BYTES, AuditLog, BodyStart, entry_of, shown_address
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def body_of(*parts: bytes) -> BodyStart:
+    """Return what was seen of a body."""
+    body = BodyStart()
+    for part in parts:
+        body.saw(part)
+    return body
+
+
+def write(log: AuditLog, target: str) -> None:
+    """Note one deed."""
+    log.append(entry_of(NOW, "127.0.0.1", "PUT /x/{y}", target, body_of(b'{"a":1}'), 200))
+
+
+def test_the_newest_comes_first(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "not there yet" / "audit.jsonl")
+    assert log.newest(10) == []
+    for number in range(5):
+        write(log, str(number))
+    assert [entry.target for entry in log.newest(3)] == ["4", "3", "2"]
+    (entry,) = log.newest(1)
+    assert (entry.address, entry.action, entry.details) == ("127.0.0.1", "PUT /x/{y}", "a=1")
+    assert (entry.status, entry.time) == (200, NOW)
+
+
+def test_the_files_have_a_bound(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path, max_bytes=1_000)
+    for number in range(100):
+        write(log, str(number))
+        assert all(file.stat().st_size <= 1_000 for file in tmp_path.iterdir())
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["audit.jsonl", "audit.jsonl.1"]
+    numbers = [int(entry.target) for entry in log.newest(100)]
+    assert numbers == list(range(99, 99 - len(numbers), -1)) and len(numbers) > 8
+
+
+def test_damaged_lines_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_bytes(b'{"half a li\n\xff\xfe\n')
+    log = AuditLog(path)
+    write(log, "good")
+    assert [entry.target for entry in log.newest(10)] == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("192.168.1.7", "192.168.1.7"),
+        ("::1", "::1"),
+        ("::ffff:10.0.0.3", "10.0.0.3"),
+        ("8.8.4.4", "8.8.4.0/24"),
+        ("2606:4700:1:2:3::4", "2606:4700:1::/48"),
+        ("no address", ""),
+        ("", ""),
+    ],
+)
+def test_of_a_public_address_only_the_network_is_kept(told: str, kept: str) -> None:
+    assert shown_address(told) == kept
+
+
+@pytest.mark.parametrize(
+    ("parts", "details"),
+    [
+        ((), ""),
+        ((b'{"enabled": tr', b"ue}"), "enabled=true"),
+        ((b'{"days": 1.5, "name": "x", "deep": {"a": 1}, "list": [1]}',), "days=1.5, name=x"),
+        ((b"[1, 2]",), ""),
+        ((b"not json",), ""),
+        ((b'{"file": "', b"A" * BODY_READ_BYTES, b'"}'), ""),
+    ],
+)
+def test_of_a_body_only_short_plain_values_are_told(parts: tuple[bytes, ...], details: str) -> None:
+    assert body_of(*parts).details() == details
+
+
+def test_long_values_are_cut() -> None:
+    details = body_of(b'{"name": "' + b"n" * 500 + b'"}').details()
+    assert len(details) < 100 and details.endswith("…")

@@ -1,0 +1,170 @@
+"""Reading on in a log that grows, is turned over, or is not there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from core.errors import BadRequestError, NotFoundError
+from gateway_modules import log_tail
+from gateway_modules.log_tail import LogPart, LogTail, understood
+from launcher.logs import LogFile
+from launcher.plan import Places
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """The gateway's log, empty."""
+    path = Places(tmp_path).logs / "gateway.log"
+    path.parent.mkdir()
+    path.touch()
+    return path
+
+
+def write(path: Path, *lines: str) -> None:
+    """Add lines to a log."""
+    with path.open("a", encoding="utf8") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+
+
+def texts(part: LogPart) -> list[str]:
+    """Return what the lines say."""
+    return [line.text for line in part.lines]
+
+
+def test_the_end_and_what_comes_after_it(tmp_path: Path, log: Path) -> None:
+    tail = LogTail(tmp_path)
+    write(log, *(f"line {number}" for number in range(10)))
+    first = tail.read("gateway", None, 3)
+    assert texts(first) == ["line 7", "line 8", "line 9"]
+    assert not first.has_more and not first.was_turned_over
+    again = tail.read("gateway", first.cursor)
+    assert again.lines == [] and again.cursor == first.cursor
+    write(log, "new", "newer")
+    after = tail.read("gateway", again.cursor)
+    assert texts(after) == ["new", "newer"]
+    assert tail.read("gateway", after.cursor).lines == []
+
+
+def test_an_unfinished_line_waits_until_it_is_whole(tmp_path: Path, log: Path) -> None:
+    tail = LogTail(tmp_path)
+    log.write_text("whole\nhal")
+    first = tail.read("gateway", None)
+    assert texts(first) == ["whole"]
+    with log.open("a") as file:
+        file.write("f\n")
+    assert texts(tail.read("gateway", first.cursor)) == ["half"]
+
+
+def test_much_at_once_comes_in_parts(tmp_path: Path, log: Path) -> None:
+    tail = LogTail(tmp_path)
+    write(log, "begin")
+    part = tail.read("gateway", None)
+    write(log, *(str(number) for number in range(1_200)))
+    seen: list[str] = []
+    for _ in range(3):
+        part = tail.read("gateway", part.cursor)
+        assert len(part.lines) <= 500
+        seen += texts(part)
+    assert seen == [str(number) for number in range(1_200)] and not part.has_more
+
+
+def test_nothing_is_lost_when_a_file_is_turned_over(tmp_path: Path, log: Path) -> None:
+    tail, turning = LogTail(tmp_path), LogFile(log, max_bytes=100, kept=2)
+    write(log, *(f"old line {number}" for number in range(20)))
+    first = tail.read("gateway", None)
+    write(log, "last of the old")
+    assert turning.turn_over()
+    write(log, "first of the new")
+    after = tail.read("gateway", first.cursor)
+    assert texts(after) == ["last of the old", "first of the new"]
+    assert after.was_turned_over
+    assert tail.read("gateway", after.cursor).lines == []
+
+
+def test_a_file_that_was_turned_over_twice_goes_on_with_the_new_one(
+    tmp_path: Path, log: Path
+) -> None:
+    tail, turning = LogTail(tmp_path), LogFile(log, max_bytes=10, kept=2)
+    write(log, "the first of all lines")
+    first = tail.read("gateway", None)
+    for number in range(2):
+        turning.turn_over()
+        write(log, f"file number {number}")
+    assert texts(tail.read("gateway", first.cursor)) == ["file number 1"]
+
+
+def test_a_new_file_that_is_longer_than_the_old_is_recognised(tmp_path: Path, log: Path) -> None:
+    tail = LogTail(tmp_path)
+    write(log, "short")
+    first = tail.read("gateway", None)
+    log.write_text("a much longer line\nand another\n")
+    assert texts(tail.read("gateway", first.cursor)) == ["a much longer line", "and another"]
+
+
+def test_one_answer_has_a_bound(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_tail, "READ_MAX_BYTES", 1_000)
+    tail = LogTail(tmp_path)
+    write(log, *("x" * 90 for _ in range(100)))
+    assert len(tail.read("gateway", None).lines) <= 11
+    log.write_text("y" * 5_000)
+    assert tail.read("gateway", None).lines == []
+    cursor = str(log_tail.Cursor.at(log, 0))
+    part = tail.read("gateway", cursor)
+    assert [len(line.text) for line in part.lines] == [1_000] and part.has_more
+
+
+@pytest.mark.parametrize(
+    "source", ["", "..", "../audit", "gateway.log", "/etc/passwd", "worker_0/..", "tiny_checkpoint"]
+)
+def test_only_logs_of_programs_are_read(tmp_path: Path, log: Path, source: str) -> None:
+    (tmp_path / "audit.log").write_text("no\n")
+    (log.parent / "tiny_checkpoint.log").write_text("no\n")
+    with pytest.raises(NotFoundError):
+        LogTail(tmp_path).read(source, None)
+
+
+def test_links_lead_nowhere(tmp_path: Path, log: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("no\n")
+    (log.parent / "worker_0.log").symlink_to(secret)
+    with pytest.raises(NotFoundError):
+        LogTail(tmp_path).read("worker_0", None)
+
+
+def test_without_logs_it_says_why(tmp_path: Path, log: Path) -> None:
+    shutil.rmtree(log.parent)
+    with pytest.raises(NotFoundError, match="not started by the launcher"):
+        LogTail(tmp_path).read("gateway", None)
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "1-2", "-1-0-0", "1-2-zz", "9" * 40])
+def test_a_cursor_that_is_none_is_refused(tmp_path: Path, log: Path, cursor: str) -> None:
+    with pytest.raises(BadRequestError):
+        LogTail(tmp_path).read("gateway", cursor)
+
+
+@pytest.mark.parametrize(
+    ("line", "time", "level", "text"),
+    [
+        (
+            "2026-01-02T03:04:05.678901Z [warning  ] worker lost    [health] worker_id=worker_0",
+            "2026-01-02T03:04:05.678901Z",
+            "warning",
+            "worker lost    [health] worker_id=worker_0",
+        ),
+        (
+            '{"event":"request","level":"info","timestamp":"2026-01-02T03:04:05Z","path":"/"}',
+            "2026-01-02T03:04:05Z",
+            "info",
+            "request path=/",
+        ),
+        ("Traceback (most recent call last):", None, None, "Traceback (most recent call last):"),
+        ("{no json", None, None, "{no json"),
+    ],
+)
+def test_lines_are_taken_apart(line: str, time: str | None, level: str | None, text: str) -> None:
+    got = understood(line.encode())
+    assert (got.time, got.level, got.text) == (time, level, text)

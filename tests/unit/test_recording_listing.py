@@ -1,0 +1,105 @@
+"""The list of recordings: order, sizes, what changes while one looks."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from core.schemas.queue import RequestType
+from recording.folder import write_meta
+from recording.listing import Order, RecordingList
+from recording.locks import release_lock, take_lock
+from recording.names import recording_folder
+from recording.records import Meta, Status
+
+BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def record(
+    data_dir: Path, name: str, *, day: int = 0, size: int = 100, duration_s: float = 1
+) -> Path:
+    """Make a recording."""
+    folder = recording_folder(data_dir, name)
+    folder.mkdir(parents=True)
+    (folder / "recording.json").write_bytes(b" " * size)
+    meta = Meta(
+        session_id=name,
+        app_type=RequestType.OMNI_DUPLEX,
+        created_at=BEGAN + timedelta(days=day),
+        duration_s=duration_s,
+        status=Status.READY,
+        size_bytes=size,
+    )
+    write_meta(folder, meta)
+    return folder
+
+
+def test_an_empty_or_missing_folder_lists_nothing(tmp_path: Path) -> None:
+    page = RecordingList(tmp_path).page(0, 10)
+    assert (page.total, page.total_bytes, page.recordings) == (0, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        (Order.NEWEST, ["c", "b", "a"]),
+        (Order.OLDEST, ["a", "b", "c"]),
+        (Order.LARGEST, ["b", "a", "c"]),
+        (Order.LONGEST, ["a", "c", "b"]),
+    ],
+)
+def test_the_order_is_as_asked_for(tmp_path: Path, order: Order, names: list[str]) -> None:
+    record(tmp_path, "a", day=0, size=200, duration_s=9)
+    record(tmp_path, "b", day=1, size=300, duration_s=1)
+    record(tmp_path, "c", day=2, size=100, duration_s=5)
+    listed = RecordingList(tmp_path)
+    assert [one.id for one in listed.page(0, 10, order).recordings] == names
+    part = listed.page(1, 1, order)
+    assert [one.id for one in part.recordings] == names[1:2]
+    assert (part.total, part.total_bytes) == (3, 600)
+    assert listed.page(5, 1).recordings == ()
+
+
+def test_comments_and_uploads_show_when_they_come(tmp_path: Path) -> None:
+    folder = record(tmp_path, "a")
+    listed = RecordingList(tmp_path)
+    (one,) = listed.page(0, 1).recordings
+    assert (one.has_comment, one.has_upload) == (False, False)
+    (folder / "comment.txt").write_text("Good.")
+    (folder / "frontend_replay.webm").write_bytes(b"x")
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps({**meta, "size_bytes": 777}))
+    (one,) = listed.page(0, 1).recordings
+    assert (one.has_comment, one.has_upload, one.bytes) == (True, True, 777)
+
+
+def test_one_that_is_still_written_is_measured_each_time(tmp_path: Path) -> None:
+    folder = record(tmp_path, "a", size=100)
+    take_lock(folder)
+    listed = RecordingList(tmp_path)
+    before = listed.page(0, 1)
+    (folder / "more").write_bytes(b" " * 5_000)
+    after = listed.page(0, 1)
+    assert before.recordings[0].is_running
+    assert after.total_bytes == before.total_bytes + 5_000
+    release_lock(folder)
+    assert not listed.page(0, 1).recordings[0].is_running
+
+
+def test_what_says_nothing_about_itself_is_listed_all_the_same(tmp_path: Path) -> None:
+    folder = recording_folder(tmp_path, "lost")
+    folder.mkdir(parents=True)
+    (folder / "events.jsonl").write_bytes(b"x" * 10)
+    (one,) = RecordingList(tmp_path).page(0, 1).recordings
+    assert (one.id, one.app_type, one.bytes, one.status) == ("lost", None, 10, None)
+
+
+def test_deleted_ones_are_forgotten(tmp_path: Path) -> None:
+    folder = record(tmp_path, "a")
+    listed = RecordingList(tmp_path)
+    assert listed.page(0, 1).total == 1
+    folder.rename(folder.with_name(".deleting-a"))
+    assert listed.page(0, 1).total == 0

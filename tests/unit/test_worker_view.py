@@ -1,0 +1,101 @@
+"""What people are shown of workers and of the model."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from core.schemas.worker import ModelFacts, ModelKind, WorkerHealth, WorkerStatus
+from gateway_modules.worker_connection import UNANSWERED, WorkerConnection
+from gateway_modules.worker_view import first_loading, loaded_model, worker_info
+from tests.fakes.virtual_time import FakeClock
+
+TINY = ModelFacts(name="Tiny", kind=ModelKind.TINY_RANDOM, parameters=3, device="cpu")
+
+
+def make_worker(clock: FakeClock) -> WorkerConnection:
+    """Build a worker nobody has heard of."""
+    return WorkerConnection("worker_0", "localhost", 22400, 0, clock)
+
+
+def tell(worker: WorkerConnection, **told: object) -> None:
+    """Let a worker say how it is."""
+    usual = {"status": "healthy", "worker_status": "idle", "model_loaded": True}
+    worker.observe(WorkerHealth.model_validate({**usual, **told}), worker.service.epoch)
+
+
+def test_the_model_is_told_in_plain_facts() -> None:
+    clock = FakeClock()
+    worker = make_worker(clock)
+    assert loaded_model([worker]) is None
+    tell(worker, model=TINY.model_dump(mode="json"), vram_used_mb=5, vram_total_mb=9, uptime_s=60)
+    assert loaded_model([worker]) == TINY
+    assert TINY.is_demonstration and TINY.model_dump()["is_demonstration"] is True
+    clock.advance(5)
+    info = worker_info(worker, clock.now)
+    assert (info.vram_used_mb, info.vram_total_mb, info.uptime_s) == (5, 9, 65)
+    assert info.model == TINY and not info.can_restart
+    worker.observe_miss()
+    assert loaded_model([worker]) is None
+    gone = worker_info(worker, clock.now)
+    assert (gone.vram_used_mb, gone.uptime_s, gone.model) == (None, None, None)
+
+
+def test_only_show_pieces_are_demonstrations() -> None:
+    kinds = {
+        kind: ModelFacts(name="x", kind=kind, device="cpu").is_demonstration for kind in ModelKind
+    }
+    assert {kind for kind, is_shown in kinds.items() if is_shown} == {
+        ModelKind.TINY_RANDOM,
+        ModelKind.NANO,
+        ModelKind.FAKE,
+    }
+
+
+def test_loading_shows_how_far_it_is() -> None:
+    worker = make_worker(FakeClock())
+    told = {"worker_status": "loading", "load_stage": "loading weights", "load_progress": 0.4}
+    tell(worker, status="initializing", **told)
+    state = first_loading([worker])
+    assert state is not None
+    assert (state.worker_id, state.stage, state.progress) == ("worker_0", "loading weights", 0.4)
+    tell(worker)
+    assert first_loading([worker]) is None
+
+
+def test_the_last_error_outlives_the_process_that_had_it() -> None:
+    clock = FakeClock()
+    worker = make_worker(clock)
+    tell(worker, status="error", worker_status="error", error="out of memory", uptime_s=9)
+    failed_at = clock.now
+    clock.advance(30)
+    tell(worker, uptime_s=1)
+    info = worker_info(worker, clock.now)
+    assert (info.error, info.last_error) == (None, "out of memory")
+    assert info.last_error_at == failed_at
+    worker.observe_miss()
+    assert worker_info(worker, clock.now).last_error == UNANSWERED
+
+
+def test_sessions_are_listed_oldest_first() -> None:
+    clock = FakeClock()
+    worker = make_worker(clock)
+    tell(worker, slots=2)
+    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "omni_duplex", "first")
+    clock.advance(1)
+    worker.mark_busy(WorkerStatus.BUSY_CHAT, "chat", "second")
+    sessions = worker_info(worker, clock.now).sessions
+    assert [one.session_id for one in sessions] == ["first", "second"]
+    assert sessions[1].started_at - sessions[0].started_at == timedelta(seconds=1)
+
+
+def test_a_restarting_worker_gets_nothing_until_it_is_another_process() -> None:
+    clock = FakeClock()
+    worker = make_worker(clock)
+    tell(worker, uptime_s=100, is_supervised=True)
+    assert worker_info(worker, clock.now).can_restart
+    worker.service.is_restarting = True
+    tell(worker, uptime_s=100, is_supervised=True)
+    assert worker.free_slots() == [] and worker.service.is_restarting
+    clock.advance(10)
+    tell(worker, uptime_s=1, is_supervised=True)
+    assert len(worker.free_slots()) == 1 and not worker.service.is_restarting

@@ -37,7 +37,7 @@ from gateway_modules.web_files import NO_STORE
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 OTHER: Final = "other"  # label of what a client makes up
-QUIET_PATHS: Final = frozenset({"/health", "/metrics"})  # asked every few seconds
+QUIET_PATHS: Final = frozenset({"/health", "/metrics", "/status"})  # asked every few seconds
 
 ADMIN_PREFIX: Final = "/api/admin/"
 LOGIN_PATH: Final = "/api/admin/login"
@@ -153,7 +153,11 @@ class HttpEdge:
     def _note(self, scope: Scope, status: int, duration_s: float) -> None:
         method = scope["method"] if scope["method"] in METHODS else OTHER
         self._gateway.metrics.answered(method, route_template(scope), status)
-        if scope["path"] not in QUIET_PATHS:
+        # An open page of administration asks every few seconds, for the log too.
+        is_watching = (
+            is_of_admin(scope) and method in SAFE_METHODS and status < HTTPStatus.BAD_REQUEST
+        )
+        if scope["path"] not in QUIET_PATHS and not is_watching:
             self._log.info(
                 "request",
                 method=method,

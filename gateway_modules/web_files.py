@@ -81,6 +81,7 @@ class WebFiles:
             shape: Changes a text before it is compressed.
         """
         self._shape = shape
+        self._mark = f"-{shape.__name__}-gz"
         self._packed: OrderedDict[_Version, bytes] = OrderedDict()
         self._packed_bytes = 0
 
@@ -99,7 +100,10 @@ class WebFiles:
         suffix = path.suffix.lower()
         is_text = suffix in TEXT_TYPES and version.size_bytes >= WORTH_BYTES
         is_packed = is_text and accepts_gzip(asked)
-        headers = {"Cache-Control": cache_control, "ETag": f'"{version.tag}{"-gz" * is_packed}"'}
+        headers = {
+            "Cache-Control": cache_control,
+            "ETag": f'"{version.tag}{self._mark * is_packed}"',
+        }
         if is_text:
             headers["Vary"] = "Accept-Encoding"
         if _knows(asked, headers["ETag"]):

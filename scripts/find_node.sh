@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Prints the folder that holds a `node` (20 or newer) and an `npm` (9 or newer): the machine's own or
+# Prints the folder that holds a `node` (22 or newer) and an `npm` (9 or newer): the machine's own or
 # the one in .venv. Ends with 1 and silence where there is neither.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-least_node=20
+least_node=22
 least_npm=9
 
 major() {

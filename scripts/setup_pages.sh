@@ -7,6 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 wanted=libraries
 [ "${1:-}" = "--with-checks" ] && wanted=checks
+asked=$wanted
 stamp=node_modules/.installed
 retry="Once the network is there, this completes them: scripts/setup.sh pages"
 
@@ -19,7 +20,12 @@ is_installed() {
     if [ "$present" = checks ]; then wanted=checks; fi # what is there stays
     [ "$made_from" = "$wanted_from" ] && [ "$present" = "$wanted" ]
 }
-is_installed && exit 0
+
+# The checks run on node; the pages alone need it at set-up only.
+is_complete() {
+    is_installed && { [ "$asked" = libraries ] || scripts/find_node.sh >/dev/null; }
+}
+is_complete && exit 0
 
 # One at a time: a link that says whose turn it is, and is taken over from whoever has died.
 mkdir -p .venv
@@ -31,15 +37,16 @@ until ln -s $$ "$lock" 2>/dev/null; do
 done
 aside=.venv/pages
 trap 'rm -rf "$aside" "$lock"' EXIT
-is_installed && exit 0
+is_complete && exit 0
 
 if ! node=$(scripts/find_node.sh); then
-    echo "No npm 9 with Node 20 or newer was found; .venv gets one of its own."
+    echo "No npm 9 with Node 22 or newer was found; .venv gets one of its own."
     if ! scripts/setup.sh npm || ! node=$(scripts/find_node.sh); then
         echo "npm could not be installed, so the pages have no charts and waveforms. $retry" >&2
         exit 1
     fi
 fi
+is_installed && exit 0
 
 # Made aside and moved into place, so that what is there stays whole until the new one is.
 rm -rf "$aside"

@@ -107,7 +107,9 @@ function chartCard(id) {
       empty.hidden = !chart.isEmpty;
       setText(empty, t(`admin.chart_${id}_empty`));
       legend.hidden = chart.isEmpty;
-      place.setAttribute("aria-label", `${t(`admin.chart_${id}`)}: ${chart.lines.map((line) => `${lineName(line)} ${figure(line, latest(line.values))}`).join(", ")}`);
+      const figures = chart.lines.map((line) => `${lineName(line)} ${figure(line, latest(line.values))}`);
+      const title = t(`admin.chart_${id}`);
+      place.setAttribute("aria-label", `${title}: ${figures.join(", ")}`);
       if (chart.isEmpty) return;
       const lines = chart.lines.map(({ name }) => name).join();
       if (plot && (isRebuilt || lines !== names)) {

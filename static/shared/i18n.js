@@ -22,19 +22,23 @@ export function getLang() {
 }
 
 /**
- * Loads the words of the visitor's language and translates the page.
+ * Loads the words of the visitor's language and translates the page. What the server prefers is
+ * seldom told and comes late, so the likely words are fetched meanwhile.
  *
- * @param {string | null | undefined} serverDefault what the server prefers where the visitor has no say
+ * @param {Promise<string | null | undefined>} serverDefault where the visitor has no say
  */
 export async function initLanguage(serverDefault) {
-  const lang = pickLanguage(Object.keys(LANGUAGES), {
+  const offered = Object.keys(LANGUAGES);
+  const wishes = {
     query: new URLSearchParams(location.search).get("lang"),
     stored: storedLanguage(),
-    server: serverDefault,
     browser: navigator.languages,
     fallback: FALLBACK,
-  });
-  await show(lang);
+  };
+  const likely = pickLanguage(offered, wishes);
+  const texts = loadTexts(likely);
+  const lang = pickLanguage(offered, { ...wishes, server: await serverDefault });
+  show(lang, await (lang === likely ? texts : loadTexts(lang)));
 }
 
 /**
@@ -48,14 +52,19 @@ export async function setLang(lang) {
   } catch {
     // Storage may be forbidden; the choice then lasts as long as the page.
   }
-  await show(lang);
+  show(lang, await loadTexts(lang));
 }
 
-/** @param {string} lang */
-async function show(lang) {
+/** @param {string} lang @returns {Promise<Record<string, string>>} */
+async function loadTexts(lang) {
   const answer = await fetch(`/static/i18n/${lang}.json`);
   if (!answer.ok) throw new Error(`The texts for "${lang}" could not be loaded (${answer.status}).`);
-  current.texts = await answer.json();
+  return answer.json();
+}
+
+/** @param {string} lang @param {Record<string, string>} texts */
+function show(lang, texts) {
+  current.texts = texts;
   current.lang = lang;
   document.documentElement.lang = lang === "zh" ? "zh-CN" : lang;
   translateTree(document.documentElement);

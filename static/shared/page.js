@@ -37,12 +37,13 @@ const READY_MARK = "page-interactive";
  */
 export async function startPage({ titleKey, statusIntervalMs }) {
   const apps = loadApps();
-  /** @type {FrontendDefaults | null} */
-  const defaults = await getJson("/api/frontend_defaults").then(
+  /** @type {Promise<FrontendDefaults | null>} */
+  const asked = getJson("/api/frontend_defaults").then(
     (answer) => /** @type {FrontendDefaults} */ (answer),
     () => null,
   );
-  await initLanguage(defaults?.default_lang);
+  await initLanguage(asked.then((told) => told?.default_lang));
+  const defaults = await asked;
 
   const nav = mountAppNav(byId("nav", HTMLElement), apps);
   mountFooter(byId("footer", HTMLElement));

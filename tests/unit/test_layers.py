@@ -46,7 +46,7 @@ MODEL = frozenset(
 TERMINAL = frozenset({"rich", "typer"})
 BROWSER = frozenset({"playwright"})
 NETWORK = frozenset(
-    "cryptography fastapi httpx minify prometheus_client python_multipart starlette structlog "
+    "cryptography fastapi httpx prometheus_client python_multipart rjsmin starlette structlog "
     "uvicorn websockets yaml".split()
 )
 

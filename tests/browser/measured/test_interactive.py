@@ -25,6 +25,7 @@ def interactive_ms(visit: Visits, path: str) -> float:
     return at_ms
 
 
+@pytest.mark.nightly  # a figure of the machine as much as of the pages
 @pytest.mark.parametrize("kind", present_pages(), ids=lambda kind: str(kind))
 def test_a_page_can_be_used_within_a_second(visit: Visits, recording: str, kind: PageKind) -> None:
     path = kind.path.format(recording=recording)

@@ -79,7 +79,10 @@ export function mountVerdict(results) {
     const label = isGuiding ? t("check.next_step", { check: t(`check.${first}`) }) : t("check.begin");
     if (begin.textContent !== label) fill(begin, icon(isGuiding ? "play" : "mic"), h("span", {}, label));
     drawSteps(steps, results);
-    setText(report, writeReport(results));
+    // What is marked to be copied by hand stays as it is.
+    const marked = getSelection();
+    const isMarked = marked !== null && !marked.isCollapsed && marked.containsNode(report, true);
+    if (!isMarked) setText(report, writeReport(results));
   };
   on(byId("copy-report", HTMLButtonElement), "click", async () => {
     try {

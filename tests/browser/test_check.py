@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from benchmarks.launched import wait_until
 from tests.browser.audits import axe_violations
 from tests.browser.devices import Devices, become, held_tracks, unplug
 from tests.browser.looks import Look, Theme
@@ -24,6 +25,7 @@ RECORD_LIMIT_MS = 15_000
 ECHO_SCRIPT = Path(__file__).with_name("inject") / "echo.js"
 MAX_ECHO_MS = 700
 HALF_DB = 6
+LIMIT_S = 20.0
 
 
 def finding(page: Page, check: str, state: str, text: str | re.Pattern[str]) -> None:
@@ -301,7 +303,11 @@ def test_where_copying_is_refused_the_report_is_marked(visit: Visits) -> None:
     wait_until_ready(page)
     press(page, "Copy the report")
     expect(page.locator("#report")).to_be_visible()
-    page.wait_for_function("() => getSelection().toString().includes('Microphone')")
+    wait_until(
+        "the report is marked",
+        lambda: "Microphone" in page.evaluate("() => getSelection().toString()"),
+        LIMIT_S,
+    )
 
 
 def test_the_chosen_microphone_is_opened(visit: Visits) -> None:

@@ -3,7 +3,7 @@
 
 import { byId, on } from "../shared/dom.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { mountFaqSidebar } from "../shared/faq-sidebar.js";
+import { mountLateHelp } from "../shared/late-help.js";
 import { startPage } from "../shared/page.js";
 import { bindSettings } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
@@ -46,7 +46,7 @@ bindSettings(byId("main", HTMLElement), store);
 mountHeadphonesAdvice(byId("advice", HTMLElement), localStorage);
 mountServiceNote(byId("service-note", HTMLElement), page);
 const model = mountModelNote(byId("model-note", HTMLElement), page);
-mountFaqSidebar(byId("faq", HTMLElement), { mode: "audio-duplex", opener: byId("open-faq", HTMLButtonElement) });
+mountLateHelp("audio-duplex");
 
 const devices = mountAudioDeviceSelector(byId("devices", HTMLElement), {
   prefix: "audio_duplex",

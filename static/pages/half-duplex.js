@@ -20,7 +20,7 @@ import { mountSettingsDrawer } from "../duplex/ui/settings-drawer.js";
 import { mountTtsVoice } from "../duplex/ui/tts-ref-controller.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId } from "../shared/dom.js";
-import { mountFaqSidebar } from "../shared/faq-sidebar.js";
+import { mountLateHelp } from "../shared/late-help.js";
 import { onLangChange } from "../shared/i18n.js";
 import { startPage } from "../shared/page.js";
 import { mountPresetSelector } from "../shared/preset-selector.js";
@@ -145,7 +145,7 @@ const devices = mountAudioDeviceSelector(el("devices"), {
   prefix: "half_duplex",
   onChange: (kind) => void (kind === "mic" ? call.reopenMicrophone() : call.changeSpeaker()),
 });
-mountFaqSidebar(el("faq"), { mode: "half-duplex", opener: byId("open-faq", HTMLButtonElement) });
+mountLateHelp("half-duplex");
 mountModelNote(el("model-note"), page);
 
 page.onStatus((report) => {

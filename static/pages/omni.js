@@ -3,7 +3,7 @@
 
 import { byId, on } from "../shared/dom.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
-import { mountFaqSidebar } from "../shared/faq-sidebar.js";
+import { mountLateHelp } from "../shared/late-help.js";
 import { t } from "../shared/i18n.js";
 import { startPage } from "../shared/page.js";
 import { bindSettings } from "../shared/settings-form.js";
@@ -46,7 +46,7 @@ bindSettings(part("main"), store);
 mountHeadphonesAdvice(part("advice"), localStorage);
 mountServiceNote(part("service-note"), page);
 const model = mountModelNote(part("model-note"), page);
-mountFaqSidebar(part("faq"), { mode: "omni", opener: byId("open-faq", HTMLButtonElement) });
+mountLateHelp("omni");
 
 const devices = mountAudioDeviceSelector(part("devices"), {
   prefix: "omni",

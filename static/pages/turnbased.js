@@ -4,6 +4,7 @@
 import { byId, setText } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { mountNotice } from "../shared/notice.js";
+import { mountLateHelp } from "../shared/late-help.js";
 import { startPage } from "../shared/page.js";
 import { addRecent } from "../shared/recent-sessions.js";
 import { SettingsStore } from "../shared/settings-store.js";
@@ -20,7 +21,7 @@ import { openDraft } from "../turnbased/draft.js";
 import { forgetfulHistory, openHistory } from "../turnbased/history-store.js";
 import { mountInstructions } from "../turnbased/instructions.js";
 import { mountKeptChats } from "../turnbased/kept-chats.js";
-import { mountLateHelp, mountLateSound } from "../turnbased/late-parts.js";
+import { mountLateSound } from "../turnbased/late-parts.js";
 import { wireChars } from "../turnbased/media-part.js";
 import { mediaLimits } from "../turnbased/media-rules.js";
 import { mountMessageList } from "../turnbased/message-list.js";
@@ -35,11 +36,12 @@ const DEFAULT_KV_TOKENS = 8_192;
 /** Who writes a question wants to know soon whether it would wait. */
 const STATUS_INTERVAL_MS = 3_000;
 
+const opening = openHistory().catch(() => forgetfulHistory());
 const page = await startPage({ titleKey: "app.turnbased.title", statusIntervalMs: STATUS_INTERVAL_MS });
 const limits = mediaLimits(page.defaults?.limits);
 const settings = new SettingsStore(SETTINGS_KEY, FIELDS, localStorage);
 /** @type {import("../turnbased/kept-chats.js").Store} */
-const store = await openHistory().catch(() => forgetfulHistory());
+const store = await opening;
 
 /** @type {WebSocket | null} */
 let socket = null;
@@ -109,7 +111,7 @@ const kept = mountKeptChats({
   onOpen: list.follow,
 });
 mountTransfer({ session, onImported: () => void kept.refresh() });
-mountLateHelp();
+mountLateHelp("turnbased");
 mountChatSettings(settings);
 
 /** @returns {string | null} what the model should speak with; null: the server's own voice */

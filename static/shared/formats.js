@@ -9,15 +9,21 @@ const SECONDS_PER_MINUTE = 60;
 const BYTES_PER_STEP = 1024;
 const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
+/** Making one takes a browser far longer than using it; languages and digits are few. @type {Map<string, Intl.NumberFormat>} */
+const numberFormats = new Map();
+
 /**
  * @param {number} value
  * @param {number} [digits] after the point
  */
 export function formatNumber(value, digits = 0) {
-  return new Intl.NumberFormat(getLang(), {
-    minimumFractionDigits: digits,
-    maximumFractionDigits: digits,
-  }).format(value);
+  const key = `${getLang()} ${digits}`;
+  const known = numberFormats.get(key);
+  if (known) return known.format(value);
+  const options = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+  const made = new Intl.NumberFormat(getLang(), options);
+  numberFormats.set(key, made);
+  return made.format(value);
 }
 
 /** @param {number} bytes */

@@ -1,21 +1,11 @@
 // @ts-check
 /**
- * Parts of the page that are loaded when they are first opened: help, and the choice of voice and microphone.
+ * The choice of voice and microphone, loaded when the settings are first opened.
  */
 
 import { byId, on } from "../shared/dom.js";
 
 /** @typedef {import("../shared/voice.js").Voice} Voice */
-
-/** Help comes with the first click on its button. */
-export function mountLateHelp() {
-  const opener = byId("open-faq", HTMLButtonElement);
-  const load = async () => {
-    const { mountFaqSidebar } = await import("../shared/faq-sidebar.js");
-    mountFaqSidebar(byId("faq", HTMLElement), { mode: "turnbased", opener }).open();
-  };
-  on(opener, "click", () => void load(), { once: true });
-}
 
 /**
  * Voice and microphone come when the settings are first opened; until then what was chosen before holds.

@@ -303,11 +303,8 @@ def test_where_copying_is_refused_the_report_is_marked(visit: Visits) -> None:
     wait_until_ready(page)
     press(page, "Copy the report")
     expect(page.locator("#report")).to_be_visible()
-    wait_until(
-        "the report is marked",
-        lambda: "Microphone" in page.evaluate("() => getSelection().toString()"),
-        LIMIT_S,
-    )
+    marked = "() => getSelection().toString()"
+    wait_until("marked", lambda: "Microphone" in page.evaluate(marked), LIMIT_S)
 
 
 def test_the_chosen_microphone_is_opened(visit: Visits) -> None:

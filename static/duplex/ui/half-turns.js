@@ -26,9 +26,11 @@ export function mountHalfTurns(el) {
   let rows = [];
   /** @type {readonly HalfTurn[]} */
   let latest = [];
-  const isAtEnd = () => list.scrollHeight - list.scrollTop - list.clientHeight < NEAR_END_PX;
+  // An empty list is not measured: that would lay the whole page out before it is first shown.
+  const isAtEnd = () =>
+    list.childElementCount === 0 || list.scrollHeight - list.scrollTop - list.clientHeight < NEAR_END_PX;
   const goToEnd = () => {
-    list.scrollTop = list.scrollHeight;
+    if (list.childElementCount > 0) list.scrollTop = list.scrollHeight;
     jump.hidden = true;
   };
   const draw = () => {

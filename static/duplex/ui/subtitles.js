@@ -71,7 +71,7 @@ export function mountChatOverlay(el, { modelTurns, userTurns }) {
         ),
       ),
     );
-    box.scrollTop = box.scrollHeight;
+    if (lines.length > 0) box.scrollTop = box.scrollHeight;
   };
   onLangChange(() => {
     box.setAttribute("aria-label", t("live.transcript"));

@@ -36,9 +36,11 @@ export function mountTranscript(el) {
   let rows = new Map();
   /** @type {Talk} */
   let latest = { modelTurns: [], userTurns: [], startedAtMs: null };
-  const isAtEnd = () => list.scrollHeight - list.scrollTop - list.clientHeight < NEAR_END_PX;
+  // An empty list is not measured: that would lay the whole page out before it is first shown.
+  const isAtEnd = () =>
+    list.childElementCount === 0 || list.scrollHeight - list.scrollTop - list.clientHeight < NEAR_END_PX;
   const goToEnd = () => {
-    list.scrollTop = list.scrollHeight;
+    if (list.childElementCount > 0) list.scrollTop = list.scrollHeight;
     jump.hidden = true;
   };
 

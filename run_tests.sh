@@ -60,7 +60,9 @@ stage "types" "$python" -m mypy
 stage "types of the pages" page_types
 stage "modules of the pages" page_modules
 # A file's tests stay in one process: recordings share what was computed from them.
-stage "tests" run_pytest --ignore=tests/browser -n auto --dist loadfile
+stage "tests" run_pytest --ignore=tests/browser --ignore=tests/gates -n auto --dist loadfile
+# One process: all gates share a loaded model. Skipped and expected failures are told with reasons.
+stage "gates of the embedded model" run_pytest tests/gates -rsx
 # Each process has a system and up to two browsers of its own.
 stage "browser tests" run_pytest tests/browser --ignore=tests/browser/measured \
     -n auto --maxprocesses 4 --dist loadfile

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up the environment and holds a conversation with a recording:
 #   ./talk.sh [SOUND-OR-VIDEO] [options of python -m core.talk]
-# Uses a toy model with random weights unless CHECKPOINT names a real one.
+# Without CHECKPOINT it uses the embedded model, or a toy with random weights where there is none.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -14,16 +14,21 @@ if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
     shift
 fi
 
+# Made beside its place and then moved, so that an interrupted run leaves nothing half made.
+make_checkpoint() {
+    [ -d "$1" ] && return
+    rm -rf "$1.tmp"
+    "$python" -m "$2" "$1.tmp" && mv "$1.tmp" "$1"
+}
+
 export PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
 checkpoint=${CHECKPOINT:-}
 if [ -z "$checkpoint" ]; then
-    checkpoint=$here/data/tiny
-    if ! [ -d "$checkpoint" ]; then
-        # Made beside its place and then moved, so that an interrupted run leaves nothing half made.
-        rm -rf "$checkpoint.tmp"
-        "$python" -m MiniCPMO45.tiny "$checkpoint.tmp"
-        mv "$checkpoint.tmp" "$checkpoint"
-    fi
+    checkpoint=$here/data/nano
+    { [ -e "$here/assets/nano/SHA256SUMS" ] && make_checkpoint "$checkpoint" core.nano_assets; } || {
+        checkpoint=$here/data/tiny
+        make_checkpoint "$checkpoint" MiniCPMO45.tiny
+    }
 fi
 
 # What stands later on the command line wins, so every choice here can be overridden.

@@ -37,9 +37,9 @@ from core.serving.worker_routes import tell_error, worker_routes
 from core.serving.workshop import WorkLimits, Workshop
 from recording.replay_process import ReplayProcess
 from session_recorder import RecorderThreads
+from settings.embedded import CONFIG_FILE, default_checkpoint
 
 UNUSABLE: Final = 2  # exit code
-TINY_FOLDER: Final = "tiny"  # below the data folder; the launcher's place for it too
 # One message a little too big is still read, so that its sender is told why.
 SOCKET_LIMIT_BYTES: Final = CHAT_SOCKET_LIMIT_BYTES + MIB
 SHUTDOWN_LIMIT_S: Final = 5  # for the last answers to be sent
@@ -241,7 +241,7 @@ def make_server(app: FastAPI, settings: Settings, host: str, port: int) -> Drain
 
 
 def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
-    """Return the real model's backend; without a configured model, the toy checkpoint's.
+    """Return the model's backend; without a configured one the embedded or the toy checkpoint's.
 
     Args:
         settings: The configuration.
@@ -253,11 +253,11 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
 
     model_path = settings.model.model_path
     if model_path is None:
-        tiny = settings.service.data_dir / TINY_FOLDER
-        if not (tiny / "config.json").is_file():
-            log.warning("no model is configured: making a toy checkpoint in %s", tiny)
-            write_tiny_checkpoint(tiny)
-        model_path = str(tiny)
+        folder = default_checkpoint(settings.service.data_dir, embedded=settings.model.embedded)
+        if not (folder / CONFIG_FILE).is_file():
+            log.warning("no model is configured: making a toy checkpoint in %s", folder)
+            write_tiny_checkpoint(folder)
+        model_path = str(folder)
     options = ModelOptions(
         model_path,
         settings.model.pt_path,
@@ -265,6 +265,7 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
         gpu_id,
         settings.model.attn_implementation,
         settings.service.compile,
+        slots=settings.service.worker_slots,
     )
     return RealBackend(options)
 

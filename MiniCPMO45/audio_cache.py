@@ -75,8 +75,7 @@ class AudioCache:
             ValueError: the unit does not fit into `max_frames`.
         """
         stop = self.length + keys.shape[1]
-        if stop > self.kv.shape[3]:
-            self._grow(stop)
+        self.reserve(stop)
         self.kv[layer, 0, :, self.length : stop] = keys
         self.kv[layer, 1, :, self.length : stop] = values
         return self.kv[layer, 0, :, :stop], self.kv[layer, 1, :, :stop]
@@ -85,7 +84,17 @@ class AudioCache:
         """Count frames that `write` put into every layer."""
         self.length += n_frames
 
-    def _grow(self, needed: int) -> None:
+    def reserve(self, needed: int) -> None:
+        """Make room for `needed` frames in all; what is held stays.
+
+        Args:
+            needed: frames, past and to come.
+
+        Raises:
+            ValueError: they do not fit into `max_frames`.
+        """
+        if needed <= self.kv.shape[3]:
+            return
         if needed > self.max_frames:
             raise ValueError(f"{needed} frames do not fit into {self.max_frames}")
         capacity = min(self.max_frames, max(needed, 2 * self.kv.shape[3], FIRST_CAPACITY_FRAMES))

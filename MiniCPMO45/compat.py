@@ -52,6 +52,7 @@ class Compat:
     keep_hearing_across_sessions: bool = False  # D33 prepare keeps the audio-encoder cache
     drop_first_audio_cache: bool = False  # D34 the first prefill's audio cache is dropped
     recompute_per_dropped_unit: bool = False  # section 6.9: carried text is fed again per unit
+    close_units_at_once: bool = False  # section 6.6: a unit is closed in a forward pass of its own
     quantise_voice_to_16_bits: bool = False  # section 7.1: a voice passes through a 16-bit file
 
     @classmethod

@@ -1,7 +1,7 @@
 """Full duplex: the one-second unit loop of prepare, prefill, generate and finalize.
 
-Every method is a generator of requests over one `Session`; the capability keeps no state of its
-own. Source: model specification, section 6.
+Every method is a generator of requests over one `Session`; the capability keeps nothing of a
+conversation. Source: model specification, section 6.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from MiniCPMO45.audio_features import LogFloor, clip_mels
+from MiniCPMO45.code_rule import CodeRule
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming, StreamTiming
+from MiniCPMO45.prompt_cache import PromptCache, prompt_key
 from MiniCPMO45.session import PendingUnit, Session
 from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.speech import CodeRule, UnitSpeech, speak_unit
 from MiniCPMO45.steps import Embeddings, EncodeClips, LlmForward, Steps, TokenIds
 from MiniCPMO45.stopwatch import Stopwatch
-from MiniCPMO45.token2wav.vocoder_state import VocoderState
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 from MiniCPMO45.unit_decoder import UnitDecoder, UnitDraft
-from MiniCPMO45.unit_input import encode_unit_audio, picture_pieces, split_unit_audio
+from MiniCPMO45.unit_input import Frame, encode_unit_audio, picture_pieces, split_unit_audio
 from MiniCPMO45.unit_policy import UnitPolicy
 from MiniCPMO45.unit_results import PrefillResult, UnitOrderError, UnitResult
-from MiniCPMO45.windows import maintain_units
+from MiniCPMO45.unit_speech import UnitSpeech, UnitText, speak_unit
+from MiniCPMO45.windows import maintain_units, units_to_drop
 
 EXPLICIT = "explicit"  # the one `ls_mode` in which terminators are written into the cache
 
@@ -40,6 +41,7 @@ class DuplexCapability:
     Attributes:
         defaults: settings of sessions that bring none; the reference reads most of its settings
             from here alone.
+        prompts: system prompts of earlier conversations.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class DuplexCapability:
         self.decoder = UnitDecoder(tokenizer, policy, compat)
         self.compat = compat
         self.defaults = defaults or DuplexSettings()
+        self.prompts = PromptCache()
         self.timing = StreamTiming()
         self.speech_timing = SpeechTiming()
 
@@ -68,9 +71,11 @@ class DuplexCapability:
         *,
         settings: DuplexSettings | None = None,
         voice_sample: np.ndarray | None = None,
-        vocoder: VocoderState | None = None,
+        vocoder: SpeechStream | None = None,
     ) -> Steps[None]:
         """Feed the system prompt around the voice sample and make the session ready.
+
+        A prompt that was fed before is copied from the prompts kept.
 
         Args:
             session: a fresh conversation.
@@ -83,16 +88,19 @@ class DuplexCapability:
         session.settings = self._effective(settings or self.defaults)
         session.speech.vocoder = vocoder if session.settings.generate_audio else None
         session.reset_speech()
-        opening: list[TokenIds | Embeddings] = [TokenIds(tuple(self.tokenizer.encode(prefix)))]
-        if voice_sample is not None:
-            leaks = self.compat.leak_mel_floor and session.hearing.floor_is_fixed
-            floor = LogFloor.FIXED if leaks else LogFloor.DYNAMIC
-            mels = tuple(clip_mels(voice_sample, floor))
-            rows = yield EncodeClips(mels, self.config.audio_block_frames)
-            opening.append(Embeddings(torch.cat(rows)))
-        closing = tuple(self.tokenizer.encode(suffix))
+        opening, closing = (tuple(self.tokenizer.encode(text)) for text in (prefix, suffix))
+        leaks = self.compat.leak_mel_floor and session.hearing.floor_is_fixed
+        floor = LogFloor.FIXED if leaks else LogFloor.DYNAMIC
+        key = prompt_key(opening, closing, voice_sample, floor)
+        if not self.prompts.recall(key, session.kv):
+            pieces: list[TokenIds | Embeddings] = [TokenIds(opening)]
+            if voice_sample is not None:
+                mels = tuple(clip_mels(voice_sample, floor))
+                rows = yield EncodeClips(mels, self.config.audio_block_frames)
+                pieces.append(Embeddings(torch.cat(rows)))
+            yield LlmForward(session.kv, (*pieces, TokenIds(closing)), wants_logits=False)
+            self.prompts.keep(key, session.kv)
         window, marker = session.window, session.settings.window.context_marker
-        yield LlmForward(session.kv, (*opening, TokenIds(closing)), wants_logits=False)
         window.preserved = session.kv.length
         window.prefix = session.kv.length - len(closing)
         window.suffix_ids = closing
@@ -102,7 +110,7 @@ class DuplexCapability:
         self,
         session: Session,
         audio: np.ndarray | None = None,
-        frames: Sequence[Image.Image] = (),
+        frames: Sequence[Frame] = (),
         max_slice_nums: int | Sequence[int] | None = None,
     ) -> Steps[PrefillResult]:
         """Feed one unit's input in one forward pass.
@@ -132,8 +140,9 @@ class DuplexCapability:
         if is_short and not self.compat.dangling_unit:
             hearing.pending = waiting
             return PrefillResult(False, "not enough audio", cost_all=watch.total())
-        unit_start, slices = session.kv.length, 0
-        pieces: list[TokenIds | Embeddings] = [TokenIds((self.tokens.unit_start,))]
+        unit_start, slices = session.cached_tokens, 0
+        opening = TokenIds((*session.turn.closing, self.tokens.unit_start))
+        pieces: list[TokenIds | Embeddings] = [opening]
         if frames:
             limit = session.settings.max_slice_nums if max_slice_nums is None else max_slice_nums
             pictures, slices = yield from picture_pieces(
@@ -145,6 +154,7 @@ class DuplexCapability:
             rows = yield from encode_unit_audio(hearing, samples, self.timing, watch)
             pieces.append(Embeddings(rows))
         output = yield LlmForward(session.kv, tuple(pieces), wants_logits=not is_short)
+        session.turn.closing = ()
         watch.lap("audio_feed" if has_audio else "vision_feed")
         if is_short:
             return PrefillResult(False, "not enough audio", cost_all=watch.total())
@@ -174,7 +184,7 @@ class DuplexCapability:
         turn.pending = PendingUnit(draft.terminator, tuple(draft.ids), draft.is_listen, text)
         if draft.is_listen:
             return self._listen(session, watch, barge_in=draft.barge_in)
-        speech = yield from self._speak(session, draft, watch)
+        speech = yield from self._speak(session, draft, text, watch)
         if draft.end_of_turn and not self.compat.unsigned_repetition_penalty:
             session.sampler.history.clear()
         return UnitResult(
@@ -185,23 +195,30 @@ class DuplexCapability:
             n_tokens=len(draft.ids),
             n_tts_tokens=speech.n_codes,
             barge_in=draft.barge_in,
+            early_samples=speech.early_samples,
             **self._shared_fields(session, watch),
         )
 
     def finalize(self, session: Session) -> Steps[None]:
-        """Close the unit in the cache and keep the window; harmless when no unit is open."""
+        """Close the unit and keep the window; harmless when no unit is open.
+
+        What ends the unit in the cache is fed together with the next unit's input, unless the
+        window has to drop something now.
+        """
         pending, turn = session.turn.pending, session.turn
         if pending is None or turn.unit_start is None:
             return
         is_written = session.settings.ls_mode == EXPLICIT and pending.terminator is not None
         terminator = (pending.terminator,) if is_written else ()
-        closing = TokenIds((*terminator, self.tokens.unit_end))
-        yield LlmForward(session.kv, (closing,), wants_logits=False)
+        turn.closing = (*terminator, self.tokens.unit_end)
         told = () if pending.is_listen else pending.ids
         text_ids = [token for token in told if token not in self.tokens.untold_ids]
-        session.window.add_unit(session.kv.length - turn.unit_start, text_ids)
+        window, settings = session.window, session.settings.window
+        window.add_unit(session.cached_tokens - turn.unit_start, text_ids)
         turn.pending, turn.unit_start, turn.vision_slices = None, None, 0
-        yield from maintain_units(session.kv, session.window, session.settings.window, self.compat)
+        if self.compat.close_units_at_once or units_to_drop(window, settings):
+            yield from self._write_closing(session)
+            yield from maintain_units(session.kv, window, settings, self.compat)
 
     def _effective(self, settings: DuplexSettings) -> DuplexSettings:
         if not self.compat.ignore_session_settings:
@@ -219,16 +236,24 @@ class DuplexCapability:
             window=fixed.window,
         )
 
+    def _write_closing(self, session: Session) -> Steps[None]:
+        closing = TokenIds(session.turn.closing)
+        yield LlmForward(session.kv, (closing,), wants_logits=False)
+        session.turn.closing = ()
+
     def _check_unit_closed(self, session: Session) -> None:
         if session.turn.pending is not None:
             raise UnitOrderError("finalize the previous unit before the next prefill")
         if session.turn.logits is not None:
             raise UnitOrderError("generate the prefilled unit before the next prefill")
 
-    def _speak(self, session: Session, draft: UnitDraft, watch: Stopwatch) -> Steps[UnitSpeech]:
+    def _speak(
+        self, session: Session, draft: UnitDraft, text: str, watch: Stopwatch
+    ) -> Steps[UnitSpeech]:
         if session.speech.vocoder is None or session.stop.is_set():
             return UnitSpeech()
         hidden = torch.stack(draft.hidden) if draft.hidden else None
+        said = UnitText(tuple(draft.ids), hidden, text, draft.end_of_turn)
         settings, is_plain = session.settings, self.compat.plain_duplex_speech_sampling
         rule = CodeRule(
             temperature=settings.tts_temperature,
@@ -237,10 +262,7 @@ class DuplexCapability:
             top_k=0 if is_plain else settings.tts_top_k,
             is_greedy=settings.is_greedy,
         )
-        tts = self.config.tts_config
-        return (
-            yield from speak_unit(session, draft.ids, hidden, draft.end_of_turn, tts, rule, watch)
-        )
+        return (yield from speak_unit(session, said, self.config.tts_config, rule, watch))
 
     def _listen(
         self,

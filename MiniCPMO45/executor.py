@@ -20,6 +20,9 @@ from MiniCPMO45.modeling_minicpmo import MiniCPMO
 from MiniCPMO45.rope import Rope
 from MiniCPMO45.session import HearingState, SamplerState, Session, SpeechState, TurnState
 from MiniCPMO45.steps import (
+    ChooseToken,
+    DrawCodes,
+    DrawnCodes,
     EncodeClips,
     EncodeImages,
     EncodeStream,
@@ -28,16 +31,16 @@ from MiniCPMO45.steps import (
     OpenVoice,
     Request,
     SpeechCodes,
-    SpeechForward,
     SpeechPiece,
     SpokenText,
+    TextDecision,
     TextMarkers,
     TokenIds,
     Vocode,
 )
 from MiniCPMO45.streaming_mel import MelState
 from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
-from MiniCPMO45.token2wav.vocoder_state import VocoderState
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VocoderState, VoiceBase
 from MiniCPMO45.transformer import PackedBatch
 from MiniCPMO45.vision_encoder import encode_slices
 from MiniCPMO45.voices import VoiceLibrary
@@ -79,10 +82,11 @@ class Executor:
             self.speech_head = model.tts.folded_head()  # [codes, width]
         self._handlers: dict[type, Callable[[Sequence[Any]], list[Any]]] = {
             LlmForward: self._run_llm,
+            ChooseToken: self._choose_tokens,
             EncodeClips: self._encode_clips,
             EncodeStream: self._encode_streams,
             EncodeImages: self._encode_images,
-            SpeechForward: self._run_tts,
+            DrawCodes: self._draw_codes,
             Vocode: self._vocode,
             OpenVoice: self._open_voices,
         }
@@ -132,6 +136,23 @@ class Executor:
             sampler=SamplerState(generator),
         )
 
+    @torch.inference_mode()
+    def open_stream(
+        self, voice: VoiceBase, generator: torch.Generator | None = None
+    ) -> SpeechStream:
+        """Return a stream of speech at the start of a turn.
+
+        Args:
+            voice: what it speaks with.
+            generator: draws the excitation noise; None leaves it out.
+
+        Raises:
+            MissingVoiceError: the checkpoint has no vocoder.
+        """
+        if self.vocoder is None:
+            raise MissingVoiceError("this checkpoint was loaded without its Token2wav assets")
+        return self.vocoder.new_state(voice, generator)
+
     def _store(self, shape: DecoderConfig) -> KvStore:
         rope = Rope.build(
             shape.head_dim,
@@ -142,7 +163,7 @@ class Executor:
         )
         return KvStore(shape, rope, device=self.device, dtype=self.dtype)
 
-    def _run_llm(self, requests: Sequence[LlmForward]) -> list[LlmOutput]:
+    def _run_llm(self, requests: Sequence[LlmForward]) -> list[LlmOutput | RuntimeError]:
         llm = self.model.llm
         parts = [self._embed(request) for request in requests]
         counts = [part.shape[0] for part in parts]
@@ -153,12 +174,27 @@ class Executor:
         )
         hidden = llm.model(torch.cat(parts), batch)  # [N, hidden]
         by_request = hidden.split(counts)
-        wanting = [index for index, request in enumerate(requests) if request.wants_logits]
+        heading = [i for i, each in enumerate(requests) if each.wants_logits or each.decision]
         logits: dict[int, Tensor] = {}
-        if wanting:
-            last = torch.stack([by_request[index][-1] for index in wanting])
-            logits = dict(zip(wanting, llm.lm_head(last), strict=True))  # [V] each
-        return [LlmOutput(logits.get(index), rows) for index, rows in enumerate(by_request)]
+        if heading:
+            last = torch.stack([by_request[index][-1] for index in heading])
+            logits = dict(zip(heading, llm.lm_head(last), strict=True))  # [V] each
+        return [
+            self._output(request, logits.get(index), rows)
+            for index, (request, rows) in enumerate(zip(requests, by_request, strict=True))
+        ]
+
+    def _output(
+        self, request: LlmForward, logits: Tensor | None, hidden: Tensor
+    ) -> LlmOutput | RuntimeError:
+        answered = logits if request.wants_logits else None
+        if request.decision is None or logits is None:
+            return LlmOutput(answered, hidden)
+        token = _decide(logits, request.decision)
+        return LlmOutput(answered, hidden, token) if isinstance(token, int) else token
+
+    def _choose_tokens(self, requests: Sequence[ChooseToken]) -> list[int | RuntimeError]:
+        return [_decide(request.logits, request.decision) for request in requests]
 
     def _embed(self, request: LlmForward) -> Tensor:
         table = self.model.llm.model.embed_tokens
@@ -168,17 +204,28 @@ class Executor:
         ]
         return torch.cat(rows).to(self.dtype)  # [n, hidden]
 
-    def _run_tts(self, requests: Sequence[SpeechForward]) -> list[Tensor]:
-        parts = [torch.cat([self._speech_rows(p) for p in request.pieces]) for request in requests]
+    def _draw_codes(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
+        for request in requests:  # before any cache has grown, so that a full one harms nobody
+            request.kv.reserve(request.kv.length + request.n_rows + request.count - 1)
+        runs = [_Run(request) for request in requests]
+        drawing = runs
+        while drawing:
+            for run, logits in zip(drawing, self._run_tts(drawing), strict=True):
+                run.draw(logits)
+            drawing = [run for run in drawing if run.goes_on]
+        return [run.answer for run in runs]
+
+    def _run_tts(self, runs: Sequence[_Run]) -> Tensor:
+        parts = [torch.cat([self._speech_rows(piece) for piece in run.pieces]) for run in runs]
         counts = [part.shape[0] for part in parts]
         batch = PackedBatch.build(
-            [(request.kv, count) for request, count in zip(requests, counts, strict=True)],
+            [(run.request.kv, count) for run, count in zip(runs, counts, strict=True)],
             self.tts_store.rope,
             self.dtype,
         )
         hidden = self.model.tts.model(torch.cat(parts), batch)
         last = torch.stack([rows[-1] for rows in hidden.split(counts)])
-        return list((last @ self.speech_head.T).float())  # [codes] each
+        return (last @ self.speech_head.T).float()  # [B, codes]
 
     def _speech_rows(self, piece: SpeechPiece) -> Tensor:
         tts, ids = self.model.tts, self._ids(piece.ids)
@@ -229,17 +276,66 @@ class Executor:
     def _vocode(self, requests: Sequence[Vocode]) -> list[Tensor]:
         if self.vocoder is None:
             raise MissingVoiceError("this checkpoint was loaded without its Token2wav assets")
-        return self.vocoder.stream_many(
-            [StreamCall(each.state, each.codes, each.is_last) for each in requests]
-        )
+        calls = []
+        for each in requests:
+            assert isinstance(each.state, VocoderState), "a stream of another executor"
+            calls.append(StreamCall(each.state, each.codes, each.is_last))
+        return self.vocoder.stream_many(calls)
 
-    def _open_voices(self, requests: Sequence[OpenVoice]) -> list[VocoderState]:
-        if self.vocoder is None or self.voices is None:
+    def _open_voices(self, requests: Sequence[OpenVoice]) -> list[SpeechStream]:
+        if self.voices is None:
             raise MissingVoiceError("this checkpoint was loaded without its Token2wav assets")
         return [
-            self.vocoder.new_state(self.voices.base_of(each.audio), each.generator)
-            for each in requests
+            self.open_stream(self.voices.base_of(each.audio), each.generator) for each in requests
         ]
 
     def _ids(self, ids: Sequence[int]) -> Tensor:
         return torch.tensor(ids, dtype=torch.long, device=self.device)
+
+
+class _Run:
+    """One conversation's speech codes while they are drawn."""
+
+    def __init__(self, request: DrawCodes) -> None:
+        self.request = request
+        self.pieces = request.pieces
+        self.codes: list[int] = []
+        self.has_ended = False
+        self.error: RuntimeError | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Another code is due."""
+        is_over = self.has_ended or self.error is not None
+        return not is_over and len(self.codes) < self.request.count
+
+    @property
+    def answer(self) -> DrawnCodes | RuntimeError:
+        """What came of it."""
+        return self.error or DrawnCodes(tuple(self.codes), self.has_ended)
+
+    def draw(self, logits: Tensor) -> None:
+        """Draw the next code from logits [codes]."""
+        asked, step = self.request, len(self.codes)
+        heard = [*asked.heard, *self.codes]
+        try:
+            code = asked.rule.choose(
+                logits, heard, asked.eos, asked.generator, may_end=step >= asked.least
+            )
+        except RuntimeError as error:
+            self.error = error
+            return
+        self.has_ended = code == asked.eos
+        if not self.has_ended:
+            self.codes.append(code)
+            self.pieces = (SpeechCodes((code,)),)
+
+
+def _decide(logits: Tensor, decision: TextDecision) -> int | RuntimeError:
+    """Decide a token; what fails is the answer, so that it fails for one conversation alone."""
+    try:
+        return decision.policy.decide(
+            logits, decision.history, decision.settings, decision.generator
+        )
+    except RuntimeError as error:
+        return error

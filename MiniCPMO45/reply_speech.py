@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from MiniCPMO45.code_rule import CodeRule
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import TTSConfig
 from MiniCPMO45.session import Session
 from MiniCPMO45.settings import SpeechSampling
-from MiniCPMO45.speech import CODES_PER_UNIT, CodeBudget, CodeRule, CodeRun, condition, vocode
+from MiniCPMO45.speech import CODES_PER_UNIT, CodeBudget, CodeRun, condition, vocode
 from MiniCPMO45.steps import Emit, Steps, Vocode
 from MiniCPMO45.token2wav.chunking import WINDOW_CODES, cut_whole_reply
 
@@ -69,8 +70,9 @@ class ReplySpeech:
             eos=self.config.speech_eos_id,
             heard=session.speech.codes,
         )
-        while (yield from run.next()) is not None:
-            if len(session.speech.codes) % CODES_PER_UNIT == 0:
+        while not run.is_over:
+            due = CODES_PER_UNIT - len(session.speech.codes) % CODES_PER_UNIT
+            if len((yield from run.draw(due))) == due:
                 second = session.speech.codes[-CODES_PER_UNIT:]
                 wave = yield from vocode(session, second, is_last=False, fewest=WINDOW_CODES)
                 if len(wave):

@@ -75,7 +75,7 @@ class Rope:
             return keys
         if self.moves_exactly:
             return self._move_in_two_steps(keys, start, target)
-        offset = torch.tensor([target - start], device=keys.device)
+        offset = torch.full((1,), target - start, device=keys.device)  # without waiting for a GPU
         cos, sin = _tables(offset, self.frequencies, torch.float32)
         wide = keys.float()
         return (wide * cos + rotate_half(wide) * sin).to(keys.dtype)

@@ -14,7 +14,7 @@ from MiniCPMO45.prompts import TurnOpening
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.streaming_mel import MelState
 from MiniCPMO45.token2wav.chunking import SpeechBuffer
-from MiniCPMO45.token2wav.vocoder_state import VocoderState
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 from MiniCPMO45.windows import WindowState
 
 
@@ -64,7 +64,7 @@ class SpeechState:
     kv: KvHandle
     codes: list[int] = field(default_factory=list)
     buffer: SpeechBuffer = field(default_factory=SpeechBuffer)
-    vocoder: VocoderState | None = None
+    vocoder: SpeechStream | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ class TurnState:
         logits: [vocabulary] after the last prefill, waiting for a decision.
         unit_start: cache length at which the open unit began; None between units.
         pending: the unit to finalize.
+        closing: ids that end the last unit and wait for the next prefill.
         decisions: generate calls of this conversation.
         force_next_listen: set by a break; the next unit listens.
         vision_slices: slices encoded in the open unit.
@@ -97,6 +98,7 @@ class TurnState:
     logits: Tensor | None = None
     unit_start: int | None = None
     pending: PendingUnit | None = None
+    closing: tuple[int, ...] = ()
     decisions: int = 0
     force_next_listen: bool = False
     vision_slices: int = 0
@@ -167,6 +169,11 @@ class Session:
         vocoder = self.speech.vocoder
         voiced = vocoder.nbytes if vocoder is not None else 0
         return self.kv.nbytes + self.speech.kv.nbytes + self.hearing.nbytes + voiced
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the conversation, those that wait for the next prefill included."""
+        return self.kv.length + len(self.turn.closing)
 
     def take_snapshot(self) -> None:
         """Remember this point; a later `rollback` returns to it once."""

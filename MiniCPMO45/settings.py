@@ -87,6 +87,7 @@ class DuplexSettings:
     chunk_ms: int = 1000
     sample_rate: int = 16_000
     max_slice_nums: int = 1
+    early_audio: bool = False
     window: WindowSettings = field(default_factory=WindowSettings)
 
     @property

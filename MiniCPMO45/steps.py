@@ -15,9 +15,12 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.audio_cache import AudioCache
+from MiniCPMO45.code_rule import CodeRule
 from MiniCPMO45.image_processing import Patches
 from MiniCPMO45.kv_cache import KvHandle
-from MiniCPMO45.token2wav.vocoder_state import VocoderState
+from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream
+from MiniCPMO45.unit_policy import UnitPolicy
 
 T = TypeVar("T")
 
@@ -37,15 +40,39 @@ class Embeddings:
 
 
 @dataclass(frozen=True, eq=False)
+class TextDecision:
+    """What the next token of a duplex unit is decided by.
+
+    Attributes:
+        policy: decides, and records the decision.
+        history: decisions so far, oldest first; the policy extends it.
+        settings: the conversation's settings.
+        generator: the conversation's random generator.
+    """
+
+    policy: UnitPolicy
+    history: list[int]
+    settings: DuplexSettings
+    generator: torch.Generator
+
+
+@dataclass(frozen=True, eq=False)
 class LlmForward:
     """Feed rows to the language model, extending `kv`.
 
     Answer: `LlmOutput`.
+
+    Attributes:
+        kv: the conversation's cache.
+        pieces: rows to feed, in order.
+        wants_logits: answer with the logits after the last row.
+        decision: decide the next token from them, too.
     """
 
     kv: KvHandle
     pieces: tuple[TokenIds | Embeddings, ...]
     wants_logits: bool = True
+    decision: TextDecision | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +82,27 @@ class LlmOutput:
     Attributes:
         logits: [vocabulary] after the last row, in the model's dtype; None if not asked for.
         hidden: [n, hidden] of every row fed, after the final norm.
+        token: the decided token; None if no decision was asked for.
     """
 
     logits: Tensor | None
     hidden: Tensor
+    token: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ChooseToken:
+    """Decide a token from logits answered earlier.
+
+    Answer: int.
+
+    Attributes:
+        logits: [vocabulary], in the model's dtype.
+        decision: what it is decided by.
+    """
+
+    logits: Tensor
+    decision: TextDecision
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,14 +175,48 @@ SpeechPiece = SpokenText | TextMarkers | SpeechCodes
 
 
 @dataclass(frozen=True, eq=False)
-class SpeechForward:
-    """Feed rows to the speech decoder, extending `kv`.
+class DrawCodes:
+    """Feed rows to the speech decoder, then draw codes and feed back each but the last.
 
-    Answer: logits [codes] float32 after the last row.
+    Answer: `DrawnCodes`.
+
+    Attributes:
+        kv: the turn's cache; grows by the rows and by every code but the last.
+        pieces: rows that start the run, or the last code of an earlier call.
+        rule: how codes are drawn.
+        heard: codes the penalty sees, oldest first; at least the last 16 if there are as many.
+        eos: the code that ends speech.
+        generator: the conversation's random generator.
+        count: codes to draw at most.
+        least: codes of this call before `eos` may be drawn.
     """
 
     kv: KvHandle
     pieces: tuple[SpeechPiece, ...]
+    rule: CodeRule
+    heard: tuple[int, ...]
+    eos: int
+    generator: torch.Generator
+    count: int
+    least: int
+
+    @property
+    def n_rows(self) -> int:
+        """Rows fed before the first code."""
+        return sum(len(piece.ids) for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class DrawnCodes:
+    """Answer to `DrawCodes`.
+
+    Attributes:
+        codes: codes drawn, without the end of speech.
+        has_ended: the end of speech was drawn.
+    """
+
+    codes: tuple[int, ...]
+    has_ended: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +226,7 @@ class Vocode:
     Answer: float32 Tensor [samples] at 24 kHz.
     """
 
-    state: VocoderState
+    state: SpeechStream
     codes: tuple[int, ...]
     is_last: bool
 
@@ -157,7 +235,7 @@ class Vocode:
 class OpenVoice:
     """Prepare a voice, or take it from the voices kept, and open a vocoder stream with it.
 
-    Answer: `VocoderState` at the start of a turn.
+    Answer: `SpeechStream` at the start of a turn.
 
     Attributes:
         audio: float32 [n] at 16 kHz, the reference recording.
@@ -176,7 +254,14 @@ class Emit:
 
 
 Request = (
-    LlmForward | EncodeClips | EncodeStream | EncodeImages | SpeechForward | Vocode | OpenVoice
+    LlmForward
+    | ChooseToken
+    | EncodeClips
+    | EncodeStream
+    | EncodeImages
+    | DrawCodes
+    | Vocode
+    | OpenVoice
 )
 Steps = Generator[Request | Emit, Any, T]
 
@@ -185,7 +270,10 @@ class Answers(Protocol):
     """Whoever answers requests."""
 
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer all requests, in order."""
+        """Answer all requests, in order.
+
+        An answer may be an exception: what failed for one conversation alone.
+        """
         ...
 
 

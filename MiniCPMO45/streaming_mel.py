@@ -26,6 +26,7 @@ from MiniCPMO45.audio_features import (
     normalise,
 )
 from MiniCPMO45.configuration_minicpmo import StreamTiming
+from MiniCPMO45.sample_buffer import SampleBuffer
 
 # Source of all four: model specification, section 4.5.
 DYNAMIC_FLOOR_FROM_SAMPLES = 5 * SAMPLE_RATE_HZ
@@ -42,7 +43,7 @@ class MelState:
     """What one stream remembers. Mel frames are counted from the start of the stream.
 
     Attributes:
-        samples: audio still in the buffer [n].
+        buffer: audio still there.
         base_frames: first mel frame of the buffer; earlier audio was dropped.
         loudest: largest log10 bin of each stable frame of the buffer [frames].
         frames: log10 mel power of the stable frames that may still be handed out [80, k].
@@ -50,7 +51,7 @@ class MelState:
         core_start, core_end: frames last handed out, without convolution context.
     """
 
-    samples: Tensor = field(default_factory=lambda: torch.zeros(0))
+    buffer: SampleBuffer = SampleBuffer()
     base_frames: int = 0
     loudest: Tensor = field(default_factory=lambda: torch.zeros(0))
     frames: Tensor = field(default_factory=lambda: torch.zeros(N_MELS, 0))
@@ -61,7 +62,12 @@ class MelState:
     @property
     def buffer_len_samples(self) -> int:
         """Audio in the buffer."""
-        return self.samples.shape[0]
+        return self.buffer.length
+
+    @property
+    def samples(self) -> Tensor:
+        """Audio in the buffer as one tensor [n]."""
+        return self.buffer.between(0, self.buffer.length)
 
     @property
     def left_samples_dropped(self) -> int:
@@ -98,7 +104,7 @@ class MelState:
     @property
     def nbytes(self) -> int:
         """Memory of the tensors."""
-        return self.samples.nbytes + self.loudest.nbytes + self.frames.nbytes
+        return self.buffer.nbytes + self.loudest.nbytes + self.frames.nbytes
 
     def clone(self) -> MelState:
         """Return a state that goes its own way; free of charge, tensors are never written to."""
@@ -131,7 +137,7 @@ def push(
 
     Source: model specification, section 4.5.
     """
-    state.samples = torch.cat([state.samples, as_samples(samples).to(state.samples.device)])
+    state.buffer = state.buffer.append(as_samples(samples).cpu())
     _drop_old_audio(state)
     nothing = state.frames[:, :0]
     if state.buffer_len_samples < MIN_REFLECT_SAMPLES:
@@ -154,7 +160,7 @@ def _drop_old_audio(state: MelState) -> None:
     if length < DROP_FROM_SAMPLES:
         return
     n_frames = min(DROP_SAMPLES, length - KEEP_AT_LEAST_SAMPLES) // HOP_SAMPLES
-    state.samples = state.samples[n_frames * HOP_SAMPLES :].clone()  # lets the old buffer go
+    state.buffer = state.buffer.drop(n_frames * HOP_SAMPLES)
     state.base_frames += n_frames
     if state.frames_start < state.base_frames + MIRRORED_FRAMES:  # far behind: begin anew
         state.frames_start = state.base_frames
@@ -162,7 +168,7 @@ def _drop_old_audio(state: MelState) -> None:
         state.loudest = state.loudest[:0]
         return
     # The buffer now starts elsewhere, and its first windows see themselves mirrored there.
-    mirrored = _log10_frames(state.samples, 0, MIRRORED_FRAMES)
+    mirrored = _log10_frames(state.buffer, 0, MIRRORED_FRAMES)
     state.loudest = torch.cat([mirrored.amax(0), state.loudest[n_frames + MIRRORED_FRAMES :]])
 
 
@@ -171,7 +177,7 @@ def _add_frames(state: MelState) -> Tensor:
     first = state.frames_stop - state.base_frames
     if first >= state.full_frames:
         return state.frames[:, :0]
-    new = _log10_frames(state.samples, first, state.full_frames)
+    new = _log10_frames(state.buffer, first, state.full_frames)
     n_stable = state.stable_frames - first
     state.frames = torch.cat([state.frames, new[:, :n_stable]], dim=1)
     state.loudest = torch.cat([state.loudest, new[:, :n_stable].amax(0)])
@@ -192,12 +198,13 @@ def _forget_frames(state: MelState, before: int) -> None:
     state.frames_start += n_old
 
 
-def _log10_frames(samples: Tensor, first: int, stop: int) -> Tensor:
+def _log10_frames(buffer: SampleBuffer, first: int, stop: int) -> Tensor:
     """Frames [first, stop) of a buffer whose edges are mirrored: [80, stop - first]."""
     begin = first * HOP_SAMPLES - HALF_WINDOW_SAMPLES
     end = (stop - 1) * HOP_SAMPLES + HALF_WINDOW_SAMPLES
-    over = (max(0, -begin), max(0, end - samples.shape[0]))
-    piece = samples[max(0, begin) : end + 1]  # one more: half a window mirrors around a sample
+    over = (max(0, -begin), max(0, end - buffer.length))
+    # One sample more: half a window mirrors around it.
+    piece = buffer.between(max(0, begin), end + 1)
     if any(over):
         piece = F.pad(piece[None], over, mode="reflect")[0]
     return log10_mel(piece, stop - first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,19 +41,24 @@ class TinyVocabulary:
         return (*self.base, *self.added).index(token)
 
 
-def train_vocabulary() -> TinyVocabulary:
-    """Train the byte-pair merges; the same on every machine."""
+def train_vocabulary(texts: Iterable[str] | None = None, merges: int = MERGES) -> TinyVocabulary:
+    """Train the byte-pair merges; the same on every machine.
+
+    Args:
+        texts: what to train on; the tiny checkpoint's own texts when None.
+        merges: how many pairs become entries, at most.
+    """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
-        vocab_size=len(alphabet) + MERGES, initial_alphabet=alphabet, show_progress=False
+        vocab_size=len(alphabet) + merges, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer = byte_level_tokenizer(models.BPE())
-    tokenizer.train_from_iterator(training_texts(), trainer)
+    tokenizer.train_from_iterator(training_texts() if texts is None else texts, trainer)
     trained = json.loads(tokenizer.to_str())["model"]
-    merges = tuple((left, right) for left, right in trained["merges"])
+    pairs = tuple((left, right) for left, right in trained["merges"])
     words = sorted(trained["vocab"], key=trained["vocab"].__getitem__)[len(alphabet) :]
     added = tuple(token for token in control_tokens() if token != UNK_TOKEN)
-    return TinyVocabulary((*alphabet, *PLAIN_SLOTS, *words), merges, added)
+    return TinyVocabulary((*alphabet, *PLAIN_SLOTS, *words), pairs, added)
 
 
 def write_tokenizer(folder: Path, vocabulary: TinyVocabulary) -> None:

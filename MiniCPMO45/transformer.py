@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +34,29 @@ class Segment:
     start: int
     count: int
     mask: Tensor | None
+
+
+class RowBatch(Protocol):
+    """How rows find their past: what every layer asks of a batch.
+
+    Attributes:
+        cos: [rows, d] rotary table at each row's position.
+        sin: [rows, d].
+    """
+
+    @property
+    def cos(self) -> Tensor: ...
+
+    @property
+    def sin(self) -> Tensor: ...
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Let new rows attend to their own conversations."""
+        ...
+
+    def advance(self) -> None:
+        """Count the rows as held, once every layer has written them."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +94,32 @@ class PackedBatch:
             start += count
         cos, sin = rope.tables(torch.cat(positions), dtype)
         return cls(tuple(segments), cos, sin)
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Let new rows attend to their own conversations, whose caches take them in.
+
+        Args:
+            layer: decoder layer.
+            queries: [N, heads, d], rotated.
+            keys: [N, kv heads, d], rotated.
+            values: [N, kv heads, d].
+
+        Returns:
+            [N, heads, d].
+        """
+        mixed = torch.empty_like(queries)
+        for segment in self.segments:
+            own = slice(segment.start, segment.start + segment.count)
+            all_keys, all_values = segment.kv.write(layer, keys[own], values[own])
+            answer = F.scaled_dot_product_attention(
+                queries[own].transpose(0, 1)[None],  # [1, heads, n, d]
+                all_keys[None],
+                all_values[None],
+                attn_mask=segment.mask,
+                enable_gqa=queries.shape[1] != keys.shape[1],
+            )
+            mixed[own] = answer[0].transpose(0, 1)
+        return mixed
 
     def advance(self) -> None:
         """Count the rows as held, once every layer has written them."""
@@ -114,7 +164,7 @@ class Attention(nn.Module):
             self.q_norm = RMSNorm(d, shape.rms_norm_eps)
             self.k_norm = RMSNorm(d, shape.rms_norm_eps)
 
-    def forward(self, x: Tensor, batch: PackedBatch, layer: int) -> Tensor:
+    def forward(self, x: Tensor, batch: RowBatch, layer: int) -> Tensor:
         """Attend rows [N, width] to their conversations' caches, which take the new rows in."""
         d = self.shape.head_dim
         queries = self.q_proj(x).unflatten(-1, (-1, d))  # [N, heads, d]
@@ -124,18 +174,7 @@ class Attention(nn.Module):
             queries, keys = self.q_norm(queries), self.k_norm(keys)
         queries = apply_rotation(queries, batch.cos, batch.sin)
         keys = apply_rotation(keys, batch.cos, batch.sin)
-        mixed = torch.empty_like(queries)
-        for segment in batch.segments:
-            own = slice(segment.start, segment.start + segment.count)
-            all_keys, all_values = segment.kv.write(layer, keys[own], values[own])
-            answer = F.scaled_dot_product_attention(
-                queries[own].transpose(0, 1)[None],  # [1, heads, n, d]
-                all_keys[None],
-                all_values[None],
-                attn_mask=segment.mask,
-                enable_gqa=self.shape.num_attention_heads != self.shape.num_key_value_heads,
-            )
-            mixed[own] = answer[0].transpose(0, 1)
+        mixed = batch.attend(layer, queries, keys, values)
         return self.o_proj(mixed.flatten(1))  # [N, width]
 
 
@@ -163,7 +202,7 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
         self.mlp = MLP(shape)
 
-    def forward(self, x: Tensor, batch: PackedBatch, layer: int) -> Tensor:
+    def forward(self, x: Tensor, batch: RowBatch, layer: int) -> Tensor:
         """Map rows [N, width] to [N, width]."""
         x = x + self.self_attn(self.input_layernorm(x), batch, layer)
         return x + self.mlp(self.post_attention_layernorm(x))
@@ -178,7 +217,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.num_hidden_layers))
         self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
 
-    def forward(self, rows: Tensor, batch: PackedBatch) -> Tensor:
+    def forward(self, rows: Tensor, batch: RowBatch) -> Tensor:
         """Run new rows of all conversations through the stack and extend their caches.
 
         Args:

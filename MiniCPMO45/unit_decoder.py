@@ -8,7 +8,7 @@ from torch import Tensor
 
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.session import Session
-from MiniCPMO45.steps import LlmForward, Steps, TokenIds
+from MiniCPMO45.steps import ChooseToken, LlmForward, Steps, TextDecision, TokenIds
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 from MiniCPMO45.unit_policy import MAX_UNIT_CHARACTERS, UnitPolicy
 
@@ -63,13 +63,17 @@ class UnitDecoder:
         force = override or turn.decisions < settings.force_listen_count
         turn.decisions += 1
         if override and not turn.has_ended:
-            logits = yield from self._interrupt(session)
+            yield from self._interrupt(session)
             draft.barge_in = True
+        decision = None if force else self._decision(session)
         last = settings.max_new_speak_tokens_per_chunk - 1
+        token: int | None = None
         for step in range(last):
             if session.stop.is_set():
                 return draft
-            token = self.tokens.listen if force else self._next(session, logits)
+            if step == 0 and decision is not None:
+                token = yield ChooseToken(logits, decision)
+            token = self.tokens.listen if token is None else token
             if self._ends_unit(session, draft, token, step):
                 return draft
             if token == self.tokens.listen:
@@ -78,18 +82,23 @@ class UnitDecoder:
             if step > 0 and self._is_full([*draft.ids, token]):
                 draft.terminator = self.tokens.chunk_eos
                 return draft
-            output = yield LlmForward(session.kv, (TokenIds((token,)),))
-            logits = output.logits
+            output = yield LlmForward(
+                session.kv,
+                (TokenIds((token,)),),
+                wants_logits=False,
+                decision=decision if step + 1 < last else None,
+            )
             draft.end_of_turn = turn.has_ended = token == self.tokens.turn_eos
             if step > 0:
                 draft.ids.append(token)
                 draft.hidden.append(output.hidden[-1])
+            token = output.token
         draft.terminator = self.tokens.chunk_eos
         return draft
 
-    def _next(self, session: Session, logits: Tensor) -> int:
+    def _decision(self, session: Session) -> TextDecision:
         sampler = session.sampler
-        return self.policy.decide(logits, sampler.history, session.settings, sampler.generator)
+        return TextDecision(self.policy, sampler.history, session.settings, sampler.generator)
 
     def _ends_unit(self, session: Session, draft: UnitDraft, token: int, step: int) -> bool:
         """Whether `token` ends the unit instead of being fed; completes the draft if so."""
@@ -111,9 +120,9 @@ class UnitDecoder:
         asked, session.turn.force_next_listen = session.turn.force_next_listen, False
         return asked and not self.compat.ignore_break
 
-    def _interrupt(self, session: Session) -> Steps[Tensor]:
+    def _interrupt(self, session: Session) -> Steps[None]:
         """End the running turn in the cache and forget its speech."""
-        output = yield LlmForward(session.kv, (TokenIds((self.tokens.turn_eos,)),))
+        yield LlmForward(session.kv, (TokenIds((self.tokens.turn_eos,)),), wants_logits=False)
         session.turn.has_ended = True
         if self.compat.keep_speech_cache_on_force_listen:
             session.reset_vocoder()
@@ -121,7 +130,6 @@ class UnitDecoder:
             session.reset_speech()
         if not self.compat.unsigned_repetition_penalty:
             session.sampler.history.clear()
-        return output.logits
 
     def _is_full(self, ids: list[int]) -> bool:
         text = self.tokenizer.decode(ids, skip_special_tokens=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,6 +20,49 @@ from MiniCPMO45.stopwatch import Stopwatch
 from MiniCPMO45.streaming_mel import push
 
 Pieces = list[TokenIds | Embeddings]
+
+
+@dataclass(frozen=True, eq=False)
+class SlicedPicture:
+    """A picture cut into slices beforehand, where that holds up nobody else.
+
+    Attributes:
+        slices: the whole picture first, then its parts.
+    """
+
+    slices: tuple[Patches, ...]
+
+
+Frame = Image.Image | SlicedPicture
+"""An RGB picture, sliced or not."""
+
+
+def slice_pictures(
+    frames: Sequence[Frame], max_slice_nums: int | Sequence[int], config: SliceConfig
+) -> list[SlicedPicture]:
+    """Cut pictures into slices; those that are cut already stay as they are.
+
+    Args:
+        frames: pictures, oldest first.
+        max_slice_nums: one limit for all, or one per frame.
+        config: slicing parameters.
+
+    Raises:
+        ValueError: a list of limits whose length differs from the frames'.
+    """
+    limits = [max_slice_nums] * len(frames) if isinstance(max_slice_nums, int) else max_slice_nums
+    if len(limits) != len(frames):
+        raise ValueError(f"max_slice_nums has {len(limits)} entries for {len(frames)} frames")
+    return [
+        frame if isinstance(frame, SlicedPicture) else _sliced(frame, limit, config)
+        for frame, limit in zip(frames, limits, strict=True)
+    ]
+
+
+def _sliced(frame: Image.Image, limit: int, config: SliceConfig) -> SlicedPicture:
+    return SlicedPicture(
+        tuple(to_patches(each) for each in slice_image(frame, limit, config).slices)
+    )
 
 
 def split_unit_audio(
@@ -75,7 +119,7 @@ def encode_unit_audio(
 
 
 def picture_pieces(
-    frames: Sequence[Image.Image],
+    frames: Sequence[Frame],
     max_slice_nums: int | Sequence[int],
     config: SliceConfig,
     tokens: SpecialTokens,
@@ -84,7 +128,7 @@ def picture_pieces(
     """Encode pictures and lay them out between their marks.
 
     Args:
-        frames: RGB pictures, oldest first.
+        frames: pictures, oldest first.
         max_slice_nums: one limit for all, or one per frame.
         config: slicing parameters.
         tokens: control ids.
@@ -96,13 +140,7 @@ def picture_pieces(
     Raises:
         ValueError: a list of limits whose length differs from the frames'.
     """
-    limits = [max_slice_nums] * len(frames) if isinstance(max_slice_nums, int) else max_slice_nums
-    if len(limits) != len(frames):
-        raise ValueError(f"max_slice_nums has {len(limits)} entries for {len(frames)} frames")
-    pictures: list[list[Patches]] = [
-        [to_patches(each) for each in slice_image(frame, limit, config).slices]
-        for frame, limit in zip(frames, limits, strict=True)
-    ]
+    pictures = [each.slices for each in slice_pictures(frames, max_slice_nums, config)]
     watch.lap("vision_process")
     rows = yield EncodeImages(tuple(each for picture in pictures for each in picture))
     watch.lap("vision_embed")

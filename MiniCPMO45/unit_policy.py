@@ -63,19 +63,29 @@ class UnitPolicy:
         if not compat.sample_in_model_dtype:
             logits = logits.float()
         if draw(logits, source) == tokens.chunk_eos:
-            return tokens.chunk_eos
+            return self.settle(tokens.chunk_eos, history)
         logits = logits.index_fill(0, self._forbidden, -torch.inf)
         logits = self._penalise(logits, history, settings)
         biased = tokens.im_end if compat.listen_bias_on_im_end else tokens.listen
         if settings.listen_prob_scale != 1.0:
             logits = self._bias(logits, biased, settings.listen_prob_scale)
         if settings.listen_top_k is not None and _rank(logits, biased) < settings.listen_top_k:
-            return biased
+            return self.settle(biased, [])  # what the rank decides is not remembered
         if source is not None:
             logits = logits / max(settings.temperature, MIN_TEMPERATURE)
             logits = keep_top_p(keep_top_k(logits, settings.top_k), settings.top_p)
-        token = draw(logits, source)
-        if compat.unsigned_repetition_penalty or token not in self._untold:
+        return self.settle(draw(logits, source), history)
+
+    def settle(self, token: int, history: list[int]) -> int:
+        """Record a drawn token, wherever it was drawn, and return what is decided.
+
+        Args:
+            token: the id that was drawn.
+            history: decisions so far, oldest first; extended in place.
+        """
+        if token == self.tokens.chunk_eos:
+            return token
+        if self.compat.unsigned_repetition_penalty or token not in self._untold:
             history.append(token)
         return token
 

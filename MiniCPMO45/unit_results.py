@@ -34,13 +34,27 @@ class PrefillResult:
 
 
 @dataclass(frozen=True, eq=False)
+class EarlyAudio:
+    """The first part of a unit's sound, handed out while the rest is made.
+
+    Attributes:
+        text: what the whole unit says.
+        waveform: float32 [samples] at 24 kHz.
+    """
+
+    text: str
+    waveform: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class UnitResult:
     """What the model did in one unit; costs in seconds.
 
     Attributes:
         is_listen: it stayed silent.
         text: what it said in this unit.
-        audio_waveform: float32 [samples] at 24 kHz; silence when listening.
+        audio_waveform: float32 [samples] at 24 kHz; silence when listening; without the part that
+            was handed out early.
         end_of_turn: its speaking turn ended.
         current_time: units heard so far.
         cost_llm: deciding and decoding text.
@@ -53,6 +67,7 @@ class UnitResult:
         vision_slices: picture slices fed in this unit.
         vision_tokens: their embeddings.
         barge_in: a running turn was cut by this unit.
+        early_samples: samples that were handed out early.
     """
 
     is_listen: bool
@@ -70,3 +85,4 @@ class UnitResult:
     vision_slices: int = 0
     vision_tokens: int = 0
     barge_in: bool = False
+    early_samples: int = 0

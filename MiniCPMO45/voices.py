@@ -9,6 +9,9 @@ import numpy as np
 from MiniCPMO45.token2wav.prompt import VoiceEncoder, voice_key
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import VoiceBase
+from MiniCPMO45.token2wav.voice import VoicePrompt
+
+ONLY_VOICE = "the only voice"
 
 
 class VoiceLibrary:
@@ -16,11 +19,12 @@ class VoiceLibrary:
 
     Attributes:
         max_voices: voices kept; one costs some tens of megabytes at the published size.
+        has_one_voice: every recording is answered with the same voice.
     """
 
     def __init__(
         self,
-        encoder: VoiceEncoder,
+        encoder: VoiceEncoder | VoicePrompt,
         vocoder: Token2Wav,
         *,
         max_voices: int = 8,
@@ -29,7 +33,8 @@ class VoiceLibrary:
         """Start empty.
 
         Args:
-            encoder: turns a recording into a voice.
+            encoder: turns a recording into a voice; or the only voice there is, which then
+                answers every recording, whatever it is.
             vocoder: runs the voice's prompt once.
             max_voices: voices kept, at least 1.
             quantise_16_bit: round recordings to 16 bits first, as services that pass them
@@ -41,6 +46,7 @@ class VoiceLibrary:
         if max_voices < 1:
             raise ValueError(f"a voice library keeps at least one voice; found {max_voices}")
         self.max_voices = max_voices
+        self.has_one_voice = isinstance(encoder, VoicePrompt)
         self._encoder = encoder
         self._vocoder = vocoder
         self._quantise_16_bit = quantise_16_bit
@@ -59,12 +65,16 @@ class VoiceLibrary:
         Raises:
             VoiceSampleError: the recording cannot serve as a voice.
         """
-        key = voice_key(audio, quantise_16_bit=self._quantise_16_bit)
+        only = self._encoder if isinstance(self._encoder, VoicePrompt) else None
+        key = ONLY_VOICE if only else voice_key(audio, quantise_16_bit=self._quantise_16_bit)
         base = self._bases.get(key)
         if base is None:
-            voice = self._encoder.prepare_voice(audio, quantise_16_bit=self._quantise_16_bit)
-            base = self._bases[key] = self._vocoder.set_up(voice)
+            base = self._bases[key] = self._vocoder.set_up(only or self._prepare(audio))
             if len(self._bases) > self.max_voices:
                 self._bases.popitem(last=False)
         self._bases.move_to_end(key)
         return base
+
+    def _prepare(self, audio: np.ndarray) -> VoicePrompt:
+        assert isinstance(self._encoder, VoiceEncoder)
+        return self._encoder.prepare_voice(audio, quantise_16_bit=self._quantise_16_bit)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -17,19 +18,25 @@ from typing import Annotated
 import torch
 import typer
 
-from benchmarks.conversation import BenchmarkError, Conversation, Plan
+from benchmarks.conversation import Plan
+from benchmarks.crowd import Crowd, CrowdPlan, CrowdResult, Speaking, crowd_table
 from benchmarks.machine import describe, waiter
+from benchmarks.preparing import Preparing
 from benchmarks.rig import Rig, RigOptions, checkpoint_rig, random_full_rig
 from benchmarks.scripted import MAX_TEXT_TOKENS, parse_pattern
-from benchmarks.summary import BYTES_PER_GB, Run, Verdict, judge, memory_table, stage_table
+from benchmarks.summary import Run, Verdict, judge, memory_table, spread_table, stage_table
+from benchmarks.talker import BenchmarkError, Script
+from benchmarks.talks import Talks
 from MiniCPMO45.checkpoint_error import CheckpointError
 from MiniCPMO45.kv_cache import CacheFullError
+from MiniCPMO45.settings import WindowMode, WindowSettings
 
-MOST_BYTES = 26e9  # the published model and one conversation; a requirement, not a measurement
+MOST_BYTES = 26e9  # plainly run, the published model and one conversation; a requirement
 MOST_BUILD_S = 60.0  # the same
+MOST_SPREAD = 1.3  # the same: 99th percentile per median over a long conversation
 PICTURE_SIZE = (1280, 720)
 VOICE_SAMPLE_S = 5.0  # of sound in the system prompt
-PROFILED_ROWS = 40
+UNITS_PER_MINUTE = 60
 EXIT_FAILED = 1
 EXIT_REFUSED = 2
 
@@ -53,29 +60,83 @@ def _dtype(name: Dtype, device: torch.device) -> torch.dtype:
     }[name]
 
 
+class Kind(StrEnum):
+    """What a conversation is like."""
+
+    OMNI = "omni"  # one picture a unit
+    AUDIO = "audio"
+    EARLY = "early"  # omni, with the beginning of each unit's sound ahead
+
+    @property
+    def picture_size(self) -> tuple[int, int] | None:
+        """Width and height of each unit's picture."""
+        return None if self is Kind.AUDIO else PICTURE_SIZE
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is measured, and on what.
+
+    Attributes:
+        checkpoint: folder or hub id; None for random weights.
+        rig: how it is built.
+        talks: conversations by name, one at a time.
+        prepares: preparations of each kind; 0 for none.
+        crowds: many conversations at once, by name.
+    """
+
+    checkpoint: str | None
+    rig: RigOptions
+    talks: dict[str, Plan]
+    prepares: int
+    crowds: dict[str, CrowdPlan]
+
+    def as_record(self) -> dict[str, object]:
+        """Return it as plain values."""
+        record = asdict(self)
+        record["rig"] |= {"device": str(self.rig.device), "dtype": str(self.rig.dtype)}
+        return record
+
+
 RandomFull = Annotated[
     bool, typer.Option("--random-full", help="The published sizes with random weights.")
 ]
 Source = Annotated[str | None, typer.Option(help="A checkpoint folder or hub id instead.")]
 Device = Annotated[str, typer.Option(help="cuda, cuda:1, cpu")]
+Plain = Annotated[bool, typer.Option("--plain", help="Without the engine for graphics cards.")]
 DtypeName = Annotated[Dtype, typer.Option(help="auto is bf16 on a GPU, fp32 on a CPU")]
-Units = Annotated[int, typer.Option(min=2, help="Measured units.")]
+Units = Annotated[int, typer.Option(min=1, help="Measured units of each conversation.")]
 WarmUp = Annotated[
     int, typer.Option(min=0, help="Units before them, rounded up to whole patterns.")
 ]
 Pattern = Annotated[
     str, typer.Option(help="What units do, repeated: l listen, s speak on, e speak and end.")
 ]
+SoakMinutes = Annotated[
+    int, typer.Option(min=0, help="Minutes of one more conversation, with the window on.")
+]
+Prepares = Annotated[int, typer.Option(min=0, help="Preparations with a known and a new voice.")]
+Crowds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--crowd",
+        help="Kind, how much of the time they speak (half, all), sessions at once, one "
+        "measurement each, and its seconds: omni:all:1,8,64:20. May be given more than once.",
+    ),
+]
 TextTokens = Annotated[
     int, typer.Option(min=1, max=MAX_TEXT_TOKENS, help="Text tokens of a speaking unit.")
 ]
-Frames = Annotated[
-    bool, typer.Option("--frames/--audio-only", help="One picture of 1280x720 a unit.")
+TalkNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--talk",
+        help="A conversation: omni (pictures of 1280x720), audio or early, and the length to keep "
+        "the cache at, if any: omni:4096. May be given more than once.",
+    ),
 ]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the GPU after each stage.")]
-Threads = Annotated[
-    int | None, typer.Option(min=1, help="CPU threads; by default one for --device cpu.")
-]
+Threads = Annotated[int, typer.Option(min=1, help="CPU threads.")]
 FlowSteps = Annotated[int, typer.Option(min=1, help="ODE steps of the vocoder.")]
 Seed = Annotated[int, typer.Option(help="Of weights, inputs and draws.")]
 JsonPath = Annotated[Path | None, typer.Option("--json", help="Write everything measured here.")]
@@ -88,13 +149,17 @@ def main(
     random_full: RandomFull = False,
     checkpoint: Source = None,
     device: Device = "cuda",
-    threads: Threads = None,
+    plain: Plain = False,
+    threads: Threads = 1,
     dtype: DtypeName = Dtype.AUTO,
-    units: Units = 30,
-    warm_up: WarmUp = 4,
-    pattern: Pattern = "ls",
+    talk: TalkNames = None,
+    units: Units = 200,
+    warm_up: WarmUp = 12,
+    pattern: Pattern = "llse",
+    soak_minutes: SoakMinutes = 0,
+    prepares: Prepares = 0,
+    crowd: Crowds = None,
     text_tokens: TextTokens = 10,
-    frames: Frames = True,
     wait: Wait = True,
     flow_steps: FlowSteps = 5,
     seed: Seed = 0,
@@ -106,106 +171,137 @@ def main(
         raise typer.BadParameter("choose one of --random-full and --checkpoint")
     try:
         acts, place = parse_pattern(pattern), _place(device, threads)
+        crowds = {text: _crowd(text, text_tokens, seed) for text in crowd or ()}
+        is_nothing_asked = not (talk or crowd or prepares or soak_minutes)
+        names = [Kind.OMNI.value] if is_nothing_asked else talk or []
+        kinds = {name: _kind_and_length(name) for name in names}
     except (ValueError, RuntimeError) as error:
         raise typer.BadParameter(str(error)) from error
     plan = Plan(
-        units=units,
-        warm_up=-(-warm_up // len(acts)) * len(acts),
-        extra=len(acts) if profile else 0,
-        pattern=acts,
-        text_tokens=text_tokens,
-        picture_size=PICTURE_SIZE if frames else None,
-        voice_sample_s=VOICE_SAMPLE_S,
+        Script(acts, text_tokens, VOICE_SAMPLE_S),
+        units,
+        -(-warm_up // len(acts)) * len(acts),
+        len(acts) if profile else 0,
         waits=wait,
         seed=seed,
     )
-    rig_options = RigOptions(place, _dtype(dtype, place), seed=seed, flow_steps=flow_steps)
+    talks = {name: _of_kind(kind, plan, length) for name, (kind, length) in kinds.items()}
+    if soak_minutes:
+        soak = _of_kind(Kind.OMNI, plan, None)
+        kept = replace(soak.script, window=WindowSettings(mode=WindowMode.BASIC))
+        count = UNITS_PER_MINUTE * soak_minutes
+        talks[f"omni, {soak_minutes} minutes"] = replace(
+            soak, script=kept, units=count, most_spread=MOST_SPREAD
+        )
+    options = RigOptions(place, _dtype(dtype, place), seed, flow_steps, is_plain=plain)
+    asked = Asked(checkpoint, options, talks, prepares, crowds)
     try:
-        conversation = Conversation(_build(checkpoint, rig_options), plan)
-        run = _measure(conversation, checkpoint, rig_options)
+        verdicts = _report(asked, json_path, profile)
     except (CheckpointError, CacheFullError, BenchmarkError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_REFUSED) from error
-    is_limited = random_full and place.type == "cuda"
-    verdicts = judge(
-        run,
-        most_bytes=MOST_BYTES if is_limited else None,
-        most_build_s=MOST_BUILD_S if is_limited else None,
-    )
-    _print(run, verdicts)
-    if json_path is not None:
-        text = json.dumps(run.as_record(verdicts), indent=1)
-        json_path.write_text(text + "\n", encoding="utf8")
-    if profile is not None:
-        _profile(conversation, profile)
+    print()
+    for verdict in verdicts:
+        print(f"{'ok  ' if verdict.passed else 'FAIL'}  {verdict.name}: {verdict.text}")
     if not all(verdict.passed for verdict in verdicts):
         raise typer.Exit(EXIT_FAILED)
 
 
-def _measure(conversation: Conversation, checkpoint: str | None, options: RigOptions) -> Run:
-    measured = tuple(conversation.measure())
-    asked = {
-        "checkpoint": checkpoint,
-        "dtype": str(options.dtype),
-        "flow_steps": options.flow_steps,
-        "voice_s": options.voice_s,
-        **asdict(conversation.plan),
-        "pattern": "".join(conversation.plan.pattern),
-    }
-    return Run(asked, describe(options.device), conversation.rig.build, measured)
+def _of_kind(kind: Kind, plan: Plan, length: int | None) -> Plan:
+    script = replace(plan.script, context_tokens=length, has_early_audio=kind is Kind.EARLY)
+    return replace(plan, script=script, picture_size=kind.picture_size)
 
 
-def _place(name: str, threads: int | None) -> torch.device:
+def _kind_and_length(text: str) -> tuple[Kind, int | None]:
+    """Read what a conversation is like.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    kind, _, length = text.partition(":")
+    return Kind(kind), int(length) if length else None
+
+
+def _report(asked: Asked, json_path: Path | None, profile: Path | None) -> list[Verdict]:
+    """Measure, and write everything down after each part; return the conditions at the end."""
+    is_limited = asked.checkpoint is None and asked.rig.device.type == "cuda"
+    most_bytes = MOST_BYTES if is_limited and asked.rig.is_plain else None
+    verdicts: list[Verdict] = []
+    for run in _measure(asked, profile):
+        verdicts = judge(
+            run, most_bytes=most_bytes, most_build_s=MOST_BUILD_S if is_limited else None
+        )
+        if json_path is not None:
+            text = json.dumps(run.as_record(verdicts), indent=1)
+            json_path.write_text(text + "\n", encoding="utf8")
+    return verdicts
+
+
+def _crowd(text: str, text_tokens: int, seed: int) -> CrowdPlan:
+    """Read what is asked of a crowd.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    kind, speaking, sizes, seconds = text.split(":")
+    return CrowdPlan(
+        tuple(int(size) for size in sizes.split(",")),
+        int(seconds),
+        Speaking(speaking),
+        text_tokens,
+        Kind(kind).picture_size,
+        seed,
+    )
+
+
+def _place(name: str, threads: int) -> torch.device:
     """Return the device and settle the number of CPU threads.
 
-    One thread where the CPU does the work: toy tensors gain nothing from more, and threads that
-    wait for each other on a busy machine make a unit ten times slower.
+    One thread unless told otherwise, as in a worker: toy tensors gain nothing from more, and
+    threads that wait for each other on a busy machine make a unit ten times slower.
     """
     device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("there is no CUDA device here; choose --device cpu")
-    if threads is not None or device.type == "cpu":
-        torch.set_num_threads(threads or 1)
+    torch.set_num_threads(threads)
     return device
 
 
-def _build(checkpoint: str | None, options: RigOptions) -> Rig:
-    wait = waiter(options.device)
-    if checkpoint is not None:
-        return checkpoint_rig(checkpoint, options, wait)
-    return random_full_rig(options, wait)
+def _measure(asked: Asked, profile: Path | None) -> Iterator[Run]:
+    """Build and measure; print each part as it is done and yield everything measured so far."""
+    device, wait = asked.rig.device, waiter(asked.rig.device)
+    if asked.checkpoint is not None:
+        rig = checkpoint_rig(asked.checkpoint, asked.rig, wait)
+    else:
+        rig = random_full_rig(asked.rig, wait)
+    machine = describe(device)
+    held = Talks(rig)
+    rates = held.rates_record()
+    for name, value in {**machine, **rates, **rig.build}.items():
+        print(f"{name:>20}  {f'{value:.4g}' if isinstance(value, float) else value}")
+    run = Run(asked.as_record(), machine, rig.build, rates)
+    for name, plan in asked.talks.items():
+        talk = held.hold(name, plan, None if run.talks else profile)
+        print(f"\n{name}\n{stage_table(talk)}\n\n{memory_table(talk.units)}", flush=True)
+        run = replace(run, talks=(*run.talks, talk))
+        yield run
+    if asked.prepares:
+        run = replace(run, preparing_ms=Preparing(rig, asked.rig.seed).measure(asked.prepares))
+        print("\n" + spread_table("prepare, ms", run.preparing_ms), flush=True)
+        yield run
+    for name, crowd in asked.crowds.items():
+        for result in _hold_crowd(rig, crowd):
+            print(f"\n{name}\n{crowd_table([result])}", flush=True)
+            run = replace(run, crowd=(*run.crowd, {"name": name, **result.as_record()}))
+            yield run
 
 
-def _profile(conversation: Conversation, path: Path) -> None:
-    """Run one round of the pattern under the profiler and write what took longest."""
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    is_gpu = conversation.rig.executor.device.type == "cuda"
-    if is_gpu:
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities) as profiler:
-        for _ in conversation.plan.pattern:
-            conversation.run_unit(-1)
-    averages = profiler.key_averages()
-    orders = ["self_cpu_time_total", *(["self_device_time_total"] if is_gpu else [])]
-    tables = [averages.table(sort_by=order, row_limit=PROFILED_ROWS) for order in orders]
-    path.write_text("\n\n".join(tables) + "\n", encoding="utf8")
-
-
-def _print(run: Run, verdicts: list[Verdict]) -> None:
-    for name, value in {**run.machine, **run.options}.items():
-        print(f"{name:>20}  {value}")
-    build = run.build
-    print(
-        f"\nbuilt in {build['seconds']:.1f} s: "
-        f"model {build['model_parameters']:,} parameters, "
-        f"{build['model_bytes'] / BYTES_PER_GB:.2f} GB in {build['model_seconds']:.1f} s; "
-        f"vocoder {build['vocoder_parameters']:,} parameters, "
-        f"{build['vocoder_bytes'] / BYTES_PER_GB:.2f} GB in {build['vocoder_seconds']:.1f} s"
-    )
-    print("\nMemory after each unit, GB\n" + memory_table(run.units))
-    print("\n" + stage_table(run.units) + "\n")
-    for verdict in verdicts:
-        print(f"{'ok  ' if verdict.passed else 'FAIL'}  {verdict.name}: {verdict.text}")
+def _hold_crowd(rig: Rig, plan: CrowdPlan) -> Iterator[CrowdResult]:
+    crowd = Crowd(rig, plan)
+    try:
+        yield from crowd.measure()
+    finally:
+        crowd.close()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -75,7 +76,7 @@ class Plan:
 
     Attributes:
         workers: how many.
-        backend: "real" with the toy checkpoint, or "fake".
+        backend: "real", with the toy checkpoint unless the configuration says otherwise, or "fake".
         config: sections of the configuration, over the defaults.
         command: of the launcher; flags are appended.
         variables: of the environment, over the present one.
@@ -112,6 +113,7 @@ class LaunchedSystem:
         }
         sections = {"service": service} | plan.config
         sections["service"] = service | plan.config.get("service", {})
+        sections["model"] = {"embedded": False} | plan.config.get("model", {})
         self._config.write_text(json.dumps(sections), encoding="utf8")
 
     @property
@@ -123,7 +125,8 @@ class LaunchedSystem:
         return self.folder / "printed"
 
     def __enter__(self) -> Self:
-        """Start."""
+        """Start; from now on SIGTERM ends this program as Ctrl-C does, and so stops the system."""
+        _heed_termination()
         try:
             self.start()
         except BaseException:
@@ -270,6 +273,12 @@ class LaunchedSystem:
             NotReachedError: somebody still is or does.
         """
         wait_until("all workers idle, nobody waiting", lambda: self.is_idle, limit_s)
+
+
+def _heed_termination() -> None:
+    is_main = threading.current_thread() is threading.main_thread()  # others may set no handler
+    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _get(url: str) -> Json:

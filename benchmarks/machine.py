@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 from collections.abc import Callable
@@ -21,6 +22,17 @@ def waiter(device: torch.device) -> Callable[[], None]:
     if device.type == "cuda":
         return lambda: torch.cuda.synchronize(device)
     return lambda: None
+
+
+def settle_memory() -> None:
+    """Let later collections of garbage leave alone what is there now, as a worker does."""
+    gc.collect()
+    gc.freeze()
+
+
+def unsettle_memory() -> None:
+    """Take that back."""
+    gc.unfreeze()
 
 
 def reset_peak(device: torch.device) -> None:

@@ -74,8 +74,11 @@ class Look:
 class Ear:
     """Listens to the meter and finds gaps.
 
+    Gaps are counted in the sound itself: when the machine lets the audio thread wait, the clock
+    jumps though nothing is missing.
+
     Attributes:
-        gaps_ms: (when, how long) of every silence within a turn.
+        gaps_ms: (where in the sound, how long) of every silence within a turn.
         audible_ms: sound in all.
     """
 
@@ -84,7 +87,7 @@ class Ear:
     _last_ms: float | None = None
 
     def hear(self, pieces: Sequence[tuple[float, float]], piece_ms: float = 10.0) -> None:
-        """Take in pieces: when each began, and its RMS."""
+        """Take in pieces: where in the sound each began, and its RMS."""
         for at_ms, rms in pieces:
             if rms <= AUDIBLE_RMS:
                 continue
@@ -194,7 +197,7 @@ def converse(page: Page, minutes: float, reports: Reports) -> tuple[list[Look], 
     ear: Ear | None = None
     while time.monotonic() < end_s:
         page.wait_for_timeout(LISTEN_S * MS_PER_S)
-        pieces = page.evaluate("__tap.frames.splice(0).map((one) => [one.atMs, one.rms])")
+        pieces = page.evaluate("__tap.frames.splice(0).map((one) => [one.soundMs, one.rms])")
         if ear is not None:
             ear.hear(pieces)
         elif time.monotonic() >= settled_s:

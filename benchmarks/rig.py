@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from MiniCPMO45.checkpoint import (
@@ -23,16 +25,21 @@ from MiniCPMO45.checkpoint import (
 )
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
+from MiniCPMO45.device.engine import make_executor
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo import MiniCPMO
 from MiniCPMO45.tiny_tokenizer import train_vocabulary, write_tokenizer
+from MiniCPMO45.token2wav.campplus import SPEAKER_SIZE, SpeakerEncoder
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.hift import fold_weight_norm
 from MiniCPMO45.token2wav.load import load_token2wav
+from MiniCPMO45.token2wav.prompt import VoiceEncoder
+from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
 from MiniCPMO45.token2wav.vocoder_state import VoiceBase
 from MiniCPMO45.token2wav.voice import MEL_FRAMES_PER_CODE, VoicePrompt
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.voices import VoiceLibrary
 
 ASSETS = Path("assets") / "token2wav"
 
@@ -47,6 +54,7 @@ class RigOptions:
         seed: of every random weight.
         flow_steps: ODE steps of the vocoder.
         voice_s: length of the synthetic voice in seconds.
+        is_plain: run without the engine for graphics cards.
     """
 
     device: torch.device
@@ -54,6 +62,7 @@ class RigOptions:
     seed: int = 0
     flow_steps: int = 5
     voice_s: float = 6.0
+    is_plain: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +109,10 @@ def random_full_rig(options: RigOptions, wait: Callable[[], None]) -> Rig:
     )
     fold_weight_norm(vocoder.hift)
     seconds.lap("vocoder_seconds")
-    return _finish(options, config, tokenizer, (model, n_model), (vocoder, n_vocoder), seconds)
+    voices = VoiceLibrary(_random_voice_encoder(options), vocoder)
+    seconds.lap("voices_seconds")
+    parts = (model, n_model), (vocoder, n_vocoder)
+    return _finish(options, config, tokenizer, *parts, voices, seconds)
 
 
 def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -> Rig:
@@ -138,8 +150,11 @@ def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -
     )
     n_vocoder = sum(tensor.numel() for tensor in vocoder.state_dict().values())
     seconds.lap("vocoder_seconds")
+    encoder = VoiceEncoder.from_folder(checkpoint.folder / ASSETS, options.device)
+    seconds.lap("voices_seconds")
     parts = (model, n_model), (vocoder, n_vocoder)
-    return _finish(options, checkpoint.config, tokenizer, *parts, seconds)
+    voices = VoiceLibrary(encoder, vocoder)
+    return _finish(options, checkpoint.config, tokenizer, *parts, voices, seconds)
 
 
 def synthetic_voice(vocoder: Token2Wav, n_codes: int, seed: int) -> VoicePrompt:
@@ -151,6 +166,24 @@ def synthetic_voice(vocoder: Token2Wav, n_codes: int, seed: int) -> VoicePrompt:
         torch.randn(1, flow.spk_embed_dim, generator=generator),
         torch.randn(1, frames, flow.output_size, generator=generator),
     )
+
+
+class _AnySpeaker(SpeakerEncoder):
+    """Stands in for the speaker encoder, whose graph is published and cannot be made up."""
+
+    def __init__(self) -> None:
+        """Read no graph."""
+
+    def embed(self, filter_bank: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return one speaker for everybody, float32 [1, 192]."""
+        return np.ones((1, SPEAKER_SIZE), np.float32)
+
+
+def _random_voice_encoder(options: RigOptions) -> VoiceEncoder:
+    with torch.device("meta"):
+        tokenizer = SpeechTokenizer(SpeechTokenizerConfig())
+    random_weights(tokenizer, device=options.device, dtype=torch.float32, seed=options.seed)
+    return VoiceEncoder(tokenizer.eval(), _AnySpeaker())
 
 
 class _Seconds:
@@ -173,9 +206,12 @@ def _finish(
     tokenizer: MiniCPMOTokenizerFast,
     model: tuple[MiniCPMO, int],
     vocoder: tuple[Token2Wav, int],
+    voices: VoiceLibrary,
     seconds: _Seconds,
 ) -> Rig:
-    executor = Executor(model[0], vocoder[0], compat=Compat())
+    make = Executor if options.is_plain else make_executor
+    executor = make(model[0], vocoder[0], voices, compat=Compat())
+    seconds.lap("engine_seconds")
     n_codes = round(options.voice_s * SpeechTiming().codes_per_second)
     with torch.inference_mode():
         voice = vocoder[0].set_up(synthetic_voice(vocoder[0], n_codes, options.seed))

@@ -7,17 +7,16 @@ that units of any weights say equally much.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.executor import Executor
-from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.steps import Request, SpeechForward
+from MiniCPMO45.steps import DrawCodes, Request
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 from MiniCPMO45.unit_policy import UnitPolicy
 
@@ -77,42 +76,33 @@ class ScriptedPolicy(UnitPolicy):
             end = [tokens.turn_eos] if act is Act.SPEAK_LAST else []
             self._due = [tokens.speak, *self.words, *end, tokens.chunk_eos]
 
-    def decide(
-        self,
-        logits: Tensor,
-        history: list[int],
-        settings: DuplexSettings,
-        generator: torch.Generator,
-    ) -> int:
-        """Draw as usual, then return the script's decision; see `UnitPolicy.decide`."""
-        super().decide(logits, history, settings, generator)
+    def settle(self, token: int, history: list[int]) -> int:
+        """Record what was drawn, then return the script's decision; see `UnitPolicy.settle`."""
+        super().settle(token, history)
         return self._due.pop(0)
 
 
 class ScriptedAnswers:
     """An executor whose speech never ends early, and which waits for the device if asked."""
 
-    def __init__(
-        self, executor: Executor, speech_eos: int, wait: Callable[[], None] | None
-    ) -> None:
+    def __init__(self, executor: Executor, wait: Callable[[], None] | None) -> None:
         """Wrap an executor.
 
         Args:
             executor: does the work.
-            speech_eos: the code that is never drawn.
             wait: called after each answer so that stages are told apart; None for no waiting.
         """
         self._executor = executor
-        self._speech_eos = speech_eos
         self._wait = wait
 
-    @torch.inference_mode()
     def answer(self, requests: Sequence[Request]) -> list[Any]:
         """Answer requests; see `Executor.answer`."""
-        answers = self._executor.answer(requests)
-        for request, answer in zip(requests, answers, strict=True):
-            if isinstance(request, SpeechForward):
-                answer[self._speech_eos] = -torch.inf
+        answers = self._executor.answer([_endless(request) for request in requests])
         if self._wait is not None:
             self._wait()
         return answers
+
+
+def _endless(request: Request) -> Request:
+    """Forbid the end of speech."""
+    return replace(request, least=request.count) if isinstance(request, DrawCodes) else request

@@ -13,38 +13,39 @@ BYTES_PER_GB = 1e9
 BYTES_PER_MIB = 2**20
 GROWTH_TOLERANCE_BYTES = 2 * BYTES_PER_MIB  # block rounding of allocators
 
-STAGES = (
-    "vision_process",
-    "vision_embed",
-    "audio_process",
-    "audio_embed",
-    "feed",
+PARTS = (
+    "picture",
+    "encode_audio",
+    "encode_vision",
     "prefill",
-    "llm",
-    "tts_prep",
+    "decision",
+    "decode",
     "tts",
     "token2wav",
-    "generate",
-    "finalize",
-    "answer",
-    "unit",
+    "host",
 )
-"""Stages in the order of a unit; `prefill`, `generate`, `answer` (both) and `unit` are totals."""
+"""Stages of an answer that follow each other."""
+STAGES = (*PARTS, "first_audio", "answer", "finalize", "unit")
+"""Stages in the order of a unit. `picture` cuts pictures on the CPU, `host` is what else the CPU
+does between requests; `first_audio` and `answer` are the times from complete input to the first
+sound and to the result; `unit` is all."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Median, 95th percentile and maximum of some measurements, in their unit."""
+    """Median, 95th and 99th percentile and maximum of some measurements, in their unit."""
 
     p50: float
     p95: float
+    p99: float
     max: float
     count: int
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         """Describe at least one value."""
-        return cls(percentile(values, 50), percentile(values, 95), max(values), len(values))
+        p50, p95, p99 = (percentile(values, share) for share in (50, 95, 99))
+        return cls(p50, p95, p99, max(values), len(values))
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,37 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Talk:
+    """One measured conversation.
+
+    Attributes:
+        name: what is particular about it.
+        units: in order.
+        floors: least milliseconds by kind of unit and stage, where they are known.
+        most_spread: 99th percentile per median of the answers at most; None for no limit.
+    """
+
+    name: str
+    units: Sequence[Unit]
+    floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    most_spread: float | None = None
+
+    def as_record(self) -> dict[str, object]:
+        """Return everything as plain dictionaries and lists."""
+        spreads = stage_spreads(self.units).items()
+        return {
+            "name": self.name,
+            "floors_ms": {kind: dict(stages) for kind, stages in self.floors.items()},
+            "summary_ms": {
+                kind: {stage: asdict(spread) for stage, spread in stages.items()}
+                for kind, stages in spreads
+            },
+            "memory_growth_bytes": growth(self.units),
+            "units": [asdict(unit) for unit in self.units],
+        }
+
+
+@dataclass(frozen=True)
 class Run:
     """A whole measurement, ready to become JSON.
 
@@ -111,28 +143,31 @@ class Run:
         options: what was asked for.
         machine: versions and device.
         build: seconds, parameters and bytes of what was built.
-        units: every measured unit.
+        rates: what the device can do.
+        talks: conversations, one at a time.
+        preparing_ms: times until a conversation is prepared, by what is new in it.
+        crowd: many conversations at once, a record for each number of them.
     """
 
     options: Mapping[str, object]
     machine: Mapping[str, object]
     build: Mapping[str, float]
-    units: Sequence[Unit] = field(default_factory=tuple)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    talks: Sequence[Talk] = ()
+    preparing_ms: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    crowd: Sequence[Mapping[str, object]] = ()
 
     def as_record(self, verdicts: Sequence[Verdict]) -> dict[str, object]:
         """Return everything as plain dictionaries and lists."""
-        spreads = {
-            kind: {stage: asdict(spread) for stage, spread in stages.items()}
-            for kind, stages in stage_spreads(self.units).items()
-        }
         return {
             "options": dict(self.options),
             "machine": dict(self.machine),
             "build": dict(self.build),
-            "summary_ms": spreads,
-            "memory_growth_bytes": growth(self.units),
+            "rates": dict(self.rates),
             "verdicts": [asdict(verdict) for verdict in verdicts],
-            "units": [asdict(unit) for unit in self.units],
+            "talks": [talk.as_record() for talk in self.talks],
+            "preparing_ms": {name: list(values) for name, values in self.preparing_ms.items()},
+            "crowd": [dict(record) for record in self.crowd],
         }
 
 
@@ -201,17 +236,11 @@ def judge(run: Run, *, most_bytes: float | None, most_build_s: float | None) -> 
         most_bytes: limit of the memory in use; None for no limit.
         most_build_s: limit of the build's seconds; None for no limit.
     """
-    grown = growth(run.units)
-    listed = ", ".join(f"{kind} {n / BYTES_PER_MIB:+.2f} MiB" for kind, n in grown.items())
-    verdicts = [
-        Verdict(
-            "no growth from unit to unit",
-            all(n <= GROWTH_TOLERANCE_BYTES for n in grown.values()),
-            listed or "too few units",
-        )
-    ]
-    if most_bytes is not None:
-        used = max(max(unit.memory.reserved, unit.memory.device) for unit in run.units)
+    verdicts = [_growth_of(talk) for talk in run.talks]
+    verdicts += [_spread_of(talk) for talk in run.talks if talk.most_spread is not None]
+    units = [unit for talk in run.talks for unit in talk.units]
+    if most_bytes is not None and units:
+        used = max(max(unit.memory.reserved, unit.memory.device) for unit in units)
         text = f"{used / BYTES_PER_GB:.2f} GB in use, at most {most_bytes / BYTES_PER_GB:g}"
         verdicts.append(Verdict("memory", used <= most_bytes, text))
     if most_build_s is not None:
@@ -221,34 +250,70 @@ def judge(run: Run, *, most_bytes: float | None, most_build_s: float | None) -> 
     return verdicts
 
 
-def stage_table(units: Sequence[Unit]) -> str:
-    """Return milliseconds per stage and kind as a table of plain text."""
-    spreads = stage_spreads(units)
-    counts = {kind: len(group) for kind, group in by_kind(units).items()}
-    header = ["milliseconds"]
-    for kind in spreads:
-        header += [f"{kind} ({counts[kind]}): p50", "p95", "max"]
-    rows = []
-    for stage in STAGES:
-        row = [stage]
-        for stages in spreads.values():
-            spread = stages.get(stage)
-            values = () if spread is None else (spread.p50, spread.p95, spread.max)
-            row += [f"{value:.2f}" for value in values] or ["", "", ""]
-        rows.append(row)
-    return format_table(header, rows)
+def _spread_of(talk: Talk) -> Verdict:
+    assert talk.most_spread is not None
+    answers = {kind: stages["answer"] for kind, stages in stage_spreads(talk.units).items()}
+    found = {kind: spread.p99 / spread.p50 for kind, spread in answers.items()}
+    listed = ", ".join(f"{kind} {value:.2f}" for kind, value in found.items())
+    return Verdict(
+        f"99th percentile per median, {talk.name}",
+        max(found.values()) <= talk.most_spread,
+        f"{listed}, at most {talk.most_spread:g}",
+    )
+
+
+def _growth_of(talk: Talk) -> Verdict:
+    grown = growth(talk.units)
+    listed = ", ".join(f"{kind} {n / BYTES_PER_MIB:+.2f} MiB" for kind, n in grown.items())
+    return Verdict(
+        f"no growth from unit to unit, {talk.name}",
+        all(n <= GROWTH_TOLERANCE_BYTES for n in grown.values()),
+        listed or "too few units",
+    )
+
+
+def stage_table(talk: Talk) -> str:
+    """Return milliseconds per stage, a table of plain text for each kind of unit."""
+    tables = []
+    for kind, stages in stage_spreads(talk.units).items():
+        rows = []
+        for stage, spread in stages.items():
+            floor = talk.floors.get(kind, {}).get(stage)
+            least = ["", ""] if not floor else [f"{floor:.2f}", f"{spread.p50 / floor:.2f}"]
+            times = (spread.p50, spread.p95, spread.p99, spread.max)
+            rows.append([stage, *(f"{value:.2f}" for value in times), *least])
+        count = len(by_kind(talk.units)[kind])
+        header = [f"{kind} ({count}), ms", "p50", "p95", "p99", "max", "floor", "p50/floor"]
+        tables.append(format_table(header, rows))
+    return "\n\n".join(tables)
 
 
 def memory_table(units: Sequence[Unit]) -> str:
-    """Return memory after each unit as a table of plain text, in GB."""
+    """Return memory after the first and the last unit of each kind as plain text, in GB."""
     sizes = [each.name for each in fields(Memory)]
     header = ["unit", "kind", "tokens", *sizes]
     rows = []
-    for unit in units:
-        held = asdict(unit.memory)
-        cells = [f"{held[name] / BYTES_PER_GB:.4f}" for name in sizes]
-        rows.append([str(unit.index), unit.kind, str(unit.cache_tokens), *cells])
+    for group in by_kind(units).values():
+        for unit in group[:: max(1, len(group) - 1)]:
+            held = asdict(unit.memory)
+            cells = [f"{held[name] / BYTES_PER_GB:.4f}" for name in sizes]
+            rows.append([str(unit.index), unit.kind, str(unit.cache_tokens), *cells])
     return format_table(header, rows)
+
+
+def spread_table(name: str, found: Mapping[str, Sequence[float]]) -> str:
+    """Return a line per kind of measurement.
+
+    Args:
+        name: what was measured, and its unit.
+        found: measurements by kind, at least one each.
+    """
+    rows = []
+    for kind, values in found.items():
+        spread = Spread.of(values)
+        cells = (spread.p50, spread.p95, spread.p99, spread.max)
+        rows.append([kind, str(spread.count), *(f"{value:.2f}" for value in cells)])
+    return format_table([name, "count", "p50", "p95", "p99", "max"], rows)
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

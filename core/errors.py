@@ -1,7 +1,6 @@
 """The project's exceptions: each knows its wire code, WebSocket close code and HTTP status.
 
-`describe_error` is the one place where an exception becomes what a client may read. Nothing here
-may import more than the standard library.
+`describe_error` alone decides what a client may read. Only the standard library is imported.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ class ErrorCode(StrEnum):
     CONTEXT_NEARLY_FULL = "context_nearly_full"
     CONTEXT_FULL = "context_full"
     GENERATION_FAILED = "generation_failed"
+    ONE_VOICE = "one_voice"
     RECORDING_STOPPED = "recording_stopped"
     ENDED_BY_ADMIN = "ended_by_admin"
     APP_DISABLED = "app_disabled"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter as Counts
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Final
 
@@ -68,6 +68,8 @@ WORKER_METRICS: Final = (
     "omni_worker_first_chunk_seconds",
     "omni_worker_turn_seconds",
     "omni_worker_generated_tokens",
+    "omni_worker_capacity",
+    "omni_worker_engine_seconds",
 )
 """The same of the worker."""
 
@@ -254,6 +256,21 @@ class WorkerMetrics:
         self._tokens = Counter(
             "omni_worker_generated_tokens", "Tokens drawn.", ("mode",), registry=registry
         )
+        texts = {
+            "omni_worker_capacity": "Sessions it can serve in time now, as measured.",
+            "omni_worker_engine_seconds": "Time the model's thread has worked since the start.",
+        }
+        self._asked = [Gauge(name, text, registry=registry) for name, text in texts.items()]
+
+    def ask(self, capacity: Callable[[], float], worked_s: Callable[[], float]) -> None:
+        """Ask for what is known elsewhere whenever somebody reads.
+
+        Args:
+            capacity: sessions the worker can serve in time now.
+            worked_s: time the model's thread has worked.
+        """
+        for gauge, value in zip(self._asked, (capacity, worked_s), strict=True):
+            gauge.set_function(value)
 
     def model_is_loaded(self, is_loaded: bool) -> None:
         """Set whether the model is ready."""

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from config import Settings
+from settings.embedded import default_checkpoint
 
-# Where a checkpoint keeps its own voice, and where the toy one lies that is used without one.
+# Where a checkpoint keeps its own voice.
 CHECKPOINT_VOICE: Final = Path("assets") / "system_ref_audio.wav"
-TOY_CHECKPOINT: Final = "tiny"
 # Where the hub's client keeps what it fetched. Source: its documentation, "Environment variables"
 # and "Understand caching".
 HUB_CACHE: Final = "HF_HUB_CACHE"
@@ -36,7 +36,8 @@ def find_default_voice(
         return settings.audio.ref_audio_path
     model = settings.model.model_path
     if model is None:
-        return settings.service.data_dir / TOY_CHECKPOINT / CHECKPOINT_VOICE
+        data_dir, embedded = settings.service.data_dir, settings.model.embedded
+        return default_checkpoint(data_dir, embedded=embedded) / CHECKPOINT_VOICE
     if Path(model).is_dir():
         return Path(model) / CHECKPOINT_VOICE
     return _fetched_voice(model, environment)

@@ -15,7 +15,7 @@ from core.schemas.worker import WorkerHealth
 from gateway_modules.worker_connection import WorkerConnection
 
 PERIOD_S = 10.0  # between polls of a worker in service; service specification, section 3.5
-IMPATIENT_PERIOD_S = 2.0  # of one that is not; same
+IMPATIENT_PERIOD_S = 2.0  # of one that is not, same; ours: or whose capacity may grow any moment
 CONFIRM_PERIOD_S = 0.25  # ours: of one that still has to say that a session is gone
 CONFIRM_LIMIT_S = 5.0  # after that the impatient period will do; same section
 
@@ -127,7 +127,8 @@ def poll_delay_s(worker: WorkerConnection, confirming_s: float | None) -> float:
     """
     if confirming_s is not None and confirming_s < CONFIRM_LIMIT_S:
         return CONFIRM_PERIOD_S
-    is_leaving = worker.service.is_restarting
-    if confirming_s is not None or is_leaving or not worker.is_answering:
+    service = worker.service
+    is_changing = service.is_restarting or service.capacity < service.announced_slots
+    if confirming_s is not None or is_changing or not worker.is_answering:
         return IMPATIENT_PERIOD_S
     return PERIOD_S

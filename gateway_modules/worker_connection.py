@@ -172,7 +172,7 @@ class WorkerConnection:
         if not self.is_in_service:
             return []
         free = sorted((slot for slot in self.slots if slot.task is None), key=lambda s: s.worth)
-        room = self.service.announced_slots - len(self.tasks) - self.service.other_sessions
+        room = self.service.capacity - len(self.tasks) - self.service.other_sessions
         return free[len(free) - min(len(free), max(0, room)) :]
 
     def slot_of(self, ticket_id: str) -> Slot | None:
@@ -322,6 +322,7 @@ class WorkerConnection:
             return
         service.status = WorkerStatus.IDLE
         service.announced_slots = sample.slots
+        service.measured_capacity = sample.capacity
         service.other_status = sample.worker_status
         service.other_sessions = sessions_of_others(sample, len(self.tasks))
         self._fit_slots()

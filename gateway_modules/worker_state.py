@@ -62,6 +62,7 @@ class ServiceState:
         other_status: What the worker says it does for sessions that are not ours.
         other_sessions: How many of those there are; each makes one slot unusable.
         announced_slots: Sessions the worker takes at once.
+        measured_capacity: Sessions it can serve in time; None if it does not say.
         misses: Polls in a row without an answer.
         epoch: Counts assignments, releases and suspicions; an answer asked for in an earlier
             epoch is stale.
@@ -76,6 +77,7 @@ class ServiceState:
     other_status: WorkerStatus = WorkerStatus.IDLE
     other_sessions: int = 0
     announced_slots: int = 1
+    measured_capacity: int | None = None
     misses: int = 0
     epoch: int = 0
     started_at: datetime | None = None
@@ -83,6 +85,13 @@ class ServiceState:
     latest: WorkerHealth | None = None
     last_error: tuple[str, datetime] | None = None
     is_restarting: bool = False
+
+    @property
+    def capacity(self) -> int:
+        """Sessions that may be given to the worker."""
+        if self.measured_capacity is None:
+            return self.announced_slots
+        return min(self.announced_slots, self.measured_capacity)
 
     def hear(self, sample: WorkerHealth, now: datetime) -> bool:
         """Note that the worker answered.

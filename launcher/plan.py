@@ -13,6 +13,7 @@ from core.schemas.worker import SUPERVISED_VARIABLE
 from launcher.gpus import VISIBLE, Gpu
 from launcher.logs import BYTES_PER_MB, LogFile
 from launcher.restarts import RestartPolicy
+from settings.embedded import EMBEDDED_FOLDER, TOY_FOLDER
 
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 WORKER_PROGRAM = "worker.py"
@@ -28,11 +29,18 @@ class Backend(StrEnum):
 
 @dataclass(frozen=True)
 class Programs:
-    """The commands everything is started with; flags are appended."""
+    """The commands everything is started with; flags are appended.
+
+    Attributes:
+        worker, gateway: the programs.
+        tiny_checkpoint: makes a toy checkpoint in the folder it is given.
+        embedded_checkpoint: assembles the embedded one there.
+    """
 
     worker: tuple[str, ...] = (sys.executable, str(PROJECT_ROOT / WORKER_PROGRAM))
     gateway: tuple[str, ...] = (sys.executable, str(PROJECT_ROOT / GATEWAY_PROGRAM))
     tiny_checkpoint: tuple[str, ...] = (sys.executable, "-m", "MiniCPMO45.tiny")
+    embedded_checkpoint: tuple[str, ...] = (sys.executable, "-m", "core.nano_assets")
 
 
 @dataclass(frozen=True)
@@ -98,8 +106,13 @@ class Places:
 
     @property
     def tiny_checkpoint(self) -> Path:
-        """The toy checkpoint; `talk.sh` uses the same."""
-        return self.data / "tiny"
+        """The toy checkpoint."""
+        return self.data / TOY_FOLDER
+
+    @property
+    def embedded_checkpoint(self) -> Path:
+        """The embedded checkpoint, assembled."""
+        return self.data / EMBEDDED_FOLDER
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Mapping
-from pathlib import Path
 
-from config import PROJECT_ROOT, SettingsError
-from launcher import checkpoint
+from config import SettingsError
 from launcher.certificates import Certificate, ensure_certificate, lan_addresses
+from launcher.checkpoint import DefaultCheckpoint, shown
 from launcher.display import Display
 from launcher.gpus import Gpu
 from launcher.health import trust
 from launcher.pids import ProcessId
 from launcher.plan import EVERY_ADDRESS, Backend, Pace, Planner, ProgramPlan, url_host
 from launcher.ports import PortError, check_port
-from launcher.process import Child
 from launcher.state import RunFolder
 from launcher.supervisor import StartError, StopRequestedError, Supervisor
 from launcher.waiting import until
@@ -120,38 +118,11 @@ class System:
         self._supervisor.say_it_is_up()
 
     async def _checkpoint(self) -> str | None:
-        """Return the configured checkpoint, or the toy one, made if need be."""
+        """Return the configured checkpoint, or the one that is used without, made if need be."""
         configured = self._planner.settings.model.model_path
         if configured or self._planner.options.backend is Backend.FAKE:
             return configured
-        folder = self._planner.places.tiny_checkpoint
-        if not checkpoint.is_checkpoint(folder):
-            await self._make_toy(folder)
-        self._display.say(
-            f"No model.model_path is configured: using the toy model in {_shown(folder)}. Its "
-            "weights are random, so what it says means nothing.",
-            "yellow",
-        )
-        return str(folder)
-
-    async def _make_toy(self, folder: Path) -> None:
-        self._display.say(f"Making a toy checkpoint in {_shown(folder)}")
-        child = Child(
-            (*self._planner.programs.tiny_checkpoint, str(checkpoint.prepare(folder))),
-            environment=self._planner.environment,
-            folder=PROJECT_ROOT,
-            log=self._planner.log_file("tiny_checkpoint"),
-        )
-        try:
-            await until(lambda: child.has_ended, self._pace.poll_s)
-            if not child.succeeded:
-                self._display.quote("It printed:", child.last_words())
-                raise StartError(f"Making the toy checkpoint failed: it {child.how_it_ended}")
-            checkpoint.settle(folder)
-        finally:
-            child.kill()
-            await until(lambda: child.has_ended, self._pace.poll_s, self._pace.end_margin_s)
-            checkpoint.discard(folder)
+        return str(await DefaultCheckpoint(self._planner, self._display, self._pace).ensure())
 
     async def _certificate(self) -> Certificate | None:
         """Return the self-made certificate if it is the one to use."""
@@ -160,7 +131,7 @@ class System:
         folder = self._planner.places.certificates
         certificate = await asyncio.to_thread(ensure_certificate, folder)
         if certificate.is_new:
-            self._display.say(f"Made a self-signed certificate in {_shown(folder)}")
+            self._display.say(f"Made a self-signed certificate in {shown(folder)}")
         return certificate
 
     def _describe(self, workers: list[ProgramPlan]) -> None:
@@ -187,14 +158,9 @@ class System:
             say("  browsers warn once; compare it there")
         elif not self._service.https:
             say("  without TLS browsers give the microphone to http://localhost only", "yellow")
-        say(f"  logs: {_shown(self._planner.places.logs)}")
+        say(f"  logs: {shown(self._planner.places.logs)}")
         say("  stop: Ctrl-C, or ./start_all.sh --stop")
 
 
 def _any_alive(processes: Mapping[str, ProcessId]) -> bool:
     return any(process.is_alive for process in processes.values())
-
-
-def _shown(path: Path) -> str:
-    """Return a path relative to the project if it lies there."""
-    return str(path.relative_to(PROJECT_ROOT)) if path.is_relative_to(PROJECT_ROOT) else str(path)

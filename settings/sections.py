@@ -36,7 +36,12 @@ class ModelSettings(Section):
     """Which weights to load."""
 
     model_path: ModelPlace | None = Field(
-        None, description="Checkpoint folder or hub id; null: a toy checkpoint with random weights."
+        None, description="Checkpoint folder or hub id; null: what `embedded` says."
+    )
+    embedded: bool = Field(
+        True,
+        description="Without model_path, use the embedded model, nano, if the code comes with it; "
+        "otherwise a toy with random weights.",
     )
     pt_path: ProjectPath | None = Field(None, description="Weights loaded over the checkpoint's.")
     attn_implementation: Literal["auto", "flash_attention_2", "sdpa", "eager"] = Field(

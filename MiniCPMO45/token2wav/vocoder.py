@@ -165,7 +165,7 @@ class Token2Wav(nn.Module):
             raise ValueError("a stream may be answered only once at a time")
         groups: dict[Hashable, list[int]] = {}
         for index, call in enumerate(calls):
-            _check_call(call)
+            check_codes(len(call.codes), call.is_last, call.state.hift is not None)
             groups.setdefault(_shape_of(call), []).append(index)
         answers: dict[int, Tensor] = {}
         for indices in groups.values():
@@ -327,14 +327,23 @@ def check_voice_length(frames: int) -> None:
         )
 
 
-def _check_call(call: StreamCall) -> None:
-    n_codes = len(call.codes)
-    frames = MEL_FRAMES_PER_CODE * (n_codes if call.is_last else n_codes - TIMING.lookahead_codes)
+def check_codes(n_codes: int, is_last: bool, has_started: bool) -> None:
+    """Refuse a call that no stream can answer.
+
+    Args:
+        n_codes: codes given, look-ahead included.
+        is_last: nothing follows in this turn.
+        has_started: a call of this turn came before.
+
+    Raises:
+        ValueError: too few or too many codes.
+    """
+    frames = MEL_FRAMES_PER_CODE * (n_codes if is_last else n_codes - TIMING.lookahead_codes)
     if frames <= 0:
         raise ValueError(f"{n_codes} codes are too few for a chunk")
     if frames > SPARE_FRAMES - HISTORY_FRAMES:
         raise ValueError(f"{n_codes} codes are too many for one chunk")
-    if not call.is_last and call.state.hift is None and frames < OVERLAP_FRAMES:
+    if not is_last and not has_started and frames < OVERLAP_FRAMES:
         raise ValueError(f"{n_codes} codes are too few for the first chunk of a turn")
 
 

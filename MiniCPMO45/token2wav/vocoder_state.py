@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -45,9 +46,22 @@ class VoiceBase:
         return tensors + self.encoder.nbytes + self.estimator.nbytes
 
 
+class SpeechStream(Protocol):
+    """One stream of speech, whoever vocodes it; all that a conversation knows of it."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory this stream owns; the voice is not counted."""
+        ...
+
+    def reset(self) -> None:
+        """Start a new turn with the same voice."""
+        ...
+
+
 @dataclass
 class VocoderState:
-    """One stream of speech.
+    """One stream of speech of `Token2Wav`.
 
     Attributes:
         base: the voice it speaks with.

@@ -1,4 +1,5 @@
-// Passes sound on and posts [Date.now() at its start, RMS] of every 10 ms.
+// Passes sound on and posts [Date.now() at its start, RMS, its place in the sound in ms] of every
+// 10 ms. The clock is late when the thread was; the place in the sound never is.
 const PIECE_S = 0.01;
 const PIECES_A_POST = 2;
 
@@ -15,7 +16,8 @@ registerProcessor("test-meter", class extends AudioWorkletProcessor {
     this.count += length;
     if (this.count >= PIECE_S * sampleRate) {
       const durationMs = (this.count / sampleRate) * 1000;
-      this.pieces.push([Date.now() - durationMs, Math.sqrt(this.squares / this.count)]);
+      const soundMs = ((currentFrame + length) / sampleRate) * 1000 - durationMs;
+      this.pieces.push([Date.now() - durationMs, Math.sqrt(this.squares / this.count), soundMs]);
       this.squares = 0;
       this.count = 0;
       if (this.pieces.length >= PIECES_A_POST) this.port.postMessage(this.pieces.splice(0));

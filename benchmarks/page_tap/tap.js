@@ -18,7 +18,7 @@
       meter.port.onmessage = ({ data }) => {
         // Rendered now, heard a little later.
         const laterMs = (context.outputLatency || 0) * 1000 - performance.timeOrigin;
-        frames.push(...data.map(([atMs, rms]) => ({ atMs: atMs + laterMs, rms })));
+        frames.push(...data.map(([atMs, rms, soundMs]) => ({ atMs: atMs + laterMs, rms, soundMs })));
       };
       const silence = new GainNode(context, { gain: 0 });
       connect.call(bus, meter);

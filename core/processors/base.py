@@ -136,7 +136,7 @@ class View:
     @property
     def kv_cache_length(self) -> int:
         """Tokens in the language model's cache."""
-        return 0 if self._session is None else self._session.kv.length
+        return 0 if self._session is None else self._session.cached_tokens
 
     def stop(self) -> None:
         """End what is going on at the next forward pass; may be called from any thread."""

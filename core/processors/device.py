@@ -26,10 +26,10 @@ def choose_device(gpu_index: int | None) -> str:
 def settle(model: UnifiedModel) -> None:
     """Do what has to be done once, after loading.
 
-    What was loaded stays for good, so later collections need not look at it; and toy tensors gain
-    nothing from a second thread, and lose much where cores are shared.
+    What was loaded stays for good, so later collections need not look at it. Toy tensors, and the
+    small ones beside a GPU, gain nothing from a second thread and lose much waiting for it.
     """
-    if model.model.config.model_variant:
+    if model.model.config.model_variant or model.executor.device.type == "cuda":
         torch.set_num_threads(1)
     release_memory(model)
     gc.freeze()
@@ -61,6 +61,12 @@ def check_device(model: UnifiedModel) -> None:
         torch.ones(1, device=model.executor.device).sum().item()
     except RuntimeError as error:
         raise ModelError(f"The device does not work any more: {error}") from error
+
+
+def cache_room(model: UnifiedModel) -> float:
+    """Return how much of the memory for caches is free, 0 to 1; any thread may ask."""
+    executor = model.executor
+    return min(executor.llm_store.free_share, executor.tts_store.free_share)
 
 
 def context_tokens(model: UnifiedModel) -> int:

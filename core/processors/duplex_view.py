@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from core.errors import OmniError
 from core.images import FRAME_LIMITS, read_picture
 from core.processors.base import View
 from core.processors.content import decode_frames, read_voice
+from core.processors.failures import model_errors
 from core.processors.results import MS_PER_S, duplex_record
 from core.processors.wire_settings import UNIT_MS, duplex_settings
 from core.schemas.duplex_calls import (
@@ -29,6 +30,8 @@ from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from MiniCPMO45.prompts import DUPLEX_SYSTEM_PROMPT, duplex_suffix
 from MiniCPMO45.session import Session
 from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.steps import Steps
+from MiniCPMO45.unit_input import SlicedPicture, slice_pictures
 from MiniCPMO45.unit_results import PrefillResult, UnitResult
 
 DUPLEX_SESSION = "duplex"
@@ -60,6 +63,7 @@ class DuplexView(View):
         tts_audio: FloatArray | None = None,
         suffix_text: str | None = None,
         config: DuplexConfig | None = None,
+        early_audio: bool = False,
         session_id: str = DUPLEX_SESSION,
     ) -> str:
         """Begin a fresh conversation; the one before is freed.
@@ -74,6 +78,7 @@ class DuplexView(View):
             tts_audio: the latter as samples; wins over the file.
             suffix_text: told after the voice sample.
             config: settings of this conversation; None for the processor's.
+            early_audio: hand out the beginning of a unit's sound ahead; see `stream_unit`.
             session_id: its name.
 
         Returns:
@@ -87,7 +92,8 @@ class DuplexView(View):
         heard = _first_given(ref_audio, ref_audio_path, context.default_voice)
         spoken = _first_given(tts_audio, prompt_wav_path, heard)
         defaults = context.model.duplex.defaults
-        settings = defaults if config is None else duplex_settings(config, defaults)
+        chosen = defaults if config is None else duplex_settings(config, defaults)
+        settings = replace(chosen, early_audio=early_audio)
         session = self._start_prepared(session_id)
         steps = context.model.duplex_prepare(
             session,
@@ -132,9 +138,8 @@ class DuplexView(View):
         session, audio = self.session, audio_waveform
         if audio is None and audio_path is not None:
             audio = read_audio(audio_path)
-        frames = decode_frames(frame_list or ())
-        steps = self.context.model.duplex_prefill(session, audio, frames, max_slice_nums)
-        return self.context.run(steps)
+        frames = self._sliced(decode_frames(frame_list or ()), max_slice_nums)
+        return self.context.run(self.context.model.duplex_prefill(session, audio, frames))
 
     def generate(self, force_listen: bool = False) -> DuplexGenerateResult:
         """Let the model decide and speak in the prefilled unit.
@@ -153,6 +158,41 @@ class DuplexView(View):
     def generate_unit(self, force_listen: bool = False) -> UnitResult:
         """Do the same as `generate`; costs in seconds, sound as an array."""
         return self.context.run(self.context.model.duplex_generate(self.session, force_listen))
+
+    def stream_unit(
+        self,
+        audio: FloatArray,
+        frames: Sequence[Image.Image] = (),
+        max_slice_nums: int | None = None,
+        force_listen: bool = False,
+    ) -> Generator[FloatArray, None, tuple[PrefillResult, UnitResult | None]]:
+        """Do the same as `prefill` and `generate` in one go, yielding sound that comes early.
+
+        Args:
+            audio: see `prefill`, as the next two.
+            frames: see there.
+            max_slice_nums: see there.
+            force_listen: see `generate`.
+
+        Yields:
+            [T] float32 at 24 kHz, only if `prepare` asked for it; the result holds the rest.
+
+        Returns:
+            Whether the unit could be generated, and what the model did if so.
+
+        Raises:
+            OmniError: as `prefill` and `generate`.
+        """
+        pictures = self._sliced(frames, max_slice_nums)
+        steps = self._unit_steps(audio, pictures, force_listen)
+        sounds = self.context.stream(steps)
+        while True:
+            try:
+                early = next(sounds)
+            except StopIteration as end:
+                done: tuple[PrefillResult, UnitResult | None] = end.value
+                return done
+            yield early.waveform
 
     def to_record(self, unit: UnitResult) -> DuplexGenerateResult:
         """Return a unit as the wire has it."""
@@ -225,6 +265,23 @@ class DuplexView(View):
             total_duration_ms=(time.perf_counter() - started_s) * MS_PER_S,
             chunks=chunks,
         )
+
+    def _unit_steps(
+        self, audio: FloatArray, pictures: Sequence[SlicedPicture], force_listen: bool
+    ) -> Steps[tuple[PrefillResult, UnitResult | None]]:
+        model, session = self.context.model, self.session
+        fed = yield from model.duplex_prefill(session, audio, pictures)
+        if not fed.success:
+            return fed, None
+        return fed, (yield from model.duplex_generate(session, force_listen))
+
+    def _sliced(
+        self, frames: Sequence[Image.Image], max_slice_nums: int | Sequence[int] | None
+    ) -> list[SlicedPicture]:
+        """Cut pictures here, on the session's own thread, where it holds up nobody else."""
+        limit = self.settings.max_slice_nums if max_slice_nums is None else max_slice_nums
+        with model_errors():
+            return slice_pictures(frames, limit, self.context.model.duplex.config.slice_config)
 
     def _start_prepared(self, session_id: str) -> Session:
         """Begin a fresh session; D33 and D4: with what the one before left in the hearing."""

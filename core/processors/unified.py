@@ -58,6 +58,7 @@ class ProcessorOptions:
     seed: int | None = None
     dtype: DtypeName | None = None
     show_progress: bool = True
+    slots: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +103,7 @@ class UnifiedProcessor(BaseProcessor):
         seed: int | None = None,
         dtype: DtypeName | None = None,
         show_progress: bool = True,
+        slots: int = 1,
         make_driver: Callable[[Executor], Driver] = AloneDriver,
         on_progress: OnProgress | None = None,
     ) -> None:
@@ -120,6 +122,7 @@ class UnifiedProcessor(BaseProcessor):
             seed: of every session's draws; None takes a fresh seed for each.
             dtype: of the model; None takes bfloat16 on a GPU and float32 on a CPU.
             show_progress: draw progress bars while loading.
+            slots: conversations at once that a GPU is made ready for; more take turns.
             make_driver: makes what carries out the views' steps.
             on_progress: told what is being loaded, and the share of it that is there, if known.
 
@@ -141,12 +144,10 @@ class UnifiedProcessor(BaseProcessor):
             seed,
             dtype,
             show_progress,
+            slots,
         )
         self._mode = ProcessorMode.CHAT
-        with model_errors():
-            model = self._load_model(on_progress)
-        context = ViewContext(model, make_driver(model.executor), self._default_voice(), seed)
-        self._views: _Views | None = _Views.over(context)
+        self._views: _Views | None = self._load_views(make_driver, on_progress)
 
     @property
     def mode(self) -> ProcessorMode:
@@ -211,6 +212,14 @@ class UnifiedProcessor(BaseProcessor):
         if self._views is not None:
             self._release_resources()
 
+    def _load_views(
+        self, make_driver: Callable[[Executor], Driver], on_progress: OnProgress | None
+    ) -> _Views:
+        with model_errors():
+            model = self._load_model(on_progress)
+        driver, voice = make_driver(model.executor), self._default_voice()
+        return _Views.over(ViewContext(model, driver, voice, self.options.seed))
+
     def _load_model(self, on_progress: OnProgress | None = None) -> UnifiedModel:
         options = self.options
         _explain_ignored(options)
@@ -264,6 +273,7 @@ def _load_options(options: ProcessorOptions) -> LoadOptions:
         compat=options.compat,
         duplex_defaults=defaults,
         show_progress=options.show_progress,
+        slots=options.slots,
     )
 
 

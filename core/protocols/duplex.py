@@ -29,6 +29,7 @@ from core.protocols.events import (
     Opened,
     PrefillDone,
     Received,
+    SoundReady,
     StepDone,
     TimerFired,
     TimerName,
@@ -182,6 +183,10 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
 
     # --- units ---
 
+    def sound_ready(self, event: SoundReady) -> list[Effect]:
+        """Send the beginning of a unit's sound ahead."""
+        return [Send(self._units.part(event.audio_data, event.at_s))]
+
     def step_done(self, event: StepDone) -> list[Effect]:
         """Send the result, then close the unit; or the other way round if so asked."""
         self._work = None
@@ -325,6 +330,7 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
     Row(PAUSED, "video_frame", SAME, "Send(warning)", DuplexMachine.drop_while_paused),
     Row(RUNNING[2:], "frame_timer", SAME, "Step", DuplexMachine.frame_is_late),
     Row(RUNNING[2:], "detected", SAME, f"Interrupt Detect {UNIT}", DuplexMachine.detected),
+    Row(RUNNING[2:], "sound_ready", SAME, "Send(result_part)", DuplexMachine.sound_ready),
     Row(
         RUNNING[2:],
         "step_done",

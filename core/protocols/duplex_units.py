@@ -11,8 +11,9 @@ from core.errors import ErrorCode
 from core.protocols.backlog import Backlog, WaitingChunk
 from core.protocols.effects import Detect, Effect, Send, StartTimer, Step, StopTimer
 from core.protocols.events import MS_PER_S, StepDone, TimerName
-from core.protocols.unit_results import ResultWriter
-from core.schemas.duplex import AudioChunk, Result
+from core.protocols.unit_results import ResultWriter, audio_samples
+from core.schemas.duplex import AudioChunk, Result, ResultPart
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import WarningMessage
 
 
@@ -105,7 +106,8 @@ class DuplexUnits:
         if entry is None:
             return [], None
         self._current = entry
-        step = Step(entry.chunk, tuple(entry.frames), self._next_index)
+        due_s = entry.arrived_s + audio_samples(entry.chunk.audio) / INPUT_SAMPLE_RATE_HZ
+        step = Step(entry.chunk, tuple(entry.frames), self._next_index, due_s)
         self._next_index += 1
         self._warned.clear()
         effects: list[Effect] = [StopTimer(TimerName.FRAME)] if self._is_waiting_for_frame else []
@@ -118,6 +120,15 @@ class DuplexUnits:
             self._is_waiting_for_frame = False
             self._backlog.stop_waiting_for_frames()
 
+    def part(self, audio_data: str, now_s: float) -> ResultPart:
+        """Describe sound of the unit the engine works on.
+
+        Args:
+            audio_data: Wire audio.
+            now_s: When it is sent.
+        """
+        return self._writer.write_part(audio_data, self._wall_clock_ms(now_s))
+
     def result(self, done: StepDone, now_s: float, finalize_ms: float = 0.0) -> Result:
         """Describe the unit the engine has worked on; once for each.
 
@@ -127,8 +138,12 @@ class DuplexUnits:
             finalize_ms: Time of the bookkeeping, if it came before the result.
         """
         assert self._current is not None
-        wall_clock_ms = (now_s - self._current.arrived_s) * MS_PER_S
+        wall_clock_ms = self._wall_clock_ms(now_s)
         return self._writer.write(done, self._current.chunk, wall_clock_ms, finalize_ms)
+
+    def _wall_clock_ms(self, now_s: float) -> float:
+        assert self._current is not None
+        return (now_s - self._current.arrived_s) * MS_PER_S
 
     def _warn_of_drops(self, chunks_before: int, frames_before: int) -> list[Effect]:
         """Warn with the counts so far; at most once each between the beginnings of two units."""

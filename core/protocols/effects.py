@@ -79,11 +79,15 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Feed one unit and let the model listen or speak. Ends in `StepDone` or `EngineFailed`."""
+    """Feed one unit and let the model listen or speak. Ends in `StepDone` or `EngineFailed`.
+
+    Any number of `SoundReady` may come before, if the client asked for early sound.
+    """
 
     chunk: duplex.AudioChunk
     frames: tuple[str, ...]  # Base64 pictures, oldest first
     index: int  # number of the unit, from 0
+    due_s: float  # when the next unit's input may be complete, on the events' clock
 
     @property
     def is_forced_to_listen(self) -> bool:

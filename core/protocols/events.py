@@ -152,6 +152,18 @@ class CacheMissed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SoundReady(Event):
+    """The beginning of a unit's sound; any number of them come before `StepDone`.
+
+    Attributes:
+        audio_data: wire audio; what follows is in the unit's result.
+    """
+
+    KIND: ClassVar[str] = "sound_ready"
+    audio_data: str
+
+
+@dataclass(frozen=True, slots=True)
 class StepDone(Event):
     """The model listened or spoke for one unit: ends `Step`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from core.protocols.events import MS_PER_S, StepDone
-from core.schemas.duplex import AudioChunk, Result
+from core.schemas.duplex import AudioChunk, Result, ResultPart
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 
 # What the resampler makes of one slice of a picture. Source: service specification, 2.5.5.
@@ -35,6 +35,20 @@ class ResultWriter:
     def is_speaking(self) -> bool:
         """The model is in the middle of a turn."""
         return self._is_speaking
+
+    def write_part(self, audio_data: str, elapsed_ms: float) -> ResultPart:
+        """Describe the beginning of the sound of a unit that `write` will describe.
+
+        Args:
+            audio_data: wire audio.
+            elapsed_ms: Time from the chunk's arrival to now.
+        """
+        return ResultPart(
+            audio_data=audio_data,
+            turn_id=self._turn_id,
+            step=self._steps,
+            elapsed_ms=max(0.0, elapsed_ms),
+        )
 
     def write(
         self, done: StepDone, chunk: AudioChunk, wall_clock_ms: float, finalize_ms: float = 0.0

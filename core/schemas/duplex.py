@@ -47,6 +47,7 @@ __all__ = [
     "Prepare",
     "Prepared",
     "Result",
+    "ResultPart",
     "Resume",
     "Resumed",
     "ServerMessage",
@@ -103,6 +104,10 @@ class Prepare(WireModel):
     )
     deferred_finalize: bool = Field(
         True, description="Send each result before the unit's bookkeeping."
+    )
+    early_audio: bool = Field(
+        False,
+        description="Send the beginning of a unit's sound ahead of its result, in result_part.",
     )
     barge_in: BargeInConfig | None = Field(
         None, description="When given, the user's voice breaks the model off; else it never does."
@@ -219,6 +224,18 @@ class Result(DuplexGenerateResult):
     )
 
 
+class ResultPart(WireModel):
+    """The beginning of a unit's sound, sent ahead; the rest is in the unit's result."""
+
+    type: Literal["result_part"] = Field("result_part", description="Kind of message.")
+    audio_data: str = Field(description="Base64 of float32, mono, 24 kHz; to be played at once.")
+    turn_id: int = Field(0, ge=0, description="Number of the speaking turn.")
+    step: int = Field(0, ge=0, description="Number of the unit, from 0.")
+    elapsed_ms: float = Field(
+        0.0, ge=0, description="Time from the chunk's arrival to this message, ms."
+    )
+
+
 class Paused(WireModel):
     """Answer to pause."""
 
@@ -276,6 +293,7 @@ ServerMessage = Annotated[
     | QueueUpdate
     | QueueDone
     | Prepared
+    | ResultPart
     | Result
     | Paused
     | Resumed

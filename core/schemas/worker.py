@@ -94,6 +94,11 @@ class WorkerHealth(WireModel):
     uptime_s: float = Field(0.0, ge=0, description="Time since it started, s.")
     capabilities: list[str] = Field(default_factory=list, description="Modes it serves.")
     slots: int = Field(1, ge=1, le=limits.SLOTS_MAX, description="Sessions it takes at once.")
+    capacity: int | None = Field(
+        None,
+        ge=1,
+        description="Sessions it can serve in time now, as measured; null if it does not say.",
+    )
     active_sessions: int | None = Field(
         None, ge=0, description="Sessions it holds now, being cleaned up included."
     )

@@ -14,6 +14,7 @@ from typing import Protocol
 from PIL import Image
 
 from core.audio import FloatArray
+from core.errors import ErrorCode, OmniError
 from core.protocols.events import StepDone
 from core.schemas import duplex, half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
@@ -25,25 +26,34 @@ Report = Callable[[str, float | None], None]
 """Told what loading does now, and how much of it is done, 0 to 1, if that is known."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Signals:
     """What the event loop tells a session's work under way.
 
     Attributes:
         give_up: the work ends at its next forward pass, wherever that is.
+        due_s: when the work must be done, monotonic; None if nobody listens live.
     """
 
     give_up: threading.Event = field(default_factory=threading.Event)
+    due_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Fed:
-    """What was put into the cache."""
+    """What was put into the cache, and what of the request was left out."""
 
     cached_tokens: int = 0
     input_tokens: int = 0
     prompt_length: int = 0  # characters
     kv_tokens: int = 0
+    left_out: tuple[OmniError, ...] = ()
+
+
+class OneVoiceError(OmniError):
+    """This model has one voice; the voice that was sent is not used."""
+
+    code = ErrorCode.ONE_VOICE
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,20 @@ class ReplyEnd:
     stopped: bool = False
     is_begun: bool = True
 
+
+@dataclass(frozen=True)
+class EarlySound:
+    """The beginning of a unit's sound, before the unit is complete.
+
+    Attributes:
+        audio_data: wire audio; the rest is in the unit's result.
+    """
+
+    audio_data: str
+
+
+Unit = Generator[EarlySound, None, StepDone]
+"""A unit in the making; `next` blocks until there is sound or it is complete."""
 
 Reply = Generator[StreamingChunk, None, ReplyEnd]
 """A reply in the making; `next` blocks until there is another piece."""
@@ -158,8 +182,11 @@ class DuplexTalk(Talk, Protocol):
         frames: Sequence[Image.Image],
         max_slices: int | None,
         is_forced_to_listen: bool,
-    ) -> StepDone:
-        """Feed one unit's sound, [T] at 16 kHz, and pictures; let the model listen or speak."""
+    ) -> Unit:
+        """Feed one unit's sound, [T] at 16 kHz, and pictures; let the model listen or speak.
+
+        Some of its sound comes early if `prepare` asked for it.
+        """
         ...
 
     def finalize(self) -> None:
@@ -217,6 +244,11 @@ class Backend(Protocol):
 
     def open_chat(self) -> ChatTalk:
         """See `open_streaming`."""
+        ...
+
+    @property
+    def cache_room(self) -> float:
+        """How much of the memory for conversations is free, 0 to 1; any thread may ask."""
         ...
 
     def tidy(self) -> None:

@@ -11,10 +11,17 @@ from PIL import Image
 from core.errors import PictureError
 from core.images import FRAME_LIMITS, decode_wire_picture
 from core.protocols.effects import Detect, DetectorEffect, Finalize, Prefill, Step, WorkEffect
-from core.protocols.events import Detected, FinalizeDone, Noticed, PrefillDone, StepDone
+from core.protocols.events import (
+    Detected,
+    FinalizeDone,
+    Noticed,
+    PrefillDone,
+    SoundReady,
+    StepDone,
+)
 from core.schemas import duplex
 from core.schemas.duplex_calls import DuplexGenerateResult
-from core.serving.backend import DuplexTalk, Fed
+from core.serving.backend import DuplexTalk, EarlySound, Fed, Unit
 from core.serving.detection import BargeInListener, decode_chunk
 from core.serving.engine import GivenUpError
 from core.serving.lanes import Emit
@@ -72,22 +79,37 @@ class DuplexPerformer(SessionPerformer):
                 fed = await workshop.crew.call(lambda: talk.prepare(message))
             except GivenUpError:
                 fed = Fed()  # halted: nobody looks at it
+        for problem in fed.left_out:
+            await emit(Noticed(problem))
         await emit(PrefillDone(0, fed.input_tokens, 1, fed.prompt_length, fed.kv_tokens))
 
     async def _step(self, effect: Step, emit: Emit) -> None:
         talk = self._conversation
         assert talk is not None, "the session is prepared"
         done = StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
-        problems: list[PictureError] = []
         if not self._is_halted:
+            talk.signals.due_s = effect.due_s
             try:
-                work = partial(_run_unit, talk, effect)
-                done, problems = await self._workshop.crew.call(work)
+                done = await self._run_unit(talk, effect, emit)
             except GivenUpError:
-                problems = []  # halted: nobody looks at the result
+                done = StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
+        await emit(done)
+
+    async def _run_unit(self, talk: DuplexTalk, effect: Step, emit: Emit) -> StepDone:
+        """Emit what comes before a unit's end, and return the end.
+
+        Raises:
+            OmniError: It failed.
+            GivenUpError: The session was halted: nobody looks at the result.
+        """
+        crew = self._workshop.crew
+        unit, made, problems = await crew.call(partial(_begin_unit, talk, effect))
         for problem in problems:
             await emit(Noticed(problem))
-        await emit(done)
+        while isinstance(made, EarlySound):
+            await emit(SoundReady(made.audio_data))
+            made = await crew.call(partial(_go_on, unit))
+        return made
 
     async def _finalize(self, emit: Emit) -> None:
         talk = self._conversation
@@ -102,16 +124,28 @@ class DuplexPerformer(SessionPerformer):
         await emit(FinalizeDone(finalize_ms, talk.kv_tokens))
 
 
-def _run_unit(talk: DuplexTalk, effect: Step) -> tuple[StepDone, list[PictureError]]:
+def _begin_unit(
+    talk: DuplexTalk, effect: Step
+) -> tuple[Unit, EarlySound | StepDone, list[PictureError]]:
     """Decode one unit's input and let the model have it; blocks.
 
     Returns:
-        What the model did, and what is wrong with pictures that were left out.
+        The unit, what came of it first, and what is wrong with pictures that were left out.
     """
     samples = decode_chunk(effect.chunk)
     pictures, problems = _decode_pictures(effect.frames)
     slices = effect.chunk.max_slice_nums
-    return talk.step(samples, pictures, slices, effect.is_forced_to_listen), problems
+    unit = talk.step(samples, pictures, slices, effect.is_forced_to_listen)
+    return unit, _go_on(unit), problems
+
+
+def _go_on(unit: Unit) -> EarlySound | StepDone:
+    """Return what comes of a unit next; blocks."""
+    try:
+        return next(unit)
+    except StopIteration as end:
+        done: StepDone = end.value
+        return done
 
 
 def _decode_pictures(frames: tuple[str, ...]) -> tuple[list[Image.Image], list[PictureError]]:

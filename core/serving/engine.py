@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -62,6 +63,9 @@ class Engine:
     """Runs what it is given, in order of arrival, on its own thread.
 
     Overflow: beyond `WAITING_MAX` calls and courses that wait to begin, one more is refused.
+
+    Attributes:
+        worked_s: for how long it has worked; any thread may read it.
     """
 
     def __init__(self, log: structlog.stdlib.BoundLogger | None = None) -> None:
@@ -73,6 +77,7 @@ class Engine:
         self._riding: list[_Ride] = []
         self._rounds: Rounds | None = None
         self._is_closed = False
+        self.worked_s = 0.0
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -157,10 +162,13 @@ class Engine:
 
     def _run(self) -> None:
         while not self._is_closed:
-            for call in self._take_in():
+            calls = self._take_in()
+            began_s = time.monotonic()
+            for call in calls:
                 _carry_out(call)
             if self._riding:
                 self._riding = self._ride(self._riding)
+            self.worked_s += time.monotonic() - began_s
         self._refuse_rest()
 
     def _take_in(self) -> list[_Call]:

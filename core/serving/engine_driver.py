@@ -15,18 +15,29 @@ def _never() -> bool:
     return False
 
 
+def _at_no_time() -> float | None:
+    return None
+
+
 class EngineDriver:
     """A `Driver` for the views of one session; they block, so they run on threads of their own."""
 
-    def __init__(self, engine: Engine, is_given_up: Callable[[], bool] = _never) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        is_given_up: Callable[[], bool] = _never,
+        due_s: Callable[[], float | None] = _at_no_time,
+    ) -> None:
         """Drive by an engine.
 
         Args:
             engine: it must have its rounds before the first use.
             is_given_up: asked before each forward pass; when true, the work ends there.
+            due_s: asked when work begins: when it must be done, on the rounds' clock.
         """
         self._engine = engine
         self._is_given_up = is_given_up
+        self._due_s = due_s
 
     def run(self, steps: Generator[Any, Any, T]) -> T:
         """Run to the end and return the result; what is emitted on the way is dropped.
@@ -48,7 +59,7 @@ class EngineDriver:
         Raises:
             GivenUpError: The work was given up.
         """
-        course = Course(steps, self._is_given_up)
+        course = Course(steps, self._is_given_up, self._due_s())
         try:
             while True:
                 self._engine.drive(course)

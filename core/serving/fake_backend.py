@@ -25,7 +25,7 @@ from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import StreamingChunk
 from core.schemas.worker import ModelFacts, ModelKind
-from core.serving.backend import Fed, Reply, ReplyEnd, Report, Signals
+from core.serving.backend import EarlySound, Fed, Reply, ReplyEnd, Report, Signals, Unit
 from core.serving.engine import Engine, GivenUpError
 
 MS_PER_S: Final = 1_000
@@ -70,6 +70,11 @@ class FakeBackend:
     def context_tokens(self) -> int | None:
         """It forgets nothing."""
         return None
+
+    @property
+    def cache_room(self) -> float:
+        """It needs none."""
+        return 1.0
 
     def load(self, engine: Engine, report: Report) -> None:
         """Pretend to load."""
@@ -246,14 +251,15 @@ class FakeDuplexTalk(_FakeTalk):
     def __init__(self, times: FakeTimes) -> None:
         """Begin without settings."""
         super().__init__(times)
-        self._listens_for = 0
+        self._listens_for = self._turns = 0
         self._spoken = 0  # units of the turn under way
-        self._turns = 0
         self._has_break = False
+        self._has_early_sound = False
 
     def prepare(self, message: duplex.Prepare) -> Fed:
         """Begin."""
         self._speaks = message.config.generate_audio
+        self._has_early_sound = message.early_audio
         self._listens_for = message.config.force_listen_count
         fed = self._take_in(f"system: {message.prefix_system_prompt or 'talk'}")
         return Fed(0, fed.input_tokens, fed.prompt_length, fed.kv_tokens)
@@ -264,7 +270,7 @@ class FakeDuplexTalk(_FakeTalk):
         frames: Sequence[Image.Image],
         max_slices: int | None,
         is_forced_to_listen: bool,
-    ) -> StepDone:
+    ) -> Unit:
         """Listen or speak."""
         self._wait(self._times.unit_ms)
         self._kv_tokens += TOKENS_PER_UNIT
@@ -277,6 +283,10 @@ class FakeDuplexTalk(_FakeTalk):
             made = DuplexGenerateResult(is_listen=True, n_tokens=1, **self._costs())
         else:
             made = self._speak()
+            if self._has_early_sound and made.audio_data is not None:
+                early, late = tone_halves()
+                yield EarlySound(early)
+                made = made.model_copy(update={"audio_data": late})
         return StepDone(made, self._times.prefill_ms, self._kv_tokens, len(frames))
 
     def finalize(self) -> None:
@@ -305,8 +315,7 @@ class FakeDuplexTalk(_FakeTalk):
         return made
 
     def _end_turn(self) -> None:
-        self._spoken = 0
-        self._turns += 1
+        self._spoken, self._turns = 0, self._turns + 1
 
     def _costs(self) -> dict[str, float]:
         unit_ms = self._times.unit_ms
@@ -383,3 +392,9 @@ def _tone() -> FloatArray:
 def tone_base64() -> str:
     """Return the sound of one piece as wire audio."""
     return encode_wire_audio(_tone())
+
+
+@cache
+def tone_halves() -> list[str]:
+    """Return the same in two parts."""
+    return [encode_wire_audio(part) for part in np.split(_tone(), 2)]

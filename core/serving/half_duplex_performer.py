@@ -16,6 +16,7 @@ from core.protocols.effects import (
 from core.protocols.events import (
     Detected,
     GenerateDone,
+    Noticed,
     PrefillDone,
     Segment,
     TurnFailed,
@@ -76,6 +77,8 @@ class HalfDuplexPerformer(SessionPerformer):
                 fed = await workshop.crew.call(lambda: talk.prepare(message))
             except GivenUpError:
                 fed = Fed()  # halted: nobody looks at it
+        for problem in fed.left_out:
+            await emit(Noticed(problem))
         await emit(PrefillDone(0, fed.input_tokens, 1, fed.prompt_length, fed.kv_tokens))
 
     async def _answer(self, segment: Segment, emit: Emit) -> None:

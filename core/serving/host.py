@@ -99,6 +99,7 @@ class WorkerHost:
         self._rules = rules
         self.identity = identity
         self._metrics = metrics
+        metrics.ask(lambda: workshop.slots.capacity, lambda: workshop.engine.worked_s)
         self._recordings = recordings
         self._live: dict[tuple[SocketKind, str], _Live] = {}
         self._chats: set[ChatPerformer] = set()  # over HTTP
@@ -252,6 +253,7 @@ class WorkerHost:
                 "uptime_s": asyncio.get_running_loop().time() - self._began_s,
                 "capabilities": [kind.value for kind in CAPABILITIES],
                 "slots": slots.count,
+                "capacity": slots.capacity,
                 "active_sessions": len(owners),
                 "model": progress.model,
                 "is_supervised": self.identity.is_supervised,

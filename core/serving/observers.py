@@ -23,7 +23,7 @@ from core.protocols.events import (
     Received,
     Rejected,
 )
-from core.schemas.duplex import Prepare, Result
+from core.schemas.duplex import Prepare, Result, ResultPart
 from core.schemas.half_duplex import TurnDone
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.streaming import Chunk, Done
@@ -171,6 +171,8 @@ class MetricsObserver:
                 self._metrics.problem(self._mode, code, is_fatal=False)
             case ErrorMessage(code=code):
                 self._metrics.problem(self._mode, code, is_fatal=True)
+            case ResultPart(elapsed_ms=elapsed_ms):
+                self._metrics.first_chunk(self._mode, elapsed_ms)
             case Result() as result:
                 is_late = result.wall_clock_ms > self._unit_ms
                 self._metrics.unit(self._mode, result, is_late=is_late)

@@ -1,4 +1,4 @@
-"""Who occupies the worker: a lease per session, as many as there are slots, first come first.
+"""Who occupies the worker: a lease per session, as many as it can serve in time, first come first.
 
 Taking and giving back happen between two awaits, so no two sessions ever hold the same slot.
 """
@@ -14,8 +14,10 @@ from typing import Final
 from core.errors import WorkerBusyError
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
+from core.serving.capacity import Capacity
 
 WAITING_MAX: Final = 64  # ours: sessions that wait for a slot; one more is refused at once
+LOOK_S: Final = 0.5  # ours: how often who waits looks whether more may begin by now
 MS_PER_S: Final = 1_000
 
 BUSY_STATUS: Final = {
@@ -77,18 +79,27 @@ class Slots:
 
     Attributes:
         count: how many slots there are.
+        measured: how many sessions can be served at once, as units tell; None if nobody asks.
         total_leases: how many were given away since the start.
         total_ms: for how long, those given back.
     """
 
-    def __init__(self, count: int, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        count: int,
+        now_s: Callable[[], float],
+        measured: Capacity | None = None,
+    ) -> None:
         """Begin with every slot free.
 
         Args:
             count: Slots.
             now_s: A monotonic clock.
+            measured: Says how many sessions can be served at once; without it, as many as there
+                are slots.
         """
         self.count = count
+        self.measured = measured
         self.total_leases = 0
         self.total_ms = 0.0
         self._now_s = now_s
@@ -99,6 +110,15 @@ class Slots:
     def owners(self) -> list[Owner]:
         """Who holds a slot, oldest first."""
         return [lease.owner for lease in self._leases]
+
+    @property
+    def capacity(self) -> int:
+        """How many sessions there may be now: one at least, and no more than slots."""
+        if self.measured is None:
+            return self.count
+        now_s = self._now_s()
+        ages_s = [now_s - lease.since_s for lease in self._leases]
+        return min(self.count, self.measured.sessions(ages_s))
 
     @property
     def is_free(self) -> bool:
@@ -121,7 +141,7 @@ class Slots:
         Raises:
             WorkerBusyError: None became free in time, or too many wait.
         """
-        if len(self._leases) < self.count and not self._line:
+        if not self._line and len(self._leases) < self.capacity:
             return self._lease_to(owner)
         if len(self._line) >= WAITING_MAX:
             raise WorkerBusyError()
@@ -129,9 +149,11 @@ class Slots:
         self._line.append(waiting)
         try:
             async with asyncio.timeout(wait_s):
-                lease = await asyncio.shield(waiting.lease)
+                while not waiting.lease.done():
+                    await asyncio.wait([waiting.lease], timeout=LOOK_S)
+                    self._serve_line()
                 waiting.is_served = True
-                return lease
+                return waiting.lease.result()
         except TimeoutError:
             raise WorkerBusyError() from None
         finally:
@@ -143,7 +165,10 @@ class Slots:
             return
         self._leases.remove(lease)
         self.total_ms += (self._now_s() - lease.since_s) * MS_PER_S
-        while self._line and len(self._leases) < self.count:
+        self._serve_line()
+
+    def _serve_line(self) -> None:
+        while self._line and len(self._leases) < self.capacity:
             waiting = self._line.popleft()
             waiting.lease.set_result(self._lease_to(waiting.owner))
 

@@ -20,6 +20,7 @@ from core.processors import (
     ViewContext,
 )
 from core.processors.device import (
+    cache_room,
     check_device,
     choose_device,
     context_tokens,
@@ -65,6 +66,7 @@ class ModelOptions:
         compile: as `UnifiedProcessor` takes it.
         dtype: of the model; None takes what suits the device.
         seed: of every session's draws; None takes a fresh seed for each.
+        slots: conversations at once that a GPU is made ready for.
         warms_up: speak once before the first session, so that nobody waits for lazy parts.
     """
 
@@ -76,6 +78,7 @@ class ModelOptions:
     compile: bool = False
     dtype: DtypeName | None = None
     seed: int | None = None
+    slots: int = 1
     warms_up: bool = True
 
 
@@ -105,6 +108,11 @@ class RealBackend:
         """Longest conversation the model has positions for."""
         return None if self._context is None else context_tokens(self._context.model)
 
+    @property
+    def cache_room(self) -> float:
+        """How much of the memory for conversations is free."""
+        return 1.0 if self._context is None else cache_room(self._context.model)
+
     def load(self, engine: Engine, report: Report) -> None:
         """Load the model, then speak once."""
         options, device = self.options, choose_device(self.options.gpu_index)
@@ -119,6 +127,7 @@ class RealBackend:
             seed=options.seed,
             dtype=options.dtype,
             show_progress=False,
+            slots=options.slots,
             make_driver=lambda executor: self._drive(Rounds(executor)),
             on_progress=lambda stage, share: report(stage, _whole_share(stage, share)),
         )
@@ -174,13 +183,14 @@ class RealBackend:
         """Let a session's work be given up without touching the others'."""
         assert self._engine is not None
         signals = Signals()
-        driver = EngineDriver(self._engine, signals.give_up.is_set)
+        driver = EngineDriver(self._engine, signals.give_up.is_set, lambda: signals.due_s)
         return replace(self.context, driver=driver), signals
 
     def _warm_up(self) -> None:
         duplex = self.open_duplex()
         duplex.prepare(Prepare())
-        duplex.step(np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32), (), None, True)
+        for _ in duplex.step(np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32), (), None, True):
+            pass
         duplex.finalize()
         duplex.close()
         chat = self.open_streaming()

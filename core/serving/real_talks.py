@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+import numpy as np
 from PIL import Image
 
 from core.audio import FloatArray, encode_wire_audio
+from core.errors import OmniError
 from core.processors import ChatView, DuplexView, HalfDuplexView, StreamingView, View
 from core.processors.content import decode_voice, model_items
 from core.processors.results import MS_PER_S, SpokenPiece
@@ -20,7 +22,7 @@ from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import GenerationConfig, ImageConfig, TextContent
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk, StreamingConfig, StreamingRequest
-from core.serving.backend import Fed, Reply, ReplyEnd, Signals
+from core.serving.backend import EarlySound, Fed, OneVoiceError, Reply, ReplyEnd, Signals, Unit
 
 # A session's id inside the model; the talk around it is what tells sessions apart.
 STREAMING_SESSION: Final = "streaming"
@@ -45,6 +47,7 @@ class _ViewTalk(Generic[ViewT]):
         """Talk through a view of its own."""
         self._view = view
         self._signals = signals
+        self._has_told_of_voice = False
 
     @property
     def signals(self) -> Signals:
@@ -64,12 +67,28 @@ class _ViewTalk(Generic[ViewT]):
         """Free everything."""
         self._view.cleanup()
 
-    def _fed(self, feed: Callable[[], str | None]) -> Fed:
-        """Feed something and count what it put into the cache."""
+    def _fed(self, feed: Callable[[], str | None], voice: str | None = None) -> Fed:
+        """Feed something and count what it put into the cache.
+
+        Args:
+            feed: Does it; returns the text that was fed.
+            voice: Of the client, Base64, if it sent one.
+        """
         before = self._view.kv_cache_length
         prompt = feed() or ""
         after = self._view.kv_cache_length
-        return Fed(before, max(0, after - before), len(prompt), after)
+        return Fed(before, max(0, after - before), len(prompt), after, self._unused(voice))
+
+    def _unused(self, *voices: str | None) -> tuple[OmniError, ...]:
+        """Return, once a conversation, that the client's voice is not used, if that is so."""
+        context = self._view.context
+        if self._has_told_of_voice or not context.model.has_one_voice:
+            return ()
+        given = [decode_voice(voice) for voice in voices if voice]
+        if all(_is_same(samples, context.default_voice) for samples in given):
+            return ()
+        self._has_told_of_voice = True
+        return (OneVoiceError(),)
 
     # Any: what the model layer returns at the end, which this layer does not import.
     def _told(
@@ -131,7 +150,7 @@ class RealStreamingTalk(_TurnTalk[StreamingView]):
             enable_thinking=message.enable_thinking,
             image=ImageConfig(max_slice_nums=message.slice_limit),
         )
-        return self._fed(lambda: self._view.prefill(request))
+        return self._fed(lambda: self._view.prefill(request), message.voice_base64)
 
     def reply(self, request: streaming.Generate) -> Reply:
         """Answer what was prefilled."""
@@ -175,7 +194,8 @@ class RealHalfDuplexTalk(_TurnTalk[HalfDuplexView]):
                 voice=voice,
                 config=message.config,
                 session_id=HALF_DUPLEX_SESSION,
-            )
+            ),
+            message.voice_base64,
         )
 
     def hear(self, segment: FloatArray) -> Fed:
@@ -200,10 +220,12 @@ class RealDuplexTalk(_ViewTalk[DuplexView]):
             tts_audio=decode_voice(spoken) if spoken else None,
             suffix_text=message.suffix_system_prompt,
             config=config,
+            early_audio=message.early_audio,
             session_id=DUPLEX_SESSION,
         )
         tokens = self._view.prompt_tokens
-        return Fed(0, tokens, len(prompt), self._view.kv_cache_length)
+        left_out = self._unused(heard, spoken)
+        return Fed(0, tokens, len(prompt), self._view.kv_cache_length, left_out)
 
     def step(
         self,
@@ -211,15 +233,22 @@ class RealDuplexTalk(_ViewTalk[DuplexView]):
         frames: Sequence[Image.Image],
         max_slices: int | None,
         is_forced_to_listen: bool,
-    ) -> StepDone:
+    ) -> Unit:
         """Feed one unit, let the model listen or speak."""
         view = self._view
-        fed = view.prefill(audio, frame_list=frames, max_slice_nums=max_slices)
+        unit = view.stream_unit(audio, frames, max_slices, is_forced_to_listen)
+        while True:
+            try:
+                sound = next(unit)
+            except StopIteration as end:
+                fed, done = end.value
+                break
+            yield EarlySound(encode_wire_audio(sound))
         prefill_ms = fed.cost_all * MS_PER_S
-        if not fed.success:
+        if done is None:
             silence = DuplexGenerateResult(is_listen=True, cost_all_ms=prefill_ms)
             return StepDone(silence, prefill_ms, view.kv_cache_length, was_fed=False)
-        made = view.generate(is_forced_to_listen)
+        made = view.to_record(done)
         whole = made.model_copy(update={"cost_all_ms": made.cost_all_ms + prefill_ms})
         return StepDone(whole, prefill_ms, view.kv_cache_length, fed.vision_slices)
 
@@ -238,7 +267,10 @@ class RealChatTalk(_ViewTalk[ChatView]):
 
     def prefill(self, request: ChatRequest) -> Fed:
         """Feed the whole history."""
-        return self._fed(lambda: self._view.prefill_request(CHAT_SESSION, without_paths(request)))
+        return self._fed(
+            lambda: self._view.prefill_request(CHAT_SESSION, without_paths(request)),
+            request.tts.ref_audio_data,
+        )
 
     def reply(self, *, in_pieces: bool) -> Reply:
         """Answer it."""
@@ -264,6 +296,10 @@ def without_paths(request: ChatRequest) -> ChatRequest:
         return request
     tts = request.tts.model_copy(update={"ref_audio_path": None, "output_path": None})
     return request.model_copy(update={"tts": tts})
+
+
+def _is_same(voice: FloatArray, own: FloatArray | None) -> bool:
+    return own is not None and voice.shape == own.shape and np.allclose(voice, own, atol=1e-3)
 
 
 def _as_it_is(chunk: StreamingChunk) -> StreamingChunk:

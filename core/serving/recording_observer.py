@@ -6,6 +6,7 @@ The recording begins when the session is ready, and ends with it. Nothing here w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
@@ -104,6 +105,7 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
         super().__init__(open_recorder)
         self._prepare: duplex.Prepare | None = None
         self._arrivals_ms: dict[int, float] = {}  # by the message's identity, until its unit
+        self._early: list[str] = []  # sound of the present unit that went ahead
 
     def _heard(self, event: Event) -> None:
         recorder = self.recorder
@@ -132,8 +134,18 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
             case Step(chunk, frames, index):
                 arrived_ms = self._arrivals_ms.pop(id(chunk), None)
                 recorder.record_input(index, chunk.audio, frames, receive_ts_ms=arrived_ms)
+            case Send(duplex.ResultPart() as part):
+                self._early.append(part.audio_data)
             case Send(duplex.Result() as result):
-                recorder.record_result(result.step, result)
+                recorder.record_result(result.step, self._whole(result))
+
+    def _whole(self, result: duplex.Result) -> duplex.Result:
+        """Return a unit's result with the sound that went ahead."""
+        if not self._early:
+            return result
+        sounds, self._early = [*self._early, result.audio_data], []
+        samples = b"".join(b64decode(sound) for sound in sounds)
+        return result.model_copy(update={"audio_data": b64encode(samples).decode("ascii")})
 
 
 class _TurnRecording(RecordingObserver[TurnBasedSessionRecorder]):

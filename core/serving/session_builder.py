@@ -17,6 +17,7 @@ from core.protocols.streaming import StreamingMachine
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import TokenStats
 from core.schemas.queue import RequestType
+from core.serving.capacity import CapacityObserver
 from core.serving.chat_performer import ChatPerformer
 from core.serving.connection import Connection, Machine
 from core.serving.duplex_performer import DuplexPerformer
@@ -78,6 +79,9 @@ class SessionBuilder:
         log = structlog.stdlib.get_logger("session").bind(mode=owner.kind.value)
         observers: list[Observer] = [LogObserver(log)]
         observers.append(MetricsObserver(self.metrics, owner.kind.value))
+        measured = self.workshop.slots.measured
+        if kind is SocketKind.DUPLEX and measured is not None:
+            observers.append(CapacityObserver(measured, owner.session_id))
 
         def tell(problem: OmniError) -> None:
             connection.notice(problem)

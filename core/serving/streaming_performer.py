@@ -6,7 +6,13 @@ from functools import partial
 
 from core.errors import OmniError, ShuttingDownError
 from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffect
-from core.protocols.events import CacheMissed, GenerateDone, PrefillDone, TurnFailed
+from core.protocols.events import (
+    CacheMissed,
+    GenerateDone,
+    Noticed,
+    PrefillDone,
+    TurnFailed,
+)
 from core.schemas import streaming
 from core.schemas.common import TokenStats
 from core.serving.backend import Fed, ReplyEnd, StreamingTalk
@@ -59,6 +65,8 @@ class StreamingPerformer(SessionPerformer):
             talk = self._talk
             await emit(TurnFailed(error, talk is not None and talk.can_roll_back))
         else:
+            for problem in fed.left_out:
+                await emit(Noticed(problem))
             done = PrefillDone(
                 fed.cached_tokens,
                 fed.input_tokens,

@@ -15,6 +15,7 @@ import structlog
 from core.errors import ModelError, OmniError
 from core.schemas.worker import ModelFacts
 from core.serving.backend import Backend, Talk
+from core.serving.capacity import Capacity
 from core.serving.crew import Crew
 from core.serving.engine import Engine
 from core.serving.ownership import Lease, Slots
@@ -22,6 +23,7 @@ from core.serving.sessions import Conversation, SessionStore
 from core.vad import SileroVad
 
 LISTENER_STAGE: Final = "loading the voice detector"
+CACHE_ROOM_MIN: Final = 0.15  # ours: of the caches' memory, kept for the sessions there are
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ class Workshop:
         """
         self.engine = Engine()
         self.crew = Crew(slots)
-        self.slots = Slots(slots, asyncio.get_running_loop().time)
+        now_s = asyncio.get_running_loop().time
+        self.slots = Slots(slots, now_s, Capacity(now_s, self._has_memory))
         self.store = SessionStore(slots)
         self.limits = limits or WorkLimits()
         self.progress = Progress()
@@ -178,6 +181,10 @@ class Workshop:
         """End the threads; blocks a little."""
         self.crew.close()
         self.engine.close()
+
+    def _has_memory(self) -> bool:
+        """There is memory left for what one session more would remember."""
+        return self._backend is None or self._backend.cache_room >= CACHE_ROOM_MIN
 
     def _load(self) -> None:
         """On the engine's thread."""

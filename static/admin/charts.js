@@ -4,7 +4,7 @@
  * stand in a table, which is all there is where the library is missing.
  */
 
-import { onThemeChange, themeColours } from "../duplex/ui/canvas-tools.js";
+import { onThemeChange, themeColours } from "../shared/canvas-tools.js";
 import { h, on, setText } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { mountNotice } from "../shared/notice.js";

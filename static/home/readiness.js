@@ -66,7 +66,7 @@ function deviceLine(id, facts) {
   }
   if (count === null) return { id, state: "asking", text: { key: "home.asking" } };
   if (permission === "denied") return { id, state: worst, ...problem(`${prefix}permission_denied`) };
-  if (count === 0) return { id, state: worst, ...problem(`${prefix}not_found`) };
+  if (count === 0) return { id, state: worst, ...problem(id === "camera" ? "camera_not_found" : "no_microphone") };
   if (permission === "granted") return { id, state: "good", text: { key: `home.${id}_allowed`, n: count } };
   return { id, state: "good", text: { key: `home.${id}_found` }, next: { key: "home.will_ask" } };
 }

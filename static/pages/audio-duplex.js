@@ -3,15 +3,17 @@
 
 import { byId, on } from "../shared/dom.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
+import { late, loadInSpareTime } from "../shared/late.js";
 import { mountLateHelp } from "../shared/late-help.js";
 import { startPage } from "../shared/page.js";
 import { bindSettings } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
+import { toastProblem } from "../shared/toast.js";
 import { problemOfDevice } from "../duplex/lib/live-problems.js";
-import { openMicrophone } from "../duplex/lib/microphone.js";
+import { loadCallSound } from "../duplex/lib/late-sound.js";
 import { mountCallRecorder } from "../duplex/ui/call-recorder.js";
 import { DUPLEX_FIELDS, duplexConfigOf, mountDuplexConfigForm } from "../duplex/ui/duplex-config-form.js";
-import { LiveCall } from "../duplex/ui/live-call.js";
+import { LiveCall, loadCall } from "../duplex/ui/live-call.js";
 import { LIVE_FIELDS, liveSettingsOf } from "../duplex/ui/live-settings.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/page-notes.js";
@@ -20,6 +22,7 @@ import { mountSettingsDrawer } from "../duplex/ui/settings-drawer.js";
 import { SOURCE_FIELDS, mountSourceChoice } from "../duplex/ui/source-choice.js";
 import { mountVoiceGate } from "../duplex/ui/voice-gate.js";
 
+const loadSoundFile = late(() => import("../duplex/ui/sound-file-source.js"));
 const CHUNK_SAMPLES = 16_000; // one second
 const LENGTH_PENALTY = 1.05;
 
@@ -40,7 +43,7 @@ if (page.defaults) {
   store.applyServer({ playback_delay_ms, max_kv_tokens });
 }
 mountDuplexConfigForm(byId("config-form", HTMLElement));
-const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store);
+const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store, () => prompt.furnish());
 const source = mountSourceChoice(byId("source", HTMLElement), store);
 bindSettings(byId("main", HTMLElement), store);
 mountHeadphonesAdvice(byId("advice", HTMLElement), localStorage);
@@ -78,8 +81,8 @@ async function openSource() {
   };
   const sound = source.sound();
   fileProgress.hidden = store.get("source") === "mic";
-  if (store.get("source") === "mic" || !sound) return openMicrophone(microphone);
-  const { openSoundFile } = await import("../duplex/ui/sound-file-source.js");
+  if (store.get("source") === "mic" || !sound) return (await loadCallSound()).openMicrophone(microphone);
+  const { openSoundFile } = await loadSoundFile();
   return openSoundFile({
     sound,
     microphone,
@@ -114,7 +117,7 @@ async function start() {
 }
 
 const view = mountLiveView(call, {
-  start: () => void start(),
+  start: () => start().catch(toastProblem),
   maxKvTokens: () => store.get("max_kv_tokens"),
   modelName: model.modelName,
 });
@@ -137,9 +140,10 @@ on(store, "change", () => {
 
 if (!isSecureContext) view.notice.show(problemOfDevice({ code: "insecure_context" }, false));
 page.ready();
+loadInSpareTime(view.furnish, loadCall);
 
 // Whoever pressed "Start talking" on the home page has pressed enough; a reload does not call again.
 if (new URLSearchParams(location.search).has("start")) {
   history.replaceState(null, "", location.pathname);
-  if (isSecureContext) void start();
+  if (isSecureContext) start().catch(toastProblem);
 }

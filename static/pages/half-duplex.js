@@ -4,6 +4,7 @@
  */
 
 import { HalfCall } from "../duplex/lib/half-call.js";
+import { loadCallSound } from "../duplex/lib/late-sound.js";
 import { halfConfigOf } from "../duplex/lib/half-look.js";
 import { makeHalfSettings } from "../duplex/lib/half-settings.js";
 import { mountAfterCall } from "../duplex/ui/half-after.js";
@@ -17,14 +18,14 @@ import { mountLevelMeter } from "../duplex/ui/level-meter.js";
 import { mountModelNote } from "../duplex/ui/page-notes.js";
 import { mountQueueBanner } from "../duplex/ui/queue-banner.js";
 import { mountSettingsDrawer } from "../duplex/ui/settings-drawer.js";
-import { mountTtsVoice } from "../duplex/ui/tts-ref-controller.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
 import { byId } from "../shared/dom.js";
+import { late, loadInSpareTime } from "../shared/late.js";
+import { mountLateContentEditor } from "../shared/late-content-editor.js";
 import { mountLateHelp } from "../shared/late-help.js";
 import { onLangChange } from "../shared/i18n.js";
 import { startPage } from "../shared/page.js";
 import { mountPresetSelector } from "../shared/preset-selector.js";
-import { mountSystemContentEditor } from "../shared/system-content-editor.js";
 import { contentToWire } from "../shared/system-content.js";
 import { claimTab, tabStateOf } from "../shared/tab-state.js";
 import { voiceLimits, voiceToWire } from "../shared/voice.js";
@@ -44,12 +45,16 @@ const call = new HalfCall({
 });
 
 // What the model is told.
-const content = mountSystemContentEditor(el("content"), {
+const content = mountLateContentEditor(el("content"), {
   limits,
   kinds: ["text", "audio", "image"],
   onChange: () => presets.setEdited(true),
 });
-const ttsVoice = mountTtsVoice(el("tts-voice"), { limits });
+/** @type {import("../duplex/ui/tts-ref-controller.js").TtsVoice | null} */
+let ttsVoice = null;
+const loadTtsVoice = late(() => import("../duplex/ui/tts-ref-controller.js"), ({ mountTtsVoice }) => {
+  ttsVoice = mountTtsVoice(el("tts-voice"), { limits });
+});
 const presets = mountPresetSelector(el("presets"), {
   mode: "half_duplex_audio",
   page: "half_duplex",
@@ -96,7 +101,7 @@ async function start() {
   const items = contentToWire(content.items);
   await call.start({
     ...(items.length > 0 ? { system_content: items } : {}),
-    ...(ttsVoice.voice ? { tts_ref_audio_base64: voiceToWire(ttsVoice.voice) } : {}),
+    ...(ttsVoice?.voice ? { tts_ref_audio_base64: voiceToWire(ttsVoice.voice) } : {}),
     config: halfConfigOf(settings.values()),
   });
 }
@@ -140,6 +145,7 @@ const drawer = mountSettingsDrawer(
   byId("settings", HTMLDialogElement),
   byId("open-settings", HTMLButtonElement),
   settings.store,
+  () => Promise.all([content.furnish(), loadTtsVoice()]),
 );
 const devices = mountAudioDeviceSelector(el("devices"), {
   prefix: "half_duplex",
@@ -154,3 +160,4 @@ page.onStatus((report) => {
 if (!isSecureContext) notes.show({ code: "insecure_context", message: "", kind: "bad", steps: [] });
 update();
 page.ready();
+loadInSpareTime(loadCallSound);

@@ -3,25 +3,25 @@
 
 import { byId, on } from "../shared/dom.js";
 import { mountAudioDeviceSelector } from "../shared/audio-device-selector.js";
+import { late, loadInSpareTime } from "../shared/late.js";
 import { mountLateHelp } from "../shared/late-help.js";
 import { t } from "../shared/i18n.js";
 import { startPage } from "../shared/page.js";
 import { bindSettings } from "../shared/settings-form.js";
 import { SettingsStore } from "../shared/settings-store.js";
-import { toast } from "../shared/toast.js";
+import { toast, toastProblem } from "../shared/toast.js";
 import { problemOfDevice } from "../duplex/lib/live-problems.js";
-import { openMicrophone } from "../duplex/lib/microphone.js";
+import { loadCallSound } from "../duplex/lib/late-sound.js";
 import { createPictureTaker } from "../duplex/lib/picture-taker.js";
 import { mountCameraStage } from "../duplex/ui/camera-stage.js";
 import { mountChoiceRow } from "../duplex/ui/choice-row.js";
 import { duplexConfigOf, mountDuplexConfigForm } from "../duplex/ui/duplex-config-form.js";
 import { mountFullView } from "../duplex/ui/full-view.js";
-import { LiveCall } from "../duplex/ui/live-call.js";
+import { LiveCall, loadCall } from "../duplex/ui/live-call.js";
 import { liveSettingsOf } from "../duplex/ui/live-settings.js";
 import { mountLiveView } from "../duplex/ui/live-view.js";
 import { OMNI_FIELDS, sliceCountOf } from "../duplex/ui/omni-settings.js";
 import { mountHeadphonesAdvice, mountModelNote, mountServiceNote } from "../duplex/ui/page-notes.js";
-import { mountPictureView } from "../duplex/ui/picture-view.js";
 import { mountPromptSetup } from "../duplex/ui/prompt-setup.js";
 import { mountScreenTools } from "../duplex/ui/screen-tools.js";
 import { mountSettingsDrawer } from "../duplex/ui/settings-drawer.js";
@@ -41,7 +41,7 @@ if (page.defaults) {
 const video = byId("picture", HTMLVideoElement);
 const isFile = () => store.get("source") === "file";
 mountDuplexConfigForm(part("config-form"));
-const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store);
+const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store, () => prompt.furnish());
 bindSettings(part("main"), store);
 mountHeadphonesAdvice(part("advice"), localStorage);
 mountServiceNote(part("service-note"), page);
@@ -81,21 +81,19 @@ const stage = mountCameraStage(part("screen"), {
 });
 const pictures = createPictureTaker({ grab: stage.grab, isFile });
 const microphoneWish = () => ({ deviceId: devices.micId, echoCancellation: !store.get("headphones"), chunkSamples: CHUNK_SAMPLES });
-/** @type {Promise<ReturnType<typeof import("../duplex/ui/file-mode.js")["mountFileMode"]>> | null} */
-let loadingFileMode = null;
-const fileMode = () => (loadingFileMode ??= import("../duplex/ui/file-mode.js").then(({ mountFileMode }) =>
-  mountFileMode(
-    { panel: part("file-panel"), mixer: byId("mixer", HTMLDetailsElement), progress: byId("file-progress", HTMLProgressElement), video },
-    { store, onFile: stage.setFile, microphone: microphoneWish },
-  ),
-));
-mountChoiceRow(part("source"), { store, setting: "source", choices: SOURCES, labelKey: "omni.source" });
+/** @type {ReturnType<typeof import("../duplex/ui/file-mode.js")["mountFileMode"]> | null} */
+let openedFileMode = null;
+const fileMode = late(() => import("../duplex/ui/file-mode.js"), ({ mountFileMode }) => (openedFileMode = mountFileMode(
+  { panel: part("file-panel"), mixer: byId("mixer", HTMLDetailsElement), progress: byId("file-progress", HTMLProgressElement), video },
+  { store, onFile: stage.setFile, microphone: microphoneWish },
+)));
+mountChoiceRow(part("source"), { store, setting: "source", choices: SOURCES, labelKey: "omni.source", textOf: (source) => t(`omni.source_${source}`) });
 
 async function openSource() {
   if (isFile()) return (await fileMode()).open();
   await stage.open();
   tools.update();
-  return openMicrophone(microphoneWish());
+  return (await loadCallSound()).openMicrophone(microphoneWish());
 }
 
 const call = new LiveCall({
@@ -126,7 +124,8 @@ async function useCamera(use) {
 async function start() {
   const mode = isFile() ? await fileMode() : null;
   if (mode && !mode.hasFile) return mode.askForFile();
-  await Promise.all([prompt.ready, shown.prepare()]);
+  const [shown] = await Promise.all([showPicture(), prompt.ready]);
+  await shown.prepare();
   const { systemPrompt, prepare } = prompt.given();
   void voiceGate.update(store.get("barge_gate") === "silero");
   const config = duplexConfigOf(store);
@@ -143,13 +142,13 @@ async function showSource() {
 
 /** Let camera and file go. */
 function release() {
-  void loadingFileMode?.then((mode) => mode.release());
+  openedFileMode?.release();
   stage.close();
   tools.update();
 }
 
 const view = mountLiveView(call, {
-  start: () => void start(),
+  start: () => start().catch(toastProblem),
   maxKvTokens: () => store.get("max_kv_tokens"),
   modelName: model.modelName,
   hasVision: true,
@@ -167,7 +166,10 @@ const tools = mountScreenTools(
     full,
   },
 );
-const shown = mountPictureView(call, { store, video, pictures });
+const showPicture = late(() => import("../duplex/ui/picture-view.js"), ({ mountPictureView }) =>
+  mountPictureView(call, { store, video, pictures }),
+);
+on(part("open-record-settings"), "click", () => showPicture().then((shown) => shown.openRecordSettings()).catch(toastProblem));
 const voiceGate = mountVoiceGate(call);
 
 call.on("ended", release);
@@ -179,12 +181,13 @@ on(store, "change", () => {
   const now = { source: store.get("source"), headphones: store.get("headphones") };
   if (before.headphones !== now.headphones) reopenMicrophone();
   if (before.source !== now.source) stage.close();
-  if (before.source !== now.source) void showSource();
+  if (before.source !== now.source) showSource().catch(toastProblem);
   before = now;
   stage.update();
   tools.update();
 });
 
-void showSource();
+showSource().catch(toastProblem);
 if (!isSecureContext) view.notice.show(problemOfDevice({ code: "insecure_context" }, false));
 page.ready();
+loadInSpareTime(showPicture, view.furnish, loadCall);

@@ -4,6 +4,7 @@
 import { getJson } from "../shared/api.js";
 import { byId, fill, find, h, icon } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
+import { late } from "../shared/late.js";
 import { mountNotice } from "../shared/notice.js";
 import { startPage } from "../shared/page.js";
 import { mountCommentCard } from "../viewer/comment-card.js";
@@ -12,6 +13,11 @@ import { mountHead } from "../viewer/head-view.js";
 import { assetUrl } from "../viewer/recording-types.js";
 import { mountReplay } from "../viewer/replays-view.js";
 import { loadRecording, mayGetReplay, waitForReplay } from "../viewer/viewer-source.js";
+
+// Most recordings are of live calls; what shows them comes while the recording itself is fetched.
+const loadDuplex = late(() => import("../viewer/duplex-view.js"));
+const loadTurns = late(() => import("../viewer/turns-view.js"));
+loadDuplex().catch(() => undefined); // told by whoever shows one
 
 /** @typedef {import("../viewer/recording-types.js").Meta} Meta */
 /** @typedef {import("../viewer/recording-types.js").Recording} Recording */
@@ -58,7 +64,7 @@ onLangChange(drawWaiting);
 /** @param {Meta} meta @param {Recording} recording @returns {Promise<Shown>} */
 async function show(meta, recording) {
   if (recording.mode !== "duplex") {
-    const { mountTurns } = await import("../viewer/turns-view.js");
+    const { mountTurns } = await loadTurns();
     const whole = h("div", { class: "stack" });
     const bubbles = h("div", {});
     content.append(whole, bubbles);
@@ -72,7 +78,7 @@ async function show(meta, recording) {
       pause: () => media?.pause(),
     };
   }
-  const { mountDuplex } = await import("../viewer/duplex-view.js");
+  const { mountDuplex } = await loadDuplex();
   const onMissing = () => libraryNote.show("missing_library", { kind: "caution" });
   const duplex = mountDuplex(content, { recording, urlOf, nonce, onMissing });
   return { setSound: duplex.setSound, pause: () => duplex.clock.pause() };

@@ -1,14 +1,15 @@
 // @ts-check
 /** Turn-based chat. */
 
-import { byId, setText } from "../shared/dom.js";
+import { byId, on, setText } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { mountNotice } from "../shared/notice.js";
+import { late, loadInSpareTime } from "../shared/late.js";
 import { mountLateHelp } from "../shared/late-help.js";
 import { startPage } from "../shared/page.js";
 import { addRecent } from "../shared/recent-sessions.js";
 import { SettingsStore } from "../shared/settings-store.js";
-import { toast } from "../shared/toast.js";
+import { toast, toastProblem } from "../shared/toast.js";
 import { voiceLimits, voiceToWire } from "../shared/voice.js";
 import { mountAnswerVoice } from "../turnbased/answer-voice.js";
 import { mountChatNotes } from "../turnbased/chat-notes.js";
@@ -27,7 +28,6 @@ import { mediaLimits } from "../turnbased/media-rules.js";
 import { mountMessageList } from "../turnbased/message-list.js";
 import { mountChatSettings } from "../turnbased/settings-dialog.js";
 import { StreamingChat } from "../turnbased/streaming-chat.js";
-import { mountTransfer } from "../turnbased/transfer-dialog.js";
 import { watchUpload } from "../turnbased/upload-progress.js";
 import { mountWelcome } from "../turnbased/welcome.js";
 
@@ -110,7 +110,11 @@ const kept = mountKeptChats({
   },
   onOpen: list.follow,
 });
-mountTransfer({ session, onImported: () => void kept.refresh() });
+const loadTransfer = late(() => import("../turnbased/transfer-dialog.js"), ({ mountTransfer }) =>
+  mountTransfer({ session, onImported: () => void kept.refresh() }),
+);
+onAction("transfer", () => loadTransfer().then((transfer) => transfer.open()).catch(toastProblem));
+onAction("import", () => loadTransfer().then((transfer) => transfer.chooseFile()).catch(toastProblem));
 mountLateHelp("turnbased");
 mountChatSettings(settings);
 
@@ -118,6 +122,11 @@ mountChatSettings(settings);
 function voiceBase64() {
   const chosen = sound.voice ?? instructions.voice;
   return chosen ? voiceToWire(chosen) : null;
+}
+
+/** @param {string} name @param {() => void} run whichever button of that name is pressed */
+function onAction(name, run) {
+  for (const button of document.querySelectorAll(`[data-action=${name}]`)) on(button, "click", run);
 }
 
 /** Begin a turn out of a click or key. @param {() => boolean} ask */
@@ -167,3 +176,4 @@ const { text, media } = await draft.read();
 composer.fill(text, media);
 drawTitle();
 page.ready();
+loadInSpareTime(loadTransfer);

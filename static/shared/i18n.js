@@ -16,29 +16,34 @@ const changes = new EventTarget();
 /** @type {{lang: string, texts: Record<string, string>}} */
 const current = { lang: FALLBACK, texts: {} };
 
+// Pages start this module before all others, so that the words come while those are still loaded.
+const likely = pickLanguage(Object.keys(LANGUAGES), wishes());
+const likelyTexts = loadTexts(likely);
+likelyTexts.catch(() => undefined); // told by whoever awaits them
+
 /** @returns {string} the language shown now */
 export function getLang() {
   return current.lang;
 }
 
 /**
- * Loads the words of the visitor's language and translates the page. What the server prefers is
- * seldom told and comes late, so the likely words are fetched meanwhile.
+ * Loads the words of the visitor's language and translates the page.
  *
- * @param {Promise<string | null | undefined>} serverDefault where the visitor has no say
+ * @param {Promise<string | null | undefined>} serverDefault where the visitor has no say; seldom told
  */
 export async function initLanguage(serverDefault) {
-  const offered = Object.keys(LANGUAGES);
-  const wishes = {
+  const lang = pickLanguage(Object.keys(LANGUAGES), { ...wishes(), server: await serverDefault });
+  show(lang, await (lang === likely ? likelyTexts : loadTexts(lang)));
+}
+
+/** What is known without the server. */
+function wishes() {
+  return {
     query: new URLSearchParams(location.search).get("lang"),
     stored: storedLanguage(),
     browser: navigator.languages,
     fallback: FALLBACK,
   };
-  const likely = pickLanguage(offered, wishes);
-  const texts = loadTexts(likely);
-  const lang = pickLanguage(offered, { ...wishes, server: await serverDefault });
-  show(lang, await (lang === likely ? texts : loadTexts(lang)));
 }
 
 /**

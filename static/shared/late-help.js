@@ -4,13 +4,22 @@
  */
 
 import { byId, on } from "./dom.js";
+import { late } from "./late.js";
+import { toastProblem } from "./toast.js";
+
+const loadSidebar = late(() => import("./faq-sidebar.js"));
 
 /** @param {import("./faq-sidebar.js").FaqMode} mode */
 export function mountLateHelp(mode) {
   const opener = byId("open-faq", HTMLButtonElement);
+  const end = on(opener, "click", () => void load());
   const load = async () => {
-    const { mountFaqSidebar } = await import("./faq-sidebar.js");
-    mountFaqSidebar(byId("faq", HTMLElement), { mode, opener }).open();
+    try {
+      const { mountFaqSidebar } = await loadSidebar();
+      end();
+      mountFaqSidebar(byId("faq", HTMLElement), { mode, opener }).open();
+    } catch (error) {
+      toastProblem(/** @type {import("./late.js").MissingPartError} */ (error));
+    }
   };
-  on(opener, "click", () => void load(), { once: true });
 }

@@ -8,6 +8,7 @@ import { fill, h, icon, on, setText } from "./dom.js";
 import { getLang, onLangChange, t } from "./i18n.js";
 import { applyPreset, firstPreset, hasSounds, wordsIn } from "./presets.js";
 import { problemText } from "./problems.js";
+import { toastProblem } from "./toast.js";
 
 /** @typedef {import("./presets.js").Preset} Preset */
 /** @typedef {import("./presets.js").PresetSounds} PresetSounds */
@@ -20,6 +21,7 @@ import { problemText } from "./problems.js";
  * @property {string} page short name for what is remembered: `<page>_preset`
  * @property {(applied: AppliedPreset) => void} onApply
  * @property {HTMLElement} [advanced] editors that the toggle shows and hides; no toggle without
+ * @property {() => Promise<void>} [furnish] brings in the editors when they are shown; done before is done
  * @property {() => void} [onEdit] in the place of `advanced`: a button that leads to the editors
  * @property {HTMLElement} [overlayOver] is covered while sounds are fetched; `el` if left out
  * @property {KeptChoices | null} [storage]
@@ -92,7 +94,7 @@ function keep(storage, key, value) {
  * @returns {PresetSelector}
  */
 export function mountPresetSelector(el, options) {
-  const { mode, page, onApply, advanced, onEdit, overlayOver = el, storage = browserStorage() } = options;
+  const { mode, page, onApply, advanced, furnish, onEdit, overlayOver = el, storage = browserStorage() } = options;
   const parts = buildParts(Boolean(advanced ?? onEdit));
   el.classList.add("presets");
   fill(el, parts.nodes);
@@ -138,6 +140,10 @@ export function mountPresetSelector(el, options) {
       uncover();
     }
   };
+  const showEditors = () => {
+    draw();
+    if (isOpen) furnish?.().catch(toastProblem);
+  };
   const load = async () => {
     try {
       presets = (await listPresets())[mode] ?? [];
@@ -155,11 +161,11 @@ export function mountPresetSelector(el, options) {
       if (onEdit) return onEdit();
       isOpen = !isOpen;
       keep(storage, `${page}_advanced`, String(isOpen));
-      draw();
+      showEditors();
     }),
     onLangChange(draw),
   ];
-  draw();
+  showEditors();
   return {
     ready: load(),
     get presetId() {

@@ -40,7 +40,7 @@
  */
 
 /** The `code` of an `error` or `warning` message.
- * @typedef {"queue_full" | "queue_cancelled" | "no_worker" | "worker_unreachable" | "worker_lost" | "not_prepared" | "already_prepared" | "out_of_order" | "bad_json" | "bad_audio" | "bad_frame" | "bad_config" | "too_big" | "unknown_type" | "session_in_use" | "invalid_session_id" | "timeout" | "late_chunk" | "context_nearly_full" | "context_full" | "generation_failed" | "recording_stopped" | "ended_by_admin" | "app_disabled" | "origin_refused" | "unauthorized" | "forbidden" | "rate_limited" | "not_found" | "still_writing" | "internal"} ErrorCode
+ * @typedef {"queue_full" | "queue_cancelled" | "no_worker" | "worker_unreachable" | "worker_lost" | "not_prepared" | "already_prepared" | "out_of_order" | "bad_json" | "bad_audio" | "bad_frame" | "bad_config" | "too_big" | "unknown_type" | "session_in_use" | "invalid_session_id" | "timeout" | "late_chunk" | "context_nearly_full" | "context_full" | "generation_failed" | "one_voice" | "recording_stopped" | "ended_by_admin" | "app_disabled" | "origin_refused" | "unauthorized" | "forbidden" | "rate_limited" | "not_found" | "still_writing" | "internal"} ErrorCode
  */
 
 /** How the text of a reply is drawn.
@@ -370,6 +370,7 @@
  * @property {string | null} [tts_ref_audio_id] The latter by its registered name.
  * @property {number | null} [max_slice_nums] Most tiles per picture; overrides config.
  * @property {boolean} [deferred_finalize] Send each result before the unit's bookkeeping.
+ * @property {boolean} [early_audio] Send the beginning of a unit's sound ahead of its result, in result_part.
  * @property {BargeInConfig | null} [barge_in] When given, the user's voice breaks the model off; else it never does.
  */
 
@@ -417,6 +418,15 @@
  * @property {number} chunk_ms Length of one unit, ms.
  * @property {number} max_kv_tokens Most tokens the conversation may hold.
  * @property {number} pause_timeout Longest pause, s.
+ */
+
+/** The beginning of a unit's sound, sent ahead; the rest is in the unit's result.
+ * @typedef {Object} ResultPart
+ * @property {"result_part"} type Kind of message.
+ * @property {string} audio_data Base64 of float32, mono, 24 kHz; to be played at once.
+ * @property {number} turn_id Number of the speaking turn.
+ * @property {number} step Number of the unit, from 0.
+ * @property {number} elapsed_ms Time from the chunk's arrival to this message, ms.
  */
 
 /** What the model did in one unit; one per audio_chunk, in order.
@@ -534,7 +544,7 @@
  */
 
 /** What the server says on /ws/duplex/{session_id}.
- * @typedef {Queued | QueueUpdate | QueueDone | DuplexPrepared | Result | Paused | Resumed | Interrupted | DuplexStopped | DuplexTimeout | WarningMessage | ErrorMessage} DuplexServerMessage
+ * @typedef {Queued | QueueUpdate | QueueDone | DuplexPrepared | ResultPart | Result | Paused | Resumed | Interrupted | DuplexStopped | DuplexTimeout | WarningMessage | ErrorMessage} DuplexServerMessage
  */
 
 /** What the client says on /ws/chat.
@@ -610,6 +620,7 @@ export const ERROR_CODES = /** @type {const} */ ({
   "CONTEXT_NEARLY_FULL": "context_nearly_full",
   "CONTEXT_FULL": "context_full",
   "GENERATION_FAILED": "generation_failed",
+  "ONE_VOICE": "one_voice",
   "RECORDING_STOPPED": "recording_stopped",
   "ENDED_BY_ADMIN": "ended_by_admin",
   "APP_DISABLED": "app_disabled",
@@ -817,6 +828,7 @@ export const DEFAULTS = /** @type {const} */ ({
     "tts_ref_audio_id": null,
     "max_slice_nums": null,
     "deferred_finalize": true,
+    "early_audio": false,
     "barge_in": null
   },
   "Pause": {

@@ -4,17 +4,25 @@
  */
 
 import { h } from "./dom.js";
+import { problemText } from "./problems.js";
 
 const SHOWN_MS = 5_000;
 const MOST_AT_ONCE = 4; // the oldest goes first
 
-/** @returns {HTMLElement} */
+/**
+ * While a dialog is open, nothing outside of it is seen well or can be reached.
+ *
+ * @returns {Element}
+ */
 function tray() {
-  const found = document.querySelector(".toasts");
-  if (found instanceof HTMLElement) return found;
-  const made = h("div", { class: "toasts", role: "status", "aria-live": "polite" });
-  document.body.append(made);
-  return made;
+  const found = document.querySelector(".toasts") ?? h("div", { class: "toasts", role: "status", "aria-live": "polite" });
+  const dialog = [...document.querySelectorAll("dialog:modal")].at(-1);
+  const place = dialog ?? document.body;
+  if (found.parentElement !== place) {
+    place.append(found);
+    dialog?.addEventListener("close", () => document.body.append(found), { once: true });
+  }
+  return found;
 }
 
 /**
@@ -37,4 +45,10 @@ export function toast(text, { action, shownMs = SHOWN_MS } = {}) {
   place.append(message);
   while (place.childElementCount > MOST_AT_ONCE) place.firstElementChild?.remove();
   setTimeout(() => message.remove(), shownMs);
+}
+
+/** @param {string | {code?: string, message?: string}} problem told as `problems.js` words it */
+export function toastProblem(problem) {
+  const { title, nextStep } = problemText(problem);
+  toast(`${title} ${nextStep}`);
 }

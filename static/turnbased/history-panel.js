@@ -39,11 +39,10 @@ export function mountHistoryPanel(el, options) {
   const draw = () => {
     const currentId = options.currentId();
     fill(list, heads.map((head) => (head.id === renamingId ? renameRow(head) : row(head, head.id === currentId))));
-    const bytes = heads.reduce((sum, head) => sum + head.sizeBytes, 0);
-    setText(about, tn("chat.history_about", heads.length, { size: formatBytes(bytes), most: formatNumber(MOST_CONVERSATIONS), bytes: formatBytes(MOST_BYTES) }));
     about.hidden = heads.length === 0;
     clear.hidden = heads.length === 0;
     empty.hidden = heads.length > 0;
+    if (heads.length > 0) setText(about, aboutWords(heads));
   };
   /** @param {Head} head @param {boolean} isCurrent */
   const row = (head, isCurrent) => {
@@ -133,4 +132,11 @@ function mountDrawer(el) {
   });
   become(false);
   return { shut };
+}
+
+/** @param {readonly Head[]} heads */
+function aboutWords(heads) {
+  const bytes = heads.reduce((sum, head) => sum + head.sizeBytes, 0);
+  const gaps = { size: formatBytes(bytes), most: formatNumber(MOST_CONVERSATIONS), bytes: formatBytes(MOST_BYTES) };
+  return tn("chat.history_about", heads.length, gaps);
 }

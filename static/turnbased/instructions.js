@@ -4,9 +4,9 @@
  */
 
 import { byId } from "../shared/dom.js";
+import { mountLateContentEditor } from "../shared/late-content-editor.js";
 import { mountPresetSelector } from "../shared/preset-selector.js";
 import { contentToWire, firstVoice } from "../shared/system-content.js";
-import { mountSystemContentEditor } from "../shared/system-content-editor.js";
 import { voiceFromWire, voiceLengthS } from "../shared/voice.js";
 
 /** @typedef {import("../shared/system-content.js").ContentItem} ContentItem */
@@ -22,7 +22,7 @@ export function mountInstructions({ session, limits, onPreset }) {
   const panel = byId("instructions", HTMLDetailsElement);
   /** What the last preset set, for the next new conversation. @type {readonly ContentItem[]} */
   let last = [];
-  const editor = mountSystemContentEditor(byId("system-content", HTMLElement), {
+  const editor = mountLateContentEditor(byId("system-content", HTMLElement), {
     limits,
     kinds: ["text", "audio", "image"],
     onChange: (items) => {
@@ -35,6 +35,7 @@ export function mountInstructions({ session, limits, onPreset }) {
     mode: "turnbased",
     page: "turnbased",
     advanced: byId("system-content", HTMLElement),
+    furnish: editor.furnish,
     onApply: ({ items, settings, isChosen }) => {
       last = items;
       // A conversation that was kept has its own instructions already.

@@ -4,8 +4,13 @@
  */
 
 import { byId, on } from "../shared/dom.js";
+import { late } from "../shared/late.js";
+import { toastProblem } from "../shared/toast.js";
 
 /** @typedef {import("../shared/voice.js").Voice} Voice */
+
+const importChoices = () =>
+  Promise.all([import("../shared/audio-device-selector.js"), import("../duplex/ui/tts-ref-controller.js")]);
 
 /**
  * Voice and microphone come when the settings are first opened; until then what was chosen before holds.
@@ -17,15 +22,11 @@ export function mountLateSound({ limits, prefix, storage }) {
   let devices = null;
   /** @type {import("../duplex/ui/tts-ref-controller.js").TtsVoice | null} */
   let ttsVoice = null;
-  const load = async () => {
-    const [{ mountAudioDeviceSelector }, { mountTtsVoice }] = await Promise.all([
-      import("../shared/audio-device-selector.js"),
-      import("../duplex/ui/tts-ref-controller.js"),
-    ]);
+  const load = late(importChoices, ([{ mountAudioDeviceSelector }, { mountTtsVoice }]) => {
     devices = mountAudioDeviceSelector(byId("devices", HTMLElement), { prefix, kinds: ["mic"] });
     ttsVoice = mountTtsVoice(byId("tts-voice", HTMLElement), { limits });
-  };
-  on(byId("open-settings", HTMLButtonElement), "click", () => void load(), { once: true });
+  });
+  on(byId("open-settings", HTMLButtonElement), "click", () => load().catch(toastProblem));
   return {
     /** The visitor's own sample; null: the one of the instructions. @returns {Voice | null} */
     get voice() {

@@ -4,7 +4,7 @@
  */
 
 import { levelShare } from "../duplex/ui/level-meter.js";
-import { mountPainter, themeColours } from "../duplex/ui/canvas-tools.js";
+import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 import { fill, h, icon, on, setText } from "../shared/dom.js";
 import { formatClock } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/i18n.js";

@@ -6,8 +6,7 @@
 import { byId, on } from "../shared/dom.js";
 import { t } from "../shared/i18n.js";
 import { mountOfferShare } from "../shared/offer-share.js";
-import { problemText } from "../shared/problems.js";
-import { toast } from "../shared/toast.js";
+import { toast, toastProblem } from "../shared/toast.js";
 import { MissingLibraryError, loadMsgpack } from "../shared/vendor.js";
 import { lastRecordingId } from "./conversation-facts.js";
 
@@ -20,7 +19,10 @@ const APP = "turnbased";
 const UNSAFE_IN_NAMES = /[\\/:*?"<>|\s]+/g;
 const LONGEST_NAME = 40;
 
-/** @param {{session: ChatSession, onImported: () => void}} options */
+/**
+ * @param {{session: ChatSession, onImported: () => void}} options
+ * @returns {{open: () => void, chooseFile: () => void}}
+ */
 export function mountTransfer({ session, onImported }) {
   const dialog = byId("transfer", HTMLDialogElement);
   const offer = mountOfferShare(byId("share", HTMLElement));
@@ -43,21 +45,18 @@ export function mountTransfer({ session, onImported }) {
   };
   const toJson = async () => (await loadTransfer()).toJson(session.conversation, session.head.title, new Date());
   const toMsgpack = async () => (await loadTransfer()).toMsgpack(session.conversation, await loadMsgpack());
-  for (const opener of document.querySelectorAll("[data-action=transfer]")) {
-    on(opener, "click", () => {
-      const recordingId = lastRecordingId(session.conversation);
-      const isEmpty = !session.conversation.messages.some(({ role }) => role !== "system");
-      json.disabled = isEmpty;
-      packed.disabled = isEmpty;
-      const wantedId = isEmpty ? undefined : recordingId;
-      if (wantedId !== offeredId) void offer.update(wantedId === undefined ? null : { recordingId: wantedId, appType: APP });
-      offeredId = wantedId;
-      dialog.showModal();
-    });
-  }
+  const open = () => {
+    const recordingId = lastRecordingId(session.conversation);
+    const isEmpty = !session.conversation.messages.some(({ role }) => role !== "system");
+    json.disabled = isEmpty;
+    packed.disabled = isEmpty;
+    const wantedId = isEmpty ? undefined : recordingId;
+    if (wantedId !== offeredId) void offer.update(wantedId === undefined ? null : { recordingId: wantedId, appType: APP });
+    offeredId = wantedId;
+    dialog.showModal();
+  };
   on(json, "click", () => void save("json", toJson, "application/json"));
   on(packed, "click", () => void save("msgpack", toMsgpack, "application/vnd.msgpack"));
-  for (const opener of document.querySelectorAll("[data-action=import]")) on(opener, "click", () => file.click());
   on(file, "change", async () => {
     const [chosen] = file.files ?? [];
     file.value = "";
@@ -75,12 +74,7 @@ export function mountTransfer({ session, onImported }) {
       else toast(t(error instanceof TransferError ? `chat.import_${error.code}` : "chat.import_not_a_chat"));
     }
   });
-}
-
-/** @param {MissingLibraryError} error */
-function toastProblem(error) {
-  const { title, nextStep } = problemText(error);
-  toast(`${title} ${nextStep}`);
+  return { open, chooseFile: () => file.click() };
 }
 
 /** @param {Blob} file @param {string} name */

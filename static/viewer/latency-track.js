@@ -3,7 +3,7 @@
  * How long each unit took, against the time it may take.
  */
 
-import { themeColours, onThemeChange } from "../duplex/ui/canvas-tools.js";
+import { themeColours, onThemeChange } from "../shared/canvas-tools.js";
 import { formatNumber } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { loadUplot } from "../shared/vendor.js";

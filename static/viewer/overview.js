@@ -3,7 +3,7 @@
  * The whole recording in one line: who spoke when, what was late, and which part is in view.
  */
 
-import { mountPainter, themeColours } from "../duplex/ui/canvas-tools.js";
+import { mountPainter, themeColours } from "../shared/canvas-tools.js";
 import { h, on } from "../shared/dom.js";
 
 /** @typedef {import("./unit-plan.js").Plan} Plan */

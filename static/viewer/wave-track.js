@@ -3,7 +3,7 @@
  * Both voices as waveforms, the user's above, the model's below: the part that is in view.
  */
 
-import { themeColours, onThemeChange } from "../duplex/ui/canvas-tools.js";
+import { themeColours, onThemeChange } from "../shared/canvas-tools.js";
 import { loadWavesurfer } from "../shared/vendor.js";
 import { openPeaks } from "./peak-source.js";
 

@@ -120,6 +120,16 @@ def sent_texts(page: Page) -> list[str]:
     return sent
 
 
+def open_file(page: Page, file: Path) -> None:
+    """Choose a saved conversation to open: beside the list or, on a phone, in the dialog."""
+    button = page.locator("[data-action=import]")
+    if not button.first.is_visible():
+        page.locator("[data-action=transfer]").click()
+    with page.expect_file_chooser() as chooser:
+        button.locator("visible=true").first.click()
+    chooser.value.set_files(file)
+
+
 def write_video(path: Path, duration_s: int) -> Path:
     """Write a WebM film with a voice."""
     width, height = FILM_SIZE

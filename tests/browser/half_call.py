@@ -10,7 +10,14 @@ from typing import Any, Final
 import numpy as np
 from playwright.sync_api import Locator, Page, WebSocket, expect
 
-from tests.browser.devices import Devices, keep_voice, now_ms, say, wait_until_playing
+from tests.browser.devices import (
+    AUDIBLE_RMS,
+    Devices,
+    keep_voice,
+    now_ms,
+    say,
+    wait_until_playing,
+)
 from tests.browser.media_files import silence_16k, speech_16k
 from tests.source_tree import ROOT
 from tests.system.client import Samples
@@ -108,6 +115,32 @@ def hear_answer(page: Page) -> None:
     """Wait until the answer sounds; a chime or an earlier sound does not count."""
     expect_activity(page, "speaking")
     wait_until_playing(page, since_ms=now_ms(page))
+
+
+def stop_answer_once_heard(page: Page) -> float:
+    """Press "Stop answer" as soon as the answer sounds and return when that was, in page ms.
+
+    The page presses it: an answer of a few seconds does not wait for a busy machine.
+    """
+    pressed_ms: float = page.evaluate(
+        """(rms) => new Promise((resolve) => {
+            const stage = document.getElementById("stage");
+            let sinceMs = Infinity; // what sounded before the answer does not count
+            const look = () => {
+                if (stage.dataset.activity === "speaking") {
+                    sinceMs = Math.min(sinceMs, performance.now());
+                }
+                if (!__tap.frames.some((frame) => frame.atMs >= sinceMs && frame.rms > rms)) {
+                    return requestAnimationFrame(look);
+                }
+                document.querySelector("[data-action=interrupt]").click();
+                resolve(performance.now());
+            };
+            look();
+        })""",
+        AUDIBLE_RMS,
+    )
+    return pressed_ms
 
 
 def exchanges(page: Page, *, done: bool | None = None) -> Locator:

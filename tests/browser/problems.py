@@ -10,6 +10,10 @@ LEFT_BEHIND = "net::ERR_ABORTED"  # the page was left, or took its question back
 HTTP_TWIN = "Failed to load resource: "  # the console repeats what request and answer tell
 FIRST_ERROR_STATUS = 400
 
+CUT = re.compile(r"failed: net::ERR_(?!BLOCKED_)|console: WebSocket connection to '[^']+' failed")
+"""What a lost network does to a request or a socket. What the browser itself refuses (a breach of
+the page's policy) is none of it."""
+
 
 class Problems:
     """Console errors, uncaught errors, failed requests and breaches of the page's policy.
@@ -21,6 +25,7 @@ class Problems:
         """Nothing has gone wrong."""
         self._found: list[str] = []
         self._allowed: list[re.Pattern[str]] = []
+        self._found_before_cut: int | None = None
 
     def watch(self, context: BrowserContext) -> None:
         """Watch every page of a context."""
@@ -37,14 +42,27 @@ class Problems:
         """
         self._allowed += [re.compile(pattern) for pattern in patterns]
 
+    def allow_cut(self) -> None:
+        """Announce that the test takes network or server away now.
+
+        Whatever the page asks for at that moment or later may fail, each in its own way; what
+        failed before is told as ever.
+        """
+        self._found_before_cut = len(self._found)
+
     @property
     def unexpected(self) -> list[str]:
         """What nobody announced."""
         return [
             line
-            for line in self._found
+            for index, line in enumerate(self._found)
             if not any(pattern.search(line) for pattern in self._allowed)
+            and not self._is_of_cut(index, line)
         ]
+
+    def _is_of_cut(self, index: int, line: str) -> bool:
+        first = self._found_before_cut
+        return first is not None and index >= first and CUT.match(line) is not None
 
     # A policy's breach is an error on the console as well.
     def _on_console(self, message: ConsoleMessage) -> None:

@@ -177,8 +177,9 @@ def test_a_mix_can_be_tried_out(visit: Visits, site: RunningSystem, video: Path)
 
 
 def test_trims_change_what_the_model_hears(
-    visit: Visits, fake_site: RunningSystem, video: Path
+    visit: Visits, fake_site: RunningSystem, tmp_path: Path
 ) -> None:
+    video = write_video(tmp_path / "long.webm", 30)  # does not end before a busy machine is done
     page = open_file(visit, fake_site, video, trim_file_db=12)
     page.locator("#mixer summary").click()
     calls.start(page)

@@ -21,6 +21,7 @@ from tests.browser.chats import (
     conversation_with_everything,
     figure,
     messages,
+    open_file,
     sent_texts,
     wait_until_answered,
     wait_until_draft_kept,
@@ -257,7 +258,7 @@ def test_two_hundred_messages_stay_quick_to_read(visit: Visits, tmp_path: Path) 
     file = tmp_path / "long.json"
     file.write_text(json.dumps(conversation))
     page = visit(PATH)
-    page.locator("#import-file").set_input_files(file)
+    open_file(page, file)
     expect(page.locator(".message")).to_have_count(200)
     expect(messages(page, "assistant").last).to_be_in_viewport()
     page.locator("#scroll").evaluate("(scroll) => scroll.scrollTo(0, 0)")
@@ -274,7 +275,7 @@ def test_a_conversation_with_everything_fits_and_is_accessible(
     visit: Visits, tmp_path: Path, look: Look
 ) -> None:
     page = visit(PATH, look=look)
-    page.locator("#import-file").set_input_files(conversation_with_everything(tmp_path))
+    open_file(page, conversation_with_everything(tmp_path))
     expect(page.locator(".message")).to_have_count(3)
     expect(page.locator(".message-text table")).to_have_count(1)
     page.locator("details.figures > summary").click()
@@ -287,7 +288,7 @@ def test_a_conversation_with_everything_fits_and_is_accessible(
 
 def test_an_answer_loads_nothing_from_elsewhere(visit: Visits, tmp_path: Path) -> None:
     page = visit(PATH)
-    page.locator("#import-file").set_input_files(conversation_with_everything(tmp_path))
+    open_file(page, conversation_with_everything(tmp_path))
     answer = messages(page, "assistant").locator(".message-text")
     expect(answer.locator("table")).to_have_count(1)
     expect(answer.locator("img, h1")).to_have_count(0)

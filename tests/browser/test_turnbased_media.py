@@ -19,6 +19,7 @@ from tests.browser.chats import (
     drop,
     in_hand,
     messages,
+    open_file,
     read_answer,
     sent_texts,
     wait_until_answered,
@@ -190,7 +191,7 @@ def test_a_conversation_goes_out_and_comes_back(visit: Visits, tmp_path: Path, k
     assert file.name == f"What-do-you-hear-and-see-.{kind}"
 
     other = visit(PATH)
-    other.locator("#import-file").set_input_files(file)
+    open_file(other, file)
     expect(messages(other, "user")).to_contain_text("What do you hear and see?")
     expect(messages(other, "assistant").locator(".message-text")).to_have_text(words)
     expect(messages(other, "user").get_by_role("img", name="frame_0.png")).to_be_visible()
@@ -202,7 +203,7 @@ def test_a_conversation_goes_out_and_comes_back(visit: Visits, tmp_path: Path, k
 
 def test_a_file_without_a_conversation_is_refused(visit: Visits) -> None:
     page = visit(PATH)
-    page.locator("#import-file").set_input_files(PICTURE)
+    open_file(page, PICTURE)
     expect(page.get_by_text("This file holds no conversation that was saved here.")).to_be_visible()
 
 

@@ -29,6 +29,7 @@ from core.protocols.events import (
     Rejected,
     Segment,
     ShuttingDown,
+    SoundReady,
     StepDone,
     StopRequested,
     TimerFired,
@@ -122,6 +123,8 @@ class Engine:
         found = self.ends()
         if isinstance(self.work, Generate):
             found.append(ChunkReady(StreamingChunk(chunk_index=0, audio_data=SOUND)))
+        if isinstance(self.work, Step):
+            found.append(SoundReady(SOUND))
         return found + (list(HEARD) if self.is_detecting else [])
 
     def said(self, event: Event) -> None:

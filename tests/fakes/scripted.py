@@ -19,6 +19,9 @@ from MiniCPMO45.kv_cache import KvHandle, KvStore
 from MiniCPMO45.rope import Rope, apply_rotation
 from MiniCPMO45.session import HearingState, SamplerState, Session, SpeechState, TurnState
 from MiniCPMO45.steps import (
+    ChooseToken,
+    DrawCodes,
+    DrawnCodes,
     EncodeClips,
     EncodeImages,
     EncodeStream,
@@ -26,8 +29,8 @@ from MiniCPMO45.steps import (
     LlmOutput,
     OpenVoice,
     Request,
-    SpeechForward,
     SpokenText,
+    TextDecision,
     TokenIds,
     Vocode,
 )
@@ -149,7 +152,8 @@ class ScriptedExecutor:
         self.requests += requests
         handlers: dict[type, Callable[[Any], Any]] = {
             LlmForward: self._run_llm,
-            SpeechForward: self._run_tts,
+            ChooseToken: lambda r: _decide(r.logits, r.decision),
+            DrawCodes: self._draw_codes,
             Vocode: self._vocode,
             EncodeStream: lambda _: torch.zeros(ROWS_PER_SECOND, HIDDEN_SIZE),
             EncodeClips: lambda r: [torch.zeros(ROWS_PER_SECOND, HIDDEN_SIZE) for _ in r.mels],
@@ -165,13 +169,32 @@ class ScriptedExecutor:
         hidden = torch.zeros(len(labels), HIDDEN_SIZE)
         hidden[:, 0] = torch.tensor(labels)
         hidden[:, 1] = torch.arange(first, first + len(labels))
-        if not request.wants_logits:
+        if not request.wants_logits and request.decision is None:
             return LlmOutput(None, hidden)
         assert self.decisions, "the script has ended and another decision is wanted"
-        return LlmOutput(self._logits(self.decisions.pop(0), self.vocabulary_size), hidden)
+        logits = self._logits(self.decisions.pop(0), self.vocabulary_size)
+        token = None if request.decision is None else _decide(logits, request.decision)
+        return LlmOutput(logits if request.wants_logits else None, hidden, token)
 
-    def _run_tts(self, request: SpeechForward) -> Tensor:
-        _append(request.kv, [label for piece in request.pieces for label in piece.ids])
+    def _draw_codes(self, request: DrawCodes) -> DrawnCodes:
+        codes: list[int] = []
+        fed = [label for piece in request.pieces for label in piece.ids]
+        while len(codes) < request.count:
+            _append(request.kv, fed)
+            code = request.rule.choose(
+                self._code_logits(),
+                [*request.heard, *codes],
+                request.eos,
+                request.generator,
+                may_end=len(codes) >= request.least,
+            )
+            if code == request.eos:
+                return DrawnCodes(tuple(codes), True)
+            codes.append(code)
+            fed = [code]
+        return DrawnCodes(tuple(codes), False)
+
+    def _code_logits(self) -> Tensor:
         if self.codes:
             return self._logits(self.codes.pop(0), CODE_COUNT)
         self._next_code += 1
@@ -191,11 +214,15 @@ class ScriptedExecutor:
         return row.clone() if isinstance(row, Tensor) else one_hot(row, size)
 
 
-def spoken(request: SpeechForward) -> tuple[int, ...]:
+def spoken(request: DrawCodes) -> tuple[int, ...]:
     """Text ids a speech-decoder call is conditioned on."""
     return tuple(
         label for piece in request.pieces if isinstance(piece, SpokenText) for label in piece.ids
     )
+
+
+def _decide(logits: Tensor, decision: TextDecision) -> int:
+    return decision.policy.decide(logits, decision.history, decision.settings, decision.generator)
 
 
 def _labels(request: LlmForward) -> list[int]:

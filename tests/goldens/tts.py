@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from MiniCPMO45.code_rule import CodeRule
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo import MiniCPMO
 from MiniCPMO45.session import Session
-from MiniCPMO45.speech import CodeBudget, CodeRule, CodeRun, condition
+from MiniCPMO45.speech import CodeBudget, CodeRun, condition
 from MiniCPMO45.steps import run_alone
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.llm import compare_cache

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test, { afterEach, beforeEach, mock } from "node:test";
 
-import { PREPARED, QUEUE_DONE, listens, queued, speaks } from "./fakes/duplex-messages.js";
+import { PREPARED, QUEUE_DONE, listens, part, queued, speaks } from "./fakes/duplex-messages.js";
 import { START, running, stage } from "./fakes/duplex-stage.js";
 
 const SECOND = new Float32Array(16_000);
@@ -20,7 +20,7 @@ test("prepare goes out once, after queue_done, with the settings of the page", (
   assert.deepEqual(socket.sent, []);
   socket.hear(queued(2), QUEUE_DONE);
   assert.deepEqual(socket.sent, [
-    { type: "prepare", prefix_system_prompt: "Be kind.", config: { length_penalty: 1.05 } },
+    { early_audio: true, type: "prepare", prefix_system_prompt: "Be kind.", config: { length_penalty: 1.05 } },
   ]);
   socket.hear(PREPARED);
   assert.deepEqual(events.map(({ type }) => type), ["queue", "queue", "queuedone", "prepared"]);
@@ -70,6 +70,31 @@ test("what the model says is to be played, with the bounds of its turns", () => 
   assert.equal(spoken[0].sampleRateHz, 24_000);
   assert.equal(events.filter(({ type }) => type === "turnend").length, 1);
   assert.equal(events.filter(({ type }) => type === "result").length, 3);
+});
+
+test("sound that comes ahead is played at once and begins the turn", () => {
+  const { session, socket, events, clock } = running();
+  socket.hear(listens({ step: 0 }));
+  clock.atMs += 300;
+  socket.hear(part({ step: 1 }));
+  assert.equal(session.state.ttfsMs, 300);
+  clock.atMs += 200;
+  socket.hear(speaks("Once", { step: 1 }), part({ step: 2 }), speaks("upon", { step: 2, end_of_turn: true }));
+  const spoken = events.filter(({ type }) => type === "speak").map(({ detail }) => detail);
+  assert.deepEqual(spoken.map((detail) => [detail.text, detail.step, detail.isTurnStart, detail.isTurnEnd]), [
+    ["", 1, true, false], ["Once", 1, false, false], ["", 2, false, false], ["upon", 2, false, true],
+  ]);
+  assert.equal(session.state.ttfsMs, 300, "counted once");
+  assert.equal(session.state.turnCount, 1);
+  assert.equal(events.filter(({ type }) => type === "result").length, 3);
+});
+
+test("sound that comes ahead is thrown away until the model has listened", () => {
+  const { session, socket, events } = running();
+  socket.hear(speaks("Once"));
+  session.interrupt();
+  socket.hear(part({ step: 1 }), speaks("upon", { step: 1 }), listens({ barge_in: true }), part({ step: 3 }));
+  assert.deepEqual(events.filter(({ type }) => type === "speak").map(({ detail }) => detail.step), [0, 3]);
 });
 
 test("a barge-in found by the server flushes the playback", () => {

@@ -77,12 +77,15 @@ function stage({ devices = { micId: "", speakerId: "" } } = {}) {
   const microphones = [];
   /** @type {FakePlayer[]} */
   const players = [];
-  /** @type {{fail: Error | null, wait: Promise<void> | null}} */
-  const door = { fail: null, wait: null };
+  /** @type {() => void} */
+  let ask = () => {};
+  const asked = /** @type {Promise<void>} */ (new Promise((resolve) => (ask = resolve)));
+  const door = { fail: /** @type {Error | null} */ (null), wait: /** @type {Promise<void> | null} */ (null), ask, asked };
   const awake = { released: 0 };
   const call = new HalfCall({
     devices: () => devices,
     openMic: async () => {
+      door.ask();
       await door.wait;
       if (door.fail) throw door.fail;
       microphones.push(new FakeMicrophone());
@@ -154,12 +157,23 @@ test("giving up while the browser still asks for the microphone opens no session
   door.wait = new Promise((resolve) => (allow = resolve));
   const started = call.start({});
   assert.ok(call.isActive);
+  await door.asked;
   call.stop();
   assert.equal(call.isActive, false);
   allow();
   assert.equal(await started, false);
   assert.ok(microphones[0].isClosed);
   assert.equal(sockets.all.length, 0);
+  assert.deepEqual(problemsIn(events), []);
+});
+
+test("giving up before the player is there opens no device", async () => {
+  const { call, microphones, players, events } = stage();
+  const started = call.start({});
+  call.stop();
+  assert.equal(await started, false);
+  assert.deepEqual(microphones, []);
+  assert.deepEqual(players.flatMap(({ done }) => done), []);
   assert.deepEqual(problemsIn(events), []);
 });
 

@@ -131,10 +131,19 @@ test("stopping an answer that is complete stops its playback alone", () => {
   session.interrupt();
   assert.deepEqual(socket.kinds, ["prepare"]);
   assert.equal(of(events, "flush").length, 1);
+  assert.equal(session.state.turns[0].isInterrupted, true);
   player.isDrained = true;
   mock.timers.tick(100);
   mock.timers.tick(SETTLE_MS);
   assert.equal(session.state.gate, "open");
+});
+
+test("an answer that was complete before the server heard of the stop counts as stopped", () => {
+  const { session, socket } = listening();
+  socket.hear(GENERATING, piece());
+  session.interrupt();
+  socket.hear(turnDone({ interrupted: false }));
+  assert.equal(session.state.turns[0].isInterrupted, true);
 });
 
 test("there is nothing to interrupt while it listens", () => {

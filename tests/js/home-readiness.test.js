@@ -61,7 +61,7 @@ test("a browser that cannot record has a sentence of its own", () => {
 
 for (const { name, facts, key, state } of /** @type {const} */ ([
   { name: "refused", facts: { permission: "denied", count: 1 }, key: "problem.permission_denied.title", state: "bad" },
-  { name: "not there", facts: { permission: "prompt", count: 0 }, key: "problem.not_found.title", state: "bad" },
+  { name: "not there", facts: { permission: "prompt", count: 0 }, key: "problem.no_microphone.title", state: "bad" },
   { name: "not asked for yet", facts: { permission: "prompt", count: 1 }, key: "home.microphone_found", state: "good" },
   { name: "of a browser that does not tell", facts: { permission: "unknown", count: 1 }, key: "home.microphone_found", state: "good" },
   { name: "being looked for", facts: { permission: "unknown", count: null }, key: "home.asking", state: "asking" },

@@ -93,7 +93,7 @@ class Bench:
 
     @property
     def cached(self) -> list[int]:
-        """What the cache holds behind the system prompt."""
-        labels = cached_labels(self.session.kv)
+        """What the cache holds behind the system prompt, and what closes the last unit in it."""
+        labels = [*cached_labels(self.session.kv), *self.session.turn.closing]
         assert labels[: len(self.head)] == self.head
         return labels[len(self.head) :]

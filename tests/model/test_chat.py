@@ -15,10 +15,10 @@ from MiniCPMO45.message_input import PieceOptions
 from MiniCPMO45.processing_minicpmo import Message, PromptTooLongError
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
 from MiniCPMO45.steps import (
+    DrawCodes,
     EncodeClips,
     LlmForward,
     Request,
-    SpeechForward,
     SpokenText,
     TokenIds,
     Vocode,
@@ -49,11 +49,11 @@ def ask(
 
 def conditions(talk: ScriptedTurns) -> list[tuple[int, ...]]:
     """Text ids speech was made of, one tuple per run."""
-    calls = talk.executor.of_kind(SpeechForward)
+    calls = talk.executor.of_kind(DrawCodes)
     return [spoken(call) for call in calls if spoken(call)]
 
 
-def texts(call: SpeechForward) -> list[SpokenText]:
+def texts(call: DrawCodes) -> list[SpokenText]:
     """Text a speech-decoder call is conditioned on, with its states."""
     return [piece for piece in call.pieces if isinstance(piece, SpokenText)]
 
@@ -192,7 +192,7 @@ def test_speech_is_made_of_the_reply_and_its_own_states(toy: Toy) -> None:
     ids = talk.encode(" good morning")
     reply = ask(talk, [*ids, talk.tokens.tts_eos, talk.tokens.im_end], SPOKEN)
     assert conditions(talk) == [tuple(ids)]
-    [piece] = texts(talk.executor.of_kind(SpeechForward)[0])
+    [piece] = texts(talk.executor.of_kind(DrawCodes)[0])
     assert piece.hidden[:, 0].tolist() == ids
     start = reply.prompt_tokens
     assert piece.hidden[:, 1].tolist() == [*range(start, start + len(ids))], "same positions"
@@ -218,7 +218,7 @@ def test_there_is_no_speech_unless_it_was_asked_for(toy: Toy, settings: Generati
     talk = ScriptedTurns(toy, has_voice=True)
     reply = ask(talk, [*talk.encode(" yes"), talk.tokens.im_end], settings)
     assert (reply.text, reply.waveform) == (" yes", None)
-    assert not talk.executor.of_kind(SpeechForward)
+    assert not talk.executor.of_kind(DrawCodes)
 
 
 def test_an_empty_reply_is_silent(toy: Toy) -> None:
@@ -338,7 +338,7 @@ def test_d8_reproduced_speech_takes_the_states_of_the_leading_beam(toy: Toy) -> 
     talk = ToyTurns(toy, has_voice=True, three_beams=True)
     settings = replace(SPOKEN, max_new_tokens=6, min_new_tokens=6)
     reply = talk.run(talk.model.chat.reply(talk.session, HELLO, settings))
-    [text] = texts(talk.recorder.of_kind(SpeechForward)[0])
+    [text] = texts(talk.recorder.of_kind(DrawCodes)[0])
     assert text.ids == reply.ids[:5]
     assert text.hidden.shape == (5, toy.config.hidden_size)
     again = ToyTurns(toy)
@@ -359,4 +359,4 @@ def test_a_stop_ends_everything_early(toy: Toy, n_passes: int) -> None:
     assert reply.was_stopped and not reply.hit_limit
     assert [*reply.ids] == ids[: max(n_passes - 1, 0)]
     assert reply.waveform is None
-    assert not talk.executor.of_kind(SpeechForward)
+    assert not talk.executor.of_kind(DrawCodes)

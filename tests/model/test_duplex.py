@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from MiniCPMO45.audio_features import LogFloor, clip_mels
 from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
 from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.steps import EncodeClips, LlmForward, SpeechForward, SpokenText
+from MiniCPMO45.steps import DrawCodes, EncodeClips, LlmForward, SpokenText
 from MiniCPMO45.unit_results import UnitOrderError, UnitResult
 from tests.fakes.scripted import ROWS_PER_SLICE, ToneVoice, cached_labels, spoken
 from tests.model.scripted_duplex import AUDIO, SECOND, SETTINGS, SILENCE, SLICE, Bench
@@ -88,12 +88,14 @@ def test_a_picture_adds_66_tokens_in_front_of_the_audio(
     assert len(bench.cached) == 79
 
 
-def test_input_is_fed_in_one_pass_and_the_ending_in_another(
+def test_a_unit_is_fed_in_one_pass_with_the_ending_of_the_one_before(
     bench: Bench, tokens: SpecialTokens
 ) -> None:
     bench.executor.requests.clear()
-    bench.unit(tokens.listen, frames=[picture(0), picture(1)])
-    assert [len(ids) for ids in bench.executor.fed_ids()] == [1 + 2 * 66 + 10, 2]
+    for _ in range(2):
+        bench.unit(tokens.listen, frames=[picture(0), picture(1)])
+    assert [len(ids) for ids in bench.executor.fed_ids()] == [1 + 2 * 66 + 10, 2 + 1 + 2 * 66 + 10]
+    assert bench.executor.fed_ids()[1][:3] == (tokens.listen, tokens.unit_end, tokens.unit_start)
 
 
 def test_a_turn_of_three_units(bench: Bench, toy: Toy, tokens: SpecialTokens) -> None:
@@ -126,7 +128,7 @@ def test_speech_is_conditioned_on_the_text_and_its_own_states(
     bench: Bench, tokens: SpecialTokens
 ) -> None:
     bench.unit(tokens.speak, bench.a, bench.b, tokens.chunk_eos)
-    request = bench.executor.of_kind(SpeechForward)[0]
+    request = bench.executor.of_kind(DrawCodes)[0]
     assert spoken(request) == (bench.a, bench.b)
     [text, _] = request.pieces
     assert isinstance(text, SpokenText)
@@ -202,7 +204,7 @@ def test_short_audio_waits_and_feeds_nothing(bench: Bench, tokens: SpecialTokens
     bench.unit(tokens.listen, audio=half)
     unit = [tokens.unit_start, *AUDIO, tokens.listen, tokens.unit_end]
     assert bench.cached == unit * 2
-    assert bench.session.window.tokens == bench.session.kv.length
+    assert bench.session.window.tokens == bench.session.cached_tokens
 
 
 def test_the_reference_leaves_short_audio_as_an_open_unit(toy: Toy) -> None:
@@ -272,7 +274,7 @@ def test_any_conversation_caches_whole_units_and_no_rejected_token(
     bench, tokens = Bench(toy), toy.tokenizer.special
     words = {"a": bench.a, "b": bench.b, "c": bench.c, "n": tokens.listen}
     for texts, ending in plans:
-        length, turn = bench.session.kv.length, bench.session.turn
+        length, turn = len(bench.cached), bench.session.turn
         is_running, forced = not turn.has_ended, ending in "fb"
         # Listening is only decided in silence; inside a turn it would become another token.
         decisions = [tokens.listen] if ending == "l" and not is_running else [tokens.speak]
@@ -283,10 +285,10 @@ def test_any_conversation_caches_whole_units_and_no_rejected_token(
                 "t": [tokens.turn_eos, tokens.listen],
             }.get(ending, [tokens.chunk_eos])
         if forced:
-            decisions = [bench.a, bench.b] if is_running else [bench.a]
+            decisions = [bench.a]
         turn.force_next_listen = ending == "b"
         result = bench.unit(*decisions, force_listen=ending == "f")
-        unit = cached_labels(bench.session.kv)[length:]
+        unit = bench.cached[length:]
         assert unit[0] == tokens.unit_start
         assert unit[-1] == tokens.unit_end
         assert (unit.count(tokens.unit_start), unit.count(tokens.unit_end)) == (1, 1)
@@ -298,4 +300,4 @@ def test_any_conversation_caches_whole_units_and_no_rejected_token(
         assert unit[11:-1] == [*told, closing]
         assert result.barge_in is (forced and is_running)
         assert not result.is_listen or _is_silence(result)
-        assert bench.session.window.tokens == bench.session.kv.length
+        assert bench.session.window.tokens == bench.session.cached_tokens

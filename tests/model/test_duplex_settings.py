@@ -10,7 +10,7 @@ import torch
 
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
 from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.steps import Emit, LlmForward, SpeechForward, resume
+from MiniCPMO45.steps import DrawCodes, Emit, LlmForward, Vocode, resume
 from tests.fakes.scripted import CODE_COUNT, cached_labels
 from tests.model.scripted_duplex import SECOND, SETTINGS, SILENCE, Bench
 from tests.model.toy import Toy
@@ -51,13 +51,13 @@ def test_a_session_keeps_its_own_settings(toy: Toy) -> None:
     assert session.settings == OWN
     assert session.speech.vocoder is None
     assert bench.unit(bench.a).is_listen, "the first unit listens by force"
-    result = bench.unit(tokens.speak, bench.a, bench.b)
+    result = bench.unit(tokens.speak, bench.a)
     assert (result.n_tokens, result.n_tts_tokens) == (1, 0)
     assert bench.cached[-3:] == [bench.a, tokens.chunk_eos, tokens.unit_end]
     for _ in range(5):
         bench.unit(tokens.speak, tokens.chunk_eos)
     assert session.window.evictions > 0
-    assert session.kv.length <= 60
+    assert session.cached_tokens <= 60
 
 
 def test_in_the_reference_most_settings_are_those_of_construction(toy: Toy) -> None:
@@ -86,7 +86,7 @@ def test_without_a_voice_text_is_said_in_silence(toy: Toy) -> None:
     assert result.text
     assert result.audio_waveform is not None
     assert result.audio_waveform.shape == (SILENCE,)
-    assert bench.executor.of_kind(SpeechForward) == []
+    assert bench.executor.of_kind(DrawCodes) == []
 
 
 @pytest.mark.parametrize(("ls_mode", "is_written"), [("explicit", True), ("implicit", False)])
@@ -100,7 +100,7 @@ def test_terminators_are_written_in_explicit_mode_only(
         written = bench.cached[-2] == decisions[-1]
         assert bench.cached[-1] == tokens.unit_end
         assert written is is_written
-    assert bench.session.window.tokens == bench.session.kv.length
+    assert bench.session.window.tokens == bench.session.cached_tokens
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
@@ -188,7 +188,7 @@ def test_the_context_window_carries_what_was_said(toy: Toy) -> None:
 def test_breaking_in_ends_the_turn_and_its_speech(bench: Bench, tokens: SpecialTokens) -> None:
     """D22: the next turn starts as if nothing had been said."""
     bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
-    result = bench.unit(bench.a, bench.b, force_listen=True)
+    result = bench.unit(bench.a, force_listen=True)
     assert (result.is_listen, result.barge_in, result.end_of_turn) == (True, True, False)
     assert bench.cached[-3:] == [tokens.turn_eos, tokens.listen, tokens.unit_end]
     assert bench.session.speech.kv.length == 0
@@ -224,12 +224,12 @@ def test_a_stop_in_the_middle_leaves_a_unit_that_can_be_closed(
             [answer] = bench.executor.answer([request])
             bench.session.stop.set()
     result = end.value.value
-    assert len(bench.executor.requests) == 1, "noticed between two passes"
+    assert len(bench.executor.of_kind(LlmForward)) == 1, "noticed between two passes"
     assert (result.is_listen, result.end_of_turn, result.n_tts_tokens) == (False, False, 0)
     assert np.array_equal(result.audio_waveform, np.zeros(SILENCE, np.float32))
     bench.finalize()
     assert bench.cached[-2:] == [tokens.speak, tokens.unit_end]
-    assert bench.session.window.tokens == bench.session.kv.length
+    assert bench.session.window.tokens == bench.session.cached_tokens
 
 
 def test_a_stop_while_speaking_ends_speech_too(bench: Bench, tokens: SpecialTokens) -> None:
@@ -240,10 +240,11 @@ def test_a_stop_while_speaking_ends_speech_too(bench: Bench, tokens: SpecialToke
             request = resume(steps, answer)
             assert not isinstance(request, Emit)
             [answer] = bench.executor.answer([request])
-            if isinstance(request, SpeechForward):
+            if isinstance(request, DrawCodes):
                 bench.session.stop.set()
-    assert len(bench.executor.of_kind(SpeechForward)) == 1
-    assert end.value.value.n_tts_tokens == 1
+    assert len(bench.executor.of_kind(DrawCodes)) == 1
+    assert bench.executor.of_kind(Vocode) == []
+    assert not end.value.value.audio_waveform.any()
 
 
 def test_a_closed_session_does_nothing_and_holds_nothing(

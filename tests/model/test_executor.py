@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,11 +10,16 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.audio_cache import new_audio_cache
+from MiniCPMO45.code_rule import CodeRule
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.executor import Executor, MissingVoiceError
 from MiniCPMO45.image_processing import to_patches
 from MiniCPMO45.kv_cache import CacheFullError
+from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.steps import (
+    ChooseToken,
+    DrawCodes,
+    DrawnCodes,
     Embeddings,
     EncodeClips,
     EncodeImages,
@@ -23,18 +29,27 @@ from MiniCPMO45.steps import (
     OpenVoice,
     Request,
     SpeechCodes,
-    SpeechForward,
+    SpeechPiece,
     SpokenText,
+    TextDecision,
     TextMarkers,
     TokenIds,
     Vocode,
 )
+from MiniCPMO45.unit_policy import UnitPolicy
 from tests.model.toy import Toy, assert_close, picture, speech
+
+CPU = torch.device("cpu")
+RULE = CodeRule(temperature=0.8, repetition_penalty=1.05)
 
 
 @pytest.fixture
 def executor(toy: Toy) -> Executor:
     return toy.executor()
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
 def _requests(toy: Toy, executor: Executor) -> list[Request]:
@@ -54,17 +69,27 @@ def _requests(toy: Toy, executor: Executor) -> list[Request]:
         cache = new_audio_cache(toy.config.audio_config)
         return EncodeStream(rows(80, n_frames).mul(0.1), cache, prefix, 2)
 
+    def decision(seed: int, **changes: Any) -> TextDecision:
+        policy = UnitPolicy(toy.tokenizer.special, executor.device, executor.compat)
+        return TextDecision(policy, [], DuplexSettings(**changes), _generator(seed))
+
+    def codes(pieces: tuple[SpeechPiece, ...], count: int, seed: int) -> DrawCodes:
+        eos = toy.config.tts_config.speech_eos_id
+        return DrawCodes(tts(), pieces, RULE, (), eos, _generator(seed), count, least=count)
+
     width = toy.config.hidden_size
     return [
         LlmForward(llm(), (TokenIds((1, 2)), Embeddings(rows(3, width)), TokenIds((4,)))),
-        SpeechForward(tts(), (SpokenText((5, 6), rows(2, width)), TextMarkers((7,)))),
+        codes((SpokenText((5, 6), rows(2, width)), TextMarkers((7,))), 4, 1),
         stream(102, 0),
         EncodeImages(tuple(to_patches(picture(n, 56, 42)) for n in range(2))),
         Vocode(toy.open_voice(), tuple(range(10, 38)), False),
         LlmForward(llm(), (TokenIds((9,)),), wants_logits=False),
         EncodeClips((rows(80, 90).mul(0.1),), 50),
-        SpeechForward(tts(), (SpeechCodes((8,)),)),
-        LlmForward(llm(), (TokenIds((3,)),)),
+        codes((SpeechCodes((8,)),), 2, 2),
+        ChooseToken(rows(1, len(toy.tokenizer))[0], decision(3)),
+        LlmForward(llm(), (TokenIds((3,)),), wants_logits=False, decision=decision(4)),
+        ChooseToken(rows(1, len(toy.tokenizer))[0], decision(5, decode_mode="greedy")),
         stream(104, 2),
         EncodeImages((to_patches(picture(5, 70, 28)),)),
         Vocode(toy.open_voice(), (1, 2, 3, 4, 5), True),
@@ -77,6 +102,9 @@ def _assert_close(one: Any, other: Any) -> None:
         if one.logits is not None:
             assert_close(one.logits, other.logits)
         assert_close(one.hidden, other.hidden)
+        assert one.token == other.token
+    elif isinstance(one, int | DrawnCodes):
+        assert one == other
     elif isinstance(one, Tensor):
         assert_close(one, other)
     else:
@@ -105,7 +133,7 @@ def test_one_pass_per_kind(toy: Toy, executor: Executor) -> None:
     executor.answer(_requests(toy, executor))
     for hook in hooks:
         hook.remove()
-    assert calls == {"llm": 1, "tts": 1}
+    assert calls == {"llm": 1, "tts": 4}, "one per code of the longest run"
 
 
 def test_nothing_asked_is_nothing_answered(executor: Executor) -> None:
@@ -119,6 +147,70 @@ def test_hidden_states_are_those_of_every_row_fed(executor: Executor) -> None:
     head = executor.model.llm.lm_head
     assert output.hidden.shape == (3, executor.model.config.hidden_size)
     assert_close(output.logits, head(output.hidden[-1]))
+
+
+def test_a_decision_is_that_of_the_policy_on_the_logits(toy: Toy, executor: Executor) -> None:
+    policy = UnitPolicy(toy.tokenizer.special, executor.device, Compat())
+    for settings in (DuplexSettings(), DuplexSettings(decode_mode="greedy")):
+        history: list[int] = []
+        decision = TextDecision(policy, history, settings, _generator(3))
+        pieces = (TokenIds((1, 2, 3)),)
+        [plain] = executor.answer([LlmForward(executor.llm_store.open(), pieces)])
+        [output] = executor.answer(
+            [LlmForward(executor.llm_store.open(), pieces, wants_logits=False, decision=decision)]
+        )
+        again = TextDecision(policy, [], settings, _generator(3))
+        expected = policy.decide(plain.logits, again.history, settings, again.generator)
+        assert (output.token, output.logits) == (expected, None)
+        assert history == again.history
+        again = replace(again, history=[], generator=_generator(3))
+        assert executor.answer([ChooseToken(plain.logits, again)]) == [expected]
+
+
+def test_codes_are_fed_back_but_for_the_last(toy: Toy, executor: Executor) -> None:
+    """However many requests a run is spread over."""
+    eos = toy.config.tts_config.speech_eos_id
+    results = []
+    for counts in ((6,), (1, 5), (2, 2, 2)):
+        kv, generator = executor.tts_store.open(), _generator(0)
+        pieces: tuple[SpeechPiece, ...] = (TextMarkers((7, 8)),)
+        drawn: tuple[int, ...] = ()
+        for count in counts:
+            request = DrawCodes(kv, pieces, RULE, drawn[-16:], eos, generator, count, least=count)
+            [answer] = executor.answer([request])
+            assert not answer.has_ended
+            drawn += answer.codes
+            pieces = (SpeechCodes(drawn[-1:]),)
+        assert kv.length == 2 + 5
+        results.append(drawn)
+    assert len(results[0]) == 6
+    assert results[0] == results[1] == results[2]
+
+
+def test_numbers_that_are_none_fail_for_their_own_conversation(
+    toy: Toy, executor: Executor
+) -> None:
+    """A draw from them is an error, and the other conversation has its answer."""
+    width, policy = toy.config.hidden_size, UnitPolicy(toy.tokenizer.special, CPU, Compat())
+    broken = torch.full((1, width), torch.nan)
+
+    def decision() -> TextDecision:
+        return TextDecision(policy, [], DuplexSettings(), _generator(0))
+
+    def codes(rows: Tensor) -> DrawCodes:
+        pieces = (SpokenText((5,), rows), TextMarkers((7,)))
+        eos = toy.config.tts_config.speech_eos_id
+        kv = executor.tts_store.open()
+        return DrawCodes(kv, pieces, RULE, (), eos, _generator(0), 3, least=3)
+
+    def feed(rows: Tensor) -> LlmForward:
+        return LlmForward(executor.llm_store.open(), (Embeddings(rows),), decision=decision())
+
+    sound = torch.ones(1, width)
+    answers = executor.answer([codes(broken), feed(broken), codes(sound), feed(sound)])
+    assert [isinstance(each, RuntimeError) for each in answers] == [True, True, False, False]
+    alone = executor.answer([codes(sound), feed(sound)])
+    assert (answers[2], answers[3].token) == (alone[0], alone[1].token)
 
 
 def test_speech_logits_are_those_of_the_weight_normed_head(executor: Executor) -> None:

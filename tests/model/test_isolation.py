@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import weakref
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,81 +13,45 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.session import Session
-from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
-from MiniCPMO45.steps import Steps, run_alone
+from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.steps import run_alone
+from MiniCPMO45.token2wav.vocoder_state import VocoderState
 from tests.fakes.batching import run_together
-from tests.model.toy import Toy, UnitInput, picture, prepare, run_unit, seconds_of, speech
+from tests.model.talks import Heard, Talk
+from tests.model.toy import Toy, speech
 
-UNITS = 9
-BASE = DuplexSettings(force_listen_count=0)
-WINDOWS = (
-    WindowSettings(),
-    WindowSettings(mode=WindowMode.BASIC, basic_high_tokens=150, basic_low_tokens=100),
-    WindowSettings(mode=WindowMode.CONTEXT, context_max_units=3),
-)
+MakeExecutor = Callable[[], Executor]
 
 
-@dataclass(frozen=True, eq=False)
-class Heard:
-    """What a caller sees of one unit, and where the caches stand."""
-
-    facts: tuple[object, ...]
-    wave: np.ndarray
+WAVE_STEPS = {"plain executor": 2, "device engine": 4}
+"""Steps of 16 bits by which a sample may differ in a batch, where phases add up reordered sums."""
 
 
-class Talk:
-    """One of several conversations: own sound, pictures, voice stream, settings and seed."""
-
-    def __init__(self, toy: Toy, executor: Executor, number: int) -> None:
-        self.duplex: DuplexCapability = toy.duplex()
-        self.session: Session = executor.open_session(f"talk {number}", seed=100 + number)
-        self.settings = replace(BASE, window=WINDOWS[number % 3], temperature=0.7 + 0.1 * number)
-        self.voice = toy.open_voice(self.session.sampler.generator)
-        self.number = number
-        self.heard: list[Heard] = []
-
-    def inputs(self) -> Iterator[UnitInput]:
-        """What each unit is given."""
-        for unit, audio in enumerate(seconds_of(speech(UNITS, seed=self.number))):
-            frames = (picture(10 * self.number + unit),) if unit % 4 == self.number else ()
-            yield UnitInput(audio, frames, force_listen=unit % 3 == 2)
-
-    def parts(self) -> Iterator[Steps[None]]:
-        """The conversation, one capability call at a time."""
-        sample = speech(1.0, seed=50 + self.number)
-        yield prepare(self.duplex, self.session, self.settings, self.voice, sample)
-        for unit in self.inputs():
-            yield self._unit(unit)
-
-    def whole(self) -> Steps[None]:
-        """The conversation in one piece."""
-        for part in self.parts():
-            yield from part
-
-    def _unit(self, unit: UnitInput) -> Steps[None]:
-        session = self.session
-        result = yield from run_unit(self.duplex, session, unit)
-        facts = {name: value for name, value in vars(result).items() if "cost" not in name}
-        wave = facts.pop("audio_waveform")
-        lengths = (session.kv.length, session.speech.kv.length, session.hearing.cache.length)
-        told = [each.text_ids for each in session.window.units]
-        self.heard.append(Heard((*facts.values(), lengths, told, session.turn.has_ended), wave))
+@pytest.fixture(scope="module", params=list(WAVE_STEPS))
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which executor."""
+    return str(request.param)
 
 
-def _open(toy: Toy) -> tuple[Executor, list[Talk]]:
-    executor = toy.executor()
+@pytest.fixture(scope="module")
+def make(kind: str, toy: Toy) -> MakeExecutor:
+    """What makes a fresh executor of one kind."""
+    return toy.executor if kind == "plain executor" else toy.device_executor
+
+
+def _open(toy: Toy, make: MakeExecutor) -> tuple[Executor, list[Talk]]:
+    executor = make()
     return executor, [Talk(toy, executor, number) for number in range(3)]
 
 
 @pytest.fixture(scope="module")
-def alone(toy: Toy) -> list[list[Heard]]:
+def alone(toy: Toy, make: MakeExecutor) -> list[list[Heard]]:
     """Each conversation by itself, on an executor of its own."""
     heard = []
     for number in range(3):
-        executor = toy.executor()
+        executor = make()
         talk = Talk(toy, executor, number)
         run_alone(talk.whole(), executor)
         heard.append(talk.heard)
@@ -105,15 +68,16 @@ def _assert_same(found: list[list[Heard]], expected: list[list[Heard]], wave_ste
 def test_the_conversations_are_worth_comparing(alone: list[list[Heard]]) -> None:
     """They listen, speak, end turns, are broken into, and differ from each other."""
     results = [each.facts for heard in alone for each in heard]
-    for index in (0, 2):  # is_listen, end_of_turn
-        assert {bool(facts[index]) for facts in results} == {True, False}
-    assert any(facts[-4] for facts in results), "no barge-in"
-    texts = [tuple(each.facts[1] for each in heard) for heard in alone]
+    for name in ("is_listen", "end_of_turn", "barge_in"):
+        assert {facts[name] for facts in results} == {True, False}, name
+    texts = [tuple(each.facts["text"] for each in heard) for heard in alone]
     assert len(set(texts)) == 3
 
 
-def test_alone_equals_interleaved_unit_by_unit(toy: Toy, alone: list[list[Heard]]) -> None:
-    executor, talks = _open(toy)
+def test_alone_equals_interleaved_unit_by_unit(
+    toy: Toy, make: MakeExecutor, alone: list[list[Heard]]
+) -> None:
+    executor, talks = _open(toy, make)
     for parts in zip(*(talk.parts() for talk in talks), strict=True):
         for part in parts:
             run_alone(part, executor)
@@ -131,23 +95,27 @@ class OneByOne:
         return [self.executor.answer([request])[0] for request in requests]
 
 
-def test_alone_equals_interleaved_request_by_request(toy: Toy, alone: list[list[Heard]]) -> None:
-    executor, talks = _open(toy)
+def test_alone_equals_interleaved_request_by_request(
+    toy: Toy, make: MakeExecutor, alone: list[list[Heard]]
+) -> None:
+    executor, talks = _open(toy, make)
     run_together([talk.whole() for talk in talks], OneByOne(executor))
     _assert_same([talk.heard for talk in talks], alone, wave_steps=0)
 
 
-def test_alone_equals_batched(toy: Toy, alone: list[list[Heard]]) -> None:
+def test_alone_equals_batched(
+    toy: Toy, kind: str, make: MakeExecutor, alone: list[list[Heard]]
+) -> None:
     """The same tokens; samples may differ in the last of their 16 bits, as sums are reordered."""
-    executor, talks = _open(toy)
+    executor, talks = _open(toy, make)
     run_together([talk.whole() for talk in talks], executor)
-    _assert_same([talk.heard for talk in talks], alone, wave_steps=2)
+    _assert_same([talk.heard for talk in talks], alone, WAVE_STEPS[kind])
 
 
 def test_a_seed_repeats_a_conversation_and_another_changes_it(
-    toy: Toy, alone: list[list[Heard]]
+    toy: Toy, make: MakeExecutor, alone: list[list[Heard]]
 ) -> None:
-    executor = toy.executor()
+    executor = make()
     again, other = Talk(toy, executor, 0), Talk(toy, executor, 0)
     other.session.sampler.generator.manual_seed(7)
     for talk in (again, other):
@@ -175,8 +143,8 @@ def _fingerprint(*modules: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def test_a_conversation_changes_nothing_of_the_model(toy: Toy) -> None:
-    executor, talks = _open(toy)
+def test_a_conversation_changes_nothing_of_the_model(toy: Toy, make: MakeExecutor) -> None:
+    executor, talks = _open(toy, make)
     before = _fingerprint(toy.model, toy.vocoder)
     head = executor.speech_head.clone()
     run_together([talk.whole() for talk in talks], executor)
@@ -198,9 +166,9 @@ def test_the_fingerprint_sees_a_change(toy: Toy) -> None:
     assert _fingerprint(toy.model) == before
 
 
-def test_a_conversation_changes_nothing_of_the_capability(toy: Toy) -> None:
+def test_a_conversation_changes_nothing_of_the_capability(toy: Toy, make: MakeExecutor) -> None:
     """All it learns is in the session."""
-    executor = toy.executor()
+    executor = make()
     talk = Talk(toy, executor, 0)
     duplex = talk.duplex
     parts = (duplex, duplex.decoder, duplex.decoder.policy)
@@ -214,7 +182,7 @@ def test_a_conversation_changes_nothing_of_the_capability(toy: Toy) -> None:
 def _tensors_of(session: Session) -> dict[str, Tensor]:
     """What costs memory, by the place it is reached from."""
     vocoder, logits = session.speech.vocoder, session.turn.logits
-    assert vocoder is not None
+    assert isinstance(vocoder, VocoderState)
     assert logits is not None
     return {
         "language model": session.kv._buffer,
@@ -246,8 +214,10 @@ def test_closing_frees(toy: Toy) -> None:
     assert session.nbytes == 0, "the session itself is still held"
 
 
-def test_closing_one_leaves_the_others(toy: Toy, alone: list[list[Heard]]) -> None:
-    executor, (first, second, _) = _open(toy)
+def test_closing_one_leaves_the_others(
+    toy: Toy, make: MakeExecutor, alone: list[list[Heard]]
+) -> None:
+    executor, (first, second, _) = _open(toy, make)
     mine, theirs = first.parts(), second.parts()
     for _ in range(4):
         run_alone(next(mine), executor)

@@ -8,7 +8,7 @@ import pytest
 
 from MiniCPMO45.chat import ChatReply, NonStreamingReplyError, SpeechAlignmentError
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
-from MiniCPMO45.steps import SpeechForward, SpokenText, run_alone
+from MiniCPMO45.steps import DrawCodes, SpokenText, run_alone
 from tests.fakes.scripted import CODE_EOS, spoken
 from tests.model.toy import Toy
 from tests.model.turns import VARIED, ScriptedTurns, ToyTurns
@@ -37,7 +37,7 @@ def test_a_whole_reply_over_a_cache_is_spoken_with_its_own_states(toy: Toy, limi
     settings = replace(SPOKEN, max_new_tokens=limit)
     reply = run_alone(talk.model.non_streaming_generate(talk.session, settings), talk.executor)
     assert [*reply.ids] == ids
-    first = talk.executor.of_kind(SpeechForward)[0]
+    first = talk.executor.of_kind(DrawCodes)[0]
     assert spoken(first) == tuple(ids)
     [piece] = [p for p in first.pieces if isinstance(p, SpokenText)]
     assert piece.hidden[:, 0].tolist() == ids

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from core.processors.portions import MOST_AT_ONCE
 from core.processors.rounds import Course, Emitted, GivenUp, Raised, Returned, Rounds
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
@@ -165,3 +168,56 @@ def test_what_is_given_up_is_closed_between_two_passes(executor: Executor) -> No
     assert isinstance(course.outcome, GivenUp) and course.has_ended and closed == [3]
     course.close()
     assert isinstance(course.outcome, GivenUp)
+
+
+def feed(executor: Executor, ids: Sequence[int]) -> Steps[tuple[Tensor, Tensor]]:
+    """Feed tokens at once; return their hidden states and the logits behind them."""
+    session = executor.open_session("long", seed=1)
+    output = yield LlmForward(session.kv, (TokenIds(tuple(ids)),))
+    session.close()
+    return output.hidden, output.logits
+
+
+def test_a_long_input_beside_others_is_fed_in_portions_and_gives_the_same(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MOST_AT_ONCE, LlmForward, 5)
+    ids = range(10, 27)
+    hidden, logits = run_alone(feed(executor, ids), executor)
+    long = Course(feed(executor, ids), never)
+    short = [Course(count_up(executor, first, 4), never) for first in (30, 40)]
+    watched = Watched(executor)
+    emitted = list(drive(Rounds(watched), [long, *short]))
+    assert isinstance(long.outcome, Returned)
+    torch.testing.assert_close(long.outcome.value, (hidden, logits))
+    assert watched.company[0] == 3, "all have room, the long one as much as the others leave"
+    assert emitted[1] == [30, 40], "the short ones go on meanwhile"
+
+
+def test_a_lone_long_input_is_fed_at_once(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MOST_AT_ONCE, LlmForward, 5)
+    watched = Watched(executor)
+    list(drive(Rounds(watched), [Course(feed(executor, range(10, 27)), never)]))
+    assert watched.company == [1]
+
+
+def test_a_portion_that_fails_ends_the_request(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MOST_AT_ONCE, LlmForward, 5)
+    watched = Watched(executor)
+    watched.fails_after_answering = True
+    long, short = Course(feed(executor, range(10, 27)), never), Course(feed(executor, [3]), never)
+    list(drive(Rounds(watched), [long, short]))
+    assert isinstance(long.outcome, Raised) and isinstance(short.outcome, Raised)
+
+
+def test_who_waits_for_company_is_given_up_all_the_same(executor: Executor) -> None:
+    is_given_up = threading.Event()
+    course = Course(feed(executor, [3]), is_given_up.is_set)
+    assert course.go_on(1.0) is not None and course.since_s == 1.0
+    assert course.go_on(2.0) is course.request and course.since_s == 1.0, "it still waits"
+    is_given_up.set()
+    assert course.go_on(3.0) is None and isinstance(course.outcome, GivenUp)

@@ -8,12 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from MiniCPMO45.code_rule import CodeRule
 from MiniCPMO45.configuration_minicpmo import TTSConfig
 from MiniCPMO45.sampling import keep_top_k, keep_top_p_ascending, penalise_frequency
 from MiniCPMO45.session import Session
-from MiniCPMO45.speech import CodeBudget, CodeRule, CodeRun, UnitSpeech, condition, speak_unit
-from MiniCPMO45.steps import SpeechCodes, SpeechForward, SpokenText, TextMarkers, Vocode, run_alone
+from MiniCPMO45.speech import CodeBudget, CodeRun, condition
+from MiniCPMO45.steps import DrawCodes, SpeechCodes, SpokenText, TextMarkers, Vocode, run_alone
 from MiniCPMO45.stopwatch import Stopwatch
+from MiniCPMO45.unit_speech import UnitSpeech, UnitText, speak_unit
 from tests.fakes.scripted import (
     CODE_COUNT,
     CODE_EOS,
@@ -53,8 +55,8 @@ class Bench:
             self.executor.codes = [*range(10, 10 + n_codes), CODE_EOS]
         hidden = torch.ones(n_text, HIDDEN_SIZE) if n_text else None
         watch = Stopwatch(lambda: 0.0)
-        ids = list(range(300, 300 + n_text))
-        steps = speak_unit(self.session, ids, hidden, is_turn_end, CONFIG, RULE, watch)
+        said = UnitText(tuple(range(300, 300 + n_text)), hidden, "", is_turn_end)
+        steps = speak_unit(self.session, said, CONFIG, RULE, watch)
         speech = run_alone(steps, self.executor)
         self.executor.codes = []
         return speech
@@ -93,7 +95,8 @@ def test_an_inner_unit_gives_25_codes_and_one_second(bench: Bench) -> None:
         speech = bench.speak()
         assert speech.n_codes == 25
         assert _length(speech) == SECOND
-        assert len(bench.executor.of_kind(SpeechForward)) == 26, "the 26th code is thrown away"
+        [asked] = bench.executor.of_kind(DrawCodes)
+        assert (asked.count, asked.least) == (26, 26), "the 26th code is thrown away"
         [call] = bench.executor.of_kind(Vocode)
         assert (len(call.codes), call.is_last) == (28, False)
 
@@ -101,23 +104,28 @@ def test_an_inner_unit_gives_25_codes_and_one_second(bench: Bench) -> None:
 def test_the_cache_holds_condition_and_codes_and_nothing_else(bench: Bench) -> None:
     """Its length is the position of the next row: conditions and codes of all units so far."""
     expected: list[int] = []
-    for n_text in (3, 0, 2):
-        first = len(bench.executor.of_kind(SpeechForward))
+    for number, n_text in enumerate((3, 0, 2)):
         bench.speak(n_text)
-        drawn = range(first, first + 25)
+        drawn = range(26 * number, 26 * number + 25)
         expected += [*range(300, 300 + n_text), 900, *drawn]
         assert bench.cached == expected
         assert bench.session.speech.kv.next_position == len(expected)
 
 
 def test_each_code_but_the_last_is_fed_back(bench: Bench) -> None:
-    bench.speak(2)
-    asked = bench.executor.of_kind(SpeechForward)
-    assert spoken(asked[0]) == (300, 301)
-    for number, request in enumerate(asked[1:]):
-        [piece] = request.pieces
-        assert isinstance(piece, SpeechCodes)
-        assert piece.ids == (number,)
+    """Inside a request and between requests alike."""
+    for counts in ((26,), (5, 21), (1,) * 26):
+        bench.session.reset_speech()
+        bench.executor.requests.clear()
+        bench.executor.codes = [*range(26)]
+        run = _run(bench, CodeBudget(26))
+        for count in counts:
+            run_alone(run.draw(count), bench.executor)
+        first, *others = bench.executor.of_kind(DrawCodes)
+        assert spoken(first) == (300,)
+        assert all(isinstance(p, SpeechCodes) for each in others for p in each.pieces)
+        assert bench.cached == [300, 900, *range(25)]
+        assert run.codes == [*range(26)]
 
 
 @pytest.mark.parametrize("n_codes", [0, 1, 4, 5, 24, 25])
@@ -206,9 +214,9 @@ def test_a_long_turn_forgets_its_beginning_instead_of_failing(bench: Bench) -> N
         kept = limited.cached
         assert limit // 2 <= len(kept) <= limit or kept == unlimited.cached
         assert kept == unlimited.cached[-len(kept) :]
-        wanted = torch.arange(len(kept)).remainder(2 * torch.pi)
-        angles = cached_angles(limited.session.speech.kv).remainder(2 * torch.pi)
-        torch.testing.assert_close(angles, wanted, atol=1e-3, rtol=0)
+        off = cached_angles(limited.session.speech.kv) - torch.arange(len(kept))
+        off = (off + torch.pi).remainder(2 * torch.pi) - torch.pi
+        torch.testing.assert_close(off, torch.zeros(len(kept)), atol=1e-3, rtol=0)
 
 
 def _run(bench: Bench, budget: CodeBudget, heard: list[int] | None = None) -> CodeRun:
@@ -228,7 +236,7 @@ def test_a_run_ends_when_the_model_ends_it(bench: Bench) -> None:
     run = _run(bench, CodeBudget(7))
     assert run_alone(run.finish(), bench.executor) == [8, 9]
     assert run.has_ended
-    assert run_alone(run.next(), bench.executor) is None, "and stays ended"
+    assert run_alone(run.draw(1), bench.executor) == (), "and stays ended"
 
 
 def test_codes_heard_before_are_kept_together(bench: Bench) -> None:
@@ -239,12 +247,30 @@ def test_codes_heard_before_are_kept_together(bench: Bench) -> None:
     assert heard == [1, 2, 8, 9]
 
 
-def test_a_stop_ends_a_run_before_the_next_pass(bench: Bench) -> None:
+def test_a_stop_ends_a_run_before_the_next_request(bench: Bench) -> None:
     run = _run(bench, CodeBudget(26, 26))
-    assert run_alone(run.next(), bench.executor) == 0
+    assert run_alone(run.draw(1), bench.executor) == (0,)
     bench.session.stop.set()
     assert run_alone(run.finish(), bench.executor) == [0]
-    assert len(bench.executor.of_kind(SpeechForward)) == 1
+    assert len(bench.executor.of_kind(DrawCodes)) == 1
+
+
+def test_a_long_run_is_asked_for_a_second_at_a_time(bench: Bench) -> None:
+    """So that a stop never waits for hundreds of codes."""
+    run = _run(bench, CodeBudget(100, 60))
+    run_alone(run.finish(), bench.executor)
+    asked = bench.executor.of_kind(DrawCodes)
+    assert [each.count for each in asked] == [26, 26, 26, 22]
+    assert [each.least for each in asked] == [60, 34, 8, 0]
+    assert run.codes == [*range(100)]
+
+
+def test_a_run_at_the_decoders_limit_draws_what_fits() -> None:
+    bench = Bench(speech_limit=10)
+    run = _run(bench, CodeBudget(12))
+    assert run_alone(run.draw(12), bench.executor) == tuple(range(12))
+    assert [each.count for each in bench.executor.of_kind(DrawCodes)] == [9, 3]
+    assert bench.cached[-2:] == [9, 10]
 
 
 def test_codes_follow_the_order_of_the_rules() -> None:
@@ -286,7 +312,8 @@ def test_the_toy_model_speaks_whole_seconds_inside_a_turn(toy: Toy) -> None:
         hidden = torch.randn(3, toy.config.hidden_size, generator=generator)
         watch = Stopwatch(lambda: 0.0)
         speech = run_alone(
-            speak_unit(session, [300, 301, 302], hidden, False, config, rule, watch), executor
+            speak_unit(session, UnitText((300, 301, 302), hidden, "", False), config, rule, watch),
+            executor,
         )
         position += 3 + 1 + speech.n_codes
         assert session.speech.kv.length == position
@@ -297,7 +324,8 @@ def test_the_toy_model_speaks_whole_seconds_inside_a_turn(toy: Toy) -> None:
             assert np.abs(speech.waveform).max() > 0.01
     waiting = len(session.speech.buffer.waiting)
     last = run_alone(
-        speak_unit(session, [300], None, True, config, rule, Stopwatch(lambda: 0.0)), executor
+        speak_unit(session, UnitText((), None, "", True), config, rule, Stopwatch(lambda: 0.0)),
+        executor,
     )
     assert _length(last) == (waiting + last.n_codes) * PER_CODE + LEAD_IN
     assert session.speech.kv.length == 0

@@ -17,9 +17,9 @@ from MiniCPMO45.reply_policy import ReplyPolicy
 from MiniCPMO45.session import Session
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
 from MiniCPMO45.steps import (
+    DrawCodes,
     EncodeClips,
     Request,
-    SpeechForward,
     SpokenText,
     TextMarkers,
     Vocode,
@@ -32,13 +32,13 @@ from tests.model.turns import GREEDY, SPOKEN, ScriptedTurns, ToyTurns, joined
 ANSWER = " I think that it is a very good day to go for a long walk and then read a book at home"
 
 
-def conditions(talk: ScriptedTurns) -> list[SpeechForward]:
+def conditions(talk: ScriptedTurns) -> list[DrawCodes]:
     """Speech-decoder calls that start a run of codes."""
-    calls = talk.executor.of_kind(SpeechForward)
+    calls = talk.executor.of_kind(DrawCodes)
     return [call for call in calls if any(isinstance(p, TextMarkers) for p in call.pieces)]
 
 
-def markers(call: SpeechForward) -> tuple[int, ...]:
+def markers(call: DrawCodes) -> tuple[int, ...]:
     """Marker ids of a condition."""
     return tuple(i for piece in call.pieces if isinstance(piece, TextMarkers) for i in piece.ids)
 
@@ -163,7 +163,7 @@ class _Positions:
     def answer(self, requests: Sequence[Request]) -> list[Any]:
         """Answer and look."""
         for request in requests:
-            if isinstance(request, SpeechForward):
+            if isinstance(request, DrawCodes):
                 self.starts.append((request.kv.length, request.kv.next_position))
         return self.talk.executor.answer(requests)
 
@@ -295,7 +295,7 @@ class _Mute:
 
     def answer(self, requests: Sequence[Request]) -> list[Any]:
         """Answer what is not about sound."""
-        if any(isinstance(request, SpeechForward) for request in requests):
+        if any(isinstance(request, DrawCodes) for request in requests):
             raise RuntimeError("out of memory")
         return self.talk.executor.answer(requests)
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from MiniCPMO45.checkpoint_error import CheckpointError
 from MiniCPMO45.tiny_voice import write_campplus_onnx, write_speech_tokenizer_onnx
+from MiniCPMO45.token2wav.fixed_voice import (
+    FIXED_VOICE_FILE,
+    read_fixed_voice,
+    write_fixed_voice,
+)
 from MiniCPMO45.token2wav.prompt import (
     SPEAKER_FILE,
     TOKENIZER_FILE,
     VoiceEncoder,
     VoiceSampleError,
 )
+from MiniCPMO45.token2wav.voice import VoicePrompt
 from MiniCPMO45.voices import VoiceLibrary
 from tests.model.toy import Toy
 
@@ -62,3 +71,26 @@ def test_sixteen_bits_are_another_voice(encoder: VoiceEncoder, toy: Toy) -> None
     plain = VoiceLibrary(encoder, toy.vocoder).base_of(audio)
     quantised = VoiceLibrary(encoder, toy.vocoder, quantise_16_bit=True).base_of(audio)
     assert not torch.equal(plain.speaker, quantised.speaker)
+
+
+def test_the_only_voice_answers_every_recording(toy: Toy, tmp_path: Path) -> None:
+    voice = VoicePrompt(torch.zeros(1, 10).long(), torch.ones(1, 192), torch.zeros(1, 20, 80))
+    write_fixed_voice(voice, tmp_path)
+    kept = read_fixed_voice(tmp_path)
+    assert kept is not None
+    library = VoiceLibrary(kept, toy.vocoder)
+    base = library.base_of(_recording(3))
+    assert base.frames == voice.frames
+    assert library.base_of(_recording(8_000)) is base
+    assert library.has_one_voice
+    assert len(library) == 1
+
+
+def test_a_folder_without_the_file_takes_any_voice(tmp_path: Path) -> None:
+    assert read_fixed_voice(tmp_path) is None
+
+
+def test_a_damaged_voice_is_named(tmp_path: Path) -> None:
+    (tmp_path / FIXED_VOICE_FILE).write_bytes(b"no tensors")
+    with pytest.raises(CheckpointError, match=FIXED_VOICE_FILE):
+        read_fixed_voice(tmp_path)

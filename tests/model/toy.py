@@ -16,6 +16,7 @@ from PIL import Image
 
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.device.engine import DeviceExecutor, DeviceOptions
 from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo import MiniCPMO
@@ -30,7 +31,7 @@ from MiniCPMO45.tiny_weights import tiny_tensors
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
-from MiniCPMO45.token2wav.vocoder_state import VocoderState, VoiceBase
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VocoderState, VoiceBase
 from MiniCPMO45.token2wav.voice import VoicePrompt
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 from MiniCPMO45.unit_policy import UnitPolicy
@@ -54,16 +55,26 @@ class Toy:
     vocoder: Token2Wav
     voice: VoiceBase
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.model.llm.lm_head.weight.device
+
     def executor(self, compat: Compat | None = None) -> Executor:
         """A fresh executor with stores of its own."""
         return Executor(self.model, self.vocoder, compat=compat or Compat())
+
+    def device_executor(self) -> DeviceExecutor:
+        """A fresh engine without graphs; more than four conversations need two passes."""
+        options = DeviceOptions(most_conversations=4, most_rows=32)
+        return DeviceExecutor(self.model, self.vocoder, compat=Compat(), options=options)
 
     def duplex(
         self, compat: Compat | None = None, defaults: DuplexSettings | None = None
     ) -> DuplexCapability:
         """The unit loop."""
         compat = compat or Compat()
-        policy = UnitPolicy(self.tokenizer.special, torch.device("cpu"), compat)
+        policy = UnitPolicy(self.tokenizer.special, self.device, compat)
         return DuplexCapability(
             self.config, self.tokenizer, policy, compat=compat, defaults=defaults
         )
@@ -74,12 +85,13 @@ class Toy:
             return self.vocoder.new_state(self.voice, generator)
 
 
-def build_toy(folder: Path, seed: int = 0) -> Toy:
+def build_toy(folder: Path, seed: int = 0, device: str = "cpu") -> Toy:
     """Make the toy model; about a second, most of it the first import of torch's meta device.
 
     Args:
         folder: an empty folder for tokenizer and vocoder files.
         seed: of every random weight.
+        device: where the weights are.
     """
     vocabulary = train_vocabulary()
     write_tokenizer(folder, vocabulary)
@@ -88,11 +100,14 @@ def build_toy(folder: Path, seed: int = 0) -> Toy:
     with torch.device("meta"):
         model = MiniCPMO(config)
     tensors = tiny_tensors(config, vocabulary, seed)
-    model.load_state_dict({name: tensor.float() for name, tensor in tensors}, assign=True)
+    model.load_state_dict(
+        {name: tensor.float().to(device) for name, tensor in tensors}, assign=True
+    )
     vocoder = load_token2wav(
         folder,
         VocoderOptions(n_steps=FLOW_STEPS),
         config=Token2WavConfig.from_dict(vocoder_config()),
+        device=torch.device(device),
     )
     generator = torch.Generator().manual_seed(seed)
     voice = VoicePrompt(
@@ -137,7 +152,7 @@ def prepare(
     duplex: DuplexCapability,
     session: Session,
     settings: DuplexSettings | None = None,
-    vocoder: VocoderState | None = None,
+    vocoder: SpeechStream | None = None,
     voice_sample: np.ndarray | None = None,
 ) -> Steps[None]:
     """The usual system prompt."""

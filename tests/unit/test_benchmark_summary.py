@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from benchmarks.summary import (
     Memory,
     Run,
     Spread,
+    Talk,
     Unit,
     by_kind,
     format_table,
@@ -22,6 +24,7 @@ from benchmarks.summary import (
     judge,
     memory_table,
     percentile,
+    spread_table,
     stage_spreads,
     stage_table,
 )
@@ -35,7 +38,9 @@ def unit(index: int, kind: str, allocated: int = 0, reserved: int = 0, ms: float
 
 
 def run_of(*units: Unit, seconds: float = 1.0) -> Run:
-    return Run({"units": len(units)}, {"device": "none"}, {"seconds": seconds}, units)
+    return Run(
+        {"units": len(units)}, {"device": "none"}, {"seconds": seconds}, talks=[Talk("x", units)]
+    )
 
 
 def test_percentile_interpolates() -> None:
@@ -48,7 +53,7 @@ def test_percentile_interpolates() -> None:
 def test_percentiles_are_ordered_and_within(values: list[float]) -> None:
     spread = Spread.of(values)
     assert percentile(values, 0) == min(values)
-    assert min(values) <= spread.p50 <= spread.p95 <= spread.max == max(values)
+    assert min(values) <= spread.p50 <= spread.p95 <= spread.p99 <= spread.max == max(values)
     assert spread.count == len(values)
 
 
@@ -87,7 +92,7 @@ def test_stage_spreads() -> None:
     spreads = stage_spreads([unit(0, "l", ms=1.0), unit(1, "l", ms=3.0)])
     assert spreads["l"]["prefill"].p50 == 2.0
     assert spreads["l"]["unit"].max == 6.0
-    assert "llm" not in spreads["l"]
+    assert "decode" not in spreads["l"]
 
 
 def test_verdicts() -> None:
@@ -102,6 +107,25 @@ def test_verdicts() -> None:
     assert "l +2.00 MiB" in verdict.text
 
 
+def test_answers_of_a_long_conversation_must_take_about_the_same() -> None:
+    def talk(slowest_ms: float) -> Talk:
+        times_ms = [10.0] * 50 + [slowest_ms] * 2
+        units = [replace(unit(i, "l"), stages_ms={"answer": ms}) for i, ms in enumerate(times_ms)]
+        return Talk("long", units, most_spread=1.3)
+
+    for slowest_ms, is_good in ((12.0, True), (14.0, False)):
+        run = Run({}, {}, {"seconds": 1.0}, talks=[talk(slowest_ms)])
+        _, verdict = judge(run, most_bytes=None, most_build_s=None)
+        assert verdict.passed == is_good, verdict.text
+    assert "l 1.40, at most 1.3" in verdict.text
+
+
+def test_spreads_of_measurements_become_lines() -> None:
+    lines = spread_table("ms", {"new": [1.0, 3.0]}).splitlines()
+    assert lines[0].split() == ["ms", "count", "p50", "p95", "p99", "max"]
+    assert lines[2].split() == ["new", "2", "2.00", "2.90", "2.98", "3.00"]
+
+
 def test_tables_are_aligned() -> None:
     text = format_table(["name", "x"], [["a", "1.00"], ["long name", "10.00"]])
     assert text.splitlines() == [
@@ -112,17 +136,21 @@ def test_tables_are_aligned() -> None:
     ]
 
 
-def test_stage_table_leaves_unmeasured_cells_empty() -> None:
-    lines = stage_table([unit(0, "listen"), unit(1, "speak", ms=4.0)]).splitlines()
-    assert "listen (1): p50" in lines[0]
-    assert "speak (1): p50" in lines[0]
-    prefill = next(line for line in lines if line.startswith("prefill"))
-    assert prefill.split() == ["prefill", "1.00", "1.00", "1.00", "4.00", "4.00", "4.00"]
-    assert next(line for line in lines if line.startswith("llm")) == "llm"
+def test_a_stage_is_compared_with_its_floor_where_one_is_known() -> None:
+    floors = {"listen": {"prefill": 0.5}}
+    talk = Talk("x", [unit(0, "listen"), unit(1, "speak", ms=4.0)], floors)
+    listening, speaking = stage_table(talk).split("\n\n")
+    columns = ["p50", "p95", "p99", "max", "floor", "p50/floor"]
+    assert listening.splitlines()[0].split() == ["listen", "(1),", "ms", *columns]
+    assert listening.splitlines()[2].split() == ["prefill", *["1.00"] * 4, "0.50", "2.00"]
+    assert speaking.splitlines()[2].split() == ["prefill", *["4.00"] * 4]
+    assert len(speaking.splitlines()) == 4, "what was not measured has no line"
 
 
-def test_memory_table_has_a_row_per_unit() -> None:
-    lines = memory_table([unit(3, "listen", allocated=2_500_000_000)]).splitlines()
+def test_memory_table_shows_the_first_and_the_last_unit_of_a_kind() -> None:
+    listening = [unit(i, "listen", allocated=2_500_000_000) for i in (3, 4, 5)]
+    lines = memory_table([*listening, unit(6, "speak")]).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["3", "5", "6"]
     sizes = ["allocated", "reserved", "peak", "device", "session", "process"]
     assert lines[0].split() == ["unit", "kind", "tokens", *sizes]
     gigabytes = ["2.5000", "0.0000", "2.5000", "0.0000", "2.5000", "0.0000"]
@@ -132,9 +160,10 @@ def test_memory_table_has_a_row_per_unit() -> None:
 def test_a_run_becomes_json() -> None:
     run = run_of(unit(0, "l"), unit(1, "l"))
     record = json.loads(json.dumps(run.as_record(judge(run, most_bytes=None, most_build_s=None))))
-    assert record["summary_ms"]["l"]["unit"]["count"] == 2
-    assert record["memory_growth_bytes"] == {"l": 0}
-    assert len(record["units"]) == 2
+    [talk] = record["talks"]
+    assert talk["summary_ms"]["l"]["unit"]["count"] == 2
+    assert talk["memory_growth_bytes"] == {"l": 0}
+    assert len(talk["units"]) == 2
     assert record["verdicts"][0]["passed"] is True
 
 

@@ -49,6 +49,7 @@ def error_of(path: Path, **overrides: object) -> str:
 
 DOCUMENTED: dict[str, object] = {
     "model.model_path": None,
+    "model.embedded": True,
     "model.pt_path": None,
     "model.attn_implementation": "auto",
     "audio.playback_delay_ms": 200,

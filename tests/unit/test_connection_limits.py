@@ -166,7 +166,7 @@ def test_an_engine_that_waits_for_a_full_inbox_is_let_go(ending: str) -> None:
             stage.socket.read_again()
             stage.connection.shut_down()
         else:
-            stage.connection._backstage.work.put(Step(AudioChunk(audio=SOUND), (), 0))
+            stage.connection._backstage.work.put(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
         await settle()
         stage.socket.read_again()
         await settle()

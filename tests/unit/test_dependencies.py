@@ -23,8 +23,8 @@ NOT_IMPORTED = {
     "types-tqdm": "read by mypy",
 }
 
-SHIPPED_WITH = {"pydantic_core": ["pydantic"]}
-"""Imports whose distribution is an exact part of another's."""
+CARRIERS = {"pydantic_core": ["pydantic"], "hibari": ["hibari-tts"]}
+"""Distributions of imports that are an exact part of another's, or need not be installed here."""
 
 
 def _canonical(name: str) -> str:
@@ -46,7 +46,7 @@ def imported(*, with_tests: bool) -> set[str]:
     sources = python_files(with_tests=with_tests)
     ours = {source.module.split(".")[0] for source in python_files()} | {"scripts"}
     tops = {name.split(".")[0] for source in sources for name, _ in imported_modules(source)}
-    carriers = {**packages_distributions(), **SHIPPED_WITH}
+    carriers = {**packages_distributions(), **CARRIERS}
     return {
         _canonical(carriers.get(top, [top])[0])
         for top in tops

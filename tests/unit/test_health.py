@@ -8,10 +8,16 @@ import pytest
 
 from core.errors import WorkerUnreachableError
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.health import CONFIRM_PERIOD_S, HealthMonitor
+from gateway_modules.health import (
+    CONFIRM_PERIOD_S,
+    IMPATIENT_PERIOD_S,
+    PERIOD_S,
+    HealthMonitor,
+    poll_delay_s,
+)
 from gateway_modules.worker_client import WorkerClient
 from gateway_modules.worker_pool import WorkerConnection, WorkerPool
-from tests.fakes.pools import answer
+from tests.fakes.pools import answer, hear
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
 
 Script = list[WorkerStatus | None]
@@ -162,3 +168,11 @@ async def test_workers_are_asked_independently() -> None:
     assert pool.idle_count == 2
     await pool.stop()
     assert len(asyncio.all_tasks()) == 1
+
+
+def test_a_worker_that_could_take_more_any_moment_is_asked_more_often() -> None:
+    worker = WorkerConnection("worker_0", "localhost", 22400)
+    hear(worker, slots=4, capacity=4)
+    assert poll_delay_s(worker, None) == PERIOD_S
+    hear(worker, slots=4, capacity=2)
+    assert poll_delay_s(worker, None) == IMPATIENT_PERIOD_S

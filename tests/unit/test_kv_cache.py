@@ -1,4 +1,7 @@
-"""The cache of one conversation: growth, holes, limits, and giving memory back."""
+"""The cache of one conversation: growth, holes, limits, and giving memory back.
+
+Both stores are held to the same rules: one buffer per conversation, and pages of one pool.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
+from MiniCPMO45.device.paged_kv import PagedKvHandle, PagedKvStore
 from MiniCPMO45.kv_cache import CacheFullError, CacheRangeError, KvHandle, KvStore
 from MiniCPMO45.rope import Rope, apply_rotation
 
@@ -30,16 +34,38 @@ SHAPE = DecoderConfig(
 )
 CPU = torch.device("cpu")
 FIRST_ROOM = 4
+PAGE_TOKENS = 2
+BUFFERS, PAGES = "buffers", "pages"
+both_stores = pytest.mark.parametrize("kind", [BUFFERS, PAGES])
 
 
-def _store(*, limit: int = SHAPE.max_position_embeddings, moves_exactly: bool = False) -> KvStore:
+def _store(
+    kind: str, *, limit: int = SHAPE.max_position_embeddings, moves_exactly: bool = False
+) -> KvStore:
     rope = Rope.build(SHAPE.head_dim, SHAPE.rope_theta, device=CPU, moves_exactly=moves_exactly)
-    return KvStore(
-        replace(SHAPE, max_position_embeddings=limit),
-        rope,
+    shape = replace(SHAPE, max_position_embeddings=limit)
+    if kind == PAGES:
+        return _paged_store(shape, rope, pages=1, can_grow=True)
+    return KvStore(shape, rope, device=CPU, dtype=torch.float32, initial_tokens=FIRST_ROOM)
+
+
+def _paged_store(
+    shape: DecoderConfig = SHAPE,
+    rope: Rope | None = None,
+    *,
+    pages: int,
+    can_grow: bool = False,
+    slots: int = 8,
+) -> PagedKvStore:
+    return PagedKvStore(
+        shape,
+        rope or Rope.build(shape.head_dim, shape.rope_theta, device=CPU),
         device=CPU,
         dtype=torch.float32,
-        initial_tokens=FIRST_ROOM,
+        pages=pages,
+        can_grow=can_grow,
+        page_tokens=PAGE_TOKENS,
+        slots=slots,
     )
 
 
@@ -66,7 +92,7 @@ def _append(kv: KvHandle, labels: list[int]) -> None:
 def _assert_holds(kv: KvHandle, labels: list[int]) -> None:
     """Exactly these tokens, rotated for positions 0, 1, 2, ..."""
     assert kv.length == kv.next_position == len(labels)
-    fresh = _store(limit=10_000).open()
+    fresh = _store(BUFFERS, limit=10_000).open()
     if labels:
         _append(fresh, labels)
     mine, theirs = kv.rows(0, kv.length), fresh.rows(0, fresh.length)
@@ -80,28 +106,29 @@ steps = st.lists(
 )
 
 
+@both_stores
 @pytest.mark.parametrize("moves_exactly", [False, True])
 @given(steps)
 def test_whatever_happens_positions_are_dense_and_the_right_tokens_stay(
-    moves_exactly: bool, steps: list[tuple[str, int]]
+    kind: str, moves_exactly: bool, steps: list[tuple[str, int]]
 ) -> None:
-    kv, next_label = _store(moves_exactly=moves_exactly).open(), 0
+    kv, next_label = _store(kind, moves_exactly=moves_exactly).open(), 0
     labels: list[int] = []
-    for kind, number in steps:
+    for action, number in steps:
         start = number % (len(labels) + 1)
-        if kind == "append":
+        if action == "append":
             new = list(range(next_label, next_label + number % 9 + 1))
             next_label += len(new)
             _append(kv, new)
             labels += new
-        elif kind == "drop" and start < len(labels):
+        elif action == "drop" and start < len(labels):
             stop = start + 1 + number // 7 % (len(labels) - start)
             kv.drop(start, stop)
             del labels[start:stop]
-        elif kind == "truncate":
+        elif action == "truncate":
             kv.truncate(start)
             del labels[start:]
-        elif kind == "lift":  # take a tail out, write something else, put the tail behind it
+        elif action == "lift":  # take a tail out, write something else, put the tail behind it
             tail = kv.rows(start, kv.length)
             kv.truncate(start)
             _append(kv, [next_label])
@@ -113,7 +140,7 @@ def test_whatever_happens_positions_are_dense_and_the_right_tokens_stay(
 
 
 def test_growth_keeps_the_contents() -> None:
-    kv, labels, capacities = _store().open(), list(range(60)), set()
+    kv, labels, capacities = _store(BUFFERS).open(), list(range(60)), set()
     for label in labels:
         _append(kv, [label])
         capacities.add(kv.capacity)
@@ -121,17 +148,19 @@ def test_growth_keeps_the_contents() -> None:
     assert len(capacities) <= math.ceil(math.log2(60 / FIRST_ROOM)) + 1, "growth is not amortised"
 
 
-def test_growth_stops_at_the_limit() -> None:
-    kv = _store(limit=10).open()
+@both_stores
+def test_growth_stops_at_the_limit(kind: str) -> None:
+    kv = _store(kind, limit=10).open()
     _append(kv, list(range(9)))
     assert kv.capacity <= 10
     _append(kv, [9])
     _assert_holds(kv, list(range(10)))
 
 
+@both_stores
 @given(held=st.integers(0, 10), wanted=st.integers(11, 500))
-def test_a_full_context_leaves_the_cache_as_it_was(held: int, wanted: int) -> None:
-    kv = _store(limit=10).open()
+def test_a_full_context_leaves_the_cache_as_it_was(kind: str, held: int, wanted: int) -> None:
+    kv = _store(kind, limit=10).open()
     if held:
         _append(kv, list(range(held)))
     capacity = kv.capacity
@@ -141,20 +170,23 @@ def test_a_full_context_leaves_the_cache_as_it_was(held: int, wanted: int) -> No
     _assert_holds(kv, list(range(held)))
 
 
-def test_an_empty_handle_costs_nothing_and_a_full_one_its_buffer() -> None:
-    store = _store()
+@both_stores
+def test_an_empty_handle_costs_nothing_and_a_full_one_its_buffer(kind: str) -> None:
+    store = _store(kind)
     kv = store.open()
     assert store.nbytes == kv.nbytes == 0
     _append(kv, [1, 2, 3])
     assert store.nbytes == kv.nbytes == kv.capacity * store.bytes_per_token
 
 
-def test_one_token_costs_keys_and_values_of_every_layer() -> None:
-    assert _store().bytes_per_token == 2 * 2 * 2 * 4 * 4
+@both_stores
+def test_one_token_costs_keys_and_values_of_every_layer(kind: str) -> None:
+    assert _store(kind).bytes_per_token == 2 * 2 * 2 * 4 * 4
 
 
-def test_lifted_rows_are_a_copy() -> None:
-    kv = _store().open()
+@both_stores
+def test_lifted_rows_are_a_copy(kind: str) -> None:
+    kv = _store(kind).open()
     _append(kv, [1, 2, 3])
     lifted = kv.rows(1, 3)
     before = lifted.keys.clone()
@@ -163,8 +195,9 @@ def test_lifted_rows_are_a_copy() -> None:
     assert torch.equal(lifted.keys, before)
 
 
-def test_written_rows_do_not_count_before_they_are_advanced() -> None:
-    kv = _store().open()
+@both_stores
+def test_written_rows_do_not_count_before_they_are_advanced(kind: str) -> None:
+    kv = _store(kind).open()
     _append(kv, [1])
     kv.reserve(2)
     key, value = _bare(2, 0)
@@ -173,33 +206,36 @@ def test_written_rows_do_not_count_before_they_are_advanced() -> None:
     _assert_holds(kv, [1])
 
 
+@both_stores
 @pytest.mark.parametrize(("start", "stop"), [(2, 2), (3, 1), (-1, 2), (0, 6), (5, 6)])
-def test_dropping_nothing_or_what_is_not_there_is_refused(start: int, stop: int) -> None:
-    kv = _store().open()
+def test_dropping_nothing_or_what_is_not_there_is_refused(kind: str, start: int, stop: int) -> None:
+    kv = _store(kind).open()
     _append(kv, list(range(5)))
     with pytest.raises(CacheRangeError):
         kv.drop(start, stop)
     _assert_holds(kv, list(range(5)))
 
 
+@both_stores
 @pytest.mark.parametrize("length", [-1, 4])
-def test_truncating_to_what_is_not_there_is_refused(length: int) -> None:
-    kv = _store().open()
+def test_truncating_to_what_is_not_there_is_refused(kind: str, length: int) -> None:
+    kv = _store(kind).open()
     _append(kv, [1, 2, 3])
     with pytest.raises(CacheRangeError):
         kv.truncate(length)
 
 
+@both_stores
 @pytest.mark.parametrize(("start", "stop"), [(2, 1), (-1, 2), (0, 4)])
-def test_lifting_what_is_not_there_is_refused(start: int, stop: int) -> None:
-    kv = _store().open()
+def test_lifting_what_is_not_there_is_refused(kind: str, start: int, stop: int) -> None:
+    kv = _store(kind).open()
     _append(kv, [1, 2, 3])
     with pytest.raises(CacheRangeError):
         kv.rows(start, stop)
 
 
 def test_closing_gives_the_buffer_back() -> None:
-    store = _store()
+    store = _store(BUFFERS)
     stays, goes = store.open(), store.open()
     _append(stays, [1])
     before = store.nbytes
@@ -213,11 +249,96 @@ def test_closing_gives_the_buffer_back() -> None:
     _assert_holds(stays, [1])
 
 
-def test_handles_do_not_share_rows() -> None:
-    store = _store()
+@both_stores
+def test_handles_do_not_share_rows(kind: str) -> None:
+    store = _store(kind)
     one, other = store.open(), store.open()
     _append(one, [1, 2])
     _append(other, [3])
     _append(one, [4])
     _assert_holds(one, [1, 2, 4])
     _assert_holds(other, [3])
+
+
+def test_forgetting_gives_whole_pages_back() -> None:
+    store = _paged_store(pages=10)
+    kv = store.open()
+    _append(kv, list(range(9)))
+    assert (store.free_pages, kv.capacity) == (5, 10)
+    kv.truncate(5)
+    assert (store.free_pages, kv.capacity) == (7, 6)
+    kv.drop(0, 4)
+    assert (store.free_pages, kv.capacity) == (9, 2)
+    _assert_holds(kv, [4])
+    kv.close()
+    assert store.free_pages == 10
+    assert store.nbytes == 0
+
+
+def test_a_forgotten_handle_gives_its_pages_and_its_place_back() -> None:
+    store = _paged_store(pages=4, slots=1)
+    for _ in range(3):
+        kv = store.open()
+        _append(kv, [1, 2, 3, 4, 5, 6, 7, 8])
+        del kv
+    assert store.free_pages == 4
+
+
+def test_a_used_up_pool_refuses_and_leaves_every_cache_as_it_was() -> None:
+    store = _paged_store(pages=3)
+    one, other = store.open(), store.open()
+    _append(one, [1, 2, 3])
+    _append(other, [4, 5])
+    with pytest.raises(CacheFullError, match="6 tokens, is used up"):
+        _append(other, [6])
+    _assert_holds(one, [1, 2, 3])
+    _assert_holds(other, [4, 5])
+    one.close()
+    _append(other, [6])
+    _assert_holds(other, [4, 5, 6])
+
+
+def test_more_caches_than_places_are_refused() -> None:
+    store = _paged_store(pages=8, slots=2)
+    held = [store.open() for _ in range(3)]
+    _append(held[0], [1])
+    _append(held[1], [2])
+    with pytest.raises(CacheFullError, match="all 2 caches"):
+        _append(held[2], [3])
+    held[0].close()
+    _append(held[2], [3])
+    _assert_holds(held[2], [3])
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6))
+def test_the_page_table_names_each_page_once(lengths: list[int]) -> None:
+    store = _paged_store(pages=2, can_grow=True)
+    held = [store.open() for _ in lengths]
+    for kv, length in zip(held, lengths, strict=True):
+        _append(kv, list(range(length)))
+    named = [page for kv in held for page in _pages_of(kv)]
+    assert len(set(named)) == len(named) == store.pool.shape[1] - store.free_pages
+
+
+def _pages_of(kv: KvHandle) -> list[int]:
+    assert isinstance(kv, PagedKvHandle)
+    used = kv.capacity // PAGE_TOKENS
+    return kv.store.page_table[kv.slot, :used].tolist()
+
+
+@both_stores
+def test_a_fork_holds_the_same_and_goes_its_own_way(kind: str) -> None:
+    kv = _store(kind).open()
+    _append(kv, [1, 2, 3])
+    fork = kv.fork()
+    _append(fork, [4])
+    _append(kv, [5, 6])
+    _assert_holds(fork, [1, 2, 3, 4])
+    fork.close()
+    _assert_holds(kv, [1, 2, 3, 5, 6])
+
+
+def test_a_rehearsal_leaves_nothing_behind() -> None:
+    store = _paged_store(pages=12)
+    store.rehearse()
+    assert (store.free_pages, len(store.handles)) == (12, 0)

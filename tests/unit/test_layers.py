@@ -41,10 +41,12 @@ WORDS = frozenset({"pydantic", "pydantic_core", "pydantic_settings"})
 MEDIA = frozenset({"PIL", "av", "numpy", "onnxruntime", "soundfile", "soxr"})
 MODEL = frozenset(
     "PIL huggingface_hub jinja2 modelscope numpy onnx onnxruntime safetensors tokenizers torch "
-    "tqdm yaml".split()
+    "tqdm triton yaml".split()
 )
 TERMINAL = frozenset({"rich", "typer"})
 BROWSER = frozenset({"playwright"})
+DRAWING = frozenset({"matplotlib"})
+RECIPE = frozenset({"hibari"})
 NETWORK = frozenset(
     "cryptography fastapi httpx prometheus_client python_multipart rjsmin starlette structlog "
     "uvicorn websockets yaml".split()
@@ -115,14 +117,16 @@ LAYERS = (
             "launcher",
             "session_cleanup",
             "core.talk",
+            "core.nano_assets",
             "benchmarks",
+            "training",
             # What else is in `core.schemas.export` is layer 0: the gateway serves a part of it.
             "core.schemas.export.__main__",
             "core.schemas.export.pages",
             "core.schemas.export.machines",
         ),
         ("0 words", "1 rules", "2 media", "3 model", "4 use", "5 service"),
-        MEDIA | MODEL | WORDS | TERMINAL | NETWORK | BROWSER,
+        MEDIA | MODEL | WORDS | TERMINAL | NETWORK | BROWSER | DRAWING | RECIPE,
     ),
 )
 

@@ -69,6 +69,12 @@ def test_the_needed_languages_are_there() -> None:
     assert set(LANGUAGES) >= NEEDED
 
 
+def test_every_language_can_be_chosen() -> None:
+    script = (STATIC / "shared" / "i18n.js").read_text("utf8")
+    offered = re.search(r"LANGUAGES = Object\.freeze\(\{(.*?)\}\)", script, re.DOTALL)
+    assert offered and sorted(re.findall(r"(\w+):", offered[1])) == sorted(LANGUAGES)
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_language_has_every_text(lang: str) -> None:
     texts, english = catalogue(lang), catalogue("en")

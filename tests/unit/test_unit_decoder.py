@@ -11,7 +11,7 @@ from MiniCPMO45.compat import Compat
 from MiniCPMO45.session import Session
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.steps import LlmForward, TokenIds, run_alone
+from MiniCPMO45.steps import ChooseToken, LlmForward, TokenIds, run_alone
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 from MiniCPMO45.unit_decoder import UnitDecoder, UnitDraft
 from MiniCPMO45.unit_policy import MAX_UNIT_CHARACTERS, UnitPolicy
@@ -114,7 +114,7 @@ def test_the_first_decision_is_fed_and_not_spoken(bench: Bench, tokens: SpecialT
 def test_each_token_is_fed_once_in_a_pass_of_its_own(bench: Bench, tokens: SpecialTokens) -> None:
     bench.decode(tokens.speak, bench.a, tokens.chunk_eos)
     assert bench.executor.fed_ids() == [(tokens.speak,), (bench.a,)]
-    assert all(each.wants_logits for each in bench.executor.of_kind(LlmForward))
+    assert not any(each.wants_logits for each in bench.executor.of_kind(LlmForward))
 
 
 def test_hidden_states_are_those_of_the_spoken_tokens_themselves(
@@ -146,8 +146,7 @@ def test_a_unit_ends_by_force_at_its_token_limit(
 ) -> None:
     bench.session.settings = replace(SETTINGS, max_new_speak_tokens_per_chunk=limit)
     short = _word(tokenizer, 1)
-    # The logits after the last token are computed like all others but decide nothing.
-    draft = bench.decode(tokens.speak, *[short] * (limit - 2), tokens.turn_eos)
+    draft = bench.decode(tokens.speak, *[short] * (limit - 2))
     assert draft.ids == [short] * (limit - 2)
     assert draft.terminator == tokens.chunk_eos
     assert (draft.is_listen, draft.end_of_turn) == (False, False)
@@ -244,7 +243,7 @@ def test_a_turn_end_at_the_token_limit_still_ends_the_turn(
     bench: Bench, tokens: SpecialTokens
 ) -> None:
     bench.session.settings = replace(SETTINGS, max_new_speak_tokens_per_chunk=3)
-    draft = bench.decode(tokens.speak, tokens.turn_eos, bench.a)
+    draft = bench.decode(tokens.speak, tokens.turn_eos)
     assert (draft.end_of_turn, draft.terminator) == (True, tokens.chunk_eos)
     assert bench.session.turn.has_ended
 
@@ -285,7 +284,7 @@ def test_force_listen_while_speaking_ends_the_turn_and_forgets_its_speech(
 ) -> None:
     """D22."""
     bench.start_turn()
-    draft = bench.decode(bench.a, bench.b, force_listen=True)
+    draft = bench.decode(bench.a, force_listen=True)
     assert (draft.is_listen, draft.barge_in) == (True, True)
     assert draft.terminator == tokens.listen
     assert bench.cached == [tokens.turn_eos]
@@ -305,7 +304,7 @@ def test_the_reference_keeps_the_speech_cache_when_forced(
         tokenizer, keep_speech_cache_on_force_listen=True, unsigned_repetition_penalty=True
     )
     bench.start_turn()
-    draft = bench.decode(bench.a, bench.b, force_listen=True)
+    draft = bench.decode(bench.a, force_listen=True)
     assert (draft.is_listen, bench.cached) == (True, [tokens.turn_eos])
     assert bench.session.speech.kv.length == 4
     assert bench.session.speech.buffer.waiting == [4218, 4218, 4218]
@@ -317,7 +316,7 @@ def test_a_break_makes_the_next_unit_listen_once(bench: Bench, tokens: SpecialTo
     """D23."""
     bench.start_turn()
     bench.session.turn.force_next_listen = True
-    draft = bench.decode(bench.a, bench.b)
+    draft = bench.decode(bench.a)
     assert (draft.is_listen, draft.barge_in) == (True, True)
     assert bench.cached == [tokens.turn_eos]
     assert bench.decode(tokens.speak, bench.a, tokens.chunk_eos).ids == [bench.a]
@@ -336,7 +335,9 @@ def test_in_the_reference_a_break_does_nothing(
 
 def test_a_stop_ends_the_unit_before_the_next_pass(bench: Bench, tokens: SpecialTokens) -> None:
     steps = bench.decoder.decode(bench.session, one_hot(tokens.speak, bench.size), False)
-    request = next(steps)
+    choice = next(steps)
+    assert isinstance(choice, ChooseToken)
+    request = steps.send(tokens.speak)
     assert isinstance(request, LlmForward)
     [piece] = request.pieces
     assert isinstance(piece, TokenIds)

@@ -46,6 +46,20 @@ def test_a_worker_we_gave_work_stays_busy_whatever_it_says(told: WorkerStatus) -
     assert worker.current_session_id == "s"
 
 
+def test_a_worker_gets_no_more_sessions_than_it_can_serve_in_time() -> None:
+    worker = make_worker(slots=4)
+    assert len(worker.free_slots()) == 4, "a worker that does not say takes as many as it has slots"
+    hear(worker, slots=4, capacity=2)
+    assert len(worker.free_slots()) == 2
+    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex", "a")
+    assert len(worker.free_slots()) == 1
+    worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex", "b")
+    hear(worker, slots=4, capacity=1, active_sessions=2)
+    assert worker.free_slots() == [] and len(worker.tasks) == 2, "nobody is sent away"
+    hear(worker, slots=4, capacity=9, active_sessions=2)
+    assert len(worker.free_slots()) == 2
+
+
 @pytest.mark.parametrize("told", [WorkerStatus.LOADING, WorkerStatus.ERROR])
 def test_a_failed_worker_keeps_its_session_until_the_owner_lets_go(told: WorkerStatus) -> None:
     worker = make_worker()

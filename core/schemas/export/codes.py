@@ -63,6 +63,11 @@ USES: Final = (
     ),
     CodeUse(ErrorCode.CONTEXT_FULL, ALL),
     CodeUse(ErrorCode.GENERATION_FAILED, ALL, ("half_duplex",)),
+    CodeUse(
+        ErrorCode.ONE_VOICE,
+        warnings=ALL,
+        text="The model has one voice; the voice that was sent is not used.",
+    ),
     CodeUse(ErrorCode.RECORDING_STOPPED, warnings=ALL),
     CodeUse(ErrorCode.ENDED_BY_ADMIN, ALL),
     CodeUse(ErrorCode.NOT_FOUND, LIVE, text="There is no voice of the id that was named."),

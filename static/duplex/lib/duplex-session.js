@@ -14,11 +14,12 @@ import { alwaysVisible } from "../../shared/page-visibility.js";
 import { openSessionLink } from "../../shared/session-link.js";
 import { createDiagnostics } from "./diagnostics.js";
 import { initialState, isMuted, reduce } from "./session-state.js";
-import { breaksOff } from "./unit-log.js";
+import { breaksOff, isTurnStart } from "./unit-log.js";
 
 /** @typedef {import("../../shared/protocol.js").DuplexPrepared} DuplexPrepared */
 /** @typedef {import("../../shared/protocol.js").DuplexServerMessage} DuplexServerMessage */
 /** @typedef {import("../../shared/protocol.js").Result} Result */
+/** @typedef {import("../../shared/protocol.js").ResultPart} ResultPart */
 /** @typedef {import("../../shared/end-reasons.js").EndReason} EndReason */
 /** @typedef {import("../../shared/live-socket.js").WireMessage} WireMessage */
 /** @typedef {import("../../shared/session-link.js").SessionLink} SessionLink */
@@ -265,6 +266,7 @@ export class DuplexSession extends Emitter {
     if (this.#state.queue !== before.queue) this.emit("queue", this.#state.queue);
     if (message.type === "queue_done") this.#onQueueDone();
     else if (message.type === "prepared") this.#onPrepared(message);
+    else if (message.type === "result_part") this.#onPart(message, before);
     else if (message.type === "result") this.#onResult(message, before);
     else if (message.type === "paused") this.#checkDrained();
   }
@@ -272,7 +274,7 @@ export class DuplexSession extends Emitter {
   #onQueueDone() {
     this.emit("queuedone", null);
     const { systemPrompt, prepare } = /** @type {DuplexStart} */ (this.#given);
-    this.#link?.send({ ...prepare, type: "prepare", prefix_system_prompt: systemPrompt });
+    this.#link?.send({ early_audio: true, ...prepare, type: "prepare", prefix_system_prompt: systemPrompt });
   }
 
   /** @param {DuplexPrepared} message */
@@ -298,6 +300,23 @@ export class DuplexSession extends Emitter {
   }
 
   /**
+   * @param {ResultPart} part
+   * @param {SessionState} before
+   */
+  #onPart(part, before) {
+    this.emit("speak", {
+      text: "",
+      audioBase64: part.audio_data,
+      sampleRateHz: this.#options.outputSampleRateHz,
+      turnId: part.turn_id,
+      step: part.step,
+      isTurnStart: isTurnStart(before),
+      isTurnEnd: false,
+      arrivalMs: this.#options.clock.nowMs(),
+    });
+  }
+
+  /**
    * @param {Result} result
    * @param {UnitRecord} unit
    * @param {SessionState} before
@@ -310,7 +329,7 @@ export class DuplexSession extends Emitter {
       sampleRateHz: this.#options.outputSampleRateHz,
       turnId: unit.turnId,
       step: unit.step,
-      isTurnStart: !before.isTurnOpen,
+      isTurnStart: isTurnStart(before),
       isTurnEnd: unit.isEndOfTurn,
       arrivalMs: unit.arrivalMs,
     };

@@ -6,12 +6,12 @@
 
 import { Emitter } from "../../shared/emitter.js";
 import { pageVisibility } from "../../shared/page-visibility.js";
-import { AudioPlayer } from "./audio-player.js";
 import { HalfDuplexSession } from "./half-duplex-session.js";
+import { loadCallSound } from "./late-sound.js";
 import { hindrance, problemOfDevice, problemOfEnd } from "./live-problems.js";
-import { openMicrophone } from "./microphone.js";
 import { keepAwake } from "./wake-lock.js";
 
+/** @typedef {import("./audio-player.js").AudioPlayer} AudioPlayer */
 /** @typedef {import("./half-duplex-state.js").HalfState} HalfState */
 /** @typedef {import("./half-duplex-session.js").HalfDuplexStart} HalfDuplexStart */
 /** @typedef {import("./half-duplex-session.js").HalfDuplexOptions} HalfDuplexOptions */
@@ -28,9 +28,9 @@ const DEFAULT_DELAY_MS = 200;
  * @property {() => {micId: string, speakerId: string}} devices "" is the system's own choice
  * @property {() => number} [playbackDelayMs]
  * @property {HalfDuplexOptions} [session]
- * @property {typeof openMicrophone} [openMic] for tests
+ * @property {typeof import("./microphone.js").openMicrophone} [openMic] for tests
  * @property {() => import("./wake-lock.js").WakeLock} [awaken] for tests
- * @property {(options: import("./audio-player.js").PlayerOptions) => AudioPlayer} [makePlayer] for tests
+ * @property {(options: import("./audio-player.js").PlayerOptions) => AudioPlayer | Promise<AudioPlayer>} [makePlayer] for tests
  *
  * @typedef {{isStarting: boolean, isMuted: boolean}} HalfDevices
  *
@@ -69,11 +69,12 @@ export class HalfCall extends Emitter {
   /** @param {HalfCallOptions} options */
   constructor(options) {
     super();
+    /** @type {HalfCallOptions & Required<Pick<HalfCallOptions, "playbackDelayMs" | "openMic" | "awaken" | "makePlayer">>} */
     this.#options = {
       playbackDelayMs: () => DEFAULT_DELAY_MS,
-      openMic: openMicrophone,
+      openMic: async (given) => (await loadCallSound()).openMicrophone(given),
       awaken: () => keepAwake(),
-      makePlayer: (/** @type {import("./audio-player.js").PlayerOptions} */ given) => new AudioPlayer(given),
+      makePlayer: async (given) => new (await loadCallSound()).AudioPlayer(given),
       ...options,
     };
     this.#session = new HalfDuplexSession({
@@ -118,7 +119,7 @@ export class HalfCall extends Emitter {
     const round = ++this.#round;
     this.#setDevices({ isStarting: true, isMuted: false });
     try {
-      await this.#openPlayer();
+      await this.#openPlayer(round);
       await this.#openMicrophone(round);
     } catch (error) {
       await this.#closeDevices();
@@ -212,8 +213,10 @@ export class HalfCall extends Emitter {
     this.emit("ended", end);
   }
 
-  async #openPlayer() {
-    const player = this.#options.makePlayer({ delayMs: this.#options.playbackDelayMs() });
+  /** @param {number} round */
+  async #openPlayer(round) {
+    const player = await this.#options.makePlayer({ delayMs: this.#options.playbackDelayMs() });
+    if (round !== this.#round) return; // given up meanwhile
     this.#player = player;
     await player.init();
     const { speakerId } = this.#options.devices();
@@ -224,6 +227,7 @@ export class HalfCall extends Emitter {
 
   /** @param {number} round */
   async #openMicrophone(round) {
+    if (round !== this.#round) return;
     const { micId } = this.#options.devices();
     const microphone = await this.#options.openMic({ deviceId: micId || undefined, chunkSamples: CHUNK_SAMPLES });
     if (round !== this.#round) return microphone.close();

@@ -187,9 +187,7 @@ function reduceClient(state, event) {
       return state.gate === "settling" ? { ...state, gate: "open", heardAtMs: event.nowMs } : state;
     case "interrupt_asked":
       if (state.phase !== "running" || state.isInterrupting) return state;
-      return state.gate === "generating" || state.gate === "playing"
-        ? { ...state, isInterrupting: true }
-        : state;
+      return state.gate === "generating" || state.gate === "playing" ? withTurnCut(state) : state;
     case "stop_asked":
       return state.phase === "stopping" ? state : { ...state, phase: "stopping", queue: null };
     case "ended": {
@@ -302,12 +300,22 @@ function withTurnDone(state, message) {
     turnIndex: typeof message.turn_index === "number" ? message.turn_index : turn.turnIndex,
     text: typeof message.text === "string" ? message.text : turn.text,
     isDone: true,
-    isInterrupted: Boolean(message.interrupted),
+    isInterrupted: turn.isInterrupted || Boolean(message.interrupted),
     elapsedMs: numberOr0(message.elapsed_ms),
     tokenStats: message.token_stats ?? null,
   });
   const kvTokens = numberOr0(message.kv_cache_length) || state.kvTokens;
   return { ...done, gate: "playing", kvTokens };
+}
+
+/**
+ * The answer was cut for who listens, even if all of it had arrived.
+ * @param {HalfState} state
+ * @returns {HalfState}
+ */
+function withTurnCut(state) {
+  const turn = /** @type {HalfTurn} */ (state.turns.at(-1));
+  return withLastTurn({ ...state, isInterrupting: true }, { ...turn, isInterrupted: true });
 }
 
 /**

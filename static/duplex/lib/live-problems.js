@@ -24,10 +24,10 @@ const TIMEOUT_CODES = Object.freeze({ pause: "pause_timeout", max_session: "max_
 const EXPECTED = new Set(["kv_limit", "context_full", "ended_by_admin", "timeout", "queue_cancelled"]);
 
 /** A microphone that may be there in a moment. @type {ReadonlySet<string>} */
-export const DEVICE_CODES = new Set(["permission_denied", "not_found", "busy", "unplugged"]);
+export const DEVICE_CODES = new Set(["permission_denied", "no_microphone", "busy", "unplugged"]);
 
 /** What a microphone that delivers, but nothing useful, is told with. @type {ReadonlySet<string>} */
-const MILD_CODES = new Set(["silent_microphone", "sound_suspended", "late_chunk", "upload_slow", "context_nearly_full"]);
+const MILD_CODES = new Set(["silent_microphone", "sound_suspended", "late_chunk", "upload_slow", "context_nearly_full", "one_voice"]);
 
 /**
  * Why a session ended, as a problem; null if the user wanted it.
@@ -60,7 +60,7 @@ export function problemOfDevice(error, isInCall) {
   }
   const again = isInCall ? "reconnect" : "retry";
   /** @type {NextStep[]} */
-  const steps = DEVICE_CODES.has(code) ? [again, "check"] : [];
+  const steps = DEVICE_CODES.has(code) ? [again, "check"] : code === "missing_part" ? [again] : [];
   return { code, message, kind: "bad", steps };
 }
 

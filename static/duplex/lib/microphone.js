@@ -14,7 +14,7 @@ import { CAPTURE_RATE_HZ } from "./capture-format.js";
 const SILENT_AFTER_MS = 2_000;
 const LEVEL_INTERVAL_MS = 50;
 
-/** @typedef {"insecure_context" | "permission_denied" | "not_found" | "busy" | "unsupported" | "unplugged"} MicrophoneErrorCode */
+/** @typedef {"insecure_context" | "permission_denied" | "no_microphone" | "busy" | "unsupported" | "unplugged"} MicrophoneErrorCode */
 
 /** A microphone that cannot be used, with the reason as a code. */
 export class MicrophoneError extends Error {
@@ -41,7 +41,7 @@ export function microphoneErrorCode(error) {
       return "permission_denied";
     case "NotFoundError":
     case "OverconstrainedError":
-      return "not_found";
+      return "no_microphone";
     case "NotReadableError":
     case "AbortError":
       return "busy";

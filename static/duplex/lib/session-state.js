@@ -7,7 +7,7 @@
 
 import { numberOr0, queuePlace } from "../../shared/queue-place.js";
 import { appendKept, breaksOff, clockOffsetMs, closeTurn, markInterrupted, transcribe } from "./unit-log.js";
-import { turnStaysOpen, unitRecord, UNITS_KEPT } from "./unit-log.js";
+import { timeToSpeech, turnStaysOpen, unitRecord, UNITS_KEPT } from "./unit-log.js";
 
 /** @typedef {import("../../shared/protocol.js").Result} Result */
 /** @typedef {import("../../shared/protocol.js").DuplexServerMessage} DuplexServerMessage */
@@ -43,6 +43,7 @@ import { turnStaysOpen, unitRecord, UNITS_KEPT } from "./unit-log.js";
  * @property {boolean} isAwaitingListen Sound is thrown away until the model has listened once.
  * @property {boolean} isInterrupted A turn was just broken off.
  * @property {boolean} isTurnOpen The model is in the middle of a turn.
+ * @property {boolean} isHeardEarly Some sound of the unit to come was sent ahead.
  * @property {number} chunksSent
  * @property {number} chunksReceived Results.
  * @property {number} chunksUploadDropped Left out because the network was too slow.
@@ -112,6 +113,7 @@ export function initialState() {
     pauseTimeoutS: DEFAULT_PAUSE_TIMEOUT_S, pauseEndsAtMs: null,
     isAutoPaused: false, isPauseConfirmed: false, isDrained: false, isResuming: false,
     isForceListen: false, isAwaitingListen: false, isInterrupted: false, isTurnOpen: false,
+    isHeardEarly: false,
     chunksSent: 0, chunksReceived: 0, chunksUploadDropped: 0, chunksServerDropped: 0,
     chunksIdleDropped: 0, framesSent: 0,
     kvTokens: 0, isContextNearlyFull: false, visionSlices: 0, visionTokens: 0,
@@ -292,6 +294,9 @@ function reduceServer(state, event) {
         pauseTimeoutS: numberOr0(message.pause_timeout) || DEFAULT_PAUSE_TIMEOUT_S,
         kvTokens: numberOr0(message.prompt_tokens),
       };
+    case "result_part":
+      if (!LIVE.has(state.phase) || isMuted(state)) return state;
+      return { ...state, isHeardEarly: true, ttfsMs: timeToSpeech(state, nowMs) };
     case "result":
       return LIVE.has(state.phase) ? afterResult(state, message, nowMs, event.unixMs) : state;
     case "paused": {
@@ -336,7 +341,6 @@ function afterResult(state, result, nowMs, unixMs) {
   const isListen = Boolean(result.is_listen);
   const muted = !isListen && isMuted(state);
   const isFirstSpeech = !isListen && !isTurnOpen;
-  const isTtfs = isFirstSpeech && state.lastListenMs !== null;
   const isBroken = breaksOff(result, isTurnOpen);
   const offsetMs = clockOffsetMs(result, unixMs);
   const firstOffsetMs = state.firstOffsetMs ?? offsetMs;
@@ -360,7 +364,8 @@ function afterResult(state, result, nowMs, unixMs) {
     isInterrupted: isBroken || (state.isInterrupted && muted),
     aheadMs: isBroken && state.aheadMs !== null ? 0 : state.aheadMs,
     lastListenMs: isListen ? nowMs : state.lastListenMs,
-    ttfsMs: isTtfs ? nowMs - (state.lastListenMs ?? nowMs) : state.ttfsMs,
+    isHeardEarly: false,
+    ttfsMs: isListen ? state.ttfsMs : timeToSpeech(state, nowMs),
     firstOffsetMs,
     driftMs: offsetMs === null ? state.driftMs : offsetMs - (firstOffsetMs ?? offsetMs),
   };

@@ -112,6 +112,23 @@ export function breaksOff(result, isTurnOpen) {
 }
 
 /**
+ * The time from the last listening to the first sound of the turn, once some sound is there.
+ * @param {import("./session-state.js").SessionState} state before the sound
+ * @param {number} nowMs
+ */
+export function timeToSpeech({ isTurnOpen, isHeardEarly, lastListenMs, ttfsMs }, nowMs) {
+  return isTurnOpen || isHeardEarly || lastListenMs === null ? ttfsMs : nowMs - lastListenMs;
+}
+
+/**
+ * Whether sound that comes now begins a turn.
+ * @param {import("./session-state.js").SessionState} state before the sound
+ */
+export function isTurnStart({ isTurnOpen, isHeardEarly }) {
+  return !isTurnOpen && !isHeardEarly;
+}
+
+/**
  * Whether a turn goes on after a result.
  * @param {Result} result
  * @param {boolean} isTurnOpen

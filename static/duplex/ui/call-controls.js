@@ -3,9 +3,10 @@
  * The buttons of a live call. They tell wishes; what is possible follows from the session's state.
  */
 
-import { fill, h, icon, setText } from "../../shared/dom.js";
+import { fill, h } from "../../shared/dom.js";
 import { onLangChange, t } from "../../shared/i18n.js";
 import { controlsFor } from "../lib/mood.js";
+import { keepFocus, showCallButton } from "./call-button.js";
 
 /** @typedef {import("../lib/session-state.js").SessionState} SessionState */
 
@@ -54,17 +55,17 @@ export function mountCallControls(el, actions, { startKey = "live.start" } = {})
     const { state, isMuted, canMute, isStarting } = latest;
     const can = controlsFor(state);
     const focused = document.activeElement;
-    show(start, can.canStart, "mic", t(state.phase === "ended" ? "live.start_again" : startKey));
+    showCallButton(start, can.canStart, "mic", t(state.phase === "ended" ? "live.start_again" : startKey));
     disable(start, isStarting);
-    show(stop, can.canStop || state.phase === "stopping", state.preparedAtMs === null ? "close" : "stop", t(stopKey(state)));
+    showCallButton(stop, can.canStop || state.phase === "stopping", state.preparedAtMs === null ? "close" : "stop", t(stopKey(state)));
     disable(stop, !can.canStop);
-    show(pause, can.isTalk, can.canResume ? "play" : "pause", t(can.canResume ? "live.resume" : "live.pause"));
-    show(interrupt, can.isTalk, "hand", t("live.interrupt"));
+    showCallButton(pause, can.isTalk, can.canResume ? "play" : "pause", t(can.canResume ? "live.resume" : "live.pause"));
+    showCallButton(interrupt, can.isTalk, "hand", t("live.interrupt"));
     disable(interrupt, !can.canInterrupt);
-    show(force, can.isTalk, "wave", t("live.force_listen"));
+    showCallButton(force, can.isTalk, "wave", t("live.force_listen"));
     force.setAttribute("aria-pressed", String(state.isForceListen));
     force.title = t("live.force_listen_hint");
-    show(mute, can.isTalk && canMute, isMuted ? "mic-off" : "mic", t("live.mute"));
+    showCallButton(mute, can.isTalk && canMute, isMuted ? "mic-off" : "mic", t("live.mute"));
     mute.setAttribute("aria-pressed", String(isMuted));
     keepFocus(el, focused);
   };
@@ -81,22 +82,6 @@ export function mountCallControls(el, actions, { startKey = "live.start" } = {})
 function stopKey({ phase, preparedAtMs }) {
   if (phase === "queued") return "queue.cancel";
   return preparedAtMs === null ? "common.cancel" : "live.stop";
-}
-
-/**
- * @param {HTMLButtonElement} button
- * @param {boolean} isShown
- * @param {string} iconName
- * @param {string} label
- */
-function show(button, isShown, iconName, label) {
-  button.hidden = !isShown;
-  if (button.dataset.icon !== iconName) {
-    button.dataset.icon = iconName;
-    fill(button, icon(iconName), h("span", { class: "call-label" }));
-  }
-  const words = button.querySelector(".call-label");
-  if (words) setText(words, label);
 }
 
 /**
@@ -117,17 +102,4 @@ function unlessDisabled(run) {
   return ({ currentTarget }) => {
     if (currentTarget instanceof Element && currentTarget.getAttribute("aria-disabled") !== "true") run();
   };
-}
-
-/**
- * A button that vanished passes its focus on, so that the keyboard does not fall off the page.
- *
- * @param {HTMLElement} el
- * @param {Element | null} focused
- */
-function keepFocus(el, focused) {
-  if (!(focused instanceof HTMLButtonElement) || !el.contains(focused)) return;
-  if (!focused.hidden) return;
-  const next = [...el.querySelectorAll("button")].find((button) => !button.hidden);
-  next?.focus();
 }

@@ -6,23 +6,29 @@
 import { fill, h, icon, on } from "../../shared/dom.js";
 import { onLangChange, t } from "../../shared/i18n.js";
 
-/** @typedef {import("./omni-settings.js").OmniStore} OmniStore */
-
 const ARROWS = Object.freeze({ ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 });
 
 /**
- * @typedef {Object} ChoiceRowOptions
- * @property {OmniStore} store
- * @property {"source" | "file_sound"} setting
- * @property {Readonly<Record<string, string>>} choices with the icon of each
- * @property {string} labelKey of the group; `LABEL_CHOICE` are those of the choices
+ * @template {string} Name
+ * @typedef {{get: (name: Name) => unknown, set: (name: Name, value: string) => void} & EventTarget} ChoiceStore
  */
 
 /**
- * @param {HTMLElement} el
- * @param {ChoiceRowOptions} options
+ * @template {string} Name
+ * @typedef {Object} ChoiceRowOptions
+ * @property {ChoiceStore<Name>} store
+ * @property {Name} setting
+ * @property {Readonly<Record<string, string>>} choices with the icon of each
+ * @property {string} labelKey of the group
+ * @property {(choice: string) => string} textOf
  */
-export function mountChoiceRow(el, { store, setting, choices, labelKey }) {
+
+/**
+ * @template {string} Name
+ * @param {HTMLElement} el
+ * @param {ChoiceRowOptions<Name>} options
+ */
+export function mountChoiceRow(el, { store, setting, choices, labelKey, textOf }) {
   const pills = Object.keys(choices).map((value) =>
     h("button", { type: "button", class: "pill", role: "radio", dataset: { kind: value }, on: { click: () => store.set(setting, value) } }),
   );
@@ -45,7 +51,7 @@ export function mountChoiceRow(el, { store, setting, choices, labelKey }) {
       const isOn = store.get(setting) === value;
       pill.setAttribute("aria-checked", String(isOn));
       pill.tabIndex = isOn ? 0 : -1;
-      fill(pill, icon(choices[value]), " ", t(`${labelKey}_${value}`));
+      fill(pill, icon(choices[value]), " ", textOf(value));
     }
   };
   on(store, "change", draw);

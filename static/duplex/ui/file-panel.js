@@ -47,7 +47,7 @@ export function mountFilePanel(el, { store, video, onFile, mixer, progress }) {
   let problem = "";
   let isReading = false;
   const sounds = h("div", {});
-  mountChoiceRow(sounds, { store, setting: "file_sound", choices: SOUNDS, labelKey: "omni.sound" });
+  mountChoiceRow(sounds, { store, setting: "file_sound", choices: SOUNDS, labelKey: "omni.sound", textOf: (sound) => t(`omni.sound_${sound}`) });
   const { input, choose, about, error, labels, volume, paddings } = fileBox();
   const box = h("div", { class: "file-box" }, h("div", { class: "row" }, choose, input, about), error, sounds, paddings, volume);
   el.append(box);

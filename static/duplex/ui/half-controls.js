@@ -3,9 +3,10 @@
  * The buttons of a half-duplex call. They tell wishes; what is possible follows from the state.
  */
 
-import { fill, h, icon, setText } from "../../shared/dom.js";
+import { fill, h } from "../../shared/dom.js";
 import { onLangChange, t } from "../../shared/i18n.js";
 import { halfControlsFor } from "../lib/half-look.js";
+import { keepFocus, showCallButton } from "./call-button.js";
 
 /** @typedef {import("../lib/half-duplex-state.js").HalfState} HalfState */
 /** @typedef {{start: () => void, stop: () => void, interrupt: () => void, toggleMute: () => void}} HalfActions */
@@ -35,12 +36,12 @@ export function mountHalfControls(el, actions) {
     const { state, isStarting, isMuted } = latest;
     const can = halfControlsFor(state, isStarting);
     const focused = document.activeElement;
-    show(start, can.canStart, "mic", t(state.phase === "ended" ? "half.start_again" : "half.start"));
-    show(mute, can.isTalk, isMuted ? "mic-off" : "mic", t("half.mute"));
+    showCallButton(start, can.canStart, "mic", t(state.phase === "ended" ? "half.start_again" : "half.start"));
+    showCallButton(mute, can.isTalk, isMuted ? "mic-off" : "mic", t("half.mute"));
     mute.setAttribute("aria-pressed", String(isMuted));
-    show(interrupt, can.isTalk, "hand", t("half.stop_answer"));
+    showCallButton(interrupt, can.isTalk, "hand", t("half.stop_answer"));
     interrupt.disabled = !can.canInterrupt;
-    show(stop, can.isStopShown, "stop", t(can.isTalk || state.phase === "stopping" ? "half.end" : "common.cancel"));
+    showCallButton(stop, can.isStopShown, "stop", t(can.isTalk || state.phase === "stopping" ? "half.end" : "common.cancel"));
     stop.setAttribute("aria-disabled", String(!can.canStop)); // stays focused until the end
     keepFocus(el, focused);
   };
@@ -52,32 +53,4 @@ export function mountHalfControls(el, actions) {
       draw();
     },
   };
-}
-
-/**
- * @param {HTMLButtonElement} button
- * @param {boolean} isShown
- * @param {string} iconName
- * @param {string} label
- */
-function show(button, isShown, iconName, label) {
-  button.hidden = !isShown;
-  if (button.dataset.icon !== iconName) {
-    button.dataset.icon = iconName;
-    fill(button, icon(iconName), h("span", { class: "call-label" }));
-  }
-  const words = button.querySelector(".call-label");
-  if (words) setText(words, label);
-}
-
-/**
- * A button that vanished passes its focus on, so that the keyboard does not fall off the page.
- *
- * @param {HTMLElement} el
- * @param {Element | null} focused
- */
-function keepFocus(el, focused) {
-  if (!(focused instanceof HTMLButtonElement) || !el.contains(focused)) return;
-  if (!focused.hidden && !focused.disabled) return;
-  [...el.querySelectorAll("button")].find((button) => !button.hidden && !button.disabled)?.focus();
 }

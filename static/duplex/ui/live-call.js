@@ -5,33 +5,40 @@
  */
 
 import { Emitter } from "../../shared/emitter.js";
+import { late } from "../../shared/late.js";
 import { pageVisibility } from "../../shared/page-visibility.js";
-import { AudioPlayer } from "../lib/audio-player.js";
-import { BargeIn } from "../lib/barge-in.js";
-import { DuplexSession } from "../lib/duplex-session.js";
+import { loadCallSound } from "../lib/late-sound.js";
 import { DEVICE_CODES, hindrance, problemOfDevice, problemOfEnd } from "../lib/live-problems.js";
+import { initialState } from "../lib/session-state.js";
 import { UserTurns } from "../lib/user-turns.js";
 import { keepAwake } from "../lib/wake-lock.js";
 
-/** @typedef {import("../lib/session-state.js").SessionState} SessionState */
-/** @typedef {import("../lib/duplex-types.js").DuplexStart} DuplexStart */
-/** @typedef {import("../lib/duplex-types.js").SpeakEvent} SpeakEvent */
-/** @typedef {import("../../shared/end-reasons.js").EndReason} EndReason */
-/** @typedef {import("./live-types.js").LiveSource} LiveSource */
-/** @typedef {import("./live-types.js").LiveSettings} LiveSettings */
-/** @typedef {import("./live-types.js").LiveCallOptions} LiveCallOptions */
-/** @typedef {import("./live-types.js").LiveCallEvents} LiveCallEvents */
-/** @typedef {import("./live-types.js").DeviceState} DeviceState */
+/**
+ * @typedef {import("../lib/audio-player.js").AudioPlayer} AudioPlayer
+ * @typedef {import("../lib/duplex-session.js").DuplexSession} DuplexSession
+ * @typedef {import("../lib/session-state.js").SessionState} SessionState
+ * @typedef {import("../lib/duplex-types.js").DuplexStart} DuplexStart
+ * @typedef {import("./live-types.js").LiveSource} LiveSource
+ * @typedef {import("./live-types.js").LiveCallOptions} LiveCallOptions
+ * @typedef {import("./live-types.js").LiveCallEvents} LiveCallEvents
+ * @typedef {import("./live-types.js").DeviceState} DeviceState
+ */
 
 const FINISH_POLL_MS = 100;
+const NOT_BEGUN = initialState();
+
+const loadSession = late(() => import("../lib/duplex-session.js"));
+/** What the first call needs to begin; a page may have it come earlier. */
+export const loadCall = () => Promise.all([loadSession(), loadCallSound()]);
 
 /** @extends {Emitter<LiveCallEvents>} */
 export class LiveCall extends Emitter {
   #options;
-  #session;
+  /** @type {DuplexSession | null} comes with the first call */
+  #session = null;
   /** @type {AudioPlayer | null} */
   #player = null;
-  /** @type {BargeIn | null} */
+  /** @type {import("../lib/barge-in.js").BargeIn | null} */
   #bargeIn = null;
   /** @type {LiveSource | null} */
   #source = null;
@@ -61,21 +68,11 @@ export class LiveCall extends Emitter {
   constructor(options) {
     super();
     this.#options = options;
-    const { settings, idPrefix, session } = options;
-    this.#session = new DuplexSession({
-      visibility: pageVisibility(),
-      ...session,
-      idPrefix,
-      getMaxKvTokens: () => settings().maxKvTokens,
-      isAutoPauseOn: () => settings().isAutoPauseOn,
-      isDrained: () => !this.#player?.isPlaying,
-    });
-    this.#listenToSession();
     navigator.mediaDevices?.addEventListener("devicechange", this.#onDeviceChange);
   }
 
   get state() {
-    return this.#session.state;
+    return this.#session?.state ?? NOT_BEGUN;
   }
 
   get devices() {
@@ -83,7 +80,11 @@ export class LiveCall extends Emitter {
   }
 
   get isActive() {
-    return this.#session.isActive || this.#devices.isStarting;
+    return this.#devices.isStarting || this.#isInSession;
+  }
+
+  get #isInSession() {
+    return this.#session?.isActive ?? false;
   }
 
   /** @type {import("../lib/user-turns.js").UserTurns} */
@@ -114,6 +115,8 @@ export class LiveCall extends Emitter {
     this.#isSourceLost = false;
     this.#setDevices({ isStarting: true, isMuted: false, isHeld: false });
     try {
+      await loadCall();
+      this.#session ??= await this.#makeSession();
       await this.#openPlayer();
       await this.#openSource();
     } catch (error) {
@@ -133,19 +136,19 @@ export class LiveCall extends Emitter {
   }
 
   stop() {
-    this.#session.stop();
+    this.#session?.stop();
   }
 
   pauseToggle() {
-    this.#session.pauseToggle();
+    this.#session?.pauseToggle();
   }
 
   interrupt() {
-    this.#session.interrupt();
+    this.#session?.interrupt();
   }
 
   toggleForceListen() {
-    this.#session.setForceListen(!this.state.isForceListen);
+    this.#session?.setForceListen(!this.state.isForceListen);
   }
 
   /** @param {boolean} isMuted */
@@ -189,7 +192,7 @@ export class LiveCall extends Emitter {
     }
     for (const code of DEVICE_CODES) this.emit("solved", { code });
     if (this.state.preparedAtMs !== null) this.#source?.start();
-    if (this.#isSourceLost) this.#session.resume();
+    if (this.#isSourceLost) this.#session?.resume();
     this.#isSourceLost = false;
   }
 
@@ -201,12 +204,21 @@ export class LiveCall extends Emitter {
   /** End at once; the object is of no use afterwards. */
   close() {
     navigator.mediaDevices?.removeEventListener("devicechange", this.#onDeviceChange);
-    this.#session.close();
+    this.#session?.close();
     void this.#closeDevices();
   }
 
-  #listenToSession() {
-    const session = this.#session;
+  async #makeSession() {
+    const { DuplexSession } = await loadSession();
+    const { settings, idPrefix, session: given } = this.#options;
+    const session = new DuplexSession({
+      visibility: pageVisibility(),
+      ...given,
+      idPrefix,
+      getMaxKvTokens: () => settings().maxKvTokens,
+      isAutoPauseOn: () => settings().isAutoPauseOn,
+      isDrained: () => !this.#player?.isPlaying,
+    });
     session.on("state", (state) => this.#onState(state));
     session.on("queuedone", () => this.#onAssigned());
     session.on("prepared", () => this.#onPrepared());
@@ -215,6 +227,7 @@ export class LiveCall extends Emitter {
     session.on("flush", () => this.#bargeIn?.flush());
     session.on("warning", (warning) => this.emit("warning", warning));
     session.on("ended", (end) => void this.#onEnded(end));
+    return session;
   }
 
   /** @param {SessionState} state */
@@ -240,13 +253,13 @@ export class LiveCall extends Emitter {
     this.#wakeLock ??= keepAwake();
   }
 
-  /** @param {SpeakEvent} speech */
+  /** @param {import("../lib/duplex-types.js").SpeakEvent} speech */
   #play({ audioBase64, isTurnStart, turnId }) {
     if (isTurnStart) this.#player?.beginTurn(turnId);
     if (audioBase64) this.#player?.playChunk(audioBase64);
   }
 
-  /** @param {{reason: EndReason, state: SessionState}} end */
+  /** @param {{reason: import("../../shared/end-reasons.js").EndReason, state: SessionState}} end */
   async #onEnded(end) {
     this.#userTurns.end();
     await this.#closeDevices();
@@ -256,6 +269,7 @@ export class LiveCall extends Emitter {
   }
 
   async #openPlayer() {
+    const { AudioPlayer, BargeIn } = await loadCallSound();
     const { playbackDelayMs, speakerId } = this.#options.settings();
     this.#delayMs = playbackDelayMs;
     const player = new AudioPlayer({ delayMs: playbackDelayMs });
@@ -264,13 +278,13 @@ export class LiveCall extends Emitter {
     if (speakerId) await player.setSinkId(speakerId).catch(() => undefined); // gone: the default one plays
     this.#bargeIn = new BargeIn(player);
     this.#bargeIn.setDetector(this.#detector);
-    this.#bargeIn.addEventListener("interrupt", () => this.#session.interrupt());
+    this.#bargeIn.addEventListener("interrupt", () => this.#session?.interrupt());
     this.#bargeIn.addEventListener("state", () => this.#setDevices({ isHeld: this.#bargeIn?.state === "held" }));
     /** @param {string} type @param {(detail: any) => void} hear `any`: each event has its own detail */
     const on = (type, hear) =>
       player.addEventListener(type, (event) => hear(/** @type {CustomEvent} */ (event).detail));
-    on("metrics", (report) => this.#session.notePlayback(report));
-    on("gap", (gap) => this.#session.noteGap(gap));
+    on("metrics", (report) => this.#session?.notePlayback(report));
+    on("gap", (gap) => this.#session?.noteGap(gap));
     on("suspended", () => this.#hinder("sound_suspended"));
     on("resumed", () => this.emit("solved", { code: "sound_suspended" }));
   }
@@ -327,8 +341,8 @@ export class LiveCall extends Emitter {
     if (this.#devices.isMuted) audio.fill(0);
     const source = this.#source;
     const { takeFrames, maxSliceNums } = this.#options;
-    const outcome = this.#session.sendChunk({ audio, frames: takeFrames?.() ?? [], maxSliceNums: maxSliceNums?.() });
-    if (outcome !== "not_running") this.emit("chunk", { audio });
+    const outcome = this.#session?.sendChunk({ audio, frames: takeFrames?.() ?? [], maxSliceNums: maxSliceNums?.() });
+    if (outcome && outcome !== "not_running") this.emit("chunk", { audio });
     queueMicrotask(() => source?.recycle?.(audio)); // others that hear the same event need it yet
   }
 
@@ -337,7 +351,7 @@ export class LiveCall extends Emitter {
     this.#inputRms = 0;
     if (error === null) return this.#finish();
     this.#isSourceLost = true;
-    this.#session.pause();
+    this.#session?.pause();
     this.emit("problem", problemOfDevice(error, true));
   }
 
@@ -354,7 +368,7 @@ export class LiveCall extends Emitter {
 
   /** @param {string} code */
   #hinder(code) {
-    if (this.#session.isActive) this.emit("problem", hindrance(code));
+    if (this.#isInSession) this.emit("problem", hindrance(code));
   }
 
   /** Run something at the end of each call while the devices are still open. @param {() => Promise<void>} run */

@@ -7,17 +7,15 @@
 import { byId, on } from "../../shared/dom.js";
 import { onLangChange, t } from "../../shared/i18n.js";
 import { formatClock } from "../../shared/formats.js";
+import { late } from "../../shared/late.js";
 import { claimTab, tabStateOf } from "../../shared/tab-state.js";
-import { toast } from "../../shared/toast.js";
-import { problemText } from "../../shared/problems.js";
+import { toastProblem } from "../../shared/toast.js";
 import { mountCallControls } from "./call-controls.js";
-import { mountLevelMeter } from "./level-meter.js";
-import { mountMetricsPanel } from "./metrics-panel.js";
 import { mountProblemNotice } from "./problem-notice.js";
 import { mountQueueBanner } from "./queue-banner.js";
 import { mountStage } from "./stage.js";
 import { mountTranscript } from "./transcript.js";
-import { mountUnitTimeline } from "./unit-timeline.js";
+import { throttled } from "./throttled.js";
 
 /** @typedef {import("./live-call.js").LiveCall} LiveCall */
 /** @typedef {import("../lib/session-state.js").SessionState} SessionState */
@@ -33,11 +31,9 @@ import { mountUnitTimeline } from "./unit-timeline.js";
  * @property {() => void} [useFile]
  */
 
-const INSTRUMENTS_KEY = "live_instruments";
 const TRANSCRIPT_MS = 200;
-const METRICS_MS = 250;
 /** Warnings told in passing; what stays is told by `problem`. */
-const TOLD_WARNINGS = new Set(["late_chunk", "upload_slow", "context_nearly_full", "recording_stopped", "bad_frame"]);
+const TOLD_WARNINGS = new Set(["late_chunk", "upload_slow", "context_nearly_full", "recording_stopped", "bad_frame", "one_voice"]);
 const TOLD_AGAIN_MS = 20_000;
 
 /**
@@ -66,7 +62,12 @@ export function mountLiveView(call, options) {
     { startKey: options.startKey },
   );
   const transcript = mountTranscript(byId("transcript", HTMLElement));
-  const instruments = mountInstruments(call, options);
+  /** @type {ReturnType<typeof import("./live-instruments.js")["mountInstruments"]> | null} */
+  let instruments = null;
+  const furnish = late(() => import("./live-instruments.js"), ({ mountInstruments }) => {
+    instruments = mountInstruments(call, options);
+    instruments.update();
+  });
   const tab = claimTab();
   onLangChange(() => tab.setTitle(document.title)); // the page has just put its own title there
   on(window, "pagehide", () => tab.restore());
@@ -79,7 +80,7 @@ export function mountLiveView(call, options) {
     const { queue: place } = state;
     tab.show(tabStateOf(state), place ? `(${place.position}) ` : undefined);
     document.documentElement.dataset.call = state.phase;
-    instruments.update();
+    instruments?.update();
     drawTranscript();
   };
   const drawTranscript = throttled(() => {
@@ -98,11 +99,14 @@ export function mountLiveView(call, options) {
   });
   call.on("assigned", () => queue.playTurn());
   call.on("prepared", () => queue.playReady());
+  call.on("prepared", () => furnish().catch(toastProblem));
   call.on("heard", drawTranscript);
   call.on("warning", warningTeller());
   update();
   return {
     update,
+    /** Brings in the instruments; a call does so by itself. */
+    furnish,
     notice,
     transcriptText: () => transcript.text(),
   };
@@ -125,59 +129,6 @@ function pauseHint(state) {
   return t("live.hint.paused", { time: formatClock(state.pauseTimeoutS) });
 }
 
-/**
- * @param {LiveCall} call
- * @param {LiveViewOptions} options
- */
-function mountInstruments(call, { maxKvTokens, modelName, hasVision }) {
-  const panel = byId("instruments", HTMLDetailsElement);
-  const input = mountLevelMeter(byId("input-meter", HTMLElement), { labelKey: "live.meter.input", iconName: "mic", kind: "listen" });
-  const output = mountLevelMeter(byId("output-meter", HTMLElement), { labelKey: "live.meter.output", iconName: "speaker", kind: "speak" });
-  const timeline = mountUnitTimeline(byId("timeline", HTMLElement));
-  const metrics = mountMetricsPanel(byId("metrics", HTMLElement), { hasVision });
-  panel.open = remembered() !== "closed";
-  on(panel, "toggle", () => {
-    remember(panel.open ? "open" : "closed");
-    update();
-  });
-
-  let frame = 0;
-  const draw = (/** @type {number} */ nowMs) => {
-    frame = 0;
-    const { inputRms, outputRms } = call.levels();
-    const areMoving = [input.update(inputRms, nowMs), output.update(outputRms, nowMs)].includes(true);
-    if ((call.isActive || areMoving) && panel.open) frame = requestAnimationFrame(draw);
-  };
-  const drawMetrics = throttled(() => {
-    metrics.update(call.state, { maxKvTokens: maxKvTokens(), delayMs: call.delayMs, modelName: modelName() });
-  }, METRICS_MS);
-  const update = () => {
-    if (!panel.open) return;
-    timeline.update(call.state, maxKvTokens());
-    drawMetrics();
-    if (frame === 0) frame = requestAnimationFrame(draw);
-  };
-  return { update };
-}
-
-/** @returns {string | null} */
-function remembered() {
-  try {
-    return localStorage.getItem(INSTRUMENTS_KEY);
-  } catch {
-    return null;
-  }
-}
-
-/** @param {string} value */
-function remember(value) {
-  try {
-    localStorage.setItem(INSTRUMENTS_KEY, value);
-  } catch {
-    // Storage may be forbidden; the choice then lasts as long as the page.
-  }
-}
-
 /** @returns {(warning: {code: string}) => void} tells each kind of warning now and then only */
 function warningTeller() {
   /** @type {Map<string, number>} */
@@ -186,31 +137,6 @@ function warningTeller() {
     const nowMs = performance.now();
     if (!TOLD_WARNINGS.has(code) || nowMs - (toldAtMs.get(code) ?? -Infinity) < TOLD_AGAIN_MS) return;
     toldAtMs.set(code, nowMs);
-    const { title, nextStep } = problemText(code);
-    toast(`${title} ${nextStep}`);
-  };
-}
-
-/**
- * Runs a function at most once in a while: at once, and once more at the end.
- *
- * @param {() => void} run
- * @param {number} everyMs
- * @returns {() => void}
- */
-function throttled(run, everyMs) {
-  let lastMs = -Infinity;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
-  const now = () => {
-    timer = undefined;
-    lastMs = performance.now();
-    run();
-  };
-  return () => {
-    if (timer !== undefined) return;
-    const waitMs = lastMs + everyMs - performance.now();
-    if (waitMs <= 0) now();
-    else timer = setTimeout(now, waitMs);
+    toastProblem(code);
   };
 }

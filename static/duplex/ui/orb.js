@@ -5,11 +5,11 @@
  */
 
 import { MOOD_COLOURS } from "../lib/mood.js";
-import { likesCalm, mixed, mountPainter, rgba, themeColours } from "./canvas-tools.js";
+import { likesCalm, mixed, mountPainter, rgba, themeColours } from "../../shared/canvas-tools.js";
 import { levelShare } from "./level-meter.js";
 
 /** @typedef {import("../lib/mood.js").Mood} Mood */
-/** @typedef {import("./canvas-tools.js").Rgb} Rgb */
+/** @typedef {import("../../shared/canvas-tools.js").Rgb} Rgb */
 
 /** Levels rise fast and fall slowly: share of the way per frame of 60 a second. */
 const RISE = 0.45;

@@ -8,25 +8,34 @@ import { onLangChange, t } from "../../shared/i18n.js";
 import { mountNotice } from "../../shared/notice.js";
 
 const DISMISSED_KEY = "live_headphones_advice";
+const MOST_SUGGESTIONS = 5;
 
 /**
- * Tells when the loaded model is the untrained one.
+ * Tells when the loaded model is a demonstration, and what the trained one of these can be asked.
  *
  * @param {HTMLElement} el
  * @param {import("../../shared/page.js").Page} page
  * @returns {{modelName: () => string}}
  */
 export function mountModelNote(el, page) {
-  let name = "";
-  const draw = () => fill(el, icon("sparkle"), h("p", {}, t("live.demo_model")));
+  /** @type {import("../../shared/status-source.js").ServiceModel | null} */
+  let model = null;
+  const draw = () => {
+    const { kind, name = "", try_saying: sentences = [] } = model ?? {};
+    if (kind !== "nano") return fill(el, icon("sparkle"), h("p", {}, t("live.demo_model")));
+    const quoted = sentences.slice(0, MOST_SUGGESTIONS).map((sentence) => t("home.quoted", { sentence }));
+    fill(el, icon("sparkle"), h("p", {}, t("live.demo_nano", { name }), " ", quoted.join(" ")));
+  };
   onLangChange(draw);
   draw();
   page.onStatus(({ status }) => {
-    const model = status?.model;
-    name = model?.name ?? "";
+    const given = status?.model ?? null;
+    const isNew = JSON.stringify(given) !== JSON.stringify(model);
+    model = given;
+    if (isNew) draw();
     el.hidden = !model?.is_demonstration || model.kind === "fake"; // fixed replies are no noise
   });
-  return { modelName: () => name };
+  return { modelName: () => model?.name ?? "" };
 }
 
 /**

@@ -5,6 +5,7 @@
  */
 
 import { byId, on } from "../../shared/dom.js";
+import { late } from "../../shared/late.js";
 import { mountLengthPills } from "./length-pills.js";
 import { mountLevelBars } from "./level-bars.js";
 import { subtitleLookOf } from "./omni-settings.js";
@@ -32,13 +33,9 @@ export function mountPictureView(call, { store, video, pictures }) {
   const figures = mountPictureFigures(part("figures"));
   mountLengthPills(part("length-pills"), store);
 
-  /** @type {Promise<ReturnType<typeof import("./recordings.js")["mountRecordings"]>> | null} */
-  let loading = null;
-  const recordings = () => (loading ??= import("./recordings.js").then(({ mountRecordings }) =>
+  const recordings = late(() => import("./recordings.js"), ({ mountRecordings }) =>
     mountRecordings(call, { video, look, subtitle: subtitles.text, isAutomatic: () => store.get("record") }),
-  ));
-  const openSettings = async () => (await recordings()).openSettings();
-  on(byId("open-record-settings", HTMLButtonElement), "click", () => void openSettings());
+  );
 
   call.on("opened", ({ source }) => pictures.attach(source));
   call.on("state", (state) => {
@@ -50,6 +47,9 @@ export function mountPictureView(call, { store, video, pictures }) {
   call.on("heard", overlay.update);
   on(store, "change", subtitles.update);
   return {
+    async openRecordSettings() {
+      (await recordings()).openSettings();
+    },
     /** A new call begins. */
     async prepare() {
       pictures.clear();

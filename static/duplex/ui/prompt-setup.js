@@ -4,10 +4,13 @@
  */
 
 import { mountPresetSelector } from "../../shared/preset-selector.js";
-import { mountRefAudioPlayer } from "../../shared/ref-audio-player.js";
+import { late } from "../../shared/late.js";
 import { voiceLimits, voiceToWire } from "../../shared/voice.js";
-import { mountTtsVoice } from "./tts-ref-controller.js";
 
+const loadServerVoices = late(() => import("./ref-audio-init.js"));
+const importEditors = () => Promise.all([import("../../shared/ref-audio-player.js"), import("./tts-ref-controller.js")]);
+
+/** @typedef {import("../../shared/voice.js").Voice} Voice */
 /** @typedef {import("../../shared/presets.js").AppliedPreset} AppliedPreset */
 
 /**
@@ -31,22 +34,11 @@ import { mountTtsVoice } from "./tts-ref-controller.js";
  * @param {PromptOptions} options
  */
 export function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) {
-  const limits = voiceLimits(defaults);
-  let isApplying = false;
-  const voice = mountRefAudioPlayer(parts.voice, {
-    limits,
-    onChange: () => {
-      if (!isApplying) presets.setEdited(true);
-    },
-  });
-  const ttsVoice = mountTtsVoice(parts.ttsVoice, { limits, onChange: () => presets.setEdited(true) });
+  const voices = mountVoices(parts, { limits: voiceLimits(defaults), onEdited: () => presets.setEdited(true) });
   /** @param {AppliedPreset} preset */
   const apply = (preset) => {
     parts.prompt.value = preset.systemPrompt;
-    isApplying = true;
-    if (preset.voice) voice.set(preset.voice);
-    void (preset.voice ? Promise.resolve() : voice.reset()).finally(() => (isApplying = false));
-    ttsVoice.set(null);
+    voices.set(preset.voice);
     if (preset.isChosen) onSettings(preset.settings);
   };
   const presets = mountPresetSelector(parts.presets, { mode, page: mode, onApply: apply, onEdit });
@@ -55,10 +47,11 @@ export function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) 
   return {
     /** The first preset was applied, or there is none. */
     ready: presets.ready,
+    /** Brings in the editors of the voices. */
+    furnish: voices.furnish,
     /** @returns {{systemPrompt: string, prepare: {ref_audio_base64?: string, tts_ref_audio_base64?: string}}} */
     given() {
-      const heard = voice.voice;
-      const spoken = ttsVoice.voice;
+      const { heard, spoken } = voices;
       return {
         systemPrompt: parts.prompt.value.trim(),
         prepare: {
@@ -67,5 +60,58 @@ export function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) 
         },
       };
     },
+  };
+}
+
+/**
+ * The voice the model hears and the one it speaks with. Their editors come later; what a preset gave holds
+ * without them.
+ *
+ * @param {Pick<PromptParts, "voice" | "ttsVoice">} parts
+ * @param {{limits: import("../../shared/voice.js").VoiceLimits, onEdited: () => void}} options
+ */
+function mountVoices(parts, { limits, onEdited }) {
+  /** The preset's, or the server's own. @type {Voice | null} */
+  let given = null;
+  let isApplying = false;
+  /** @type {{heard: import("../../shared/ref-audio-player.js").RefAudioPlayer, spoken: import("./tts-ref-controller.js").TtsVoice} | null} */
+  let editors = null;
+
+  const apply = () => {
+    if (!editors) return;
+    isApplying = true;
+    editors.spoken.set(null);
+    if (given) editors.heard.set(given);
+    void (given ? Promise.resolve() : editors.heard.reset()).finally(() => (isApplying = false));
+  };
+  /** Changes with each preset; what comes for an earlier one is dropped. */
+  let wish = 0;
+  const takeServerVoice = async () => {
+    const mine = wish;
+    // A server that gives none speaks with its own all the same; the editor says what is wrong.
+    const voice = await loadServerVoices().then(({ loadDefaultVoice }) => loadDefaultVoice()).catch(() => null);
+    if (mine === wish) given = voice;
+  };
+  return {
+    get heard() {
+      return editors ? editors.heard.voice : given;
+    },
+    get spoken() {
+      return editors?.spoken.voice ?? null;
+    },
+    /** @param {Voice | null} voice null: the server's own */
+    set(voice) {
+      wish += 1;
+      given = voice;
+      if (!voice && !editors) void takeServerVoice();
+      apply();
+    },
+    furnish: late(importEditors, ([{ mountRefAudioPlayer }, { mountTtsVoice }]) => {
+      editors = {
+        heard: mountRefAudioPlayer(parts.voice, { limits, onChange: () => isApplying || onEdited() }),
+        spoken: mountTtsVoice(parts.ttsVoice, { limits, onChange: onEdited }),
+      };
+      apply();
+    }),
   };
 }

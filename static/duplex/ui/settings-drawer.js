@@ -4,21 +4,27 @@
  */
 
 import { find, on } from "../../shared/dom.js";
+import { toastProblem } from "../../shared/toast.js";
 import { bindSettings } from "../../shared/settings-form.js";
 
 /**
  * @param {HTMLDialogElement} dialog
  * @param {HTMLButtonElement} opener
  * @param {import("../../shared/settings-form.js").AnyStore} store
+ * @param {() => Promise<unknown>} furnish brings in what only the open drawer shows; done before is done
  */
-export function mountSettingsDrawer(dialog, opener, store) {
+export function mountSettingsDrawer(dialog, opener, store, furnish) {
   bindSettings(dialog, store);
-  on(opener, "click", () => dialog.showModal());
+  const open = () => {
+    dialog.showModal();
+    furnish().catch(toastProblem);
+  };
+  on(opener, "click", open);
   on(find(dialog, "[data-action=close-settings]", HTMLButtonElement), "click", () => dialog.close());
   on(find(dialog, "[data-action=reset-settings]", HTMLButtonElement), "click", () => store.reset());
   // A click beside the drawer lands on the dialog itself.
   on(dialog, "click", (event) => {
     if (event.target === dialog) dialog.close();
   });
-  return { open: () => dialog.showModal(), close: () => dialog.close() };
+  return { open, close: () => dialog.close() };
 }

@@ -9,13 +9,12 @@ import { onLangChange, t } from "../../shared/i18n.js";
 import { rms } from "../../shared/pcm.js";
 import { AUDIO_MAX_S, PADDING_MAX_S } from "../lib/source-limits.js";
 import { barsOf } from "../lib/user-turns.js";
+import { mountChoiceRow } from "./choice-row.js";
 
-/** @typedef {"mic" | "file" | "mix"} SourceKind */
 /** @typedef {import("../../shared/settings-store.js").NumberField} NumberField */
 /** @typedef {import("../../shared/settings-store.js").ChoiceField} ChoiceField */
 
-const KINDS = /** @type {const} */ (["mic", "file", "mix"]);
-const ICONS = Object.freeze({ mic: "mic", file: "file", mix: "plus" });
+const KIND_ICONS = Object.freeze({ mic: "mic", file: "file", mix: "plus" });
 const BARS = 96;
 const PIECE_SAMPLES = 800; // 50 ms
 const DECODE_RATE_HZ = 16_000;
@@ -26,7 +25,7 @@ const padding = (initial) => ({ type: "number", initial, min: 0, max: PADDING_MA
 
 /** Settings this choice keeps. */
 export const SOURCE_FIELDS = Object.freeze({
-  source: /** @type {ChoiceField} */ ({ type: "choice", initial: "mic", choices: KINDS }),
+  source: /** @type {ChoiceField} */ ({ type: "choice", initial: "mic", choices: Object.keys(KIND_ICONS) }),
   pad_before_s: padding(0),
   pad_after_s: padding(2),
 });
@@ -45,8 +44,7 @@ export function mountSourceChoice(el, store) {
   let chosen = null;
   let problem = "";
   let isDecoding = false;
-  const pills = KINDS.map((kind) => h("button", { type: "button", class: "pill", role: "radio", dataset: { kind }, on: { click: () => store.set("source", kind) } }));
-  const group = h("div", { class: "source-choice", role: "radiogroup" }, pills);
+  const group = h("div");
   const input = h("input", { type: "file", accept: "audio/*,video/mp4,video/webm", hidden: true, tabindex: -1 });
   const choose = h("button", { type: "button", class: "button", on: { click: () => input.click() } });
   const about = h("p", { class: "small", role: "status" });
@@ -61,17 +59,16 @@ export function mountSourceChoice(el, store) {
   );
   const box = h("div", { class: "file-box" }, h("div", { class: "row" }, choose, input, about), wave, error, paddings);
   el.append(group, box);
+  mountChoiceRow(group, {
+    store,
+    setting: "source",
+    choices: KIND_ICONS,
+    labelKey: "adx.source",
+    textOf: (kind) => t(`adx.source_${kind}`),
+  });
 
   const draw = () => {
-    const kind = String(store.get("source"));
-    group.setAttribute("aria-label", t("adx.source"));
-    for (const pill of pills) {
-      const isOn = pill.dataset.kind === kind;
-      pill.setAttribute("aria-checked", String(isOn));
-      pill.tabIndex = isOn ? 0 : -1;
-      fill(pill, icon(ICONS[/** @type {SourceKind} */ (pill.dataset.kind)]), " ", t(`adx.source_${pill.dataset.kind}`));
-    }
-    box.hidden = kind === "mic";
+    box.hidden = store.get("source") === "mic";
     fill(choose, icon("upload"), t(chosen ? "adx.other_file" : "adx.choose_file"));
     setText(about, aboutText());
     setText(error, problem && t(`adx.file_${problem}`, { minutes: formatNumber(AUDIO_MAX_S / 60) }));
@@ -104,7 +101,6 @@ export function mountSourceChoice(el, store) {
     if (file) void take(file);
     input.value = ""; // the same file may be chosen again
   });
-  on(group, "keydown", (event) => moveChoice(event, pills));
   listenForDrops(box, (file) => void take(file));
   on(store, "change", draw);
   onLangChange(draw);
@@ -117,23 +113,6 @@ export function mountSourceChoice(el, store) {
       choose.focus();
     },
   };
-}
-
-/**
- * Arrow keys move within a group of radios.
- *
- * @param {Event} event
- * @param {HTMLButtonElement[]} pills
- */
-function moveChoice(event, pills) {
-  if (!(event instanceof KeyboardEvent)) return;
-  const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-  if (!step) return;
-  event.preventDefault();
-  const at = pills.findIndex((pill) => pill === document.activeElement);
-  const next = pills[(at + step + pills.length) % pills.length];
-  next.click();
-  next.focus();
 }
 
 /**

@@ -10,7 +10,7 @@ import { h, setText } from "../../shared/dom.js";
 import { formatNumber } from "../../shared/formats.js";
 import { onLangChange, t } from "../../shared/i18n.js";
 import { COLUMNS_SHOWN, columnsOf, heightMs, STAGES } from "../lib/unit-columns.js";
-import { mountPainter, themeColours } from "./canvas-tools.js";
+import { mountPainter, themeColours } from "../../shared/canvas-tools.js";
 
 /** @typedef {import("../lib/unit-columns.js").UnitColumn} UnitColumn */
 /** @typedef {import("../lib/session-state.js").SessionState} SessionState */

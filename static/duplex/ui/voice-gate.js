@@ -4,9 +4,13 @@
  * alone goes on.
  */
 
-import { toast } from "../../shared/toast.js";
-import { problemText } from "../../shared/problems.js";
-import { loadOnnxRuntime } from "../../shared/vendor.js";
+import { late } from "../../shared/late.js";
+import { toastProblem } from "../../shared/toast.js";
+
+const loadGate = late(async () => {
+  const [gate, { loadOnnxRuntime }] = await Promise.all([import("../lib/silero-gate.js"), import("../../shared/vendor.js")]);
+  return () => gate.loadSileroDetector(loadOnnxRuntime);
+});
 
 /**
  * @param {import("./live-call.js").LiveCall} call
@@ -22,14 +26,13 @@ export function mountVoiceGate(call) {
       isOn = isWanted;
       if (!isWanted) return call.setDetector(null);
       try {
-        loading ??= import("../lib/silero-gate.js").then((gate) => gate.loadSileroDetector(loadOnnxRuntime));
+        loading ??= loadGate().then((load) => load());
         const detector = await loading;
         if (isOn) call.setDetector(detector);
       } catch (error) {
         loading = null;
         isOn = false;
-        const { title, nextStep } = problemText(/** @type {{code?: string}} */ (error));
-        toast(`${title} ${nextStep}`);
+        toastProblem(/** @type {{code?: string}} */ (error));
       }
     },
   };

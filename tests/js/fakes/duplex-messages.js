@@ -46,3 +46,11 @@ export function listens(given = {}) {
 export function speaks(text, given = {}) {
   return listens({ is_listen: false, text, audio_data: "AAAA", ...given });
 }
+
+/**
+ * @param {Partial<import("../../../static/shared/protocol.js").ResultPart>} [given]
+ * @returns {import("../../../static/shared/protocol.js").ResultPart}
+ */
+export function part(given = {}) {
+  return { type: "result_part", audio_data: "AAAA", turn_id: 0, step: 0, elapsed_ms: 40, ...given };
+}

@@ -3,7 +3,7 @@
  * What pictures on a canvas share: sharp on any screen, colours of the theme, drawn only when needed.
  */
 
-import { h, on } from "../../shared/dom.js";
+import { h, on } from "./dom.js";
 
 /** @typedef {[number, number, number]} Rgb */
 

@@ -1,0 +1,311 @@
+"""The executor on a graphics card: both decoders over paged caches, in captured graphs.
+
+Everything else is answered as in `executor`. Without graphs the same code runs on a CPU, which is
+how tests hold it to the plain executor.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeGuard
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.audio_encoder import StreamItem
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.configuration_minicpmo import DecoderConfig
+from MiniCPMO45.device import ops
+from MiniCPMO45.device.code_sampler import CodeSampler
+from MiniCPMO45.device.decoder_runner import DecoderRunner
+from MiniCPMO45.device.encoders_audio import AudioStreamEncoder
+from MiniCPMO45.device.encoders_vision import SliceEncoder
+from MiniCPMO45.device.graphs import capture_all
+from MiniCPMO45.device.packed_rows import DECODE_BUCKETS, FedRows, buckets_up_to
+from MiniCPMO45.device.paged_kv import PAGE_TOKENS, PagedKvHandle, PagedKvStore
+from MiniCPMO45.device.speech_runner import SpeechRunner
+from MiniCPMO45.device.text_runner import TextRows, TextRunner
+from MiniCPMO45.device.unit_sampler import UnitSampler
+from MiniCPMO45.device.vocoder import DeviceCall, DeviceVocoder
+from MiniCPMO45.device.vocoder_streams import VocoderStream
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.kv_cache import KvHandle
+from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.steps import (
+    ChooseToken,
+    DrawCodes,
+    DrawnCodes,
+    EncodeImages,
+    EncodeStream,
+    LlmForward,
+    LlmOutput,
+    TextDecision,
+    TokenIds,
+    Vocode,
+)
+from MiniCPMO45.token2wav.vocoder import Token2Wav
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase
+from MiniCPMO45.voices import VoiceLibrary
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """How the engine uses the card.
+
+    Attributes:
+        most_conversations: that share one pass; more are answered in several.
+        most_rows: rows of one prefill pass; longer input is fed in several.
+        text_cache_bytes: memory of all language-model caches; None takes a share of what is free.
+        speech_cache_bytes: memory of all speech-decoder caches, likewise.
+        show_progress: draw a progress bar while graphs are captured.
+    """
+
+    most_conversations: int = 64
+    most_rows: int = 1024
+    text_cache_bytes: int | None = None
+    speech_cache_bytes: int | None = None
+    show_progress: bool = True
+
+
+TEXT_SHARE = 0.55  # of the memory that is free once the weights are loaded
+SPEECH_SHARE = 0.1
+SPEECH_ROWS_EACH = 32  # a unit's text and markers; longer starts are fed in several passes
+CPU_PAGES = 16  # to begin with; the pool grows
+
+
+class DeviceExecutor(Executor):
+    """Answers requests of both decoders in fixed passes over paged caches.
+
+    It is used by the thread that makes it, whose current device becomes that of the weights.
+
+    Attributes:
+        options: how the card is used.
+        capture_seconds: how long the capture of all graphs took.
+    """
+
+    llm_store: PagedKvStore
+    tts_store: PagedKvStore
+
+    def __init__(
+        self,
+        model: MiniCPMO,
+        vocoder: Token2Wav | None = None,
+        voices: VoiceLibrary | None = None,
+        *,
+        compat: Compat,
+        options: DeviceOptions | None = None,
+    ) -> None:
+        self.options = options or DeviceOptions()
+        self._free_bytes = _settle_on(model.llm.lm_head.weight.device)
+        super().__init__(model, vocoder, voices, compat=compat)
+        config, most = model.config, self.options.most_conversations
+        self._text = TextRunner(
+            model.llm,
+            DecoderRunner(model.llm.model, config.decoder, self.llm_store),
+            most_conversations=most,
+            most_rows=self.options.most_rows,
+        )
+        self._speech = SpeechRunner(
+            model.tts,
+            self.speech_head,
+            DecoderRunner(model.tts.model, config.tts_config.decoder, self.tts_store),
+            most_conversations=most,
+            most_rows=min(self.options.most_rows, SPEECH_ROWS_EACH * most),
+        )
+        self._audio = AudioStreamEncoder(
+            model.apm, model.audio_projection_layer, pool_step=config.audio_pool_step
+        )
+        self._vision = SliceEncoder(model.vpm, model.resampler)
+        self._voice = DeviceVocoder(vocoder) if _runs_on_device(vocoder, compat) else None
+        self.capture_seconds = self._capture() if self._has_graphs else 0.0
+
+    @property
+    def _has_graphs(self) -> bool:
+        return self.device.type == "cuda"
+
+    def _capture(self) -> float:
+        start = time.perf_counter()
+        rows = buckets_up_to(self.options.most_conversations, DECODE_BUCKETS)
+        families = (
+            self._text.prefill_pieces,
+            self._text.decode_pieces,
+            self._speech.pieces,
+            [*self._audio.pieces(rows), *self._vision.pieces()],
+            [] if self._voice is None else self._voice.pieces(rows),
+        )
+        for store in (self.llm_store, self.tts_store):
+            store.rehearse()  # before there are threads, and so alone with what compiles kernels
+        capture_all(families, show_progress=self.options.show_progress)
+        seconds = time.perf_counter() - start
+        logger.info("captured the graphs in %.1f s", seconds)
+        return seconds
+
+    def _store(self, shape: DecoderConfig) -> PagedKvStore:
+        is_text = shape == self.model.config.decoder
+        asked = self.options.text_cache_bytes if is_text else self.options.speech_cache_bytes
+        share = TEXT_SHARE if is_text else SPEECH_SHARE
+        plain = super()._store(shape)
+        n_bytes = int(share * self._free_bytes) if asked is None else asked
+        return PagedKvStore(
+            shape,
+            plain.rope,
+            device=self.device,
+            dtype=self.dtype,
+            pages=max(CPU_PAGES, n_bytes // (PAGE_TOKENS * plain.bytes_per_token)),
+            can_grow=not self._has_graphs,
+        )
+
+    def _run_llm(self, requests: Sequence[LlmForward]) -> list[LlmOutput | RuntimeError]:
+        texts = [self._text_of(request) for request in requests]
+        _reserve([(text.rows.kv, len(text.rows.ids)) for text in texts])
+        results = self._text.feed(texts)
+        answers: list[LlmOutput | RuntimeError] = []
+        for request, text, result in zip(requests, texts, results, strict=True):
+            text.rows.kv.advance(len(text.rows.ids))
+            hidden = result.hidden[0] if len(result.hidden) == 1 else torch.cat(result.hidden)
+            if text.decision is None or result.token is None:
+                answers.append(self._output(request, result.logits, hidden))
+            else:
+                token = _settle(result.token, text.decision)
+                answers.append(LlmOutput(result.logits, hidden, token))
+        return answers
+
+    def _choose_tokens(self, requests: Sequence[ChooseToken]) -> list[int | RuntimeError]:
+        decisions = [request.decision for request in requests]
+        if not all(UnitSampler.covers(decision) for decision in decisions):
+            return super()._choose_tokens(requests)
+        tokens = self._text.choose([request.logits for request in requests], decisions)
+        return [_settle(token, decision) for token, decision in zip(tokens, decisions, strict=True)]
+
+    def _draw_codes(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
+        if not all(CodeSampler.covers(request) for request in requests):
+            return super()._draw_codes(requests)
+        _reserve([(_paged(each.kv), each.n_rows + each.count - 1) for each in requests])
+        answers: list[DrawnCodes | RuntimeError] = []
+        for request, drawn in zip(requests, self._speech.draw(requests), strict=True):
+            fed = len(drawn.codes) if drawn.has_ended else request.count - 1
+            request.kv.advance(request.n_rows + fed)
+            answers.append(drawn)
+        return answers
+
+    def open_stream(
+        self, voice: VoiceBase, generator: torch.Generator | None = None
+    ) -> SpeechStream:
+        """Return a stream of speech at the start of a turn; see `Executor.open_stream`."""
+        if self._voice is None:
+            return super().open_stream(voice, generator)
+        return self._voice.new_state(voice, generator)
+
+    def _vocode(self, requests: Sequence[Vocode]) -> list[Tensor]:
+        if self._voice is None:
+            return super()._vocode(requests)
+        calls = []
+        for each in requests:
+            assert isinstance(each.state, VocoderStream), "a stream of another executor"
+            calls.append(DeviceCall(each.state, each.codes, each.is_last))
+        return self._voice.stream_many(calls)
+
+    def _encode_streams(self, requests: Sequence[EncodeStream]) -> list[Tensor]:
+        return self._audio.encode(
+            [StreamItem(r.mel, r.cache, r.prefix_frames, r.suffix_frames) for r in requests]
+        )
+
+    def _encode_images(self, requests: Sequence[EncodeImages]) -> list[list[Tensor]]:
+        slices = [patches for request in requests for patches in request.slices]
+        encoded = iter(self._vision.encode(slices))
+        return [[next(encoded) for _ in request.slices] for request in requests]
+
+    def _text_of(self, request: LlmForward) -> TextRows:
+        """Lay a request out; a decision the device cannot take is left to the policy."""
+        decision = request.decision
+        if decision is None or UnitSampler.covers(decision):
+            return TextRows(self._text_rows(request), request.wants_logits, decision)
+        return TextRows(self._text_rows(request), wants_logits=True)
+
+    def _text_rows(self, request: LlmForward) -> FedRows:
+        ids: list[int] = []
+        vectors: list[tuple[int, Tensor]] = []
+        for piece in request.pieces:
+            if isinstance(piece, TokenIds):
+                ids += piece.ids
+            else:
+                vectors.append((len(ids), piece.rows))
+                ids += [0] * len(piece.rows)
+        return FedRows(_paged(request.kv), ids, vectors)
+
+
+def make_executor(
+    model: MiniCPMO,
+    vocoder: Token2Wav | None = None,
+    voices: VoiceLibrary | None = None,
+    *,
+    compat: Compat,
+    options: DeviceOptions | None = None,
+) -> Executor:
+    """Return the engine where it can run and computes what is asked for, else the plain executor.
+
+    Args:
+        model: the checkpoint's modules, loaded.
+        vocoder: flow and HiFT; None for text alone.
+        voices: makes and keeps voices; None for text alone.
+        compat: which reference defects to reproduce; the engine reproduces none of the decoders'.
+        options: how the engine uses the card.
+    """
+    is_on_card = model.llm.lm_head.weight.is_cuda
+    if is_on_card and ops.HAS_TRITON and not _concerns_decoders(compat):
+        return DeviceExecutor(model, vocoder, voices, compat=compat, options=options)
+    return Executor(model, vocoder, voices, compat=compat)
+
+
+def _concerns_decoders(compat: Compat) -> bool:
+    return any(
+        (
+            compat.rope_in_model_dtype,
+            compat.unfiltered_first_code,
+            compat.listen_bias_on_im_end,
+            compat.unsigned_repetition_penalty,
+            compat.sample_in_model_dtype,
+        )
+    )
+
+
+def _runs_on_device(vocoder: Token2Wav | None, compat: Compat) -> TypeGuard[Token2Wav]:
+    is_exact = compat.freeze_token_rate_cache or compat.keep_sixteen_flow_steps
+    return vocoder is not None and not is_exact
+
+
+def _reserve(growth: Sequence[tuple[PagedKvHandle, int]]) -> None:
+    """Make room in every cache before any of them takes a row.
+
+    Raises:
+        CacheFullError: a conversation would exceed the context length, or the memory.
+        ValueError: one conversation appears twice.
+    """
+    if len({id(kv) for kv, _ in growth}) != len(growth):
+        raise ValueError("one cache may appear only once in a batch")
+    for kv, count in growth:
+        kv.reserve(kv.length + count)
+
+
+def _settle(token: int, decision: TextDecision) -> int:
+    return decision.policy.settle(token, decision.history)
+
+
+def _paged(kv: KvHandle) -> PagedKvHandle:
+    assert isinstance(kv, PagedKvHandle), "a cache of another executor"
+    return kv
+
+
+def _settle_on(device: torch.device) -> int:
+    """Make this thread's kernels run on the device, and return how much of its memory is free."""
+    if device.type != "cuda":
+        return 0
+    torch.cuda.set_device(device)
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(device)
+    return free

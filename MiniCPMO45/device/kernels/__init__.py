@@ -1,0 +1,1 @@
+"""Triton kernels of the device engine; imported only where Triton is installed."""

@@ -1,0 +1,282 @@
+"""Triton kernels that reach the memory of streams; imported only for tensors on a card.
+
+Each has a twin of the same signature in `stream_plain`, which says in plain words what it does.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from MiniCPMO45.device.stream_table import ColumnCache, StreamTable
+
+COPY_BLOCK = 1024  # values one program copies
+# Sizes that differ from batch to batch are not compiled in: every variant costs seconds at start.
+FEW_QUERIES, MANY_QUERIES = 16, 64  # frames per program: small ones while programs are few
+MANY_PROGRAMS = 128  # about the processors of a large card
+KEY_BLOCK = 64
+CAPACITY, LENGTH = tl.constexpr(1), tl.constexpr(2)  # places behind a cache's address in a row
+
+
+@triton.jit(do_not_specialize=["stride", "address_at", "size"])
+def _copy_tails(plan, stride, address_at, flat, size, OUT: tl.constexpr, BLOCK: tl.constexpr):
+    stream = tl.program_id(1).to(tl.int64)
+    tails = tl.load(plan + stream * stride + address_at).to(tl.pointer_type(tl.float32))
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < size
+    if OUT:
+        tl.store(tails + places, tl.load(flat + stream * size + places, mask=inside), mask=inside)
+    else:
+        tl.store(flat + stream * size + places, tl.load(tails + places, mask=inside), mask=inside)
+
+
+def load_tails(table: StreamTable, size: int) -> Tensor:
+    """See `stream_ops.load_tails`."""
+    rows = table.rows
+    tails = torch.empty((rows.shape[0], size), dtype=torch.float32, device=rows.device)
+    grid = (triton.cdiv(size, COPY_BLOCK), rows.shape[0])
+    place = table.place("tails")
+    _copy_tails[grid](rows, rows.stride(0), place, tails, size, OUT=False, BLOCK=COPY_BLOCK)
+    return tails
+
+
+def store_tails(tails: Tensor, table: StreamTable) -> None:
+    """See `stream_ops.store_tails`."""
+    rows, size = table.rows, tails.shape[1]
+    grid = (triton.cdiv(size, COPY_BLOCK), rows.shape[0])
+    place = table.place("tails")
+    _copy_tails[grid](rows, rows.stride(0), place, tails, size, OUT=True, BLOCK=COPY_BLOCK)
+
+
+@triton.jit
+def _absorb(
+    query,
+    keys,
+    stride,
+    to_value,
+    count,
+    scores,
+    so_far,
+    HAS_BIAS: tl.constexpr,
+    IS_NEW: tl.constexpr,
+    D: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """Add `count` keys and values to a running softmax, block by block."""
+    of_row, ages, frames, n_frames, scale = scores
+    highest, total, mixed = so_far
+    channel = tl.arange(0, D)
+    for start in range(0, count, KEYS):
+        column = start + tl.arange(0, KEYS)
+        is_seen = column < count
+        at = keys + column[:, None] * stride + channel[None, :]
+        key = tl.load(at, mask=is_seen[:, None], other=0.0)
+        value = tl.load(at + to_value, mask=is_seen[:, None], other=0.0)
+        score = tl.dot(query, tl.trans(key), input_precision="ieee")
+        if HAS_BIAS:
+            age = -column if IS_NEW else tl.load(ages + column, mask=is_seen, other=0).to(tl.int32)
+            distance = frames[:, None] + age[None, :] + n_frames - 1
+            is_pair = (frames < n_frames)[:, None] & is_seen[None, :]
+            score += tl.load(of_row[:, None] + distance, mask=is_pair, other=0.0)
+        score = tl.where(is_seen[None, :], score * scale, float("-inf"))
+        risen = tl.maximum(highest, tl.max(score, 1))
+        weight = tl.exp(score - risen[:, None])
+        shrink = tl.exp(highest - risen)
+        total = total * shrink + tl.sum(weight, 1)
+        mixed = mixed * shrink[:, None]
+        mixed = tl.dot(weight.to(value.dtype), value, mixed, input_precision="ieee")
+        highest = risen
+    return highest, total, mixed
+
+
+@triton.jit
+def _memory_of(
+    described,
+    layer,
+    member,
+    head,
+    element: tl.constexpr,
+    GROUP: tl.constexpr,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    PAIRED: tl.constexpr,
+):
+    """Where the keys of a stream's head begin, and how far from a key its value is."""
+    capacity = tl.load(described + CAPACITY)
+    cache = tl.multiple_of(tl.load(described).to(tl.pointer_type(element)), 16)
+    if PAIRED:
+        cache += ((layer * GROUP + member) * HEADS + head) * capacity * (2 * D)
+        to_value = capacity * 0 + D
+    else:
+        cache += (2 * layer * HEADS + head) * capacity * D
+        to_value = HEADS * capacity * D
+    return cache, to_value
+
+
+@triton.jit(
+    do_not_specialize=[
+        "plan_stride",
+        "cache_at",
+        "n_new_at",
+        "ages_at",
+        "layer",
+        "n_frames",
+        "bias_row",
+        "bias_head",
+    ]
+)
+def _attend(
+    qkv,
+    bias,
+    out,
+    plan,
+    plan_stride,
+    cache_at,
+    n_new_at,
+    ages_at,
+    layer,
+    n_frames,
+    bias_row,
+    bias_head,
+    scale,
+    GROUP: tl.constexpr,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    PAIRED: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    row = tl.program_id(2)
+    head = tl.program_id(1)
+    frames = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
+    channel = tl.arange(0, D)
+    mine = plan + (row // GROUP).to(tl.int64) * plan_stride
+    length = tl.load(mine + cache_at + LENGTH).to(tl.int32)
+    n_new = tl.load(mine + n_new_at).to(tl.int32)
+    COLUMN: tl.constexpr = 2 * D if PAIRED else D
+    element: tl.constexpr = qkv.dtype.element_ty
+    cache, to_value = _memory_of(
+        mine + cache_at, layer, row % GROUP, head, element, GROUP, HEADS, D, PAIRED
+    )
+    new = qkv + row.to(tl.int64) * n_frames * (3 * HEADS * D) + head * D
+    is_query = frames < n_frames
+    at = new + frames[:, None] * (3 * HEADS * D) + channel[None, :]
+    query = tl.load(at, mask=is_query[:, None], other=0.0)
+    of_row = bias + head * bias_head + (row * n_frames + frames).to(tl.int64) * bias_row
+    scores = (of_row, mine + ages_at, frames, n_frames, scale)
+    lowest = tl.full((QUERIES,), float("-inf"), tl.float32)
+    so_far = (lowest, tl.zeros((QUERIES,), tl.float32), tl.zeros((QUERIES, D), tl.float32))
+    # What is remembered, then the chunk itself.
+    so_far = _absorb(
+        query, cache, COLUMN, to_value, length, scores, so_far, HAS_BIAS, False, D, KEYS
+    )
+    new += HEADS * D
+    ROW: tl.constexpr = 3 * HEADS * D
+    _, total, mixed = _absorb(
+        query, new, ROW, HEADS * D, n_new, scores, so_far, HAS_BIAS, True, D, KEYS
+    )
+    at = out + (row * n_frames + frames).to(tl.int64)[:, None] * (HEADS * D)
+    mixed = (mixed / total[:, None]).to(out.dtype.element_ty)
+    tl.store(at + head * D + channel[None, :], mixed, mask=is_query[:, None])
+
+
+def attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> Tensor:
+    """See `stream_ops.attend`."""
+    n_rows, n_frames, width = qkv.shape
+    rows, head_dim = cache.table.rows, width // (3 * cache.heads)
+    out = torch.empty((n_rows, n_frames, width // 3), dtype=qkv.dtype, device=qkv.device)
+    queries = MANY_QUERIES if n_rows * cache.heads >= MANY_PROGRAMS else FEW_QUERIES
+    _attend[(triton.cdiv(n_frames, queries), cache.heads, n_rows)](
+        qkv,
+        qkv if bias is None else bias,
+        out,
+        rows,
+        rows.stride(0),
+        cache.place("address"),
+        cache.table.place(cache.n_new),
+        cache.place("ages"),
+        layer,
+        n_frames,
+        0 if bias is None else bias.stride(1),
+        0 if bias is None else bias.stride(0),
+        head_dim**-0.5,
+        GROUP=n_rows // rows.shape[0],
+        HEADS=cache.heads,
+        D=head_dim,
+        PAIRED=cache.is_paired,
+        HAS_BIAS=bias is not None,
+        QUERIES=queries,
+        KEYS=KEY_BLOCK,
+    )
+    return out
+
+
+@triton.jit(
+    do_not_specialize=[
+        "plan_stride",
+        "cache_at",
+        "targets_at",
+        "first_layer",
+        "n_rows",
+        "n_frames",
+    ]
+)
+def _store_columns(
+    new,
+    plan,
+    plan_stride,
+    cache_at,
+    targets_at,
+    first_layer,
+    n_rows,
+    n_frames,
+    GROUP: tl.constexpr,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    PAIRED: tl.constexpr,
+):
+    layer = tl.program_id(2)
+    row = tl.program_id(1)
+    frame = tl.program_id(0)
+    mine = plan + (row // GROUP).to(tl.int64) * plan_stride
+    target = tl.load(mine + targets_at + frame)
+    if target >= 0:
+        capacity = tl.load(mine + cache_at + CAPACITY)
+        cache = tl.load(mine + cache_at).to(tl.pointer_type(new.dtype.element_ty))
+        head = tl.arange(0, HEADS)
+        channel = tl.arange(0, 2 * D)
+        part, inner = channel // D, channel % D  # keys, then values
+        flat = (layer * n_rows + row).to(tl.int64) * n_frames + frame
+        source = (1 + part) * (HEADS * D) + inner
+        values = tl.load(new + flat * (3 * HEADS * D) + head[:, None] * D + source[None, :])
+        of_layer = (first_layer + layer).to(tl.int64) * HEADS * capacity * (2 * D)
+        if PAIRED:
+            of_layer = of_layer * GROUP + (row % GROUP) * HEADS * capacity * (2 * D)
+            place = (head[:, None] * capacity + target) * (2 * D) + channel[None, :]
+        else:
+            place = (part[None, :] * HEADS + head[:, None]) * capacity * D
+            place += target * D + inner[None, :]
+        tl.store(cache + of_layer + place, values)
+
+
+def store_columns(new: Tensor, cache: ColumnCache, first_layer: int) -> None:
+    """See `stream_ops.store_columns`."""
+    n_layers, n_rows, n_frames, width = new.shape
+    rows = cache.table.rows
+    _store_columns[(n_frames, n_rows, n_layers)](
+        new,
+        rows,
+        rows.stride(0),
+        cache.place("address"),
+        cache.place("targets"),
+        first_layer,
+        n_rows,
+        n_frames,
+        GROUP=n_rows // rows.shape[0],
+        HEADS=cache.heads,
+        D=width // (3 * cache.heads),
+        PAIRED=cache.is_paired,
+    )

@@ -1,0 +1,269 @@
+"""Feeds the language model and chooses its next tokens in fixed passes: decode, prefill, head.
+
+One pass serves all conversations of a round. A decode pass is for rounds in which each feeds one
+token; every other mix is a prefill pass, followed by the head on the last rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.device import ops
+from MiniCPMO45.device.decoder_runner import DecoderRunner
+from MiniCPMO45.device.graphs import Piece
+from MiniCPMO45.device.packed_rows import (
+    DECODE_BUCKETS,
+    NO_VECTOR,
+    PREFILL_BUCKETS,
+    FedRows,
+    PackedRows,
+    bucket_of,
+    buckets_up_to,
+    gather_vectors,
+    passes,
+)
+from MiniCPMO45.device.readback import read_back
+from MiniCPMO45.device.unit_sampler import UnitSampler
+from MiniCPMO45.steps import TextDecision
+from MiniCPMO45.transformer import CausalLM
+
+
+@dataclass(frozen=True, eq=False)
+class TextRows:
+    """What one conversation feeds and wants.
+
+    Attributes:
+        rows: its new rows.
+        wants_logits: after the last row.
+        decision: decides the next token; None to leave that out.
+    """
+
+    rows: FedRows
+    wants_logits: bool = False
+    decision: TextDecision | None = None
+
+    @property
+    def wants_head(self) -> bool:
+        """Whether anything after the last hidden state is wanted."""
+        return self.wants_logits or self.decision is not None
+
+
+@dataclass(eq=False)
+class TextResult:
+    """What came of it.
+
+    Attributes:
+        hidden: [n, width] of the rows fed, pass by pass.
+        logits: [vocabulary] after the last row, if asked for.
+        token: the id chosen, not settled yet by the policy, if asked for.
+    """
+
+    hidden: list[Tensor] = field(default_factory=list)
+    logits: Tensor | None = None
+    token: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Static results of a piece that ends with the head.
+
+    Attributes:
+        hidden: [rows, width].
+        logits: [rows, vocabulary].
+        tokens: int64 [rows].
+    """
+
+    hidden: Tensor
+    logits: Tensor
+    tokens: Tensor
+
+
+class HeadPass:
+    """The output head over a bucket of hidden states, and the choice of a token for each.
+
+    Attributes:
+        hidden: [rows, width] input.
+        sampler: chooses; loaded before every run.
+    """
+
+    def __init__(self, llm: CausalLM, rows: int) -> None:
+        weight = llm.lm_head.weight.data
+        self.hidden = torch.zeros(rows, weight.shape[1], dtype=weight.dtype, device=weight.device)
+        self.logits = torch.zeros(rows, weight.shape[0], dtype=weight.dtype, device=weight.device)
+        self.sampler = UnitSampler(rows, weight.shape[0], weight.device)
+        self.piece = Piece(f"head of {rows}", lambda: self.score(self.hidden))
+        self.choice = Piece(f"choice of {rows}", lambda: self.sampler.choose(self.logits))
+        self._weight = weight
+
+    def score(self, hidden: Tensor) -> Scores:
+        """Score hidden states [rows, width] and choose."""
+        logits = ops.norm_linear(hidden, None, 0.0, self._weight)
+        return Scores(hidden, logits, self.sampler.choose(logits))
+
+
+class DecodePass:
+    """One token of each of a bucket of conversations: embedding, layers, head, choice."""
+
+    def __init__(self, llm: CausalLM, runner: DecoderRunner, head: HeadPass, rows: int) -> None:
+        self.packed = PackedRows(runner.store, rows, is_decode=True)
+        self.head = head
+        self.piece = Piece(f"decode of {rows}", self._work)
+        self._table = llm.model.embed_tokens.weight.data
+        self._runner = runner
+
+    def _work(self) -> Scores:
+        embedded = self._table.index_select(0, self.packed.ids)
+        return self.head.score(self._runner.run(embedded, self.packed.map))
+
+
+class PrefillPass:
+    """Any mix of rows up to a bucket: embedding and layers.
+
+    Attributes:
+        vectors: [rows, width] input of the rows that are no tokens, one after the other.
+    """
+
+    def __init__(self, llm: CausalLM, runner: DecoderRunner, rows: int) -> None:
+        self.packed = PackedRows(runner.store, rows, is_decode=False)
+        self._table = llm.model.embed_tokens.weight.data
+        self.vectors = torch.zeros(
+            rows, self._table.shape[1], dtype=self._table.dtype, device=self._table.device
+        )
+        self.piece = Piece(f"prefill of {rows}", self._work)
+        self._runner = runner
+
+    def load(self, parts: Sequence[FedRows]) -> None:
+        """Describe a pass and copy its vectors."""
+        self.packed.load(parts)
+        gather_vectors(parts, self.vectors)
+
+    def _work(self) -> tuple[Tensor, Tensor]:
+        """Return hidden states [rows, width] and those of last rows [sequences, width]."""
+        embedded = self._table.index_select(0, self.packed.ids)
+        chosen = self.packed.vector_of_row
+        vectors = self.vectors.index_select(0, chosen.clamp(min=0))
+        inputs = torch.where(chosen[:, None] == NO_VECTOR, embedded, vectors)
+        hidden = self._runner.run(inputs, self.packed.map)
+        return hidden, hidden.index_select(0, self.packed.last_rows)
+
+
+class TextRunner:
+    """All passes of the language model."""
+
+    def __init__(
+        self,
+        llm: CausalLM,
+        runner: DecoderRunner,
+        *,
+        most_conversations: int,
+        most_rows: int,
+    ) -> None:
+        """Make the passes.
+
+        Args:
+            llm: the language model.
+            runner: its layers.
+            most_conversations: in one pass.
+            most_rows: in one prefill pass.
+        """
+        self.heads = {
+            rows: HeadPass(llm, rows) for rows in buckets_up_to(most_conversations, DECODE_BUCKETS)
+        }
+        self.decodes = {
+            rows: DecodePass(llm, runner, head, rows) for rows, head in self.heads.items()
+        }
+        self.prefills = {
+            rows: PrefillPass(llm, runner, rows)
+            for rows in buckets_up_to(most_rows, PREFILL_BUCKETS)
+        }
+
+    @property
+    def prefill_pieces(self) -> list[Piece[Any]]:
+        """Prefill passes, largest first."""
+        return [each.piece for each in reversed(self.prefills.values())]
+
+    @property
+    def decode_pieces(self) -> list[Piece[Any]]:
+        """Everything else to capture, largest first."""
+        decodes = [each.piece for each in reversed(self.decodes.values())]
+        heads = [each for head in self.heads.values() for each in (head.piece, head.choice)]
+        return [*decodes, *reversed(heads)]
+
+    def feed(self, texts: Sequence[TextRows]) -> list[TextResult]:
+        """Feed rows of different conversations; their caches have room and are not advanced.
+
+        Args:
+            texts: at most one per conversation.
+        """
+        results = [TextResult() for _ in texts]
+        owners = {id(text.rows.kv): index for index, text in enumerate(texts)}
+        rows = [text.rows for text in texts]
+        for group in passes(rows, max(self.prefills), max(self.decodes)):
+            indices = [owners[id(part.kv)] for part in group]
+            is_decode = all(len(part.ids) == 1 and not part.vectors for part in group)
+            run = self._decode if is_decode else self._prefill
+            run(group, [texts[index] for index in indices], [results[index] for index in indices])
+        return results
+
+    def choose(self, logits: Sequence[Tensor], decisions: Sequence[TextDecision]) -> list[int]:
+        """Choose a token from logits [vocabulary] of each conversation."""
+        tokens: list[int] = []
+        most = max(self.heads)
+        for start in range(0, len(logits), most):
+            some = logits[start : start + most]
+            head = self.heads[bucket_of(len(some), list(self.heads))]
+            torch.stack([row.to(head.logits.dtype) for row in some], out=head.logits[: len(some)])
+            head.sampler.load(decisions[start : start + most])
+            tokens += read_back(head.choice.run()[: len(some)]).tolist()
+        return tokens
+
+    def _decode(
+        self, group: list[FedRows], texts: list[TextRows], results: list[TextResult]
+    ) -> None:
+        step = self.decodes[bucket_of(len(group), list(self.decodes))]
+        step.packed.load(group)
+        step.head.sampler.load([text.decision for text in texts])
+        scores = step.piece.run()
+        states = scores.hidden[: len(group)].clone()
+        for result, state in zip(results, states.split(1), strict=True):
+            result.hidden.append(state)
+        _take(scores, texts, results)
+
+    def _prefill(
+        self, group: list[FedRows], texts: list[TextRows], results: list[TextResult]
+    ) -> None:
+        counts = [len(part.ids) for part in group]
+        step = self.prefills[bucket_of(sum(counts), list(self.prefills))]
+        step.load(group)
+        hidden, last = step.piece.run()
+        states = hidden[: sum(counts)].clone()
+        for result, state in zip(results, states.split(counts), strict=True):
+            result.hidden.append(state)
+        ready = [
+            text if part.has_last else TextRows(part)
+            for part, text in zip(group, texts, strict=True)
+        ]
+        if any(text.wants_head for text in ready):
+            head = self.heads[bucket_of(len(group), list(self.heads))]
+            head.hidden[: len(group)].copy_(last[: len(group)])
+            head.sampler.load([text.decision for text in ready])
+            _take(head.piece.run(), ready, results)
+
+
+def _take(scores: Scores, texts: Sequence[TextRows], results: Sequence[TextResult]) -> None:
+    """Hand out what each conversation wanted."""
+    if any(text.wants_logits for text in texts):
+        kept = scores.logits[: len(texts)].clone()  # the next replay writes over the original
+        for text, result, row in zip(texts, results, kept, strict=True):
+            if text.wants_logits:
+                result.logits = row
+    if any(text.decision is not None for text in texts):
+        tokens = read_back(scores.tokens[: len(texts)]).tolist()
+        for text, result, token in zip(texts, results, tokens, strict=True):
+            if text.decision is not None:
+                result.token = token

@@ -1,0 +1,211 @@
+"""How many conversations a device holds in time: real sessions over the rounds a worker runs.
+
+Input comes once a second for each, spread evenly; time that nobody works is skipped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from itertools import cycle
+
+import numpy as np
+
+from benchmarks.inputs import Inputs
+from benchmarks.machine import settle_memory, unsettle_memory, waiter
+from benchmarks.paced_rounds import Held, PacedRounds, SkippingClock
+from benchmarks.rig import Rig
+from benchmarks.scripted import ScriptedAnswers, parse_pattern
+from benchmarks.summary import Spread, format_table
+from benchmarks.talker import Script, Talker
+from core.processors.rounds import Rounds
+from MiniCPMO45.settings import WindowMode, WindowSettings
+from MiniCPMO45.steps import Steps
+from MiniCPMO45.unit_input import SlicedPicture, slice_pictures
+from MiniCPMO45.unit_results import UnitResult
+
+MS_PER_S = 1_000.0
+POOL = 16  # different inputs; sessions take them in turn
+REQUIRED_P99_S = 0.8
+
+
+class Speaking(StrEnum):
+    """How much of the time the conversations of a crowd speak."""
+
+    ALL = "all"
+    HALF = "half"
+
+    @property
+    def pattern(self) -> str:
+        """What units do, repeated; conversations begin at different places of it."""
+        return "sssssssssse" if self is Speaking.ALL else "lllsse"
+
+
+@dataclass(frozen=True)
+class CrowdPlan:
+    """What is asked of a crowd.
+
+    Attributes:
+        sessions: how many at once, one measurement each.
+        seconds: of every measurement.
+        speaking: how much of the time.
+        text_tokens: of a speaking unit.
+        picture_size: width and height of each unit's picture; None for sound alone.
+        seed: of everything.
+    """
+
+    sessions: tuple[int, ...]
+    seconds: int
+    speaking: Speaking
+    text_tokens: int
+    picture_size: tuple[int, int] | None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class CrowdResult:
+    """What came of one measurement.
+
+    Attributes:
+        sessions: how many conversations.
+        units: answered.
+        late: answered after the next unit's input was complete, or given up.
+        latency_ms: from input complete to answer.
+        first_audio_ms: from input complete to the first sound, where that was told apart.
+        busy: share of the time that was worked.
+        company: conversations under way in a round, on average.
+        is_hopeless: ended early because too much was late.
+    """
+
+    sessions: int
+    units: int
+    late: int
+    latency_ms: Spread
+    first_audio_ms: Spread | None
+    busy: float
+    company: float
+    is_hopeless: bool
+
+    @property
+    def is_in_time(self) -> bool:
+        """Nothing was late, with room to spare."""
+        return not self.late and self.latency_ms.p99 < MS_PER_S * REQUIRED_P99_S
+
+    @classmethod
+    def of(cls, sessions: int, held: Held) -> CrowdResult:
+        """Describe what was held."""
+        sounds_s = [
+            unit.first_sound_s - unit.heard_s
+            for unit in held.units
+            if unit.first_sound_s is not None
+        ]
+        return cls(
+            sessions=sessions,
+            units=len(held.units),
+            late=held.late,
+            latency_ms=Spread.of([MS_PER_S * unit.latency_s for unit in held.units]),
+            first_audio_ms=Spread.of([MS_PER_S * s for s in sounds_s]) if sounds_s else None,
+            busy=held.spent_s / held.lasted_s,
+            company=held.riders / held.rounds,
+            is_hopeless=held.is_hopeless,
+        )
+
+    def as_record(self) -> dict[str, object]:
+        """Return everything as a plain dictionary."""
+        return {**asdict(self), "is_in_time": self.is_in_time}
+
+
+@dataclass(frozen=True, eq=False)
+class _Heard:
+    """One unit's input, as a session's own thread leaves it."""
+
+    audio: np.ndarray
+    pictures: Sequence[SlicedPicture]
+
+
+class _Guest:
+    """A talker as `PacedRounds` wants it."""
+
+    def __init__(self, talker: Talker, heard: list[_Heard], first: int) -> None:
+        self.talker = talker
+        self._heard = cycle(heard[first % len(heard) :] + heard[: first % len(heard)])
+
+    def next_unit(self) -> Steps[UnitResult]:
+        """Begin the next unit."""
+        act, cuts = self.talker.begin_unit()
+        heard = next(self._heard)
+        return self.talker.unit(heard.audio, heard.pictures, act, cuts=cuts)
+
+    def finalize(self) -> Steps[None]:
+        """Close it."""
+        return self.talker.finalize()
+
+
+class Crowd:
+    """Conversations that are opened once and take part in one measurement after another."""
+
+    def __init__(self, rig: Rig, plan: CrowdPlan) -> None:
+        """Open nothing yet."""
+        self._rig = rig
+        self._plan = plan
+        self._wait = waiter(rig.executor.device)
+        self._answers = ScriptedAnswers(rig.executor, None)
+        self._inputs = Inputs(plan.picture_size, plan.seed)
+        self._heard, self._input_s = self._hear()
+        self._guests: list[_Guest] = []
+
+    def measure(self) -> Iterator[CrowdResult]:
+        """Yield one result for each number of sessions; stops at the first hopeless one."""
+        for sessions in self._plan.sessions:
+            self._open(sessions)
+            settle_memory()
+            clock = SkippingClock(self._wait)
+            rounds = Rounds(self._answers, lambda clock=clock: clock.now_s)  # type: ignore[misc]
+            guests = self._guests[:sessions]
+            held = PacedRounds(guests, rounds, clock, self._input_s).hold(self._plan.seconds)
+            result = CrowdResult.of(sessions, held)
+            yield result
+            if result.is_hopeless:
+                return
+
+    def close(self) -> None:
+        """Free everything."""
+        unsettle_memory()
+        for guest in self._guests:
+            guest.talker.close()
+
+    def _hear(self) -> tuple[list[_Heard], float]:
+        """Make inputs beforehand; also return what slicing one unit's pictures takes."""
+        raw = [self._inputs.unit() for _ in range(POOL)]
+        began_s = time.perf_counter()
+        config = self._rig.config.slice_config
+        heard = [_Heard(audio, slice_pictures(frames, 1, config)) for audio, frames in raw]
+        return heard, (time.perf_counter() - began_s) / POOL
+
+    def _open(self, sessions: int) -> None:
+        plan = self._plan
+        script = Script(
+            parse_pattern(plan.speaking.pattern),
+            plan.text_tokens,
+            window=WindowSettings(mode=WindowMode.BASIC),
+        )
+        for index in range(len(self._guests), sessions):
+            talker = Talker(self._rig, script, seed=plan.seed + index, first=index)
+            talker.prepare(self._answers, self._inputs)
+            self._guests.append(_Guest(talker, self._heard, index))
+
+
+def crowd_table(results: Sequence[CrowdResult]) -> str:
+    """Return one line per measurement."""
+    header = ["sessions", "units", "late", "p50 ms", "p95", "p99", "max", "sound p50", "busy"]
+    rows = []
+    for each in results:
+        spread, sound = each.latency_ms, each.first_audio_ms
+        times = [f"{value:.0f}" for value in (spread.p50, spread.p95, spread.p99, spread.max)]
+        first = "" if sound is None else f"{sound.p50:.0f}"
+        late = f"{each.late}{' …' if each.is_hopeless else ''}"
+        counts = [str(each.sessions), str(each.units), late]
+        rows.append([*counts, *times, first, f"{each.busy:.2f}", f"{each.company:.1f}"])
+    return format_table([*header, "company"], rows)

@@ -1,0 +1,140 @@
+"""One step of a decoder made of the device operations, with random weights of its own per layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.configuration_minicpmo import DecoderConfig
+from MiniCPMO45.device import ops
+from MiniCPMO45.device.row_map import PAGE_TOKENS, RowMap
+
+DTYPE = torch.bfloat16
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product of a decoder layer, or its head.
+
+    Attributes:
+        name: which.
+        columns: outputs.
+        inputs: inputs.
+        is_gated: it has a gate and an up part, and a norm before it.
+        adds: it adds to the residual stream; otherwise a norm is before it.
+    """
+
+    name: str
+    columns: int
+    inputs: int
+    is_gated: bool = False
+    adds: bool = False
+
+    def weight(self) -> Tensor:
+        """Draw a weight that keeps the size of what it multiplies."""
+        rows = 2 * self.columns if self.is_gated else self.columns
+        drawn = torch.randn(rows, self.inputs, device="cuda", dtype=DTYPE)
+        return drawn * self.inputs**-0.5
+
+    def run(self, x: Tensor, norm: Tensor, eps: float, weight: Tensor, residual: Tensor) -> Tensor:
+        """Run the operation this product belongs to."""
+        if self.adds:
+            return ops.linear_add(x, weight, residual)
+        if self.is_gated:
+            return ops.norm_swiglu(x, norm, eps, weight)
+        return ops.norm_linear(x, norm, eps, weight)
+
+
+def products(shape: DecoderConfig, head_columns: int) -> dict[str, Product]:
+    """Return the products of a layer by name, and the head's."""
+    width, inner = shape.hidden_size, shape.intermediate_size
+    heads, kv_heads, d = shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
+    return {
+        product.name: product
+        for product in (
+            Product("qkv", (heads + 2 * kv_heads) * d, width),
+            Product("out", width, heads * d, adds=True),
+            Product("gate_up", inner, width, is_gated=True),
+            Product("down", width, inner, adds=True),
+            Product("head", head_columns, width),
+        )
+    }
+
+
+def lay_out(sequences: int, rows_each: int, tokens: int, rows_per_tile: int) -> RowMap:
+    """Place the last rows of equally long sequences whose pages are out of order.
+
+    Args:
+        sequences: how many.
+        rows_each: new rows of each.
+        tokens: length of each with its new rows.
+        rows_per_tile: see `RowMap`.
+    """
+
+    def on_device(values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int32, device="cuda")
+
+    pages = -(-tokens // PAGE_TOKENS)
+    starts = range(0, rows_each, rows_per_tile)
+    return RowMap(
+        positions=on_device([*range(tokens - rows_each, tokens)] * sequences),
+        sequences=on_device([s for s in range(sequences) for _ in range(rows_each)]),
+        page_table=torch.randperm(sequences * pages, device="cuda").view(sequences, -1).int(),
+        tile_first_row=on_device([s * rows_each + at for s in range(sequences) for at in starts]),
+        tile_rows=on_device([min(rows_per_tile, rows_each - at) for at in starts] * sequences),
+        rows_per_tile=rows_per_tile,
+    )
+
+
+class DecoderStep:
+    """Weights of a whole decoder and room for its caches.
+
+    Attributes:
+        shape: of the decoder.
+        weight_bytes: read by each step.
+    """
+
+    def __init__(self, shape: DecoderConfig, head_columns: int) -> None:
+        self.shape = shape
+        self._products = products(shape, head_columns)
+        layers = shape.num_hidden_layers
+        self._layers = [
+            {name: self._products[name].weight() for name in self._products if name != "head"}
+            for _ in range(layers)
+        ]
+        self._head = self._products["head"].weight()
+        self._norm = torch.randn(shape.hidden_size, device="cuda", dtype=DTYPE)
+        self._head_norm = (
+            torch.randn(shape.head_dim, device="cuda", dtype=DTYPE) if shape.has_qk_norm else None
+        )
+        angles = torch.randn(shape.max_position_embeddings, shape.head_dim, device="cuda")
+        self._cos, self._sin = angles.cos(), angles.sin()
+        weights = [weight for layer in self._layers for weight in layer.values()]
+        self.weight_bytes = self._head.nbytes + sum(weight.nbytes for weight in weights)
+
+    def cache(self, row_map: RowMap) -> Tensor:
+        """Draw the caches of the sequences, [layers, pages, 2, kv heads, PAGE_TOKENS, d]."""
+        shape = self.shape
+        kv_heads, d = shape.num_key_value_heads, shape.head_dim
+        pages = row_map.page_table.numel()
+        size = (shape.num_hidden_layers, pages, 2, kv_heads, PAGE_TOKENS, d)
+        return torch.randn(size, device="cuda", dtype=DTYPE)
+
+    def attend(self, qkv: Tensor, row_map: RowMap, pages: Tensor) -> Tensor:
+        """Run one layer's attention."""
+        norm, eps = self._head_norm, self.shape.rms_norm_eps
+        scale = self.shape.head_dim**-0.5
+        return ops.attend(qkv, norm, norm, eps, self._cos, self._sin, row_map, pages, scale)
+
+    def run(self, rows: Tensor, row_map: RowMap, cache: Tensor) -> Tensor:
+        """Run rows [M, width] through all layers and the head."""
+        eps, norm, each = self.shape.rms_norm_eps, self._norm, self._products
+        for weights, pages in zip(self._layers, cache, strict=True):
+            qkv = each["qkv"].run(rows, norm, eps, weights["qkv"], rows)
+            mixed = self.attend(qkv, row_map, pages)
+            rows = each["out"].run(mixed, norm, eps, weights["out"], rows)
+            inner = each["gate_up"].run(rows, norm, eps, weights["gate_up"], rows)
+            rows = each["down"].run(inner, norm, eps, weights["down"], rows)
+        return each["head"].run(rows, norm, eps, self._head, rows)

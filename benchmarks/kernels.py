@@ -1,0 +1,176 @@
+"""Measures the operations of the device engine: `python -m benchmarks.kernels`.
+
+Every figure is a replay of a CUDA graph over weights that no cache can hold, beside the time the
+bytes take at the copy bandwidth of the same run and beside the library's product.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+import typer
+from torch import Tensor
+
+from benchmarks.decoder_step import DTYPE, DecoderStep, Product, lay_out, products
+from benchmarks.floors import measure_rates
+from benchmarks.graph_clock import replay_us
+from benchmarks.machine import describe, waiter
+from benchmarks.summary import format_table
+from MiniCPMO45.configuration_minicpmo import DecoderConfig, MiniCPMOConfig
+
+ROWS = (1, 4, 16, 32, 64, 128)
+STEP_ROWS = (1, 4, 16, 64)
+PREFILL_ROWS = 80  # an omni unit
+PREFILL_TILE = 16
+STEP_TOKENS = {"llm": 4_096, "tts": 256}
+LONG_TOKENS = 8_192
+US_PER_S = 1e6
+ROTATED_BYTES = 5e8  # of weights taken in turn: ten times the L2 cache
+EXIT_REFUSED = 2
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What one operation took.
+
+    Attributes:
+        name: which, of which decoder.
+        rows: rows of the pass.
+        tokens: length of each sequence; 0 where it does not matter.
+        floor_us: the bytes that must be read, at copy bandwidth.
+        us: measured.
+        library_us: the same by the library, in plain PyTorch; None where there is none.
+    """
+
+    name: str
+    rows: int
+    tokens: int
+    floor_us: float
+    us: float
+    library_us: float | None
+
+    def cells(self) -> list[str]:
+        """Return a line of the table."""
+        library = "" if self.library_us is None else f"{self.library_us:.1f}"
+        share = f"{100 * self.floor_us / self.us:.0f} %"
+        numbers = (f"{self.floor_us:.1f}", f"{self.us:.1f}", share, library)
+        return [self.name, str(self.rows), str(self.tokens or ""), *numbers]
+
+
+class Measured:
+    """Measures one decoder.
+
+    Args:
+        name: of the decoder.
+        shape: its shape.
+        head_columns: outputs of its head.
+        bytes_per_us: copy bandwidth.
+    """
+
+    def __init__(
+        self, name: str, shape: DecoderConfig, head_columns: int, bytes_per_us: float
+    ) -> None:
+        self.name, self.shape, self.head_columns = name, shape, head_columns
+        self.bytes_per_us = bytes_per_us
+
+    def measure(self) -> Iterator[Timing]:
+        """Measure products, attention and whole steps."""
+        for product in products(self.shape, self.head_columns).values():
+            yield from self._products(product)
+        step = DecoderStep(self.shape, self.head_columns)
+        tokens = STEP_TOKENS[self.name]
+        for rows in STEP_ROWS:
+            yield self._step(step, rows, 1, tokens)
+            yield self._attention(step, rows, 1, tokens)
+        if self.shape.max_position_embeddings >= LONG_TOKENS:
+            yield self._step(step, 1, PREFILL_ROWS, LONG_TOKENS)
+            yield self._attention(step, 1, PREFILL_ROWS, LONG_TOKENS)
+
+    def _products(self, product: Product) -> Iterator[Timing]:
+        first = product.weight()
+        others = range(min(int(ROTATED_BYTES // first.nbytes), self.shape.num_hidden_layers - 1))
+        weights = [first, *(product.weight() for _ in others)]
+        norm, eps = torch.randn(product.inputs, device="cuda", dtype=DTYPE), self.shape.rms_norm_eps
+        for rows in ROWS:
+            x = torch.randn(rows, product.inputs, device="cuda", dtype=DTYPE)
+            residual = torch.randn(rows, product.columns, device="cuda", dtype=DTYPE)
+
+            def ours(x: Tensor = x, residual: Tensor = residual) -> None:
+                for weight in weights:
+                    product.run(x, norm, eps, weight, residual)
+
+            def library(x: Tensor = x) -> None:
+                for weight in weights:
+                    F.linear(x, weight)
+
+            count = len(weights)
+            yield Timing(
+                f"{self.name} {product.name}",
+                rows,
+                0,
+                first.nbytes / self.bytes_per_us,
+                replay_us(ours) / count,
+                replay_us(library) / count,
+            )
+
+    def _attention(self, step: DecoderStep, sequences: int, rows: int, tokens: int) -> Timing:
+        row_map = lay_out(sequences, rows, tokens, 1 if rows == 1 else PREFILL_TILE)
+        cache = step.cache(row_map)
+        shape = self.shape
+        columns = (shape.num_attention_heads + 2 * shape.num_key_value_heads) * shape.head_dim
+        qkv = torch.randn(sequences * rows, columns, device="cuda", dtype=DTYPE)
+        us = replay_us(lambda: [step.attend(qkv, row_map, pages) for pages in cache])
+        name = f"{self.name} attention" if rows == 1 else f"{self.name} attention, prefill"
+        layers = shape.num_hidden_layers
+        floor_us = cache.nbytes / layers / self.bytes_per_us
+        return Timing(name, sequences * rows, tokens, floor_us, us / layers, None)
+
+    def _step(self, step: DecoderStep, sequences: int, rows: int, tokens: int) -> Timing:
+        row_map = lay_out(sequences, rows, tokens, 1 if rows == 1 else PREFILL_TILE)
+        cache = step.cache(row_map)
+        x = torch.randn(sequences * rows, self.shape.hidden_size, device="cuda", dtype=DTYPE)
+        us = replay_us(lambda: step.run(x, row_map, cache))
+        floor_us = (step.weight_bytes + cache.nbytes) / self.bytes_per_us
+        name = f"{self.name} step" if rows == 1 else f"{self.name} pass, prefill"
+        return Timing(name, sequences * rows, tokens, floor_us, us, None)
+
+
+def main(
+    decoder: Annotated[str, typer.Option(help="llm, tts or both")] = "both",
+    json_file: Annotated[Path | None, typer.Option("--json", help="keep everything here")] = None,
+) -> None:
+    """Measure the operations of the device engine on the card."""
+    if not torch.cuda.is_available():
+        typer.echo("the kernels need a card", err=True)
+        raise typer.Exit(EXIT_REFUSED)
+    torch.manual_seed(0)
+    device = torch.device("cuda")
+    rates = measure_rates(device, DTYPE, waiter(device))
+    bytes_per_us = rates.bytes_per_s / US_PER_S
+    print(f"{describe(device)['device_name']}, copies {bytes_per_us / US_PER_S:.2f} TB/s")
+    config = MiniCPMOConfig()
+    shapes = {
+        "llm": (config.decoder, config.vocab_size),
+        "tts": (config.tts_config.decoder, config.tts_config.num_audio_tokens),
+    }
+    header = ["operation", "rows", "tokens", "floor, us", "us", "of the floor", "library, us"]
+    found: list[Timing] = []
+    for name, (shape, head_columns) in shapes.items():
+        if decoder in (name, "both"):
+            timings = list(Measured(name, shape, head_columns, bytes_per_us).measure())
+            print(format_table(header, [timing.cells() for timing in timings]), flush=True)
+            found += timings
+            torch.cuda.empty_cache()
+    if json_file is not None:
+        record = {"bytes_per_s": rates.bytes_per_s, "timings": [asdict(each) for each in found]}
+        json_file.write_text(json.dumps(record, indent=1), encoding="utf8")
+
+
+if __name__ == "__main__":
+    typer.run(main)

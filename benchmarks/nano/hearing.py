@@ -1,0 +1,132 @@
+"""Gates "hears" and "takes turns": questions in unheard voices, and sounds that are no question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+
+from benchmarks.nano import gates
+from benchmarks.nano.gates import Figure, Gate, share
+from benchmarks.nano.runs import (
+    UNIT_SAMPLES,
+    Heard,
+    Setting,
+    Stage,
+    is_exact,
+    led_by_silence,
+    recorded,
+)
+from benchmarks.nano.utterances import Utterance
+from training.nano.bank import Samples
+from training.nano.sessions import QUIET_S, unit_after
+
+LONGEST_LEAD_S = 3.0
+NOISE_UNITS = 20
+MAINS_HZ = 50
+PATIENCE_UNITS = 4  # after the right unit
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one question went.
+
+    Attributes:
+        utterance: what was asked.
+        said: the reply.
+        is_exact: it is right word for word.
+        is_in_time: it began in the right unit.
+        early_units: units taken while the user spoke.
+        user_units: units from the first of the user's voice to the right one.
+    """
+
+    utterance: Utterance
+    said: str
+    is_exact: bool
+    is_in_time: bool
+    early_units: int
+    user_units: int
+
+
+def ask(stage: Stage, utterance: Utterance, seed: int) -> Outcome:
+    """Ask a question at the beginning of a conversation."""
+    random = Random(seed)
+    setting = Setting.draw(random)
+    lead_s = random.uniform(0.0, LONGEST_LEAD_S)
+    end_s = lead_s + utterance.duration_s
+    due = unit_after(end_s + QUIET_S)
+
+    def is_over(heard: Heard) -> bool:
+        is_silent = heard.first_spoken is None and len(heard.units) > due + PATIENCE_UNITS
+        return heard.has_ended_turn or is_silent
+
+    sound = led_by_silence([utterance.samples], lead_s)
+    scene = recorded(sound, random)
+    heard = stage.hold(scene, system=setting.system, is_over=is_over)
+    first = heard.first_spoken
+    right = setting.right_answers(utterance.question)
+    begin = int(lead_s)
+    early = [unit for unit in heard.units[begin:due] if not unit.is_listen]
+    return Outcome(
+        utterance,
+        heard.text,
+        is_exact(heard.text, right),
+        first == due,
+        len(early),
+        due - begin,
+    )
+
+
+def hears(gate: Gate, outcomes: Sequence[Outcome]) -> Figure:
+    """Return the share of exact answers; wrong ones are noted."""
+    wrong = [f"{o.utterance.question.text!r} → {o.said!r}" for o in outcomes if not o.is_exact]
+    return share(gate, len(outcomes) - len(wrong), len(outcomes), "; ".join(wrong[:5]))
+
+
+def takes_turns(outcomes: Sequence[Outcome]) -> Iterator[Figure]:
+    """Yield the figures of turn taking."""
+    yield share(gates.RIGHT_UNIT, sum(o.is_in_time for o in outcomes), len(outcomes))
+    early, units = sum(o.early_units for o in outcomes), sum(o.user_units for o in outcomes)
+    yield share(gates.EARLY_UNITS, early, units)
+
+
+def false_starts(stage: Stage, conversations: int, seed: int) -> Figure:
+    """Listen to silence, noise, hum and clicks; count the units in which it speaks."""
+    started = 0
+    for number in range(conversations):
+        random = Random(f"{seed}/{number}")
+        sound = noise(number, NOISE_UNITS, np.random.default_rng(random.getrandbits(32)))
+        heard = stage.hold(
+            recorded(sound, random),
+            system=Setting.draw(random).system,
+            is_over=lambda heard: False,
+            most_units=NOISE_UNITS,
+        )
+        started += sum(not unit.is_listen for unit in heard.units)
+    return share(gates.FALSE_STARTS, started, conversations * NOISE_UNITS)
+
+
+def noise(kind: int, seconds: int, generator: np.random.Generator) -> Samples:
+    """Return one of six sounds that mean nothing: float32 at 16 kHz."""
+    n = seconds * UNIT_SAMPLES
+    level = 10 ** (generator.uniform(-50, -24) / 20)
+    white = generator.standard_normal(n)
+    time_s = np.arange(n) / UNIT_SAMPLES
+    match kind % 6:
+        case 0:
+            sound = np.zeros(n)
+        case 1:
+            sound = white
+        case 2:
+            spectrum = np.fft.rfft(white) / np.sqrt(np.arange(n // 2 + 1) + 1.0)
+            sound = np.fft.irfft(spectrum, n) * 50
+        case 3:
+            waves = [np.sin(2 * np.pi * MAINS_HZ * h * time_s) / h for h in (1, 2, 3, 5)]
+            sound = np.sum(waves, axis=0)
+        case 4:
+            sound = white * (generator.random(n) < 2e-4) * 20
+        case _:
+            sound = white * (1 + np.sin(2 * np.pi * 0.3 * time_s))
+    return (level * sound).astype(np.float32)

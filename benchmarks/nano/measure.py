@@ -1,0 +1,174 @@
+"""Measures every gate that can be measured on this machine, and says which cannot and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from benchmarks.nano import gates
+from benchmarks.nano.gates import Area, Figure, Gate
+from benchmarks.nano.hearing import Outcome, ask, false_starts, hears, takes_turns
+from benchmarks.nano.judges import Listener, Taster
+from benchmarks.nano.runs import Stage
+from benchmarks.nano.seeing import sees
+from benchmarks.nano.sheet import Sample
+from benchmarks.nano.socket_talk import converse, judged, script
+from benchmarks.nano.speaking import (
+    Reply,
+    is_quick,
+    questions_with_held_out_replies,
+    say,
+    sounds,
+    speaks,
+)
+from benchmarks.nano.utterances import Utterance, held_out_questions, natural, people, synthetic
+from benchmarks.nano.yielding import long_questions, stop_questions, yields
+from core.processors.unified import UnifiedProcessor
+from training.nano.domain.kinds import Question
+from training.nano.inputs import InputError
+
+PACKAGES = "downloads"  # of the folder; where `training.nano.inputs` keeps its own
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many cases stand behind each figure.
+
+    Attributes:
+        questions: per kind of voice.
+        noises: conversations without a question, of 20 s each.
+        replies: spoken replies.
+        interruptions: of long replies.
+        pictures: rendered scenes.
+        timed: spoken questions that are timed.
+    """
+
+    questions: int = 200
+    noises: int = 30
+    replies: int = 200
+    interruptions: int = 60
+    pictures: int = 150
+    timed: int = 12
+
+    def scaled(self, share: float) -> Sizes:
+        """Return fewer or more cases of everything, at least six."""
+        return Sizes(*(max(6, round(share * n)) for n in vars(self).values()))
+
+
+@dataclass
+class Measurement:
+    """One run over the gates.
+
+    Attributes:
+        checkpoint: of the model.
+        folder: keeps what is fetched.
+        sizes: how many cases.
+        seed: of all cases.
+        samples: what it said, for the audio sheet.
+    """
+
+    checkpoint: Path
+    folder: Path
+    sizes: Sizes = field(default_factory=Sizes)
+    seed: int = 20
+    samples: list[Sample] = field(default_factory=list)
+
+    @cached_property
+    def processor(self) -> UnifiedProcessor:
+        """The loaded model."""
+        return UnifiedProcessor(self.checkpoint, device="cpu", seed=self.seed, show_progress=False)
+
+    @cached_property
+    def stage(self) -> Stage:
+        """Where conversations are held."""
+        return Stage(self.processor)
+
+    @cached_property
+    def judge(self) -> Listener:
+        """Who writes down what it says."""
+        return Listener(self.folder / PACKAGES)
+
+    def figures(self, areas: Sequence[Area]) -> Iterator[Figure]:
+        """Yield the figures of some areas, in order; heavy ones take minutes."""
+        wanted = set(areas)
+        if wanted & {Area.HEARS, Area.TAKES_TURNS}:
+            yield from self._hearing()
+        if Area.YIELDS in wanted:
+            yield from self._or_why((gates.YIELDS_TO_STOP, gates.KEEPS_ON), self._yielding)
+        if Area.SEES in wanted:
+            size, seed = self.sizes.pictures, self.seed
+            yield from self._or_why(
+                (gates.SEES,), lambda: iter([sees(self.processor, size, seed, self.folder)])
+            )
+        if wanted & {Area.SPEAKS, Area.SOUNDS}:
+            yield from self._or_why((gates.SPEAKS, gates.SOUNDS), self._speaking)
+        if Area.IS_QUICK in wanted:
+            yield from self._or_why((gates.SPEAKING_SHARE, gates.FIRST_AUDIO), self._timing)
+        if Area.END_TO_END in wanted:
+            yield from self._or_why((gates.CONVERSATION,), self._end_to_end)
+
+    def voices(self, asked: Sequence[Question], seed: int) -> list[Utterance]:
+        """Speak with natural voices, or with synthetic ones where those cannot be had."""
+        try:
+            return natural(asked, seed, self.folder)
+        except InputError:
+            return synthetic(asked, seed)
+
+    def _hearing(self) -> Iterator[Figure]:
+        size, seed = self.sizes.questions, self.seed
+        asked = held_out_questions(size, seed)
+        outcomes: list[Outcome] = []
+        kinds: tuple[tuple[Gate, Callable[[], list[Utterance]]], ...] = (
+            (gates.HEARS_SYNTHETIC, lambda: synthetic(asked, seed)),
+            (gates.HEARS_NATURAL, lambda: natural(asked, seed, self.folder)),
+            (gates.HEARS_PEOPLE, lambda: people(size, seed, self.folder)),
+        )
+        for gate, utterances in kinds:
+            try:
+                spoken = utterances()
+            except InputError as error:
+                yield Figure(gate, None, note=f"NOT MEASURED: {error}")
+                continue
+            found = [ask(self.stage, each, seed + n) for n, each in enumerate(spoken)]
+            outcomes += found
+            yield hears(gate, found)
+        yield from takes_turns(outcomes)
+        yield false_starts(self.stage, self.sizes.noises, seed)
+
+    def _yielding(self) -> Iterator[Figure]:
+        size, seed = self.sizes.interruptions, self.seed
+        asked = self.voices(long_questions(size, seed), seed)
+        stops = self.voices(stop_questions(size, seed), seed + 1)
+        yield from yields(self.stage, asked, stops, seed)
+
+    def _speaking(self) -> Iterator[Figure]:
+        asked = questions_with_held_out_replies(self.sizes.replies, self.seed)
+        replies: list[Reply] = list(say(self.processor, self.judge, asked))
+        self.samples += [Sample(each.asked, each.text, each.heard, each.sound) for each in replies]
+        yield speaks(replies)
+        yield sounds(replies, Taster(self.folder / PACKAGES))
+
+    def _timing(self) -> Iterator[Figure]:
+        asked = self.voices(held_out_questions(self.sizes.timed, self.seed), self.seed)
+        yield from is_quick(self.stage, asked, self.seed)
+
+    def _end_to_end(self) -> Iterator[Figure]:
+        asked = script()
+        said = converse(self.checkpoint, self.voices(asked, self.seed))
+        figure = judged(asked, said, self.judge)
+        self.samples += [
+            Sample(question.text, each.text, "", each.sound)
+            for question, each in zip(asked, said, strict=True)
+        ]
+        yield figure
+
+    def _or_why(
+        self, concerned: Sequence[Gate], measure: Callable[[], Iterator[Figure]]
+    ) -> Iterator[Figure]:
+        try:
+            yield from measure()
+        except InputError as error:
+            for gate in concerned:
+                yield Figure(gate, None, note=f"NOT MEASURED: {error}")

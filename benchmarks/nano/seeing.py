@@ -1,0 +1,100 @@
+"""Gate "sees": rendered scenes as a camera sends them, asked about by typed questions."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import torch
+from PIL import Image
+
+from benchmarks.nano import gates
+from benchmarks.nano.gates import Figure, share
+from benchmarks.nano.runs import is_exact
+from core.processors.unified import UnifiedProcessor
+from MiniCPMO45.message_input import PieceOptions
+from MiniCPMO45.processing_minicpmo import Message
+from MiniCPMO45.reply_policy import GenerationSettings
+from training.nano.domain.camera import DIGIT, INTENTS
+from training.nano.domain.catalogue import answer, words_of
+from training.nano.domain.kinds import Context, Scene
+from training.nano.vision.pictures import Painter
+from training.nano.vision.stencils import Stencils, write_stencils
+
+FONTS = Path("/usr/share/fonts/truetype")
+CAMERAS = ((640, 480), (1280, 720), (480, 640), (448, 448))
+JPEG_QUALITY = 80
+QUESTIONS = {
+    "see_colour": "What color is it?",
+    "see_shape": "What shape is it?",
+    "see_digit": "What number is it?",
+    "see_count": "How many do you see?",
+}
+
+
+def scenes(count: int, seed: int, folder: Path) -> Iterator[tuple[Scene, Image.Image]]:
+    """Draw pictures with digits in fonts that training never used.
+
+    Args:
+        count: pictures.
+        seed: of everything.
+        folder: keeps the stencils.
+    """
+    stencils = folder / "stencils.npz"
+    if not stencils.is_file():
+        write_stencils(stencils, FONTS)
+    generator = torch.Generator().manual_seed(seed)
+    painter = Painter(Stencils.load(stencils, torch.device("cpu"), held_out=True), generator)
+    made, random = 0, Random(seed)
+    while made < count:
+        labels = painter.draw_labels(1)
+        [scene] = labels.scenes()
+        if scene is None:
+            continue
+        [pixels] = painter.paint(labels, *random.choice(CAMERAS))
+        array = (pixels.permute(1, 2, 0) * 255).round().byte().numpy()
+        made += 1
+        yield scene, _as_sent(Image.fromarray(np.ascontiguousarray(array)))
+
+
+def sees(processor: UnifiedProcessor, count: int, seed: int, folder: Path) -> Figure:
+    """Ask about colour, shape, digit and count of every picture that has them."""
+    view = processor.set_chat_mode()
+    settings = GenerationSettings(do_sample=False, max_new_tokens=40)
+    options = PieceOptions(max_slice_nums=1)
+    right = n = 0
+    wrong: list[str] = []
+    for scene, picture in scenes(count, seed, folder):
+        for name in _asked_of(scene):
+            message = Message("user", [picture, QUESTIONS[name]])
+            said = view.answer([message], settings, options).text
+            wanted = _right(name, scene)
+            n += 1
+            if is_exact(said, {tuple(words_of(wanted))}):
+                right += 1
+            else:
+                wrong.append(f"{wanted!r} → {said!r}")
+    return share(gates.SEES, right, n, "; ".join(wrong[:6]))
+
+
+def _asked_of(scene: Scene) -> list[str]:
+    return (
+        ["see_colour", "see_digit"]
+        if scene.shape == DIGIT
+        else ["see_colour", "see_shape", "see_count"]
+    )
+
+
+def _right(name: str, scene: Scene) -> str:
+    intent = next(each for each in INTENTS if each.name == name)
+    return answer(intent.questions[0], Context(scene=scene), Random(0))
+
+
+def _as_sent(picture: Image.Image) -> Image.Image:
+    """Return a picture as it comes back from a camera's JPEG."""
+    file = io.BytesIO()
+    picture.save(file, "JPEG", quality=JPEG_QUALITY)
+    return Image.open(io.BytesIO(file.getvalue())).convert("RGB")

@@ -1,0 +1,165 @@
+"""Gate "end to end": ten spoken turns through gateway and worker, judged by ear."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import numpy as np
+from websockets.asyncio.client import ClientConnection
+
+from benchmarks.launched import LaunchedSystem, Plan
+from benchmarks.nano import gates
+from benchmarks.nano.gates import Figure
+from benchmarks.nano.judges import Listener, spelled, word_errors
+from benchmarks.nano.runs import (
+    NOISE_FLOOR,
+    OUTPUT_RATE_HZ,
+    POSSIBLE_DRAWS,
+    UNIT_SAMPLES,
+    to_input_rate,
+)
+from benchmarks.nano.utterances import Utterance
+from benchmarks.paced_client import leave, prepared
+from core.audio import encode_wire_audio
+from training.nano.bank import Samples
+from training.nano.domain.catalogue import answer, intents
+from training.nano.domain.kinds import Context, Question
+
+LAST_WAIT_S = 12.0
+PAUSE_S = 1.2  # after a reply, before the next question
+TIME_LIMIT_S = 240.0
+WRONG_WORDS = 0.2  # of a reply may be misheard by the judge, which errs by itself
+
+
+SCRIPT = (
+    "hello.",
+    "my name is Peter.",
+    "what is three plus four?",
+    "what is the capital of France?",
+    "what is the opposite of hot?",
+    "what does a cow say?",
+    "what comes after five?",
+    "what color is the sky?",
+    "what is my name?",
+    "goodbye.",
+)
+
+
+@dataclass
+class Said:
+    """What came back in one turn."""
+
+    text: str = ""
+    waves: list[Samples] = field(default_factory=list)
+
+    @property
+    def sound(self) -> Samples:
+        """All of it, float32 at 24 kHz."""
+        return np.concatenate([*self.waves, np.zeros(0, np.float32)])
+
+
+def converse(checkpoint: Path, spoken: Sequence[Utterance]) -> list[Said]:
+    """Hold the conversation in real time with a system started for it.
+
+    Args:
+        checkpoint: of the model.
+        spoken: the questions, in order.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        config = {"model": {"model_path": str(checkpoint)}}
+        plan = Plan(workers=1, backend="real", config=config)
+        with LaunchedSystem(Path(folder), plan) as system:
+            url = system.ws("/ws/duplex/nano_gate")
+            return asyncio.run(asyncio.wait_for(_talk(url, spoken), TIME_LIMIT_S))
+
+
+def script() -> list[Question]:
+    """Return the ten questions; the last but one needs the memory of the second."""
+    by_text = {q.text: q for intent in intents().values() for q in intent.questions}
+    return [by_text[text] for text in SCRIPT]
+
+
+def judged(asked: Sequence[Question], said: Sequence[Said], judge: Listener) -> Figure:
+    """Return how many turns were right, by what the judge hears."""
+    context, wrong = Context(), []
+    for question, reply in zip(asked, said, strict=True):
+        right = {answer(question, context, Random(seed)) for seed in range(POSSIBLE_DRAWS)}
+        heard = judge.transcribe(to_input_rate(reply.sound)) if len(reply.sound) else ""
+        if not any(_sounds_like(heard, wanted) for wanted in right):
+            wrong.append(f"{question.text!r} → {reply.text!r}, heard as {heard!r}")
+    return Figure(gates.CONVERSATION, float(len(asked) - len(wrong)), len(asked), "; ".join(wrong))
+
+
+def _sounds_like(heard: str, wanted: str) -> bool:
+    errors = word_errors(wanted, heard)
+    return bool(spelled(heard)) and errors.wrong <= WRONG_WORDS * errors.words
+
+
+async def _talk(url: str, spoken: Sequence[Utterance]) -> list[Said]:
+    """Ask one question after the other, each when the last reply was said."""
+    async with prepared(url) as socket:
+        call = _Call(socket)
+        reader = asyncio.create_task(call.read())
+        try:
+            replies = [await call.turn(utterance) for utterance in spoken]
+        finally:
+            reader.cancel()
+        await leave(socket)
+        return replies
+
+
+class _Call:
+    """A microphone that never pauses, and an ear."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._said = Said()
+        self._has_ended = asyncio.Event()
+        self._noise = np.random.default_rng(0)
+        self._random = Random(0)
+        self._next_s = 0.0
+
+    async def turn(self, utterance: Utterance) -> Said:
+        """Ask, wait for the end of the reply and pause."""
+        self._said, self._has_ended = Said(), asyncio.Event()
+        lead = np.zeros(int(self._random.uniform(0.2, 1.0) * UNIT_SAMPLES), np.float32)
+        sound = np.concatenate((lead, utterance.samples))
+        deadline_s = len(sound) / UNIT_SAMPLES + LAST_WAIT_S
+        seconds = 0
+        while seconds < deadline_s and not (
+            self._has_ended.is_set() and seconds * UNIT_SAMPLES > len(sound)
+        ):
+            await self._send(sound[seconds * UNIT_SAMPLES : (seconds + 1) * UNIT_SAMPLES])
+            seconds += 1
+        said = self._said
+        for _ in range(int(len(said.sound) / OUTPUT_RATE_HZ + PAUSE_S)):
+            await self._send(np.zeros(0, np.float32))
+        return said
+
+    async def read(self) -> None:
+        """Take results in as they come."""
+        async for text in self._socket:
+            message = json.loads(text)
+            if message["type"] not in ("result", "result_part") or message.get("is_listen"):
+                continue
+            self._said.text += message.get("text", "")
+            if sound := message.get("audio_data"):
+                self._said.waves.append(np.frombuffer(base64.b64decode(sound), "<f4"))
+            if message.get("end_of_turn"):
+                self._has_ended.set()
+
+    async def _send(self, part: Samples) -> None:
+        loop = asyncio.get_running_loop()
+        self._next_s = max(self._next_s + 1.0, loop.time())
+        await asyncio.sleep(self._next_s - loop.time())
+        second = self._noise.standard_normal(UNIT_SAMPLES).astype(np.float32) * NOISE_FLOOR
+        second[: len(part)] += part
+        chunk = {"type": "audio_chunk", "audio": encode_wire_audio(second)}
+        await self._socket.send(json.dumps(chunk))

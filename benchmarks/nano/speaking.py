@@ -1,0 +1,147 @@
+"""Gates "speaks", "sounds" and "is quick": replies kept out of the voice's training, said aloud."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+import torch
+
+from benchmarks.nano import gates
+from benchmarks.nano.gates import Figure
+from benchmarks.nano.judges import Listener, Taster, word_errors
+from benchmarks.nano.runs import (
+    OUTPUT_RATE_HZ,
+    Heard,
+    Scene,
+    Stage,
+    led_by_silence,
+    recorded,
+    to_input_rate,
+)
+from benchmarks.nano.utterances import Utterance
+from core.processors.unified import UnifiedProcessor
+from MiniCPMO45.processing_minicpmo import Message
+from MiniCPMO45.reply_policy import GenerationSettings
+from training.nano.bank import Samples
+from training.nano.domain.catalogue import answer, intents
+from training.nano.domain.kinds import Context, Question
+from training.nano.sessions import QUIET_S, unit_after
+from training.nano.voice.stages import is_held_out
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    """A reply as it was said.
+
+    Attributes:
+        asked: the typed question.
+        text: what was to be said.
+        sound: float32 at 24 kHz.
+        heard: what the judge wrote down.
+    """
+
+    asked: str
+    text: str
+    sound: Samples
+    heard: str
+
+    @property
+    def duration_s(self) -> float:
+        """Length of the sound."""
+        return len(self.sound) / OUTPUT_RATE_HZ
+
+
+def questions_with_held_out_replies(count: int, seed: int) -> list[Question]:
+    """Draw questions whose reply was never spoken in training."""
+    random, found = Random(seed), []
+    table = [intent for intent in intents().values() if intent.name not in ("stop", "unknown")]
+    pool = [(intent, question) for intent in table for question in intent.questions]
+    random.shuffle(pool)
+    taken: set[str] = set()
+    for _, question in pool:
+        reply = answer(question, Context(), Random(0))
+        if is_held_out(reply) and reply not in taken:
+            taken.add(reply)
+            found.append(question)
+        if len(found) == count:
+            break
+    return found
+
+
+def say(processor: UnifiedProcessor, judge: Listener, asked: Sequence[Question]) -> Iterator[Reply]:
+    """Ask typed questions and write down the spoken replies."""
+    view = processor.set_chat_mode()
+    settings = GenerationSettings(
+        do_sample=False, generate_audio=True, use_speech_template=True, max_new_tokens=120
+    )
+    for question in asked:
+        reply = view.answer([Message("user", [question.text])], settings)
+        sound = np.zeros(0, np.float32) if reply.waveform is None else reply.waveform
+        heard = judge.transcribe(to_input_rate(sound)) if len(sound) else ""
+        yield Reply(question.text, reply.text, sound, heard)
+
+
+def speaks(replies: Sequence[Reply]) -> Figure:
+    """Return the word error over all replies; the worst are noted."""
+    errors = [word_errors(reply.text, reply.heard) for reply in replies]
+    words = sum(each.words for each in errors)
+    value = sum(each.wrong for each in errors) / words if words else None
+    order = sorted(zip(errors, replies, strict=True), key=lambda pair: -pair[0].wrong)
+    worst = "; ".join(f"{r.text!r} heard as {r.heard!r}" for e, r in order[:4] if e.wrong)
+    return Figure(gates.SPEAKS, value, len(replies), worst)
+
+
+def sounds(replies: Sequence[Reply], taster: Taster) -> Figure:
+    """Return the mean opinion over all replies."""
+    said = [to_input_rate(reply.sound) for reply in replies if len(reply.sound)]
+    scores = [taster.overall(np.clip(sound, -1, 1)) for sound in said]
+    return Figure(gates.SOUNDS, float(np.mean(scores)) if scores else None, len(scores))
+
+
+def is_quick(stage: Stage, asked: Sequence[Utterance], seed: int) -> Iterator[Figure]:
+    """Measure units in which it speaks on one core, and how soon it speaks after the user.
+
+    The unit of sound has to be complete before it can be answered: that wait is part of the time.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    busy_s: list[float] = []
+    waits_s: list[float] = []
+    try:
+        for number, utterance in enumerate(asked):
+            random = Random(f"{seed}/{number}")
+            lead_s = random.uniform(0.0, 2.0)
+            end_s = lead_s + utterance.duration_s
+            room = _Timed(recorded(led_by_silence([utterance.samples], lead_s), random))
+            heard = stage.hold(room, speaks=True)
+            spent_s = room.spent_s(time.perf_counter())
+            pairs = zip(spent_s, heard.units, strict=True)
+            busy_s += [spent for spent, unit in pairs if not unit.is_listen]
+            first = heard.first_spoken
+            if first is not None and first >= unit_after(end_s + QUIET_S):
+                waits_s.append(first + 1 + spent_s[first] - end_s)
+    finally:
+        torch.set_num_threads(threads)
+    yield Figure(gates.SPEAKING_SHARE, float(np.mean(busy_s)) if busy_s else None, len(busy_s))
+    yield Figure(gates.FIRST_AUDIO, float(np.mean(waits_s)) if waits_s else None, len(waits_s))
+
+
+class _Timed:
+    """A scene that notes when each second of it was asked for."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._began_s: list[float] = []
+
+    def __call__(self, number: int, heard: Heard) -> Samples:
+        self._began_s.append(time.perf_counter())
+        return self._scene(number, heard)
+
+    def spent_s(self, ended_s: float) -> list[float]:
+        """Return how long each unit took; the last ended at `ended_s`."""
+        ends = [*self._began_s[1:], ended_s]
+        return [end - start for start, end in zip(self._began_s, ends, strict=True)]

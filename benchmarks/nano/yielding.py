@@ -1,0 +1,139 @@
+"""Gate "yields": it stops when told to, and goes on when it only hears itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import numpy as np
+
+from benchmarks.nano import gates
+from benchmarks.nano.gates import Figure, share
+from benchmarks.nano.runs import (
+    UNIT_SAMPLES,
+    Heard,
+    Setting,
+    Stage,
+    led_by_silence,
+    recorded,
+    to_input_rate,
+)
+from benchmarks.nano.utterances import Utterance
+from training.nano.bank import Samples
+from training.nano.domain import control
+from training.nano.domain.catalogue import intents
+from training.nano.domain.kinds import Question
+
+LONG_INTENTS = ("story", "another_story", "alphabet", "days", "months", "count")
+FEWEST_UNITS = 3  # of a reply that can be interrupted
+ECHO_DB = (-25.0, -6.0)
+HALF = 2  # one of so many interruptions comes without an echo
+
+
+def long_questions(count: int, seed: int) -> list[Question]:
+    """Draw questions with long replies."""
+    random, table = Random(seed), intents()
+    return [random.choice(table[random.choice(LONG_INTENTS)].questions) for _ in range(count)]
+
+
+def stop_questions(count: int, seed: int) -> list[Question]:
+    """Draw ways to say stop."""
+    random = Random(seed)
+    return [random.choice(intents()[control.STOP].questions) for _ in range(count)]
+
+
+def yields(
+    stage: Stage, asked: Sequence[Utterance], stops: Sequence[Utterance], seed: int
+) -> Iterator[Figure]:
+    """Interrupt long replies, then let others be heard as an echo alone.
+
+    Args:
+        stage: of the model.
+        asked: questions with long replies.
+        stops: interruptions.
+        seed: of times and levels.
+    """
+    gave_way = tried = 0
+    for number, (question, stop) in enumerate(zip(asked, stops, strict=True)):
+        result = _interrupted(stage, question, stop, Random(f"{seed}/{number}"), number % HALF == 0)
+        tried += result is not None
+        gave_way += bool(result)
+    yield share(gates.YIELDS_TO_STOP, gave_way, tried)
+    kept_on = tried = 0
+    for number, question in enumerate(asked):
+        random = Random(f"{seed}/echo/{number}")
+        heard = stage.hold(_Echoing(question, random, has_echo=True), speaks=True)
+        if heard.first_spoken is None:
+            continue
+        tried += 1
+        kept_on += heard.has_ended_turn and not any(unit.barge_in for unit in heard.units)
+    yield share(gates.KEEPS_ON, kept_on, tried)
+
+
+def _interrupted(
+    stage: Stage, question: Utterance, stop: Utterance, random: Random, has_echo: bool
+) -> bool | None:
+    """Whether the turn ended within a unit after the word; None if it was over before."""
+    scene = _Echoing(question, random, has_echo=has_echo, stop=stop)
+
+    def is_over(heard: Heard) -> bool:
+        return heard.has_ended_turn or any(unit.barge_in for unit in heard.units)
+
+    heard = stage.hold(scene, system=Setting.draw(random).system, speaks=True, is_over=is_over)
+    if scene.stop_end_s is None:
+        return None
+    last = int(scene.stop_end_s) + 1
+    cut = next((n for n, unit in enumerate(heard.units) if unit.barge_in), None)
+    ended = next((n for n, unit in enumerate(heard.units) if unit.end_of_turn), None)
+    if cut is None and ended is not None and ended < last:
+        return None
+    return cut is not None and cut <= last
+
+
+class _Echoing:
+    """A room: the user asks, the model's voice comes back, the user may say stop."""
+
+    def __init__(
+        self, asked: Utterance, random: Random, *, has_echo: bool, stop: Utterance | None = None
+    ) -> None:
+        self.stop_end_s: float | None = None
+        self._random = random
+        self._stop = stop
+        lead_s = random.uniform(0.0, 1.0)
+        self._room = recorded(led_by_silence([asked.samples], lead_s), random)
+        self._gain = 10 ** (random.uniform(*ECHO_DB) / 20) if has_echo else 0.0
+        self._delay = int(random.uniform(0.05, 0.5) * UNIT_SAMPLES)
+        self._wait = random.randint(1, FEWEST_UNITS - 1)
+        self._start: int | None = None
+
+    def __call__(self, number: int, heard: Heard) -> Samples:
+        """Return second `number` of the room."""
+        piece = self._room(number, heard).copy()
+        piece += self._echo(number, heard)
+        first = heard.first_spoken
+        if self._stop is not None and first is not None:
+            if self._start is None and number >= first + self._wait:
+                self._start = number * UNIT_SAMPLES + int(self._random.random() * UNIT_SAMPLES)
+                self.stop_end_s = self._start / UNIT_SAMPLES + self._stop.duration_s
+            if self._start is not None:
+                piece += _window(self._stop.samples, self._start, number)
+        return piece
+
+    def _echo(self, number: int, heard: Heard) -> Samples:
+        """The voice of the units before, as it is played now."""
+        sound = np.zeros(UNIT_SAMPLES, np.float32)
+        first = heard.first_spoken
+        if not self._gain or first is None:
+            return sound
+        played = to_input_rate(heard.sound) * np.float32(self._gain)
+        return sound + _window(played, (first + 1) * UNIT_SAMPLES + self._delay, number)
+
+
+def _window(sound: Samples, start: int, second: int) -> Samples:
+    """Return what is heard in a second of a sound that begins at sample `start`."""
+    piece = np.zeros(UNIT_SAMPLES, np.float32)
+    first = second * UNIT_SAMPLES - start
+    part = sound[max(0, first) : max(0, first + UNIT_SAMPLES)]
+    offset = max(0, -first)
+    piece[offset : offset + len(part)] = part
+    return piece

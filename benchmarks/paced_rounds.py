@@ -1,0 +1,245 @@
+"""Many conversations over the rounds a worker runs, each a second of input a second, on any clock.
+
+Time that nobody works is skipped, so two minutes of a few conversations take only their work's
+time. Knows neither the model nor what a unit consists of.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from core.processors.rounds import Course, Emitted, Raised, Rounds
+from MiniCPMO45.steps import Steps
+
+UNIT_S = 1.0
+BACKLOG_MAX = 3  # units a session may wait for; a worker drops the oldest beyond that, too
+HOPELESS_SHARE = 0.1  # of the units so far; more late ones than that, and there is no need to go on
+HOPELESS_MIN = 64  # units to have seen before that
+
+
+class Clock(Protocol):
+    """Time that passes while there is work, and is skipped otherwise."""
+
+    @property
+    def now_s(self) -> float:
+        """The time."""
+        ...
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Do some work; the time is later afterwards."""
+        ...
+
+    def skip_to(self, now_s: float) -> None:
+        """Let it be so late, if it is not later."""
+        ...
+
+
+class SkippingClock:
+    """Real time of what runs, without the waiting between."""
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        """Begin at 0.
+
+        Args:
+            wait: returns when the device is done; called before time is skipped.
+        """
+        self._wait = wait
+        self._now_s = 0.0
+
+    @property
+    def now_s(self) -> float:
+        """The time."""
+        return self._now_s
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Do some work, timed."""
+        began_s = time.perf_counter()
+        work()
+        self._now_s += time.perf_counter() - began_s
+
+    def skip_to(self, now_s: float) -> None:
+        """Let it be so late, once the device is done."""
+        self.run(self._wait)
+        self._now_s = max(self._now_s, now_s)
+
+
+class Speaker(Protocol):
+    """A conversation."""
+
+    def next_unit(self) -> Steps[Any]:
+        """Begin the next unit; its steps are done when it is answered."""
+        ...
+
+    def finalize(self) -> Steps[Any]:
+        """Return the bookkeeping that follows."""
+        ...
+
+
+@dataclass(frozen=True)
+class PacedUnit:
+    """One unit, in seconds since the beginning.
+
+    Attributes:
+        heard_s: its input was complete.
+        done_s: its answer was.
+        first_sound_s: its first sound was; None if it was not told apart.
+    """
+
+    heard_s: float
+    done_s: float
+    first_sound_s: float | None = None
+
+    @property
+    def latency_s(self) -> float:
+        """From input complete to answer."""
+        return self.done_s - self.heard_s
+
+    @property
+    def is_late(self) -> bool:
+        """The next unit's input was complete before the answer."""
+        return self.latency_s > UNIT_S
+
+
+@dataclass
+class Held:
+    """What came of it.
+
+    Attributes:
+        units: as they were answered.
+        dropped: units given up because too many waited.
+        spent_s: time that was worked.
+        lasted_s: time from the beginning to the end.
+        rounds: rounds run.
+        riders: conversations under way, summed over them.
+        is_hopeless: it was ended early because too much was late.
+    """
+
+    units: list[PacedUnit] = field(default_factory=list)
+    dropped: int = 0
+    spent_s: float = 0.0
+    lasted_s: float = 0.0
+    rounds: int = 0
+    riders: int = 0
+    is_hopeless: bool = False
+
+    @property
+    def late(self) -> int:
+        """Late and dropped units."""
+        return self.dropped + sum(unit.is_late for unit in self.units)
+
+
+@dataclass(eq=False)
+class _Seat:
+    speaker: Speaker
+    waiting: deque[float] = field(default_factory=deque)
+    course: Course[Any] | None = None
+    heard_s: float = 0.0
+    first_sound_s: float | None = None
+    is_closing: bool = False
+
+
+class PacedRounds:
+    """Conversations side by side."""
+
+    def __init__(
+        self, speakers: Sequence[Speaker], rounds: Rounds, clock: Clock, input_s: float = 0.0
+    ) -> None:
+        """Seat everybody.
+
+        Args:
+            speakers: the conversations; what they hear is complete at times spread evenly.
+            rounds: answer them; by the same clock.
+            clock: tells the time.
+            input_s: what a session's own thread does with a unit's input beforehand.
+        """
+        self._seats = [_Seat(speaker) for speaker in speakers]
+        self._rounds = rounds
+        self._clock = clock
+        self._input_s = input_s
+        self._held = Held()
+
+    def hold(self, seconds: int) -> Held:
+        """Let everybody talk for so long.
+
+        Raises:
+            Exception: whatever a conversation failed with.
+        """
+        held, clock = self._held, self._clock
+        began_s = clock.now_s
+        step_s = UNIT_S / len(self._seats)
+        arrivals = [
+            (began_s + index * step_s + second * UNIT_S, index)
+            for index in range(len(self._seats))
+            for second in range(seconds)
+        ]
+        heapq.heapify(arrivals)
+        while not held.is_hopeless:
+            self._take_in(arrivals)
+            riding = [seat.course for seat in self._seats if seat.course is not None]
+            if riding:
+                self._ride(riding)
+            elif arrivals:
+                clock.skip_to(arrivals[0][0] + self._input_s)
+            else:
+                break
+        held.lasted_s = clock.now_s - began_s
+        return held
+
+    def _take_in(self, arrivals: list[tuple[float, int]]) -> None:
+        """Note whose input is complete by now, and begin units where nothing stands in the way."""
+        now_s = self._clock.now_s
+        while arrivals and arrivals[0][0] + self._input_s <= now_s:
+            heard_s, index = heapq.heappop(arrivals)
+            waiting = self._seats[index].waiting
+            waiting.append(heard_s)
+            if len(waiting) > BACKLOG_MAX:
+                waiting.popleft()
+                self._held.dropped += 1
+        for seat in self._seats:
+            if seat.course is None and seat.waiting:
+                seat.heard_s, seat.first_sound_s = seat.waiting.popleft(), None
+                seat.is_closing = False
+                seat.course = Course(seat.speaker.next_unit(), _never, seat.heard_s + UNIT_S)
+
+    def _ride(self, riding: list[Course[Any]]) -> None:
+        held, clock = self._held, self._clock
+        before_s = clock.now_s
+        clock.run(lambda: self._rounds.run(riding))
+        held.spent_s += clock.now_s - before_s
+        held.rounds += 1
+        held.riders += len(riding)
+        for seat in self._seats:
+            if seat.course is not None and seat.course.stands_still:
+                self._look_at(seat, seat.course)
+
+    def _look_at(self, seat: _Seat, course: Course[Any]) -> None:
+        """Go on where a course stands still: after some sound, an answer or its bookkeeping."""
+        now_s = self._clock.now_s
+        match course.outcome:
+            case Raised(error):
+                raise error
+            case Emitted():
+                seat.first_sound_s = seat.first_sound_s or now_s
+            case _ if seat.is_closing:
+                seat.course = None
+            case _:
+                self._held.units.append(PacedUnit(seat.heard_s, now_s, seat.first_sound_s))
+                self._held.is_hopeless = self._is_hopeless()
+                seat.is_closing = True
+                seat.course = Course(seat.speaker.finalize(), _never, seat.heard_s + UNIT_S)
+
+    def _is_hopeless(self) -> bool:
+        held = self._held
+        seen = len(held.units) + held.dropped
+        return (
+            seen >= HOPELESS_MIN and seen % HOPELESS_MIN == 0 and held.late > HOPELESS_SHARE * seen
+        )
+
+
+def _never() -> bool:
+    return False

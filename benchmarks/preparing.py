@@ -1,0 +1,69 @@
+"""What it takes until a conversation is prepared: with a voice heard before, and with a new one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from benchmarks.inputs import Inputs
+from benchmarks.machine import waiter
+from benchmarks.rig import Rig
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.configuration_minicpmo import StreamTiming
+from MiniCPMO45.duplex import DuplexCapability
+from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.session import Session
+from MiniCPMO45.steps import OpenVoice, Steps, run_alone
+from MiniCPMO45.unit_policy import UnitPolicy
+
+VOICE_S = 6.0
+MS_PER_S = 1_000.0
+
+
+class Preparing:
+    """Prepares conversations, one after another."""
+
+    def __init__(self, rig: Rig, seed: int) -> None:
+        """Open nothing yet."""
+        tokens, device = rig.tokenizer.special, rig.executor.device
+        policy = UnitPolicy(tokens, device, Compat())
+        self._rig = rig
+        self._duplex = DuplexCapability(rig.config, rig.tokenizer, policy, compat=Compat())
+        self._wait: Callable[[], None] = waiter(device)
+        self._inputs = Inputs(None, seed)
+
+    def measure(self, times: int) -> dict[str, list[float]]:
+        """Return milliseconds by what is new: nothing, or the voice.
+
+        Args:
+            times: of each; one more of each is for warm-up.
+        """
+        known = self._voice()
+        found: dict[str, list[float]] = {"known voice": [], "new voice": []}
+        for _ in range(times + 1):
+            found["new voice"].append(self._prepare(self._voice()))
+        self._prepare(known)
+        for _ in range(times + 1):
+            found["known voice"].append(self._prepare(known))
+        return {name: values[1:] for name, values in found.items()}
+
+    def _voice(self) -> np.ndarray:
+        return self._inputs.sound(round(VOICE_S * StreamTiming().sample_rate_hz))
+
+    def _prepare(self, voice: np.ndarray) -> float:
+        self._wait()
+        began_s = time.perf_counter()
+        session = self._rig.executor.open_session("prepared")
+        run_alone(self._steps(session, voice), self._rig.executor)
+        self._wait()
+        taken_s = time.perf_counter() - began_s
+        session.close()
+        return MS_PER_S * taken_s
+
+    def _steps(self, session: Session, voice: np.ndarray) -> Steps[None]:
+        vocoder = yield OpenVoice(voice, session.sampler.generator)
+        yield from self._duplex.prepare(
+            session, duplex_prefix(), DUPLEX_SUFFIX, voice_sample=voice, vocoder=vocoder
+        )

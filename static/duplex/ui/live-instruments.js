@@ -1,0 +1,67 @@
+// @ts-check
+/**
+ * The instruments of a live call below its stage: levels, timeline of units, figures.
+ */
+
+import { byId, on } from "../../shared/dom.js";
+import { mountLevelMeter } from "./level-meter.js";
+import { mountMetricsPanel } from "./metrics-panel.js";
+import { throttled } from "./throttled.js";
+import { mountUnitTimeline } from "./unit-timeline.js";
+
+const INSTRUMENTS_KEY = "live_instruments";
+const METRICS_MS = 250;
+
+/**
+ * @param {import("./live-call.js").LiveCall} call
+ * @param {import("./live-view.js").LiveViewOptions} options
+ * @returns {{update: () => void}}
+ */
+export function mountInstruments(call, { maxKvTokens, modelName, hasVision }) {
+  const panel = byId("instruments", HTMLDetailsElement);
+  const input = mountLevelMeter(byId("input-meter", HTMLElement), { labelKey: "live.meter.input", iconName: "mic", kind: "listen" });
+  const output = mountLevelMeter(byId("output-meter", HTMLElement), { labelKey: "live.meter.output", iconName: "speaker", kind: "speak" });
+  const timeline = mountUnitTimeline(byId("timeline", HTMLElement));
+  const metrics = mountMetricsPanel(byId("metrics", HTMLElement), { hasVision });
+  panel.open = remembered() !== "closed";
+  on(panel, "toggle", () => {
+    remember(panel.open ? "open" : "closed");
+    update();
+  });
+
+  let frame = 0;
+  const draw = (/** @type {number} */ nowMs) => {
+    frame = 0;
+    const { inputRms, outputRms } = call.levels();
+    const areMoving = [input.update(inputRms, nowMs), output.update(outputRms, nowMs)].includes(true);
+    if ((call.isActive || areMoving) && panel.open) frame = requestAnimationFrame(draw);
+  };
+  const drawMetrics = throttled(() => {
+    metrics.update(call.state, { maxKvTokens: maxKvTokens(), delayMs: call.delayMs, modelName: modelName() });
+  }, METRICS_MS);
+  const update = () => {
+    if (!panel.open) return;
+    timeline.update(call.state, maxKvTokens());
+    drawMetrics();
+    if (frame === 0) frame = requestAnimationFrame(draw);
+  };
+  return { update };
+}
+
+/** @returns {string | null} */
+function remembered() {
+  try {
+    return localStorage.getItem(INSTRUMENTS_KEY);
+  } catch {
+    return null;
+  }
+}
+
+/** @param {string} value */
+function remember(value) {
+  try {
+    localStorage.setItem(INSTRUMENTS_KEY, value);
+  } catch {
+    // Storage may be forbidden; the choice then lasts as long as the page.
+  }
+}

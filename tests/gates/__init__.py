@@ -1,0 +1,1 @@
+"""The embedded model's gates, on what it never learned from; needs its weights, takes minutes."""

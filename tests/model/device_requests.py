@@ -1,0 +1,114 @@
+"""Requests that try the engine's passes out, and what makes two answers the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.code_rule import CodeRule
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.kv_cache import KvHandle
+from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.steps import (
+    DrawCodes,
+    Embeddings,
+    LlmForward,
+    LlmOutput,
+    SpeechCodes,
+    SpokenText,
+    TextDecision,
+    TextMarkers,
+    TokenIds,
+)
+from MiniCPMO45.unit_policy import UnitPolicy
+from tests.model.toy import Toy, assert_close
+
+GREEDY = DuplexSettings(decode_mode="greedy")
+GREEDY_CODES = CodeRule(temperature=0.8, repetition_penalty=1.05, is_greedy=True)
+
+
+def vectors(toy: Toy, count: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, toy.config.hidden_size, generator=generator).to(toy.device)
+
+
+def text_rounds(toy: Toy) -> list[Callable[[Sequence[KvHandle]], list[LlmForward]]]:
+    """What six conversations feed, round after round: prefills, decodes and both at once."""
+    rows = vectors(toy, 150)
+
+    def mixed(kvs: Sequence[KvHandle]) -> list[LlmForward]:
+        return [
+            LlmForward(kvs[0], (TokenIds((1, 2)), Embeddings(rows[:30]), TokenIds((4,)))),
+            LlmForward(kvs[1], (TokenIds((9,)),), wants_logits=False),
+            LlmForward(kvs[2], (Embeddings(rows), TokenIds((1, 2, 3)))),  # several passes long
+            LlmForward(kvs[3], (TokenIds((9,)),)),
+            LlmForward(kvs[4], (Embeddings(rows[:1]),)),
+            LlmForward(kvs[5], (TokenIds((5,)),)),
+        ]
+
+    def decode(kvs: Sequence[KvHandle]) -> list[LlmForward]:
+        return [LlmForward(kv, (TokenIds((7 + n,)),)) for n, kv in enumerate(kvs)]
+
+    def one(kvs: Sequence[KvHandle]) -> list[LlmForward]:
+        return [LlmForward(kvs[3], (TokenIds((3,)),))]
+
+    return [mixed, decode, one, mixed, decode]
+
+
+def code_rounds(toy: Toy, executor: Executor) -> Iterator[list[DrawCodes]]:
+    """Runs of different lengths, of which some may end; then they go on."""
+    kvs = [executor.tts_store.open() for _ in range(6)]
+    hidden, eos = vectors(toy, 9, seed=3), toy.config.tts_config.speech_eos_id
+    generator = torch.Generator(toy.device).manual_seed(0)
+    for is_first in (True, False, True):
+        yield [
+            DrawCodes(
+                kv,
+                (SpokenText((5, 6 + n), hidden[n : n + 2]), TextMarkers((7,)))
+                if is_first
+                else (SpeechCodes((3 + n,)),),
+                GREEDY_CODES,
+                tuple(range(n)),
+                eos,
+                generator,
+                count=12 + n,
+                least=0 if n % 2 else 12 + n,
+            )
+            for n, kv in enumerate(kvs)
+        ]
+
+
+def greedy_decisions(toy: Toy, count: int) -> list[TextDecision]:
+    policy = UnitPolicy(toy.tokenizer.special, toy.device, Compat())
+    return [
+        TextDecision(policy, [5, 6, 7][:n], GREEDY, torch.Generator(toy.device).manual_seed(n))
+        for n in range(count)
+    ]
+
+
+def assert_same_output(found: LlmOutput, expected: LlmOutput) -> None:
+    assert (found.logits is None) is (expected.logits is None)
+    if found.logits is not None:
+        assert_close(found.logits, expected.logits)
+    assert_close(found.hidden, expected.hidden)
+
+
+def assert_same_cache(found: KvHandle, expected: KvHandle) -> None:
+    assert found.length == expected.length
+    mine, theirs = found.rows(0, found.length), expected.rows(0, expected.length)
+    assert_close(mine.keys, theirs.keys)
+    assert_close(mine.values, theirs.values)
+
+
+def assert_same_text(toy: Toy, plain: Executor, device: Executor) -> None:
+    """Both answer `text_rounds` alike and hold the same afterwards."""
+    mine, theirs = ([each.llm_store.open() for _ in range(6)] for each in (device, plain))
+    for requests in text_rounds(toy):
+        answers = zip(device.answer(requests(mine)), plain.answer(requests(theirs)), strict=True)
+        for found, expected in answers:
+            assert_same_output(found, expected)
+    for kv, other in zip(mine, theirs, strict=True):
+        assert_same_cache(kv, other)

@@ -1,0 +1,110 @@
+"""The duplex benchmark on the toy checkpoint: all it promises is measured and written down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from benchmarks import duplex
+from benchmarks.summary import STAGES
+
+ASKED: dict[str, Any] = {
+    "device": "cpu",
+    "talk": ["omni:700", "audio:700", "early:700"],
+    "units": 4,
+    "warm_up": 0,
+    "prepares": 1,
+    "crowd": ["audio:half:1,3:2"],
+}
+TOTALS = {"first_audio", "answer", "finalize", "unit"}
+
+
+@pytest.fixture(scope="module")
+def measured(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("benchmark") / "all.json"
+    duplex.main(checkpoint=str(checkpoint), json_path=path, **ASKED)
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
+    return record
+
+
+def talk(measured: dict[str, Any], kind: duplex.Kind) -> dict[str, Any]:
+    """One conversation's record."""
+    [found] = [each for each in measured["talks"] if each["name"] == f"{kind}:700"]
+    return found
+
+
+def test_every_stage_of_every_kind_is_timed(measured: dict[str, Any]) -> None:
+    stages = talk(measured, duplex.Kind.OMNI)["summary_ms"]
+    assert list(stages) == ["listen", "speak", "speak, end"]
+    assert set(stages["speak"]) == set(STAGES)
+    spoken = {"decode", "tts", "token2wav", "first_audio"}
+    assert set(stages["listen"]) == set(STAGES) - spoken
+    assert set(talk(measured, duplex.Kind.AUDIO)["summary_ms"]["listen"]) == set(STAGES) - {
+        *spoken,
+        "encode_vision",
+    }
+
+
+def test_stages_add_up_to_the_answer(measured: dict[str, Any]) -> None:
+    for unit in talk(measured, duplex.Kind.OMNI)["units"]:
+        stages = unit["stages_ms"]
+        parts = sum(ms for stage, ms in stages.items() if stage not in TOTALS)
+        assert parts == pytest.approx(stages["answer"])
+        assert stages["answer"] + stages["finalize"] == pytest.approx(stages["unit"])
+
+
+def test_floors_add_up_and_belong_to_stages(measured: dict[str, Any]) -> None:
+    for each in measured["talks"]:
+        for kind, floors in each["floors_ms"].items():
+            assert floors["answer"] == pytest.approx(
+                sum(ms for stage, ms in floors.items() if stage != "answer")
+            )
+            assert set(floors) <= set(each["summary_ms"][kind]) | {"encode_vision"}
+
+
+def test_early_sound_comes_before_the_answer(measured: dict[str, Any]) -> None:
+    early, whole = (
+        [unit["stages_ms"] for unit in talk(measured, kind)["units"] if unit["samples"]]
+        for kind in (duplex.Kind.EARLY, duplex.Kind.OMNI)
+    )
+    assert early and all(stages["first_audio"] < stages["answer"] for stages in early)
+    assert all(stages["first_audio"] == pytest.approx(stages["answer"]) for stages in whole)
+
+
+def test_the_cache_is_kept_at_the_length_asked_for(measured: dict[str, Any]) -> None:
+    lengths = [unit["cache_tokens"] for unit in talk(measured, duplex.Kind.AUDIO)["units"]]
+    assert all(abs(length - 700) < 600 for length in lengths)
+
+
+def test_preparations_and_crowds_are_measured(measured: dict[str, Any]) -> None:
+    assert {name: len(ms) for name, ms in measured["preparing_ms"].items()} == {
+        "known voice": 1,
+        "new voice": 1,
+    }
+    assert [(each["sessions"], each["units"]) for each in measured["crowd"]] == [(1, 2), (3, 6)]
+    assert all(each["name"] == "audio:half:1,3:2" for each in measured["crowd"])
+
+
+def test_rates_and_options_are_written_down(measured: dict[str, Any]) -> None:
+    assert set(measured["rates"]) == {"bytes_per_s", "flops_per_s", "vocoder_flops_per_s"}
+    assert all(rate > 0 for rate in measured["rates"].values())
+    assert measured["options"]["rig"]["device"] == "cpu"
+    assert measured["options"]["talks"]["omni:700"]["units"] == 4
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"crowd": ["omni:half:3"]},
+        {"crowd": ["all:omni:3:2"]},
+        {"talk": ["video"]},
+        {"talk": ["omni:1k"]},
+    ],
+)
+def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(typer.BadParameter):
+        duplex.main(checkpoint="nowhere", **(ASKED | wrong))

@@ -1,0 +1,192 @@
+"""The engine on a card, with captured graphs: the plain path's answers, and no hidden waiting."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+
+from MiniCPMO45.checkpoint import random_weights
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.configuration_minicpmo import (
+    AudioConfig,
+    MiniCPMOConfig,
+    TTSConfig,
+    VisionConfig,
+)
+from MiniCPMO45.device.engine import DeviceExecutor, DeviceOptions
+from MiniCPMO45.device.graphs import Piece, capture_all
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.steps import ChooseToken, Embeddings, LlmForward, TokenIds, run_alone
+from tests.fakes.batching import run_together
+from tests.model.device_requests import (
+    assert_same_cache,
+    assert_same_text,
+    code_rounds,
+    greedy_decisions,
+    vectors,
+)
+from tests.model.talks import Talk
+from tests.model.toy import Toy, build_toy
+
+pytestmark = pytest.mark.gpu
+
+CACHE_BYTES = 1 << 28
+LAYERS = 4
+PROMPT_TOKENS = 500
+TEACHER_FORCED_TOKENS = 1500
+CLEAR_MARGIN = 0.05  # of the logits' deviation; bf16 keeps 8 bits of each
+MIN_AGREEMENT = 0.999
+
+
+@pytest.fixture(scope="module")
+def toy_on_card(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    return build_toy(tmp_path_factory.mktemp("card"), device="cuda")
+
+
+def _with_graphs(toy: Toy) -> DeviceExecutor:
+    options = DeviceOptions(
+        most_conversations=4,
+        most_rows=32,
+        text_cache_bytes=CACHE_BYTES,
+        speech_cache_bytes=CACHE_BYTES,
+        show_progress=False,
+    )
+    return DeviceExecutor(toy.model, toy.vocoder, compat=Compat(), options=options)
+
+
+@pytest.fixture(scope="module")
+def engine(toy_on_card: Toy) -> DeviceExecutor:
+    return _with_graphs(toy_on_card)
+
+
+def test_text_is_that_of_the_plain_path(toy_on_card: Toy, engine: DeviceExecutor) -> None:
+    assert_same_text(toy_on_card, toy_on_card.executor(), engine)
+
+
+def test_codes_are_those_of_the_plain_path(toy_on_card: Toy, engine: DeviceExecutor) -> None:
+    plain = toy_on_card.executor()
+    rounds = zip(code_rounds(toy_on_card, engine), code_rounds(toy_on_card, plain), strict=True)
+    for mine, theirs in rounds:
+        assert engine.answer(mine) == plain.answer(theirs)
+        for one, other in zip(mine, theirs, strict=True):
+            assert_same_cache(one.kv, other.kv)
+
+
+def _greedy_talks(toy: Toy, executor: Executor) -> list[Talk]:
+    talks = [Talk(toy, executor, number) for number in range(3)]
+    for talk in talks:
+        talk.settings = replace(talk.settings, decode_mode="greedy")
+    return talks
+
+
+def _facts(talks: list[Talk]) -> list[list[dict[str, object]]]:
+    return [[heard.facts for heard in talk.heard] for talk in talks]
+
+
+def test_alone_equals_interleaved_equals_batched(toy_on_card: Toy) -> None:
+    alone = _greedy_talks(toy_on_card, engine := _with_graphs(toy_on_card))
+    for talk in alone:
+        run_alone(talk.whole(), engine)
+    interleaved = _greedy_talks(toy_on_card, engine)
+    for parts in zip(*(talk.parts() for talk in interleaved), strict=True):
+        for part in parts:
+            run_alone(part, engine)
+    batched = _greedy_talks(toy_on_card, engine)
+    run_together([talk.whole() for talk in batched], engine)
+    assert _facts(interleaved) == _facts(alone)
+    assert _facts(batched) == _facts(alone)
+
+
+def test_no_pass_waits_for_the_card_but_to_read_its_result(
+    toy_on_card: Toy, engine: DeviceExecutor
+) -> None:
+    kv, [decision] = engine.llm_store.open(), greedy_decisions(toy_on_card, 1)
+    rows = vectors(toy_on_card, 9)
+    [draws, *_] = code_rounds(toy_on_card, engine)
+    [opening] = engine.answer([LlmForward(kv, (TokenIds((5,)),))])
+    engine.answer([ChooseToken(opening.logits, decision)])  # uploads what never changes
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as waits:
+            warnings.simplefilter("always")
+            fed = LlmForward(kv, (TokenIds((5,)), Embeddings(rows)), decision=decision)
+            engine.answer([fed])
+            engine.answer([LlmForward(kv, (TokenIds((6,)),), decision=decision)])
+            engine.answer(draws)
+            with torch.inference_mode():
+                kv.drop(2, 4)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert [str(wait.message) for wait in waits] == []
+
+
+def _full_width() -> MiniCPMO:
+    """A few layers of the published width, in bfloat16."""
+    config = MiniCPMOConfig(
+        num_hidden_layers=LAYERS,
+        audio_config=AudioConfig(
+            d_model=64, encoder_layers=1, encoder_attention_heads=2, encoder_ffn_dim=64
+        ),
+        vision_config=VisionConfig(
+            hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2
+        ),
+        tts_config=TTSConfig(num_hidden_layers=1),
+    )
+    with torch.device("meta"):
+        model = MiniCPMO(config)
+    random_weights(model, device="cuda", dtype=torch.bfloat16, seed=0)
+    return model
+
+
+def test_full_width_bf16_agrees_with_the_plain_path_token_by_token() -> None:
+    """Teacher-forced. Random weights leave ties, which any order of sums decides: those of the
+    plain path whose two best logits are as good as equal in bfloat16 are left out."""
+    model = _full_width()
+    options = DeviceOptions(
+        most_conversations=1,
+        text_cache_bytes=CACHE_BYTES * 4,
+        speech_cache_bytes=CACHE_BYTES,
+        show_progress=False,
+    )
+    engine = DeviceExecutor(model, compat=Compat(), options=options)
+    plain = Executor(model, compat=Compat())
+    generator = torch.Generator().manual_seed(0)
+    n_tokens = PROMPT_TOKENS + TEACHER_FORCED_TOKENS
+    ids = torch.randint(0, model.config.vocab_size, (n_tokens,), generator=generator).tolist()
+    caches = engine.llm_store.open(), plain.llm_store.open()
+    for executor, kv in zip((engine, plain), caches, strict=True):
+        executor.answer([LlmForward(kv, (TokenIds(tuple(ids[:PROMPT_TOKENS])),))])
+    agreeing = clear = 0
+    for token in ids[PROMPT_TOKENS:]:
+        mine, theirs = (
+            executor.answer([LlmForward(kv, (TokenIds((token,)),))])[0].logits.float()
+            for executor, kv in zip((engine, plain), caches, strict=True)
+        )
+        best, second = theirs.topk(2).values
+        if best - second > CLEAR_MARGIN * theirs.std():
+            clear += 1
+            agreeing += int(mine.argmax() == theirs.argmax())
+    print(f"{agreeing} of {clear} clear decisions of {TEACHER_FORCED_TOKENS} agree")
+    assert clear > TEACHER_FORCED_TOKENS / 2
+    assert agreeing >= MIN_AGREEMENT * clear
+
+
+def test_a_captured_piece_is_replayed_whether_it_has_a_result_or_not() -> None:
+    counter = torch.zeros(1, device="cuda")
+    calls = []
+
+    def count() -> None:
+        calls.append(1)
+        counter.add_(1)
+
+    piece = Piece("count", count)
+    capture_all([[piece]], show_progress=False)
+    n_calls, before = len(calls), int(counter)
+    for _ in range(3):
+        assert piece.run() is None
+    assert int(counter) == before + 3
+    assert len(calls) == n_calls, "the work was called instead of its graph"

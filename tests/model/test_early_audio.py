@@ -1,0 +1,249 @@
+"""The first part of a unit's sound leaves early; both parts are the sound the unit would have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from MiniCPMO45.code_rule import CodeRule
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.steps import Answers, DrawCodes, Request, Steps, Vocode, run_alone, stream_alone
+from MiniCPMO45.stopwatch import Stopwatch
+from MiniCPMO45.token2wav.chunking import finish_unit
+from MiniCPMO45.unit_results import EarlyAudio, UnitResult
+from MiniCPMO45.unit_speech import UnitSpeech, UnitText, speak_unit
+from tests.fakes.scripted import CODE_EOS, HIDDEN_SIZE, ScriptedExecutor, ToneVoice, cached_labels
+from tests.model.scripted_duplex import SETTINGS, Bench
+from tests.model.test_speech import CONFIG, PER_CODE, RULE, SECOND, SILENCE
+from tests.model.toy import Toy, UnitInput, prepare, run_unit, speech
+
+EARLY = 5  # codes of the first part; with the look-ahead the eight of the vocoder's smallest call
+EARLY_SETTINGS = DuplexSettings(early_audio=True)
+
+
+def _collect(steps: Steps[Any], executor: Answers) -> tuple[list[EarlyAudio], Any]:
+    """What leaves early, and the result."""
+    stream, parts = stream_alone(steps, executor), []
+    while True:
+        try:
+            parts.append(next(stream))
+        except StopIteration as end:
+            return parts, end.value
+
+
+class Speaker:
+    """A scripted conversation that speaks, early or not."""
+
+    def __init__(self, is_early: bool = True) -> None:
+        self.executor = ScriptedExecutor(1)
+        self.session = self.executor.open_session()
+        self.session.speech.vocoder = ToneVoice()
+        self.session.settings = DuplexSettings(early_audio=is_early)
+
+    def speak(
+        self, n_codes: int | None = None, *, is_turn_end: bool = False
+    ) -> tuple[list[EarlyAudio], UnitSpeech]:
+        """Speak one unit; `n_codes` then the end, or as many as are wanted."""
+        if n_codes is not None:
+            self.executor.codes = [*range(10, 10 + n_codes), CODE_EOS]
+        self.executor.requests.clear()
+        said = UnitText((300,), torch.ones(1, HIDDEN_SIZE), "text", is_turn_end)
+        steps = speak_unit(self.session, said, CONFIG, RULE, Stopwatch(lambda: 0.0))
+        spoken = _collect(steps, self.executor)
+        self.executor.codes = []
+        return spoken
+
+    @property
+    def calls(self) -> list[int]:
+        """Codes of each vocoder call of the last unit."""
+        return [len(each.codes) for each in self.executor.of_kind(Vocode)]
+
+
+def joined(parts: list[EarlyAudio], rest: np.ndarray | None) -> np.ndarray:
+    """Both parts, one after the other."""
+    waves = [part.waveform for part in parts] + ([] if rest is None else [rest])
+    return np.concatenate(waves) if waves else np.zeros(0, np.float32)
+
+
+def test_nothing_leaves_early_unless_asked_for() -> None:
+    speaker = Speaker(is_early=False)
+    for _ in range(2):
+        parts, speech = speaker.speak()
+        assert (parts, speech.early_samples) == ([], 0)
+    assert not DuplexSettings().early_audio
+
+
+def test_inside_a_turn_the_first_part_leaves_after_five_codes() -> None:
+    speaker = Speaker()
+    speaker.speak()
+    parts, speech = speaker.speak()
+    [part] = parts
+    assert [type(each) for each in speaker.executor.requests] == [
+        DrawCodes,
+        Vocode,
+        DrawCodes,
+        Vocode,
+    ]
+    assert [each.count for each in speaker.executor.of_kind(DrawCodes)] == [EARLY, 26 - EARLY]
+    assert speaker.calls == [8, 23]
+    assert speech.waveform is not None
+    assert (len(part.waveform), len(speech.waveform)) == (4_800, 19_200)
+    assert (speech.n_codes, speech.early_samples, part.text) == (25, 4_800, "text")
+
+
+def test_a_first_unit_draws_all_codes_before_so_that_it_can_be_led_by_zeros() -> None:
+    speaker = Speaker()
+    [part], speech = speaker.speak(20)
+    assert [each.count for each in speaker.executor.of_kind(DrawCodes)] == [26]
+    assert speaker.calls == [8, 18]
+    assert speech.waveform is not None
+    assert len(speech.waveform) == (20 - EARLY) * PER_CODE
+    assert len(part.waveform) == SECOND - len(speech.waveform)
+    lead = 5 * PER_CODE
+    assert not part.waveform[:lead].any()
+    assert part.waveform[lead:].all()
+
+
+def test_a_last_unit_speaks_early_though_it_may_be_short() -> None:
+    for n_codes in (0, 3, 4):
+        speaker = Speaker()
+        speaker.speak()
+        parts, _ = speaker.speak(n_codes, is_turn_end=True)
+        assert parts == []
+    for n_codes in (5, 6, 25):
+        speaker = Speaker()
+        speaker.speak()
+        [part], speech = speaker.speak(n_codes, is_turn_end=True)
+        assert len(part.waveform) == EARLY * PER_CODE
+        assert speech.n_codes == n_codes
+
+
+@given(
+    first=st.integers(0, 25), inner=st.integers(0, 3), last=st.integers(0, 25), only=st.booleans()
+)
+def test_the_sound_of_any_turn_is_as_long_and_all_codes_are_voiced_once(
+    first: int, inner: int, last: int, only: bool
+) -> None:
+    """The scripted voice is a tone, so that the samples are the same, too."""
+    early, whole = Speaker(), Speaker(is_early=False)
+    plan = [] if only else [(first, False), *[(None, False)] * inner]
+    for n_codes, is_turn_end in [*plan, (last, True)]:
+        parts, speech = early.speak(n_codes, is_turn_end=is_turn_end)
+        _, expected = whole.speak(n_codes, is_turn_end=is_turn_end)
+        sound = joined(parts, speech.waveform)
+        assert speech.early_samples == len(joined(parts, None))
+        np.testing.assert_array_equal(sound, joined([], expected.waveform))
+        assert speech.n_codes == expected.n_codes
+        assert cached_labels(early.session.speech.kv) == cached_labels(whole.session.speech.kv)
+        assert early.session.speech.buffer == whole.session.speech.buffer
+
+
+def test_codes_that_waited_before_the_unit_keep_it_whole() -> None:
+    """A first unit of four codes leaves seven waiting; its turn goes on a second at a time."""
+    speaker = Speaker()
+    speaker.speak(4)
+    for _ in range(2):
+        parts, speech = speaker.speak()
+        assert parts == []
+        assert speech.waveform is not None and len(speech.waveform) == SECOND
+
+
+def test_a_stop_after_the_first_part_ends_the_unit() -> None:
+    speaker = Speaker()
+    speaker.speak()
+    said = UnitText((300,), torch.ones(1, HIDDEN_SIZE), "text", False)
+    steps = speak_unit(speaker.session, said, CONFIG, RULE, Stopwatch(lambda: 0.0))
+    stream = stream_alone(steps, speaker.executor)
+    speaker.executor.requests.clear()
+    next(stream)
+    speaker.session.stop.set()
+    with pytest.raises(StopIteration) as end:
+        next(stream)
+    assert speaker.calls == [8]
+    assert (end.value.value.waveform, end.value.value.n_codes) == (None, EARLY)
+
+
+def test_both_parts_are_what_the_vocoder_gives_for_that_cut(toy: Toy) -> None:
+    executor, config = toy.executor(), toy.config.tts_config
+    session = executor.open_session("early", seed=0)
+    session.speech.vocoder, session.settings = toy.open_voice(), EARLY_SETTINGS
+    other, rule = toy.open_voice(), CodeRule(0.8, 1.05, is_greedy=True)
+    waiting = list(SILENCE)
+    for number in range(3):
+        hidden = torch.randn(2, toy.config.hidden_size, generator=_generator(number))
+        said = UnitText((300, 301), hidden, "", False)
+        answers = _Listening(executor)
+        parts, rest = _collect(
+            speak_unit(session, said, config, rule, Stopwatch(lambda: 0.0)), answers
+        )
+        codes = [code for each in answers.codes for code in each][:25]
+        assert len(codes) == 25
+        every = [*waiting, *codes]
+        for sound, piece in ((parts[0].waveform, every[:8]), (rest.waveform, every[5:])):
+            [samples] = executor.answer([Vocode(other, tuple(piece), False)])
+            np.testing.assert_array_equal(sound, finish_unit(samples.numpy(), is_last=True))
+        waiting = every[-3:]
+
+
+class _Listening:
+    """Keeps the codes that are drawn, and never lets speech end."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.codes: list[tuple[int, ...]] = []
+
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        """Answer and remember."""
+        endless = [
+            replace(each, least=each.count) if isinstance(each, DrawCodes) else each
+            for each in requests
+        ]
+        answers = self.executor.answer(endless)
+        self.codes += [
+            answer.codes
+            for request, answer in zip(requests, answers, strict=True)
+            if isinstance(request, DrawCodes)
+        ]
+        return answers
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_a_units_result_is_the_rest_and_says_how_much_left_early(toy: Toy) -> None:
+    bench = Bench(toy, replace(SETTINGS, early_audio=True))
+    tokens = bench.tokens
+    for _ in range(2):
+        bench.prefill(tokens.speak, bench.a, tokens.chunk_eos)
+        parts, result = _collect(bench.duplex.generate(bench.session), bench.executor)
+        bench.finalize()
+        [part] = parts
+        assert isinstance(result, UnitResult)
+        assert (part.text, result.early_samples) == (result.text, len(part.waveform))
+        assert len(joined(parts, result.audio_waveform)) == SECOND
+        assert result.n_tts_tokens == 25
+
+
+def test_what_is_said_does_not_depend_on_it(toy: Toy) -> None:
+    texts = []
+    for is_early in (False, True):
+        executor, duplex = toy.executor(), toy.duplex()
+        session = executor.open_session("toy", seed=0)
+        settings = DuplexSettings(decode_mode="greedy", force_listen_count=0, early_audio=is_early)
+        run_alone(prepare(duplex, session, settings, toy.open_voice()), executor)
+        lengths = []
+        for number in range(4):
+            unit = run_unit(duplex, session, UnitInput(speech(1.0, number)))
+            parts, result = _collect(unit, executor)
+            lengths.append((result.text, len(joined(parts, result.audio_waveform))))
+        texts.append(lengths)
+    assert texts[0] == texts[1]

@@ -1,0 +1,171 @@
+"""Conversations over one card whose passes take a known time: who is late, and what waiting buys.
+
+Costs are in the order of a large GPU's; only what follows from them is asserted, never a speed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.paced_rounds import BACKLOG_MAX, Held, PacedRounds
+from core.processors import gathering
+from core.processors.rounds import Rounds
+from MiniCPMO45.steps import (
+    DrawCodes,
+    DrawnCodes,
+    Emit,
+    EncodeStream,
+    LlmForward,
+    LlmOutput,
+    Request,
+    Steps,
+    TokenIds,
+    Vocode,
+)
+
+FIRST_MS = {EncodeStream: 2.0, LlmForward: 4.5, DrawCodes: 9.0, Vocode: 8.0}
+MORE_MS = {EncodeStream: 0.2, LlmForward: 0.2, DrawCodes: 0.3, Vocode: 2.5}
+TOKENS = 10
+UNIT_MS = 2.2 + (TOKENS + 1) * 4.7 + 9.3 + 10.5  # of a conversation alone
+
+
+class Cache:
+    """As much of a cache as rounds look at."""
+
+    length = 0
+
+
+class ModelClock:
+    """Time that only the card lets pass."""
+
+    now_s = 0.0
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Do some work."""
+        work()
+
+    def skip_to(self, now_s: float) -> None:
+        """Let it be so late."""
+        self.now_s = max(self.now_s, now_s)
+
+
+class Card:
+    """Takes its time for each pass, and little more for company."""
+
+    def __init__(self, clock: ModelClock) -> None:
+        self.passes: Counter[type] = Counter()
+        self._clock = clock
+
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        """Answer requests of one kind."""
+        kind = type(requests[0])
+        assert all(type(request) is kind for request in requests)
+        self.passes[kind] += 1
+        self._clock.now_s += (FIRST_MS[kind] + MORE_MS[kind] * len(requests)) / 1e3
+        return [ANSWERS.get(kind) for _ in requests]
+
+
+ANSWERS = {LlmForward: LlmOutput(None, torch.zeros(1, 1)), DrawCodes: DrawnCodes((), False)}
+
+
+class Speaker:
+    """Speaks in every unit."""
+
+    def __init__(self, stalls_in: int | None = None) -> None:
+        self._units = 0
+        self._stalls_in = stalls_in
+
+    def next_unit(self) -> Steps[None]:
+        """Hear, think, speak."""
+        self._units += 1
+        if self._units == self._stalls_in:
+            raise_in_unit()
+        kv: Any = Cache()
+        request: Any = EncodeStream(torch.zeros(0), kv, 0, 0)
+        yield request
+        for _ in range(TOKENS + 1):
+            yield LlmForward(kv, (TokenIds((0,)),))
+        draw: Any = DrawCodes(kv, (), None, (), 0, None, 25, 0)  # type: ignore[arg-type]
+        yield draw
+        yield Emit("the beginning")
+        yield Vocode(kv, (), False)
+
+    def finalize(self) -> Steps[None]:
+        """Nothing is left to do."""
+        yield from ()
+
+
+def raise_in_unit() -> None:
+    raise RuntimeError("this conversation is broken")
+
+
+def hold(sessions: int, seconds: int = 6) -> tuple[Held, Card]:
+    clock = ModelClock()
+    card = Card(clock)
+    rounds = Rounds(card, lambda: clock.now_s)
+    return PacedRounds([Speaker() for _ in range(sessions)], rounds, clock).hold(seconds), card
+
+
+def test_a_conversation_alone_takes_its_passes_time_and_nothing_more() -> None:
+    held, _ = hold(1)
+    assert [round(unit.latency_s * 1e3, 6) for unit in held.units] == [round(UNIT_MS, 6)] * 6
+    assert held.late == 0 and held.dropped == 0
+    assert held.spent_s == pytest.approx(6 * UNIT_MS / 1e3), "time between units is skipped"
+    assert held.lasted_s == pytest.approx(5 + UNIT_MS / 1e3)
+    first = held.units[0]
+    assert first.first_sound_s is not None and first.first_sound_s < first.done_s
+
+
+def test_few_conversations_are_as_quick_as_one() -> None:
+    held, _ = hold(4)
+    assert max(unit.latency_s for unit in held.units) < 1.05 * UNIT_MS / 1e3
+
+
+def test_many_share_more_of_their_passes_because_they_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    together, shared = hold(72)
+    assert together.late == 0 and len(together.units) == 72 * 6
+    monkeypatch.setattr(gathering, "LONGEST_WAIT_S", 0.0)
+    hurried, unshared = hold(72)
+    assert shared.passes[Vocode] < unshared.passes[Vocode] / 2
+    assert shared.passes[DrawCodes] < unshared.passes[DrawCodes] / 2
+    slowest = [sorted(unit.latency_s for unit in held.units)[-5] for held in (together, hurried)]
+    assert slowest[0] < slowest[1], "the time waited is less than what it saves"
+
+
+def test_too_many_are_late_and_the_measurement_ends_early() -> None:
+    held, _ = hold(200, seconds=30)
+    assert held.is_hopeless and held.late > 0
+    assert len(held.units) + held.dropped < 200 * 30
+
+
+def test_input_that_waits_too_long_is_dropped() -> None:
+    clock = ModelClock()
+    rounds = Rounds(SlowCard(clock), lambda: clock.now_s)
+    held = PacedRounds([Speaker()], rounds, clock).hold(12)
+    assert held.dropped > 0
+    assert len(held.units) + held.dropped == 12
+    assert max(unit.latency_s for unit in held.units) < (BACKLOG_MAX + 2) * 3.0
+
+
+class SlowCard(Card):
+    """Takes three seconds for a unit."""
+
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        """Answer, slowly."""
+        self._clock.now_s += 3.0 / (TOKENS + 4)
+        return super().answer(requests)
+
+
+def test_what_a_conversation_fails_with_is_raised() -> None:
+    clock = ModelClock()
+    rounds = Rounds(Card(clock), lambda: clock.now_s)
+    speakers = [Speaker(), Speaker(stalls_in=2)]
+    with pytest.raises(RuntimeError, match="broken"):
+        PacedRounds(speakers, rounds, clock).hold(4)

@@ -1,0 +1,174 @@
+"""A system prompt that was fed before is copied: nothing is asked, and the rows are the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from MiniCPMO45.audio_features import LogFloor
+from MiniCPMO45.configuration_minicpmo import DecoderConfig
+from MiniCPMO45.device.paged_kv import PagedKvStore
+from MiniCPMO45.duplex import DuplexCapability
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.kv_cache import KvHandle, KvStore
+from MiniCPMO45.prompt_cache import PromptCache, prompt_key
+from MiniCPMO45.rope import Rope
+from MiniCPMO45.session import Session
+from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.steps import LlmForward, run_alone
+from tests.fakes.scripted import cached_labels
+from tests.model.scripted_duplex import SETTINGS, Bench
+from tests.model.toy import Toy, UnitInput, prepare, run_unit, speech
+
+VOICE = speech(2.0, 3)
+SHAPE = DecoderConfig(
+    hidden_size=16,
+    intermediate_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    head_dim=8,
+    rms_norm_eps=1e-6,
+    rope_theta=10_000.0,
+    max_position_embeddings=1024,
+    has_qk_norm=False,
+)
+ROW_BYTES = 2 * 2 * 2 * 8 * 4  # layers, keys and values, heads, floats of a head
+
+
+def _store(is_paged: bool = False) -> KvStore:
+    cpu = torch.device("cpu")
+    rope = Rope.build(SHAPE.head_dim, SHAPE.rope_theta, device=cpu)
+    if is_paged:
+        return PagedKvStore(SHAPE, rope, device=cpu, dtype=torch.float32, pages=8)
+    return KvStore(SHAPE, rope, device=cpu, dtype=torch.float32)
+
+
+def _filled(store: KvStore, tokens: int, seed: int = 0) -> KvHandle:
+    """A cache of random rows."""
+    source, generator = _store().open(), torch.Generator().manual_seed(seed)
+    source.reserve(tokens)
+    for layer in range(SHAPE.num_hidden_layers):
+        source.write(layer, *torch.randn(2, tokens, 2, 8, generator=generator))
+    source.advance(tokens)
+    kv = store.open()
+    kv.put(source.rows(0, tokens))
+    return kv
+
+
+@pytest.mark.parametrize("is_paged", [False, True])
+def test_rows_come_back_exactly_and_into_caches_of_their_own(is_paged: bool) -> None:
+    store, prompts = _store(is_paged), PromptCache()
+    fed = _filled(store, 70)
+    expected = fed.rows(0, 70)
+    prompts.keep("a", fed)
+    fed.close()
+    first, second = store.open(), store.open()
+    assert prompts.recall("a", first)
+    first.truncate(10)
+    first.put(_filled(_store(), 5, seed=9).rows(0, 5))
+    assert prompts.recall("a", second)
+    rows = second.rows(0, second.length)
+    assert torch.equal(rows.keys, expected.keys)
+    assert torch.equal(rows.values, expected.values)
+    assert second.next_position == 70
+
+
+def test_an_unknown_prompt_is_not_recalled() -> None:
+    kv = _store().open()
+    assert not PromptCache().recall("a", kv)
+    assert kv.length == 0
+
+
+def test_the_prompts_used_last_stay() -> None:
+    store, prompts = _store(), PromptCache(max_bytes=25 * ROW_BYTES)
+    for name in "ab":
+        prompts.keep(name, _filled(store, 10))
+    assert prompts.nbytes == 20 * ROW_BYTES
+    prompts.recall("a", store.open())
+    prompts.keep("c", _filled(store, 10))
+    assert [prompts.recall(name, store.open()) for name in "abc"] == [True, False, True]
+    prompts.keep("a", _filled(store, 12))
+    assert (len(prompts), prompts.nbytes) == (2, 22 * ROW_BYTES)
+
+
+def test_a_prompt_larger_than_the_room_for_all_is_not_kept() -> None:
+    store, prompts = _store(), PromptCache(max_bytes=25 * ROW_BYTES)
+    prompts.keep("a", _filled(store, 10))
+    prompts.keep("b", _filled(store, 26))
+    assert prompts.recall("a", store.open())
+    assert not prompts.recall("b", store.open())
+
+
+def test_a_key_names_everything_the_rows_depend_on() -> None:
+    """Where one part ends and the next begins is part of it."""
+    other = VOICE.copy()
+    other[7] += 1e-6
+    keys = {
+        prompt_key((1, 2), (3,), VOICE, LogFloor.DYNAMIC),
+        prompt_key((1,), (2, 3), VOICE, LogFloor.DYNAMIC),
+        prompt_key((1, 2), (4,), VOICE, LogFloor.DYNAMIC),
+        prompt_key((1, 2), (3,), other, LogFloor.DYNAMIC),
+        prompt_key((1, 2), (3,), VOICE, LogFloor.FIXED),
+        prompt_key((1, 2), (3,), None, LogFloor.DYNAMIC),
+    }
+    assert len(keys) == 6
+    assert prompt_key([1, 2], [3], VOICE.astype(np.float64), LogFloor.DYNAMIC) in keys
+
+
+def test_a_known_prompt_asks_for_nothing(toy: Toy) -> None:
+    bench = Bench(toy)
+    sessions = [bench.executor.open_session() for _ in range(3)]
+    for session, voice in zip(sessions, (VOICE, VOICE, VOICE[:16_000]), strict=True):
+        bench.executor.requests.clear()
+        bench.do(prepare(bench.duplex, session, SETTINGS, None, voice))
+        is_known = session is sessions[1]
+        assert (bench.executor.requests == []) is is_known
+    first, second, _ = sessions
+    assert cached_labels(first.kv) == cached_labels(second.kv)
+    assert first.window == second.window
+    assert second.window.preserved == second.kv.length
+
+
+def test_the_marker_of_the_window_is_the_sessions_own(toy: Toy) -> None:
+    bench = Bench(toy)
+    window = replace(SETTINGS.window, context_marker=" before: ")
+    session = bench.executor.open_session()
+    bench.executor.requests.clear()
+    bench.do(prepare(bench.duplex, session, replace(SETTINGS, window=window)))
+    assert bench.executor.requests == []
+    assert session.window.marker_ids == tuple(toy.tokenizer.encode(" before: "))
+
+
+def test_the_toy_model_goes_on_from_a_copied_prompt_as_from_a_fed_one(toy: Toy) -> None:
+    executor, duplex = toy.executor(), toy.duplex()
+
+    def talk(duplex: DuplexCapability, executor: Executor) -> tuple[Session, list[str]]:
+        session = executor.open_session("toy", seed=0)
+        settings = DuplexSettings(force_listen_count=0)
+        run_alone(prepare(duplex, session, settings, None, VOICE), executor)
+        return session, [
+            run_alone(run_unit(duplex, session, UnitInput(speech(1.0, number))), executor).text
+            for number in range(3)
+        ]
+
+    fed, said = talk(duplex, executor)
+    copied, again = talk(duplex, executor)
+    assert said == again
+    one, other = (each.kv.rows(0, each.kv.length) for each in (fed, copied))
+    assert torch.equal(one.keys, other.keys)
+    assert torch.equal(one.values, other.values)
+    assert len(duplex.prompts) == 1
+
+
+def test_a_prompt_that_failed_is_not_kept(toy: Toy) -> None:
+    executor, duplex = toy.executor(), toy.duplex()
+    session = executor.open_session("toy", seed=0)
+    steps = duplex.prepare(session, "a", "b")
+    assert isinstance(next(steps), LlmForward)
+    with pytest.raises(RuntimeError, match="full"):
+        steps.throw(RuntimeError("full"))
+    assert len(duplex.prompts) == 0

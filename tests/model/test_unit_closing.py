@@ -1,0 +1,166 @@
+"""What ends a unit rides on the next prefill; nobody but the forward passes can tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.kv_cache import CacheFullError
+from MiniCPMO45.session import Session
+from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
+from MiniCPMO45.special_tokens import SpecialTokens
+from MiniCPMO45.steps import Emit, LlmForward, run_alone
+from tests.fakes.scripted import cached_labels
+from tests.model.scripted_duplex import SECOND, SETTINGS, Bench
+from tests.model.toy import Toy, UnitInput, assert_close, prepare, run_unit, speech
+
+BASIC = WindowSettings(mode=WindowMode.BASIC, basic_high_tokens=80, basic_low_tokens=50)
+CONTEXT = WindowSettings(mode=WindowMode.CONTEXT, context_max_units=3)
+UNITS = 8
+
+
+@pytest.fixture
+def bench(toy: Toy) -> Bench:
+    return Bench(toy)
+
+
+@pytest.fixture
+def tokens(toy: Toy) -> SpecialTokens:
+    return toy.tokenizer.special
+
+
+def test_closing_a_unit_runs_no_pass(bench: Bench, tokens: SpecialTokens) -> None:
+    bench.prefill(tokens.speak, bench.a, tokens.chunk_eos)
+    bench.generate()
+    passes = len(bench.executor.requests)
+    before = bench.session.cached_tokens
+    bench.finalize()
+    assert len(bench.executor.requests) == passes
+    assert bench.session.cached_tokens == before + 2
+    assert bench.session.window.tokens == bench.session.cached_tokens
+    assert bench.session.turn.closing == (tokens.chunk_eos, tokens.unit_end)
+
+
+@pytest.mark.parametrize("window", [WindowSettings(), BASIC, CONTEXT])
+def test_the_cache_is_the_one_of_units_closed_at_once(toy: Toy, window: WindowSettings) -> None:
+    """After every prefill, with and without a window that drops units."""
+    settings = replace(SETTINGS, window=window)
+    deferred, at_once = Bench(toy, settings), Bench(toy, settings, close_units_at_once=True)
+    tokens = deferred.tokens
+    plans = [(tokens.listen,), (tokens.speak, deferred.a, tokens.chunk_eos)]
+    plans.append((tokens.speak, deferred.b, tokens.turn_eos, tokens.listen))
+    for number in range(UNITS):
+        decisions = plans[number % len(plans)]
+        for bench in (deferred, at_once):
+            bench.prefill(*decisions)
+        caches = [cached_labels(bench.session.kv) for bench in (deferred, at_once)]
+        assert caches[0] == caches[1]
+        for bench in (deferred, at_once):
+            bench.generate()
+            bench.finalize()
+            assert bench.session.window.tokens == bench.session.cached_tokens
+        assert deferred.session.window == at_once.session.window
+        assert deferred.session.cached_tokens == at_once.session.kv.length
+    if window.mode is not WindowMode.OFF:
+        assert deferred.session.window.evictions > 1
+
+
+def test_a_unit_is_closed_at_once_when_the_window_drops_something(toy: Toy) -> None:
+    bench = Bench(toy, replace(SETTINGS, window=replace(CONTEXT, context_max_units=1)))
+    tokens, session = bench.tokens, bench.session
+    bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
+    assert session.turn.closing
+    bench.unit(tokens.listen, bench.b, tokens.chunk_eos)
+    assert session.turn.closing == ()
+    assert session.window.evictions == 1
+    assert session.window.tokens == session.kv.length
+    assert cached_labels(session.kv)[-1] == tokens.unit_end
+
+
+def test_short_audio_leaves_the_closing_where_it_is(bench: Bench, tokens: SpecialTokens) -> None:
+    bench.unit(tokens.listen)
+    closing, length = bench.session.turn.closing, bench.session.kv.length
+    assert not bench.prefill(audio=SECOND[:8_000]).success
+    assert (bench.session.turn.closing, bench.session.kv.length) == (closing, length)
+    bench.unit(tokens.listen, audio=SECOND[:8_000])
+    assert bench.cached.count(tokens.unit_end) == 2
+    assert bench.session.window.tokens == bench.session.cached_tokens
+
+
+def test_a_prefill_that_fails_leaves_the_closing_where_it_is(
+    bench: Bench, tokens: SpecialTokens
+) -> None:
+    bench.unit(tokens.listen)
+    session = bench.session
+    closing, length = session.turn.closing, session.kv.length
+    steps, answer = bench.duplex.prefill(session, SECOND), None
+    with torch.inference_mode():
+        request = next(steps)
+        while not isinstance(request, LlmForward):
+            assert not isinstance(request, Emit)
+            [answer] = bench.executor.answer([request])
+            request = steps.send(answer)
+        with pytest.raises(CacheFullError):
+            steps.throw(CacheFullError("full"))
+    assert (session.turn.closing, session.kv.length) == (closing, length)
+
+
+def test_an_interruption_follows_the_closing(bench: Bench, tokens: SpecialTokens) -> None:
+    bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
+    result = bench.unit(bench.b, force_listen=True)
+    assert result.barge_in
+    bench.prefill(tokens.listen)
+    labels = cached_labels(bench.session.kv)
+    unit = [label for label in labels[len(bench.head) :] if label >= 0]
+    assert unit == [
+        *(tokens.unit_start, tokens.speak, bench.a, tokens.chunk_eos, tokens.unit_end),
+        *(tokens.unit_start, tokens.turn_eos, tokens.listen, tokens.unit_end),
+        tokens.unit_start,
+    ]
+
+
+def test_a_rollback_restores_what_was_waiting(bench: Bench, tokens: SpecialTokens) -> None:
+    bench.unit(tokens.speak, bench.a, tokens.chunk_eos)
+    session, before = bench.session, bench.cached
+    session.take_snapshot()
+    bench.unit(tokens.speak, bench.b, bench.c, tokens.chunk_eos)
+    session.rollback()
+    assert bench.cached == before
+    assert session.window.tokens == session.cached_tokens
+    bench.unit(tokens.listen, bench.c, tokens.chunk_eos)
+    assert bench.cached[: len(before)] == before
+    assert bench.cached.count(tokens.unit_end) == 2
+
+
+def test_nothing_waits_after_the_end(bench: Bench, tokens: SpecialTokens) -> None:
+    bench.unit(tokens.listen)
+    bench.session.close()
+    assert bench.session.cached_tokens == 0
+    assert bench.session.turn.closing == ()
+
+
+def test_the_toy_model_says_the_same_either_way(toy: Toy) -> None:
+    """Its cache, too, is the same up to the order of float32 sums."""
+    settings = DuplexSettings(decode_mode="greedy", force_listen_count=1)
+
+    def talk(compat: Compat) -> tuple[Session, list[str]]:
+        executor, duplex = toy.executor(compat), toy.duplex(compat)
+        session = executor.open_session("toy", seed=0)
+        run_alone(prepare(duplex, session, settings), executor)
+        texts = []
+        for number in range(5):
+            unit = run_unit(duplex, session, UnitInput(speech(1.0, number)))
+            texts.append(run_alone(unit, executor).text)
+        run_alone(duplex.prefill(session, speech(1.0, 9)), executor)
+        return session, texts
+
+    deferred, said = talk(Compat())
+    at_once, expected = talk(Compat(close_units_at_once=True))
+    assert said == expected
+    assert deferred.kv.length == at_once.kv.length
+    rows = [each.kv.rows(0, each.kv.length) for each in (deferred, at_once)]
+    assert_close(rows[0].keys, rows[1].keys)
+    assert_close(rows[0].values, rows[1].values)

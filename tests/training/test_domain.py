@@ -1,0 +1,143 @@
+"""The domain: every question has one answer, and every answer can be said."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from random import Random
+
+import pytest
+
+from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.unit_policy import MAX_UNIT_CHARACTERS
+from tests.training.conftest import Nano
+from training.nano.domain import control, unknown
+from training.nano.domain.camera import BLIND
+from training.nano.domain.catalogue import answer, intents, questions, reply_texts, words_of
+from training.nano.domain.facts import Facts, system_text
+from training.nano.domain.kinds import Context, Question, Scene, expand
+from training.nano.pace import split_reply, timed_words
+
+FEWEST_INTENTS = 60
+FEWEST_REPEATED = 500
+SPEECH_TOKENS_A_UNIT = DuplexSettings().max_new_speak_tokens_per_chunk - 3
+
+
+def reply_to(text: str, context: Context | None = None) -> str:
+    """The reply to a question given by its words."""
+    wanted = words_of(text)
+    [question] = [
+        each
+        for intent in intents().values()
+        for each in intent.questions
+        if words_of(each.text) == wanted
+    ]
+    return answer(question, context or Context(), Random(0))
+
+
+def test_the_domain_is_as_wide_as_it_should_be() -> None:
+    assert len(intents()) >= FEWEST_INTENTS
+    assert len({question.slots for question in intents()["repeat"].questions}) >= FEWEST_REPEATED
+
+
+def test_the_same_words_never_ask_for_two_things() -> None:
+    meanings = defaultdict(set)
+    for intent in intents().values():
+        for question in intent.questions:
+            meanings[" ".join(words_of(question.text))].add((question.intent, question.slots))
+    assert [text for text, found in meanings.items() if len(found) > 1] == []
+
+
+def test_held_out_questions_are_a_small_share_of_every_kind_and_never_trained_on() -> None:
+    held_out, learned = questions(held_out=True), questions(held_out=False)
+    assert 0.03 < len(held_out) / len(learned) < 0.08
+    known = {" ".join(words_of(question.text)) for question in learned}
+    assert known.isdisjoint(" ".join(words_of(question.text)) for question in held_out)
+
+
+@pytest.mark.parametrize(
+    ("text", "reply"),
+    [
+        ("what is seven plus five?", "Seven plus five is twelve."),
+        ("what's twelve minus twelve?", "Twelve minus twelve is zero."),
+        ("what is the capital of France?", "The capital of France is Paris."),
+        ("what is the opposite of hot?", "The opposite of hot is cold."),
+        ("what comes after Monday?", "Tuesday comes after Monday."),
+        ("count to five.", "One, two, three, four, five."),
+        ("please repeat after me, rainbow.", "Rainbow."),
+        ("what is your name?", "My name is Nano."),
+        ("what do you see?", BLIND),
+    ],
+)
+def test_what_it_answers(text: str, reply: str) -> None:
+    assert reply_to(text) == reply
+
+
+def test_facts_of_the_system_prompt_reach_the_replies() -> None:
+    facts = Facts(hour=14, minute=5, weekday=4, month=11, day=20, name="Anna")
+    context = facts.context()
+    assert "The time is 14:05. Today is Friday. The date is 20 November." in system_text("", facts)
+    assert reply_to("what time is it?", context) == "It is two oh five in the afternoon."
+    assert reply_to("what day is it?", context) == "Today is Friday."
+    assert reply_to("what is the date?", context) == "It is the twentieth of November."
+    assert reply_to("what is my name?", context) == "Your name is Anna."
+
+
+def test_memory() -> None:
+    context = Context()
+    assert reply_to("what is my name?", context) == "I do not know your name yet."
+    assert reply_to("my name is Tom.", context) == "Nice to meet you, Tom."
+    assert reply_to("what is my name?", context) == "Your name is Tom."
+    assert reply_to("say that again.", Context(last_reply="Rope.")) == "Rope."
+    assert reply_to("go on.", Context(unsaid="four, five.")) == "four, five."
+    assert reply_to("go on.") == control.NOTHING_LEFT
+
+
+def test_what_the_camera_shows_is_told() -> None:
+    seen = Context(scene=Scene("red", "star", "", "three"))
+    assert reply_to("what do you see?", seen) == "I see three red stars."
+    assert reply_to("what color is this?", seen) == "It is red."
+    digit = Context(scene=Scene("blue", "digit", "seven", "one"))
+    assert reply_to("what number is this?", digit) == "It is the number seven."
+
+
+def test_what_it_does_not_know_it_declines() -> None:
+    random = Random(3)
+    asked = [unknown.draw_unknown(random) for _ in range(200)]
+    assert {answer(each, Context(), random) for each in asked} == {unknown.SORRY}
+    assert len({each.text for each in asked}) > 150
+
+
+def test_expand_gives_every_reading() -> None:
+    assert expand("(what is|what's) it (|now)?") == [
+        "what is it?",
+        "what is it now?",
+        "what's it?",
+        "what's it now?",
+    ]
+
+
+def test_every_reply_fits_the_units_it_is_cut_into(nano: Nano) -> None:
+    tokenizer = nano.processor.tokenizer
+    for reply in reply_texts():
+        units = split_reply(reply)
+        assert "".join(units) == reply
+        cut = [tokenizer.encode(text) for text in units]
+        assert [token for ids in cut for token in ids] == tokenizer.encode(reply)
+        assert max(map(len, cut)) <= SPEECH_TOKENS_A_UNIT
+        assert max(map(len, units)) < MAX_UNIT_CHARACTERS
+
+
+def test_words_come_no_later_than_their_sound_and_turns_end_no_earlier() -> None:
+    for reply in reply_texts()[::20]:
+        units, told = split_reply(reply), 0
+        starts = [(word.text, word.start_s) for word in timed_words(reply)]
+        for number, text in enumerate(units):
+            told += len(text)
+            due = sum(len(word) for word, start_s in starts if start_s < number)
+            assert told >= due
+        assert timed_words(reply)[-1].stop_s <= len(units)
+
+
+def test_questions_have_words() -> None:
+    assert all(words_of(question.text) for question in questions(held_out=False))
+    assert isinstance(questions(held_out=True)[0], Question)

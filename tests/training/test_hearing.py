@@ -1,0 +1,48 @@
+"""Whole conversations encoded at once equal what the served encoder hears unit by unit."""
+
+from __future__ import annotations
+
+import torch
+
+from MiniCPMO45.audio_cache import new_audio_cache
+from MiniCPMO45.audio_encoder import StreamItem, encode_clip_frames, encode_stream_frames
+from MiniCPMO45.audio_features import clip_mels
+from MiniCPMO45.streaming_mel import MelState, push
+from tests.training.conftest import Nano
+from training.nano.hearing import CONTEXT, clip_frames, stream_frames, stream_mels, stream_samples
+
+UNITS = 32  # past the point at which mel buffer and encoder begin anew
+
+
+def test_streams(nano: Nano) -> None:
+    encoder = nano.fresh_brain().apm.eval()
+    torch.manual_seed(3)
+    audio = 0.05 * torch.randn(1, stream_samples(UNITS))
+    audio[:, 190_000:200_000] *= 20
+    audio[:, -40_000:] *= 0.01
+    with torch.inference_mode():
+        heard = stream_frames(encoder, stream_mels(audio, UNITS))[0]
+        state, cache, served = (
+            MelState(),
+            new_audio_cache(nano.fresh_brain().config.audio_config),
+            [],
+        )
+        for unit in range(UNITS):
+            first = stream_samples(unit) if unit else 0
+            mel = push(state, audio[0, first : stream_samples(unit + 1)])
+            item = StreamItem(mel, cache, CONTEXT if unit else 0, CONTEXT)
+            served += encode_stream_frames(encoder, [item])
+    torch.testing.assert_close(heard, torch.cat(served), atol=1e-3, rtol=1e-3)
+
+
+def test_clips(nano: Nano) -> None:
+    encoder = nano.fresh_brain().apm.eval()
+    torch.manual_seed(4)
+    clips = [0.1 * torch.randn(n) for n in (16_560, 23_456, 48_001)]
+    with torch.inference_mode():
+        for block in (None, 50):
+            served = encode_clip_frames(
+                encoder, [clip_mels(clip)[0] for clip in clips], block_frames=block
+            )
+            for mine, theirs in zip(clip_frames(encoder, clips, block), served, strict=True):
+                torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)

@@ -1,0 +1,23 @@
+"""The card that is shipped with the embedded checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core.nano_assets import verify
+from core.processors.facts import read_card
+from core.schemas.worker import ModelKind
+from training.nano.card import write_card
+from training.nano.domain.catalogue import intents, words_of
+
+
+def test_the_card_is_read_by_the_server_and_suggests_what_is_understood(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}", encoding="utf8")
+    write_card(tmp_path)
+    verify(tmp_path)
+    card = read_card(tmp_path)
+    assert card.kind is ModelKind.NANO
+    assert "demonstration" in card.name
+    asked = {tuple(words_of(q.text)) for each in intents().values() for q in each.questions}
+    assert [text for text in card.try_saying if tuple(words_of(text)) not in asked] == []
+    assert "MIT" in (tmp_path / "NOTICE").read_text(encoding="utf8")

@@ -1,0 +1,177 @@
+"""What the nano is trained on is what it will be served: token for token, sound for sound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from MiniCPMO45.chat import ChatCapability
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.duplex import DuplexCapability
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.message_input import MessageInput, PieceOptions
+from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.reply_policy import ReplyPolicy
+from MiniCPMO45.reply_speech import ReplySpeech
+from MiniCPMO45.settings import DuplexSettings, GenerationSettings
+from MiniCPMO45.special_tokens import SpecialTokens
+from MiniCPMO45.steps import run_alone
+from MiniCPMO45.streaming import StreamingCapability
+from MiniCPMO45.unit_policy import UnitPolicy
+from tests.training.conftest import Nano
+from training.nano.batches import collate
+from training.nano.brain import Brain
+from training.nano.sessions import LEAD_SAMPLES, DuplexSession, Example
+from training.nano.turns import TurnsSession
+
+CPU = torch.device("cpu")
+UNIT_SAMPLES = 16_000
+
+
+class Script:
+    """Decides what it is told and keeps the logits it was asked with."""
+
+    def __init__(self, decisions: Sequence[int]) -> None:
+        self.decisions = list(decisions)
+        self.logits: list[Tensor] = []
+
+    def __call__(self, logits: Tensor) -> int:
+        """Take the next decision."""
+        self.logits.append(logits)
+        return self.decisions.pop(0)
+
+
+class ScriptedUnits(UnitPolicy):
+    """Decides units by a script."""
+
+    def __init__(self, tokens: SpecialTokens, script: Script) -> None:
+        super().__init__(tokens, CPU, Compat())
+        self.script = script
+
+    def decide(self, logits: Tensor, *_: Any) -> int:
+        """Take the next decision."""
+        return self.script(logits)
+
+
+class ScriptedReplies(ReplyPolicy):
+    """Draws replies by a script."""
+
+    def __init__(self, tokens: SpecialTokens, script: Script) -> None:
+        super().__init__(tokens, CPU, Compat())
+        self.script = script
+
+    def next_streamed(self, logits: Tensor, *_: Any) -> int:
+        """Take the next token."""
+        return self.script(logits)
+
+    def next_one_shot(self, logits: Tensor, *_: Any) -> int:
+        """Take the next token."""
+        return self.script(logits)
+
+
+def executor_of(brain: Brain) -> Executor:
+    """The served model with the weights of a trained one."""
+    torch.manual_seed(2)
+    model = MiniCPMO(brain.config).requires_grad_(False).eval()
+    model.load_state_dict(brain.state_dict(), strict=False)
+    return Executor(model, compat=Compat())
+
+
+def learned_logits(nano: Nano, brain: Brain, example: Example) -> tuple[Tensor, list[int]]:
+    """The training path's logits [n, vocabulary] before each learned id, and these ids."""
+    batch = collate([example], nano.processor.tokenizer.special.unk)
+    with torch.inference_mode():
+        hidden = brain(batch).hidden[0]
+        places = decided_places(nano, example)
+        return brain.llm.lm_head(hidden[[at - 1 for at in places]]), [
+            example.layout.ids[at] for at in places
+        ]
+
+
+def decided_places(nano: Nano, example: Example) -> list[int]:
+    """Positions of ids the model decides: learned ones, and decisions that count for nothing."""
+    layout, tokens = example.layout, nano.processor.tokenizer.special
+    if not layout.units:
+        return [at for at, weight in enumerate(layout.weights) if weight > 0]
+    places: list[int] = []
+    for start in layout.units:
+        stop = layout.ids.index(tokens.unit_end, start)
+        places += range(start + 10, stop)
+    return places
+
+
+@pytest.mark.parametrize("seed", [2, 3, 5, 8])
+def test_a_duplex_conversation_is_served_as_it_was_trained(nano: Nano, seed: int) -> None:
+    brain = nano.fresh_brain()
+    session = DuplexSession(nano.bank, nano.processor.tokenizer, Random(seed), 14)
+    example = session.compose()
+    expected, decisions = learned_logits(nano, brain, example)
+
+    executor, script = executor_of(brain), Script(decisions)
+    tokenizer = nano.processor.tokenizer
+    duplex = DuplexCapability(
+        brain.config, tokenizer, ScriptedUnits(tokenizer.special, script), compat=Compat()
+    )
+    served = executor.open_session("test", seed=0)
+    voice = example.clips[0] if example.clips else None
+    prefix = duplex_prefix(session.talk.system_text)
+    settings = DuplexSettings(force_listen_count=0, generate_audio=False)
+    run_alone(
+        duplex.prepare(served, prefix, DUPLEX_SUFFIX, settings=settings, voice_sample=voice),
+        executor,
+    )
+    for unit in range(session.n_units):
+        start = LEAD_SAMPLES + unit * UNIT_SAMPLES
+        heard = example.stream[start : start + UNIT_SAMPLES]
+        whole = np.pad(heard, (0, UNIT_SAMPLES - len(heard)))  # the last 5 ms are beyond the end
+        assert run_alone(duplex.prefill(served, whole), executor).success
+        run_alone(duplex.generate(served), executor)
+        run_alone(duplex.finalize(served), executor)
+
+    assert not script.decisions
+    torch.testing.assert_close(torch.stack(script.logits), expected, atol=2e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_turns_are_served_as_they_were_trained(nano: Nano, seed: int) -> None:
+    brain = nano.fresh_brain()
+    session = next(
+        each
+        for each in (TurnsSession(nano.bank, nano.processor, Random(seed + n)) for n in range(99))
+        if not each.has_pictures and each.is_one_shot == bool(seed % 2)
+    )
+    example = session.compose()
+    expected, decisions = learned_logits(nano, brain, example)
+
+    executor, script = executor_of(brain), Script(decisions)
+    compat = Compat()
+    tokens = nano.processor.tokenizer.special
+    messages = MessageInput(brain.config, nano.processor, compat)
+    policy = ScriptedReplies(tokens, script)
+    speech = ReplySpeech(brain.config.tts_config, compat)
+    settings = GenerationSettings(
+        generate_audio=False, use_speech_template=session.can_be_spoken, num_beams=1
+    )
+    served = executor.open_session("test", seed=0)
+    if session.is_one_shot:
+        chat = ChatCapability(messages, policy, speech, compat=compat)
+        reply = run_alone(chat.reply(served, session.messages[:-1], settings), executor)
+        assert reply.text == session.messages[-1].content
+    else:
+        streaming = StreamingCapability(messages, policy, speech, compat=compat)
+        options = PieceOptions(use_tts_template=session.can_be_spoken)
+        for message in session.messages:
+            if message.role == "assistant":
+                run_alone(streaming.generate(served, settings), executor)
+            else:
+                run_alone(streaming.prefill(served, message, options), executor)
+
+    assert not script.decisions
+    torch.testing.assert_close(torch.stack(script.logits), expected, atol=2e-3, rtol=1e-3)

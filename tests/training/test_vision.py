@@ -1,0 +1,146 @@
+"""Pictures for the eyes: drawn as labelled, cut and encoded as served."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from MiniCPMO45 import image_processing
+from MiniCPMO45.vision_encoder import encode_slices
+from training.nano import shapes
+from training.nano.domain.camera import shown_words
+from training.nano.domain.kinds import Scene
+from training.nano.domain.words import SCENE_COLOURS, SCENE_SHAPES
+from training.nano.vision.colours import RANGES, draw_colours
+from training.nano.vision.eyes import Eyes, served_size
+from training.nano.vision.jpeg import through_jpeg
+from training.nano.vision.pictures import Painter, to_patches
+from training.nano.vision.places import SIZES, is_right, reading_loss, told, word_ids
+from training.nano.vision.scenes import N_SHAPES, Labels, place
+from training.nano.vision.stencils import Stencils
+
+SIDE = 32
+
+
+def stencils() -> Stencils:
+    """A full square for every kind."""
+    kinds = torch.arange(N_SHAPES + 10)
+    return Stencils(torch.ones(len(kinds), SIDE, SIDE), kinds)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    """Decides what is drawn."""
+    return torch.Generator().manual_seed(seed)
+
+
+def as_picture(pixels: Tensor) -> Image.Image:
+    """One painted picture as a file's would be."""
+    return Image.fromarray((pixels.permute(1, 2, 0) * 255).round().byte().numpy())
+
+
+@pytest.fixture(scope="module")
+def painted() -> tuple[Labels, Tensor]:
+    """A few pictures at the size of a small camera's."""
+    painter = Painter(stencils(), generator())
+    labels = painter.draw_labels(6)
+    return labels, painter.paint(labels, *served_size((640, 480), 112))
+
+
+def test_patches_are_cut_as_served(painted: tuple[Labels, Tensor]) -> None:
+    _, pictures = painted
+    mine = to_patches(pictures, 14)
+    for pixels, patches in zip(pictures, mine, strict=True):
+        served = image_processing.to_patches(as_picture(pixels))
+        assert np.allclose(served.values, patches.numpy(), atol=1e-6)
+
+
+@torch.no_grad()
+def test_eyes_give_the_rows_that_are_served(painted: tuple[Labels, Tensor]) -> None:
+    torch.manual_seed(0)
+    _, pictures = painted
+    eyes = Eyes(shapes.config()).eval()
+    patches = [image_processing.to_patches(as_picture(pixels)) for pixels in pictures]
+    served = torch.stack(encode_slices(eyes.vpm, eyes.resampler, patches))
+    assert torch.allclose(eyes(pictures), served, atol=1e-4)
+
+
+def test_the_served_size_of_a_camera_is_that_of_its_only_slice() -> None:
+    picture = Image.new("RGB", (1280, 720))
+    [only] = image_processing.slice_image(picture, 1, shapes.config().slice_config).slices
+    assert served_size((1280, 720), 448) == only.size
+
+
+def test_jpeg_does_what_jpeg_files_do(painted: tuple[Labels, Tensor]) -> None:
+    _, pictures = painted
+    file = io.BytesIO()
+    as_picture(pictures[0]).save(file, "JPEG", quality=50, subsampling=0)
+    wanted = np.asarray(Image.open(file)).astype(np.float32) / 255
+    [mine] = through_jpeg(pictures[:1], 50)
+    assert np.abs(mine.permute(1, 2, 0).numpy() - wanted).mean() < 2 / 255
+
+
+def test_labels_are_the_scenes_of_the_domain() -> None:
+    labels = Labels.draw(200, generator())
+    again = Labels.of(labels.scenes(), torch.device("cpu"))
+    assert torch.equal(labels.columns(), again.columns())
+    assert None in labels.scenes()
+    assert Scene("red", "star", "", "two") in Labels.draw(3000, generator(1)).scenes()
+
+
+def test_things_do_not_touch_and_stay_inside() -> None:
+    labels = Labels.draw(300, generator(2))
+    width, height = served_size((640, 480), 448)
+    placing = place(labels, width, height, generator(3))
+    assert torch.equal((placing.radii > 0).sum(1), labels.count + 1)
+    for centres, radii in zip(placing.centres, placing.radii, strict=True):
+        there = [(c, r) for c, r in zip(centres, radii, strict=True) if r > 0]
+        for n, (centre, radius) in enumerate(there):
+            assert bool((centre - radius >= -1).all())
+            assert bool((centre + radius <= torch.tensor([width + 1, height + 1])).all())
+            for other, other_radius in there[:n]:
+                apart = (centre - other).abs().max()
+                assert float(apart) >= 0.9 * float(radius + other_radius) - 1
+
+
+def test_colours_keep_their_distance_in_hue() -> None:
+    assert set(RANGES) == set(SCENE_COLOURS)
+    names = torch.arange(len(SCENE_COLOURS)).repeat(50)
+    drawn = draw_colours(names, generator())
+    red = drawn[names == SCENE_COLOURS.index("red")]
+    blue = drawn[names == SCENE_COLOURS.index("blue")]
+    assert bool((red[:, 0] > red[:, 2] + 0.3).all())
+    assert bool((blue[:, 2] > blue[:, 0] + 0.2).all())
+
+
+def test_every_place_has_words_of_one_token(tmp_path: Path) -> None:
+    tokenizer = shapes.tokenizer(tmp_path)
+    ids = word_ids(tokenizer)
+    assert [len(column) + 1 for column in ids] == list(SIZES)
+    assert all(len(set(column)) == len(column) for column in ids)
+    scene = Scene("pink", "digit", "seven", "one")
+    [wanted] = told(Labels.of([scene], torch.device("cpu"))).tolist()
+    spelled = [ids[place][entry] for place, entry in enumerate(wanted)]
+    assert spelled == tokenizer.encode(shown_words(scene))
+
+
+def test_eyes_learn_a_few_pictures_by_heart(painted: tuple[Labels, Tensor]) -> None:
+    torch.manual_seed(0)
+    labels, pictures = painted
+    wanted = told(labels)
+    eyes = Eyes(shapes.config())
+    heads = torch.nn.ModuleList(torch.nn.Linear(256, size) for size in SIZES)
+    optimizer = torch.optim.AdamW([*eyes.parameters(), *heads.parameters()], lr=1e-3)
+    for _ in range(15):
+        rows = eyes(pictures)
+        read = [head(rows[:, number::4]) for number, head in enumerate(heads)]
+        optimizer.zero_grad()
+        reading_loss(read, wanted).backward()
+        optimizer.step()
+    assert bool(is_right(read, wanted).all())
+    assert len(SCENE_SHAPES) == N_SHAPES

@@ -1,0 +1,87 @@
+"""Every stage of the voice takes a step, and what it writes is loaded as it is served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from MiniCPMO45.token2wav.fixed_voice import read_fixed_voice
+from MiniCPMO45.token2wav.hift import HiFT
+from MiniCPMO45.token2wav.load import load_token2wav
+from MiniCPMO45.voices import VoiceLibrary
+from tests.training.voice_recordings import recordings
+from training.nano.voice.alphabet import CODES_USED, TIMING
+from training.nano.voice.export import write_voice_assets
+from training.nano.voice.flow_stage import train_flow
+from training.nano.voice.hift_stage import train_hift
+from training.nano.voice.recordings import Recordings
+from training.nano.voice.sizes import PROMPT_CODES, vocoder_config
+from training.nano.voice.stage_clock import StageClock
+from training.nano.voice.trainable_hift import TrainableHiFT
+
+N_STEPS = 2
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Recordings:
+    return recordings(tmp_path_factory.mktemp("recordings"))
+
+
+@pytest.fixture(scope="module")
+def weights(told: Recordings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("weights")
+    train_flow(told, folder, StageClock(N_STEPS), batch_size=2)
+    train_hift(told, folder, StageClock(N_STEPS), batch_size=1, judges_from=0.5)
+    return folder
+
+
+def test_recordings_hold_codes_mel_and_samples_side_by_side(told: Recordings) -> None:
+    n_codes = len(told.codes)
+    assert int(told.starts[-1]) == n_codes
+    assert told.wave.shape == (n_codes * TIMING.samples_per_code,)
+    assert told.mel.shape == (n_codes * TIMING.mel_frames_per_code, 80)
+    assert told.f0_hz.shape == told.mel.shape[:1]
+
+
+def test_training_goes_on_from_the_weights_it_finds(
+    told: Recordings, weights: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "flow.pt").write_bytes((weights / "flow.pt").read_bytes())
+    before = torch.load(tmp_path / "flow.pt", weights_only=True)
+    again = train_flow(told, tmp_path, StageClock(1), batch_size=1).state_dict()
+    name = "input_embedding.weight"
+    assert not torch.equal(again[name], before[name].float())
+    assert torch.allclose(again[name], before[name].float(), atol=0.01)
+
+
+def test_the_written_voice_speaks_whatever_recording_is_given(
+    told: Recordings, weights: Path, tmp_path: Path
+) -> None:
+    write_voice_assets(weights, told, tmp_path)
+    folder = tmp_path / "assets" / "token2wav"
+    vocoder = load_token2wav(folder)
+    assert vocoder.config == vocoder_config()
+    voice = read_fixed_voice(folder)
+    assert voice is not None and voice.codes.shape == (1, PROMPT_CODES)
+    library = VoiceLibrary(voice, vocoder)
+    base = library.base_of(np.zeros(3, np.float32))
+    assert library.base_of(np.ones(16_000, np.float32)) is base
+    state = vocoder.new_state(base, torch.Generator().manual_seed(0))
+    samples = vocoder.stream(state, [*[TIMING.silence_code] * 3, *CODES_USED[:25]])
+    assert samples.shape == (TIMING.sample_rate_hz,)
+    assert bool(samples.isfinite().all())
+    assert all(file.stat().st_size < 16 * 2**20 for file in folder.iterdir())
+
+
+def test_the_vocoder_in_training_is_the_one_that_is_served() -> None:
+    torch.manual_seed(0)
+    trained = TrainableHiFT(vocoder_config().hift).eval()
+    served = HiFT(vocoder_config().hift).eval()
+    served.load_state_dict(trained.state_dict())
+    mel = torch.randn(2, 80, 20) - 4
+    noise = torch.randn(2, 20 * TIMING.samples_per_mel_frame, 9)
+    with torch.no_grad():
+        assert torch.allclose(trained(mel, noise), served(mel, noise), atol=1e-5)

@@ -1,0 +1,67 @@
+"""The batched form of the flow equals what is served chunk by chunk."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.voice import VoicePrompt
+from training.nano.voice.alphabet import CODES_USED, TIMING
+from training.nano.voice.flow_batch import Layout, encode, integrate
+from training.nano.voice.sizes import PROMPT_CODES, vocoder_config
+
+N_STEPS = 3
+N_CODES = 103  # four chunks, then the three codes that end the turn
+
+
+def _voice(codes: Tensor) -> VoicePrompt:
+    frames = 2 * PROMPT_CODES
+    return VoicePrompt(codes, torch.randn(1, 192), torch.randn(1, frames, 80))
+
+
+def _spread(model: torch.nn.Module) -> None:
+    """Leave the small values fresh layers start from, so that every path counts."""
+    for name, parameter in model.named_parameters():
+        if "adaLN" in name or "pos_bias" in name:
+            torch.nn.init.normal_(parameter, std=0.1)
+
+
+def test_one_pass_over_whole_utterances_equals_the_served_chunks() -> None:
+    torch.manual_seed(0)
+    model = Token2Wav(vocoder_config(), VocoderOptions(n_steps=N_STEPS)).eval()
+    _spread(model)
+    drawn = torch.tensor(CODES_USED)[torch.randint(len(CODES_USED), (1, PROMPT_CODES + N_CODES))]
+    drawn[:, PROMPT_CODES : PROMPT_CODES + 3] = TIMING.silence_code
+    codes = drawn[0, PROMPT_CODES:].tolist()
+    voice = _voice(drawn[:, :PROMPT_CODES])
+    base = model.set_up(voice)
+    state = model.new_state(base)
+    chunks, starts = [], []
+    for start in range(0, N_CODES - 3, 25):
+        stop = min(start + 25, N_CODES - 3) + 3
+        starts.append(state.noise_offset)
+        chunks.append(model.mel([StreamCall(state, codes[start:stop])]))
+    starts.append(state.noise_offset)
+    chunks.append(model.mel([StreamCall(state, codes[-3:], is_last=True)]))
+    noise = [base.noise[:, :, : voice.frames].transpose(1, 2)]
+    for start, chunk in zip(starts, chunks, strict=True):
+        noise.append(base.noise[:, :, start : start + chunk.shape[1]].transpose(1, 2))
+    lengths = torch.tensor([N_CODES])
+    whole = integrate(
+        model.flow, voice, drawn[:, PROMPT_CODES:], lengths, torch.cat(noise, dim=1), N_STEPS
+    )
+    assert torch.allclose(whole, torch.cat(chunks, dim=1), atol=1e-4)
+
+
+def test_padding_behind_a_short_utterance_changes_nothing() -> None:
+    torch.manual_seed(1)
+    flow = Token2Wav(vocoder_config()).flow.eval()
+    drawn = torch.tensor(CODES_USED)[torch.randint(len(CODES_USED), (2, PROMPT_CODES + 60))]
+    lengths = torch.tensor([60, 41])
+    with torch.no_grad():
+        together = encode(flow, drawn, Layout.of(PROMPT_CODES, 60, lengths))
+        alone = encode(
+            flow, drawn[1:, : PROMPT_CODES + 41], Layout.of(PROMPT_CODES, 41, lengths[1:])
+        )
+    assert torch.allclose(together[1:, : alone.shape[1]], alone, atol=1e-5)

@@ -1,0 +1,87 @@
+"""The speech decoder takes a step on states of the language model, and its file fits the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from MiniCPMO45.transformer import CausalLM
+from MiniCPMO45.tts import MiniCPMTTS
+from tests.training.voice_recordings import recordings
+from training.nano import shapes
+from training.nano.spoken import SpokenUnits
+from training.nano.voice.alphabet import CODES_USED
+from training.nano.voice.export import SHARPNESS, speech_decoder_tensors
+from training.nano.voice.lines import NO_STATE, LineWriter, Spoken
+from training.nano.voice.stage_clock import StageClock
+from training.nano.voice.tts_stage import (
+    FILE,
+    Lines,
+    collect,
+    spoken_lines,
+    train_tts,
+    write_lines,
+    write_told,
+)
+
+CONFIG = shapes.config()
+GAIN = "head_code.0.parametrizations.weight.original0"
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> LineWriter:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    return LineWriter(shapes.tokenizer(folder), CONFIG.tts_config)
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> list[Spoken]:
+    return spoken_lines(recordings(tmp_path_factory.mktemp("recordings")))
+
+
+@pytest.fixture(scope="module")
+def lines(writer: LineWriter, spoken: list[Spoken]) -> Lines:
+    torch.manual_seed(0)
+    llm = CausalLM(CONFIG.decoder, CONFIG.vocab_size).requires_grad_(False)
+    return collect(write_lines(writer, spoken), llm, CONFIG)
+
+
+def test_every_text_row_has_a_state_and_no_other_row(lines: Lines) -> None:
+    has_state = lines.state_of != NO_STATE
+    assert not bool((has_state & lines.is_code).any())
+    assert int(has_state.sum()) == len(lines.states)
+    assert lines.states.shape[1] == CONFIG.hidden_size
+    assert int(lines.starts[-1]) == len(lines.ids)
+
+
+def test_labels_are_places_among_the_codes_that_are_used(lines: Lines) -> None:
+    assert int(lines.labels.max()) == len(CODES_USED)  # the end, behind the alphabet
+    assert int(lines.labels.min()) == -1
+
+
+def test_a_step_changes_the_decoder_and_the_file_fits_the_model(
+    lines: Lines, tmp_path: Path
+) -> None:
+    trained = train_tts(lines, lines, CONFIG, tmp_path, StageClock(1))
+    told = {name.removeprefix("tts."): t for name, t in speech_decoder_tensors(tmp_path).items()}
+    exported = MiniCPMTTS(CONFIG.tts_config)
+    exported.load_state_dict({name: tensor.float() for name, tensor in told.items()})
+    kept = torch.load(tmp_path / FILE, weights_only=True)[GAIN].float()
+    assert torch.allclose(exported.state_dict()[GAIN], SHARPNESS * kept, rtol=1e-2)
+    assert torch.allclose(trained.state_dict()[GAIN], kept, rtol=1e-2)
+    assert (tmp_path / FILE).stat().st_size < 16 * 2**20
+
+
+def test_replies_of_conversations_keep_the_states_they_were_said_with(
+    writer: LineWriter, spoken: list[Spoken]
+) -> None:
+    ids = tuple(writer.streamed(spoken[1]).context[-7:-2])
+    hidden = torch.randn(len(ids), CONFIG.hidden_size)
+    said = SpokenUnits(spoken[1].text, (ids,), (hidden,), has_ended=True, is_duplex=False)
+    cut_short = SpokenUnits(spoken[1].text, (ids,), (hidden,), has_ended=False, is_duplex=False)
+    unknown = SpokenUnits("Never recorded.", (ids,), (hidden,), has_ended=True, is_duplex=False)
+    (line,) = write_told(writer, spoken, [said, cut_short, unknown])
+    assert line.hidden is not None and torch.equal(line.hidden, hidden)
+    assert [state for state in line.states if state != NO_STATE] == list(range(len(ids)))

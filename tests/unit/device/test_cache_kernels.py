@@ -1,0 +1,53 @@
+"""The kernels around caches: moved tokens and runs that go on are those of the plain twins."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from MiniCPMO45.device import plain_ops
+from MiniCPMO45.device.row_map import NO_POSITION, PAGE_TOKENS
+from tests.unit.device.test_kernels import on_both
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from MiniCPMO45.device.kernels.runs import advance_runs  # noqa: E402
+from MiniCPMO45.device.kernels.shift import move_tokens  # noqa: E402
+
+ROUNDING = {torch.float32: 1e-6, torch.bfloat16: 8e-3}
+
+
+@on_both
+@pytest.mark.parametrize(
+    ("start", "target", "count"), [(130, 60, 70), (65, 64, 63), (70, 3, 127), (5, 4, 200)]
+)
+def test_moved_tokens_are_those_of_the_twin(
+    device: str, dtype: torch.dtype, start: int, target: int, count: int
+) -> None:
+    """Across pages, and where what is written overlaps what is read."""
+    generator = torch.Generator(device).manual_seed(0)
+    held = torch.randn(2, 8, 2, 3, PAGE_TOKENS, 16, generator=generator, device=device).to(dtype)
+    pages = torch.tensor([5, 2, 7, 1, 0, 0], dtype=torch.int32, device=device)
+    angles = torch.randn(8, generator=generator, device=device).repeat(2)
+    moved, wanted = held.clone(), held.clone()
+    move_tokens(moved, pages, start, target, count, angles.cos(), angles.sin())
+    plain_ops.move_tokens(wanted, pages, start, target, count, angles.cos(), angles.sin())
+    torch.testing.assert_close(moved, wanted, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+    assert not torch.equal(wanted, held)
+
+
+@on_both
+@pytest.mark.parametrize("rows", [1, 5, 64])
+def test_runs_are_moved_on_like_the_twins(device: str, dtype: torch.dtype, rows: int) -> None:
+    del dtype  # all of it is integers
+    generator = torch.Generator().manual_seed(rows)
+    positions = torch.randint(-1, 9, (rows,), generator=generator).int()
+    lasts = torch.randint(0, 12, (rows,), generator=generator).int()
+    has_ended = torch.randint(0, 2, (rows,), generator=generator).bool()
+    moved, moved_tiles = positions.to(device).clone(), positions.to(device).clone()
+    wanted, wanted_tiles = positions.clone(), positions.clone()
+    ended = has_ended.to(device)
+    advance_runs(moved, moved_tiles, lasts.to(device), ended, NO_POSITION)
+    plain_ops.advance_runs(wanted, wanted_tiles, lasts, has_ended, NO_POSITION)
+    assert torch.equal(moved.cpu(), wanted)
+    assert torch.equal(moved_tiles.cpu(), wanted_tiles)

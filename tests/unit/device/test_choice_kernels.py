@@ -1,0 +1,216 @@
+"""The sampling kernels choose what their plain twins choose, from one table and the same numbers.
+
+Without a card the kernels run in Triton's interpreter; `-m gpu` runs them compiled.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from MiniCPMO45.code_rule import PENALTY_WINDOW
+from MiniCPMO45.device import code_choice, unit_choice
+from MiniCPMO45.device.host_draws import draw_uniforms
+from tests.unit.device.test_kernels import on_both
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from MiniCPMO45.device.kernels import code_choice as code_kernel  # noqa: E402
+from MiniCPMO45.device.kernels import unit_choice as unit_kernels  # noqa: E402
+
+VOCABULARY, N_CODES = 2100, 300  # neither fills its last block
+CHUNK_EOS, TURN_EOS, LISTEN, EOS = 2090, 2091, 2092, 299
+MOST = 6  # codes of a run
+
+TEXT_ROWS: dict[str, dict[str, float]] = {
+    "usual": {},
+    "greedy": {"is_greedy": 1, "top_k": 1},
+    "widest": {"top_k": 256, "top_p": 2.0, "temperature": 3.0},
+    "one": {"top_k": 1},
+    "nucleus of nothing": {"top_p": 0.0},
+    "narrow": {"top_p": 0.2, "repetition_penalty": 2.0},
+    "no history": {"n_recent": 0, "repetition_penalty": 2.0},
+    "longer": {"length_penalty": 2.0},
+    "listens by rank": {"listen_top_k": 30, "listen_bias": 2.0},
+    "never listens": {"listen_top_k": 2000, "listen_bias": -np.inf},
+    "cold": {"temperature": 1e-5},
+    "ends": {"probe": 0.0},
+}
+CODE_ROWS: dict[str, dict[str, float]] = {
+    "duplex": {},
+    "greedy": {"is_greedy": 1},
+    "streamed": {"is_filtered": 1, "top_p": 0.85, "top_k": 25},
+    "fewest": {"is_filtered": 1, "top_p": 0.01, "top_k": 3},
+    "top-k alone": {"is_filtered": 1, "top_k": 5},
+    "nucleus alone": {"is_filtered": 1, "top_p": 0.5, "top_k": 256},
+    "strong penalty": {"penalty": 2.0},
+    "may not end": {"least": 4},
+    "heard much": {"n_heard": 16},
+}
+
+
+def _row(integers: tuple[str, ...], reals: tuple[str, ...], values: dict[str, float]) -> bytes:
+    layout = struct.Struct(f"={len(integers)}i{len(reals)}f")
+    return layout.pack(*(int(values[n]) for n in integers), *(values[n] for n in reals))
+
+
+def _text_words(seed: int) -> Tensor:
+    random = np.random.default_rng(seed)
+    words = np.zeros((len(TEXT_ROWS), unit_choice.N_COLUMNS), np.int32)
+    for row, changes in zip(words, TEXT_ROWS.values(), strict=True):
+        values = {
+            "chunk_eos": CHUNK_EOS,
+            "turn_eos": TURN_EOS,
+            "listen": LISTEN,
+            "is_greedy": 0,
+            "top_k": 20,
+            "listen_top_k": 0,
+            "n_recent": 9,
+            "temperature": 0.7,
+            "top_p": 0.8,
+            "repetition_penalty": 1.05,
+            "length_penalty": 1.1,
+            "listen_bias": 0.0,
+            "probe": random.random(),
+            "draw": random.random(),
+        } | changes
+        packed = _row(unit_choice.INTEGERS, unit_choice.REALS, values)
+        row[: unit_choice.N_WORDS] = np.frombuffer(packed, np.int32)
+        row[unit_choice.N_WORDS :] = random.integers(0, VOCABULARY, unit_choice.MOST_RECENT)
+    return torch.from_numpy(words)
+
+
+def _code_words(seed: int) -> Tensor:
+    random = np.random.default_rng(seed)
+    words = np.zeros((len(CODE_ROWS), code_choice.UNIFORM + MOST), np.int32)
+    for row, changes in zip(words, CODE_ROWS.values(), strict=True):
+        values = {
+            "eos": EOS,
+            "is_greedy": 0,
+            "top_k": 256,
+            "is_filtered": 0,
+            "least": 0,
+            "n_heard": 3,
+            "step": 0,
+            "has_ended": 0,
+            "divisor": 0.8,
+            "top_p": 2.0,
+            "penalty": 1.05,
+        } | changes
+        packed = _row(code_choice.INTEGERS, code_choice.REALS, values)
+        row[: code_choice.N_WORDS] = np.frombuffer(packed, np.int32)
+        ring = row[code_choice.N_WORDS : code_choice.UNIFORM]
+        ring[:] = code_choice.NO_CODE
+        n_heard = int(values["n_heard"])
+        ring[:n_heard] = random.integers(0, 6, n_heard)
+        row[code_choice.UNIFORM :].view(np.float32)[:] = random.random(MOST)
+    return torch.from_numpy(words)
+
+
+@on_both
+@pytest.mark.parametrize("seed", range(2))
+def test_tokens_are_those_of_the_twin(seed: int, device: str, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(len(TEXT_ROWS), VOCABULARY, generator=generator) * 2
+    logits[:, CHUNK_EOS] = logits.logsumexp(-1) - 1.0
+    logits[:, LISTEN] = 5.0
+    is_forbidden = torch.rand(VOCABULARY, generator=generator) < 0.1
+    is_forbidden[CHUNK_EOS] = True
+    inputs = (_text_words(seed), is_forbidden, logits.to(dtype))
+    on_device = [each.to(device) for each in inputs]
+    found = unit_kernels.choose_tokens(*on_device).tolist()
+    assert found == unit_choice.choose_tokens(*on_device).tolist()
+    by_name = dict(zip(TEXT_ROWS, found, strict=True))
+    assert by_name["ends"] == CHUNK_EOS
+    assert by_name["listens by rank"] in (LISTEN, CHUNK_EOS)
+    assert len(set(found)) > 3
+
+
+@on_both
+def test_tied_logits_are_all_chosen_among(device: str, dtype: torch.dtype) -> None:
+    """Forty tokens share the border of a top-k of twenty; each has its part of the numbers."""
+    words = _text_words(0)[:1].repeat(40, 1)
+    reals = words[:, unit_choice.N_INTEGERS : unit_choice.N_WORDS].view(torch.float32)
+    reals[:, unit_choice.REALS.index("top_p")] = 2.0
+    reals[:, unit_choice.REALS.index("probe")] = 1.0
+    reals[:, unit_choice.REALS.index("draw")] = (torch.arange(40) + 0.5) / 40
+    words[:, unit_choice.INTEGERS.index("n_recent")] = 0
+    logits = torch.zeros(40, VOCABULARY, dtype=dtype)
+    ties = torch.arange(40) * 50 + 3
+    logits[:, ties] = 30.0
+    is_forbidden = torch.zeros(VOCABULARY, dtype=torch.bool)
+    on_device = [each.to(device) for each in (words, is_forbidden, logits)]
+    assert unit_kernels.choose_tokens(*on_device).tolist() == ties.tolist()
+    assert unit_choice.choose_tokens(*on_device).tolist() == ties.tolist()
+
+
+@on_both
+def test_no_number_at_all_gives_some_token(device: str, dtype: torch.dtype) -> None:
+    """Whatever the logits, what is fed next is a token."""
+    inputs = [
+        _text_words(1),
+        torch.zeros(VOCABULARY, dtype=torch.bool),
+        torch.full((len(TEXT_ROWS), VOCABULARY), torch.nan, dtype=dtype),
+    ]
+    on_device = [each.to(device) for each in inputs]
+    for choice in (unit_kernels, unit_choice):
+        chosen: Any = choice
+        tokens = chosen.choose_tokens(*on_device)
+        assert ((tokens >= 0) & (tokens < VOCABULARY)).all()
+    codes = torch.full((len(CODE_ROWS), N_CODES), torch.nan, device=device)
+    for choice in (code_kernel, code_choice):
+        chosen = choice
+        drawn = torch.zeros(len(CODE_ROWS), MOST, dtype=torch.int64, device=device)
+        found = chosen.choose_codes(_code_words(0).to(device), drawn, codes)
+        assert ((found >= 0) & (found < N_CODES)).all()
+
+
+@on_both
+@pytest.mark.parametrize("seed", range(2))
+def test_runs_of_codes_are_those_of_the_twin(seed: int, device: str, dtype: torch.dtype) -> None:
+    """And so is everything a run leaves in its table."""
+    generator = torch.Generator().manual_seed(seed)
+    words, drawn = _code_words(seed), torch.zeros(len(CODE_ROWS), MOST, dtype=torch.int64)
+    ours, theirs = ((words.to(device, copy=True), drawn.to(device, copy=True)) for _ in range(2))
+    for _ in range(MOST):
+        logits = torch.randn(len(CODE_ROWS), N_CODES, generator=generator) * 2
+        logits[:, EOS] = 5.0
+        logits = logits.to(dtype).float().to(device)
+        found = code_kernel.choose_codes(*ours, logits)
+        assert found.tolist() == code_choice.choose_codes(*theirs, logits).tolist()
+        assert torch.equal(ours[0], theirs[0])
+        assert torch.equal(ours[1], theirs[1])
+    by_name = dict(zip(CODE_ROWS, ours[1].tolist(), strict=True))
+    assert EOS not in by_name["may not end"][:4]
+    assert EOS in ours[1]
+    ring = ours[0][:, code_choice.N_WORDS : code_choice.UNIFORM]
+    assert ring.shape[1] == PENALTY_WINDOW
+    assert by_name["heard much"] == ring[-1, :MOST].tolist(), "the oldest are forgotten first"
+
+
+def test_numbers_come_from_the_generator_and_move_it_on() -> None:
+    generator, same = (torch.Generator().manual_seed(3) for _ in range(2))
+    numbers = draw_uniforms(generator, 5)
+    assert numbers == torch.rand(5, generator=same).tolist()
+    assert torch.equal(generator.get_state(), same.get_state())
+
+
+@pytest.mark.gpu
+def test_numbers_of_a_card_are_uniform_and_come_again_after_a_rollback() -> None:
+    generator = torch.Generator(device="cuda").manual_seed(3)
+    state = generator.get_state()
+    first = [draw_uniforms(generator, 26) for _ in range(1000)]
+    generator.set_state(state)
+    assert draw_uniforms(generator, 26) == first[0]
+    every = np.concatenate(first)
+    assert np.array_equal(every, every.astype(np.float32))
+    assert 0 <= every.min() and every.max() < 1
+    assert abs(every.mean() - 0.5) < 0.01
+    assert len(np.unique(every)) > 0.99 * len(every)
+    other = torch.Generator(device="cuda").manual_seed(4)
+    assert draw_uniforms(other, 26) != first[0]

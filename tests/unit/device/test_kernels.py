@@ -1,0 +1,313 @@
+"""Each kernel computes what its plain twin computes.
+
+Without a card the kernels run in Triton's interpreter; `-m gpu` runs them compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from MiniCPMO45.device import plain_ops
+from MiniCPMO45.device.row_map import NO_POSITION, PAGE_TOKENS, RowMap
+
+triton = pytest.importorskip("triton", reason="Triton is not installed")
+
+from triton import knobs  # noqa: E402  (only where it is installed)
+
+from MiniCPMO45.device.kernels import card_ops, norms  # noqa: E402
+from MiniCPMO45.device.kernels.attention import Attention, AttentionPlan  # noqa: E402
+from MiniCPMO45.device.kernels.few_rows import FewRowsPlan, multiply_rows  # noqa: E402
+from MiniCPMO45.device.kernels.one_row import OneRowPlan, multiply_row  # noqa: E402
+from MiniCPMO45.device.kernels.plans import PRODUCTS  # noqa: E402
+
+EPS = 1e-6
+FLOAT32, BFLOAT16 = 2e-6, 8e-3  # relative distance that rounding explains
+SOME_TOKENS = 4 * PAGE_TOKENS  # longest sequence of a case is shorter
+
+on_both = pytest.mark.parametrize(
+    ("device", "dtype"),
+    [
+        pytest.param(
+            "cpu",
+            torch.float32,
+            marks=pytest.mark.skipif(not knobs.runtime.interpret, reason="kernels are compiled"),
+        ),
+        pytest.param("cuda", torch.float32, marks=pytest.mark.gpu),
+        pytest.param("cuda", torch.bfloat16, marks=pytest.mark.gpu),
+    ],
+)
+
+
+def assert_near(answer: Tensor, wanted: Tensor) -> None:
+    limit = FLOAT32 if answer.dtype == torch.float32 else BFLOAT16
+    distance = (answer.double() - wanted.double()).norm() / wanted.double().norm()
+    assert answer.dtype == wanted.dtype
+    assert distance < limit
+
+
+ONE_ROW_PLANS = {
+    "even pieces": OneRowPlan(4, 64, 1),
+    "uneven pieces": OneRowPlan(4, 128, 2),
+    "one piece": OneRowPlan(8, 256, 4),
+}
+INPUTS, COLUMNS = 192, 21
+
+
+@on_both
+@pytest.mark.parametrize("plan", ONE_ROW_PLANS.values(), ids=ONE_ROW_PLANS)
+@pytest.mark.parametrize("has_norm", [True, False], ids=["norm", "no norm"])
+class TestProductOfOneRow:
+    def test_plain(self, device: str, dtype: torch.dtype, has_norm: bool, plan: OneRowPlan) -> None:
+        x = 3 * torch.randn(1, INPUTS, device=device).to(dtype)
+        norm = torch.randn(INPUTS, device=device).to(dtype) if has_norm else None
+        weight = torch.randn(COLUMNS, INPUTS, device=device).to(dtype)
+        answer = multiply_row(x, norm, EPS, weight, None, is_gated=False, plan=plan)
+        assert_near(answer, plain_ops.norm_linear(x, norm, EPS, weight))
+
+    def test_gated(self, device: str, dtype: torch.dtype, has_norm: bool, plan: OneRowPlan) -> None:
+        x = torch.randn(1, INPUTS, device=device).to(dtype)
+        norm = torch.randn(INPUTS, device=device).to(dtype) if has_norm else None
+        weight = (torch.randn(2 * COLUMNS, INPUTS, device=device) * INPUTS**-0.5).to(dtype)
+        answer = multiply_row(x, norm, EPS, weight, None, is_gated=True, plan=plan)
+        gate, up = plain_ops.norm_linear(x, norm, EPS, weight).chunk(2, dim=-1)
+        assert_near(answer, F.silu(gate) * up)
+
+    def test_residual_is_added_and_kept(
+        self, device: str, dtype: torch.dtype, has_norm: bool, plan: OneRowPlan
+    ) -> None:
+        x = torch.randn(1, INPUTS, device=device).to(dtype)
+        norm = torch.randn(INPUTS, device=device).to(dtype) if has_norm else None
+        weight = torch.randn(COLUMNS, INPUTS, device=device).to(dtype)
+        residual = torch.randn(1, COLUMNS, device=device).to(dtype)
+        before = residual.clone()
+        answer = multiply_row(x, norm, EPS, weight, residual, is_gated=False, plan=plan)
+        assert_near(answer, residual + plain_ops.norm_linear(x, norm, EPS, weight))
+        assert torch.equal(residual, before)
+
+
+@on_both
+@pytest.mark.parametrize("rows", [3, 19, 70])
+class TestProductOfFewRows:
+    PLAN = FewRowsPlan(16, 64, 4, 3)
+
+    def test_plain(self, device: str, dtype: torch.dtype, rows: int) -> None:
+        x = torch.randn(rows, INPUTS, device=device).to(dtype)
+        weight = torch.randn(COLUMNS, INPUTS, device=device).to(dtype)
+        answer = multiply_rows(x, weight, None, is_gated=False, plan=self.PLAN)
+        assert_near(answer, F.linear(x, weight))
+
+    def test_gated(self, device: str, dtype: torch.dtype, rows: int) -> None:
+        x = torch.randn(rows, INPUTS, device=device).to(dtype)
+        weight = (torch.randn(2 * COLUMNS, INPUTS, device=device) * INPUTS**-0.5).to(dtype)
+        answer = multiply_rows(x, weight, None, is_gated=True, plan=self.PLAN)
+        gate, up = F.linear(x, weight).chunk(2, dim=-1)
+        assert_near(answer, F.silu(gate) * up)
+
+    def test_residual_is_added_and_kept(self, device: str, dtype: torch.dtype, rows: int) -> None:
+        x = torch.randn(rows, INPUTS, device=device).to(dtype)
+        weight = torch.randn(COLUMNS, INPUTS, device=device).to(dtype)
+        residual = torch.randn(rows, COLUMNS, device=device).to(dtype)
+        before = residual.clone()
+        answer = multiply_rows(x, weight, residual, is_gated=False, plan=self.PLAN)
+        assert_near(answer, plain_ops.linear_add(x, weight, residual))
+        assert torch.equal(residual, before)
+
+
+@on_both
+class TestRowwiseSteps:
+    def test_norm(self, device: str, dtype: torch.dtype) -> None:
+        x = torch.randn(5, 100, device=device).to(dtype)
+        weight = torch.randn(100, device=device).to(dtype)
+        assert_near(norms.rms_norm(x, weight, EPS), plain_ops.rms_norm(x, weight, EPS))
+
+    def test_gate(self, device: str, dtype: torch.dtype) -> None:
+        gate_up = torch.randn(3, 2 * 1100, device=device).to(dtype)
+        gate, up = gate_up.chunk(2, dim=-1)
+        assert_near(norms.silu_gate(gate_up), F.silu(gate) * up)
+
+
+def row_map(
+    device: str, held: list[int], new: list[int], rows_per_tile: int, padding: int
+) -> RowMap:
+    """Lay out sequences with `held` tokens that bring `new` rows each; pages are out of order."""
+    max_pages = SOME_TOKENS // PAGE_TOKENS
+    pages = torch.randperm(len(held) * max_pages).view(len(held), max_pages)
+    order = torch.randperm(len(held)).tolist()
+    positions: list[int] = []
+    sequences: list[int] = []
+    tiles: list[tuple[int, int]] = []
+    for sequence in order:
+        for start in range(0, new[sequence], rows_per_tile):
+            tiles.append((len(positions) + start, min(rows_per_tile, new[sequence] - start)))
+        positions += range(held[sequence], held[sequence] + new[sequence])
+        sequences += [sequence] * new[sequence]
+    positions += [NO_POSITION] * padding
+    sequences += [0] * padding
+    tiles += [(0, 0)] * padding
+    first, count = zip(*tiles, strict=True)
+
+    def on_device(values: Any) -> Tensor:
+        return torch.as_tensor(values).to(device, torch.int32)
+
+    return RowMap(
+        on_device(positions),
+        on_device(sequences),
+        on_device(pages),
+        on_device(first),
+        on_device(count),
+        rows_per_tile,
+    )
+
+
+def pool(rows: RowMap, kv_heads: int, d: int, held: list[int], dtype: torch.dtype) -> Tensor:
+    """One layer of pages with random tokens; whatever is not held is NaN."""
+    layer = torch.full(
+        (rows.page_table.numel(), 2, kv_heads, PAGE_TOKENS, d),
+        float("nan"),
+        device=rows.positions.device,
+        dtype=dtype,
+    )
+    for sequence, count in enumerate(held):
+        for position in range(count):
+            page = int(rows.page_table[sequence, position // PAGE_TOKENS])
+            layer[page, :, :, position % PAGE_TOKENS] = torch.randn(2, kv_heads, d).to(layer)
+    return layer
+
+
+LENGTHS = {
+    "first tokens": ([0, 0], [1, 2]),
+    "around a page's end": ([63, 64], [1, 1]),
+    "several pages, many rows": ([0, 120], [5, 18]),
+}
+CUTS = {"uncut": (1, 8), "cut": (2, 16)}
+
+
+def assert_attends(
+    rows: RowMap,
+    held: list[int],
+    heads: tuple[int, int, int],
+    dtype: torch.dtype,
+    splits: int,
+    has_norm: bool,
+) -> None:
+    device = rows.positions.device
+    h, kv_heads, d = heads
+    count = rows.positions.shape[0]
+    qkv = torch.randn(count, (h + 2 * kv_heads) * d, device=device).to(dtype)
+    norm_weights = torch.randn(2, d, device=device).to(dtype)
+    q_norm, k_norm = norm_weights if has_norm else (None, None)
+    angles = 7 * torch.rand(SOME_TOKENS, d, device=device)
+    layer = pool(rows, kv_heads, d, held, dtype)
+    twin_layer = layer.clone()
+    constants = (q_norm, k_norm, EPS, angles.cos(), angles.sin(), rows)
+    plan = AttentionPlan(splits, warps=4, stages=3, early_pages=splits)
+    answer = Attention(qkv, *constants, layer, d**-0.5, plan).run()
+    wanted = plain_ops.attend(qkv, *constants, twin_layer, d**-0.5)
+    assert_near(answer, wanted)
+    padding = rows.positions == NO_POSITION
+    assert torch.equal(answer[padding], torch.zeros_like(answer[padding]))
+    written = ~twin_layer.isnan()
+    assert torch.equal(written, ~layer.isnan())
+    assert_near(layer[written], twin_layer[written])
+
+
+@on_both
+@pytest.mark.parametrize(
+    ("heads", "has_norm"),
+    [((4, 2, 16), True), ((3, 3, 12), False)],
+    ids=["grouped, norm", "not grouped, no norm"],
+)
+class TestAttention:
+    @pytest.mark.parametrize(("held", "new"), LENGTHS.values(), ids=LENGTHS)
+    @pytest.mark.parametrize(("splits", "tile"), CUTS.values(), ids=CUTS)
+    def test_many_rows_of_a_sequence(
+        self,
+        device: str,
+        dtype: torch.dtype,
+        heads: tuple[int, int, int],
+        has_norm: bool,
+        held: list[int],
+        new: list[int],
+        splits: int,
+        tile: int,
+    ) -> None:
+        rows = row_map(device, held, new, tile, padding=1)
+        assert_attends(rows, held, heads, dtype, splits, has_norm)
+
+    @pytest.mark.parametrize("splits", [1, 4])
+    def test_one_row_of_each_sequence(
+        self,
+        device: str,
+        dtype: torch.dtype,
+        heads: tuple[int, int, int],
+        has_norm: bool,
+        splits: int,
+    ) -> None:
+        held = [0, 63, 64, 200]
+        rows = row_map(device, held, [1] * len(held), 1, padding=1)
+        assert_attends(rows, held, heads, dtype, splits, has_norm)
+
+
+@on_both
+@pytest.mark.parametrize("rows", [1, 5, 20])
+def test_chosen_plans_fit_a_decoder(device: str, dtype: torch.dtype, rows: int) -> None:
+    width, inner = 128, 192
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, device=device).to(dtype)
+
+    x, norm, residual = draw(rows, width), draw(width), draw(rows, width)
+    gate_up, down, head = draw(2 * inner, width) / 11, draw(width, inner) / 14, draw(37, width)
+    middle = card_ops.norm_swiglu(x, norm, EPS, gate_up)
+    assert_near(middle, plain_ops.norm_swiglu(x, norm, EPS, gate_up))
+    answer = card_ops.linear_add(middle, down, residual)
+    assert_near(answer, plain_ops.linear_add(middle, down, residual))
+    answer = card_ops.norm_linear(x, norm, EPS, head)
+    assert_near(answer, plain_ops.norm_linear(x, norm, EPS, head))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("columns", "inputs"), PRODUCTS)
+@pytest.mark.parametrize("rows", [1, 2, 16, 33])
+def test_measured_plans_are_right(columns: int, inputs: int, rows: int) -> None:
+    x = torch.randn(rows, inputs, device="cuda", dtype=torch.bfloat16)
+    norm = torch.randn(inputs, device="cuda", dtype=torch.bfloat16)
+    weight = torch.randn(columns, inputs, device="cuda", dtype=torch.bfloat16) * inputs**-0.5
+    answer = card_ops.norm_linear(x, norm, EPS, weight)
+    assert_near(answer, plain_ops.norm_linear(x, norm, EPS, weight))
+
+
+@pytest.mark.gpu
+def test_a_captured_step_follows_its_map() -> None:
+    """Positions and pages are read when a graph is replayed, not when it is captured."""
+    h, kv_heads, d = 4, 2, 64
+    held = [5, 130]
+    rows = row_map("cuda", held, [1, 1], 1, padding=0)
+    later = row_map("cuda", [70, 3], [1, 1], 1, padding=0)
+    x, norm = torch.randn(2, 256, device="cuda"), torch.randn(256, device="cuda")
+    weight = torch.randn((h + 2 * kv_heads) * d, 256, device="cuda") / 16
+    angles = torch.rand(SOME_TOKENS, d, device="cuda")
+    layer = torch.randn(rows.page_table.numel(), 2, kv_heads, PAGE_TOKENS, d, device="cuda")
+
+    def step(ops: Any, pages: Tensor) -> Tensor:
+        qkv = ops.norm_linear(x, norm, EPS, weight)
+        constants = (None, None, EPS, angles.cos(), angles.sin(), rows)
+        return ops.attend(qkv, *constants, pages, d**-0.5)
+
+    step(card_ops, layer.clone())
+    pages = layer.clone()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        answer = step(card_ops, pages)
+    for now in (rows, later):
+        rows.positions.copy_(now.positions)
+        rows.sequences.copy_(now.sequences)
+        rows.page_table.copy_(now.page_table)
+        pages.copy_(layer)
+        graph.replay()
+        assert_near(answer, step(plain_ops, layer.clone()))

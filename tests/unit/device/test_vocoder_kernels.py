@@ -1,0 +1,291 @@
+"""Each kernel of the vocoder does what its plain twin does, at sizes that leave blocks unfilled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from MiniCPMO45.device import stream_plain, wave_plain
+from MiniCPMO45.device.kernels import stream_norms, streams, wave_transforms, waves
+from MiniCPMO45.device.stream_table import DROPPED, ColumnCache, StreamTable
+from MiniCPMO45.device.wave_layers import Activation, PackedConvolution
+from MiniCPMO45.token2wav.config import HiFTConfig
+from MiniCPMO45.token2wav.source import HarmonicSource
+
+STREAMS, FRAMES, HEADS, WIDTH, LAYERS = 3, 6, 2, 16, 2
+TAILS = 40
+HISTORY = 110
+LENGTHS = ((18, 18, 6), (100, 104, 4), (0, 10, 2))  # columns held, capacity, new ones
+CHANNELS = 24
+
+DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+
+
+def assert_near(answer: Tensor, wanted: Tensor) -> None:
+    """Equal but for the rounding of sums in another order."""
+    limit = 2e-6 if answer.dtype == torch.float32 else 2e-3
+    assert answer.dtype == wanted.dtype and answer.shape == wanted.shape
+    torch.testing.assert_close(answer, wanted, atol=5 * limit, rtol=limit)
+
+
+@dataclass
+class Scene:
+    """Three streams of different ages, and a generator."""
+
+    cache: ColumnCache
+    memory: list[Tensor]
+    tails: list[Tensor]
+
+    @property
+    def table(self) -> StreamTable:
+        return self.cache.table
+
+
+def scene(device: str, dtype: torch.dtype, *, is_paired: bool, group: int) -> Scene:
+    torch.manual_seed(0)
+    random = np.random.default_rng(0)
+    sizes = {"n_new": 1, "tails": 1} | ColumnCache.sizes("kv", FRAMES, HISTORY)
+    table = StreamTable(STREAMS, sizes, torch.device(device))
+    host, memory = table.on_host(), []
+    for row, (length, capacity, n_new) in enumerate(LENGTHS):
+        host["kv length"][row], host["kv capacity"][row], host["n_new"][row] = (
+            length,
+            capacity,
+            n_new,
+        )
+        host["kv ages"][row, :length] = random.permutation(length) + 1
+        host["kv targets"][row] = DROPPED
+        host["kv targets"][row, 1:n_new] = random.permutation(capacity)[1:n_new]
+        shape = (HEADS, capacity, 2 * WIDTH) if is_paired else (HEADS, capacity, WIDTH)
+        memory.append(torch.randn(LAYERS, group if is_paired else 2, *shape).to(device, dtype))
+    tails = [torch.randn(TAILS, device=device) for _ in range(STREAMS)]
+    table.upload({"kv address": memory, "tails": tails})
+    return Scene(ColumnCache(table, "kv", "n_new", HEADS, is_paired), memory, tails)
+
+
+LAYOUTS = pytest.mark.parametrize(
+    "is_paired, group, has_bias", [(True, 2, False), (True, 1, True), (False, 1, False)]
+)
+
+
+@DEVICES
+@DTYPES
+@LAYOUTS
+def test_attention_sees_the_past_and_the_chunk(
+    device: str, dtype: torch.dtype, is_paired: bool, group: int, has_bias: bool
+) -> None:
+    stage = scene(device, dtype, is_paired=is_paired, group=group)
+    rows = STREAMS * group
+    qkv = torch.randn(rows, FRAMES, 3 * HEADS * WIDTH).to(device, dtype)
+    bias = torch.randn(HEADS, rows * FRAMES, HISTORY + 2 * FRAMES - 1).to(device, dtype)
+    given = (qkv, bias if has_bias else None, stage.cache, 1)
+    assert_near(streams.attend(*given), stream_plain.attend(*given))
+
+
+@DEVICES
+@DTYPES
+@LAYOUTS
+def test_columns_go_where_the_table_says(
+    device: str, dtype: torch.dtype, is_paired: bool, group: int, has_bias: bool
+) -> None:
+    stored = []
+    for twin in (streams, stream_plain):
+        stage = scene(device, dtype, is_paired=is_paired, group=group)
+        new = torch.randn(LAYERS, STREAMS * group, FRAMES, 3 * HEADS * WIDTH)
+        before = [memory.clone() for memory in stage.memory]
+        twin.store_columns(new.to(device, dtype), stage.cache, 0)
+        assert not any(torch.equal(a, b) for a, b in zip(before, stage.memory, strict=True))
+        stored.append(stage.memory)
+    assert all(torch.equal(a, b) for a, b in zip(*stored, strict=True))
+
+
+@DEVICES
+def test_tails_are_fetched_and_put_back(device: str) -> None:
+    stage = scene(device, torch.float32, is_paired=True, group=1)
+    tails = streams.load_tails(stage.table, TAILS)
+    assert torch.equal(tails, torch.stack(stage.tails))
+    streams.store_tails(tails + 1, stage.table)
+    assert torch.equal(torch.stack(stage.tails), tails + 1)
+
+
+@DEVICES
+@DTYPES
+@pytest.mark.parametrize("has_change, has_gate", [(True, True), (True, False), (False, False)])
+def test_the_gated_norm(device: str, dtype: torch.dtype, has_change: bool, has_gate: bool) -> None:
+    torch.manual_seed(1)
+    x = torch.randn(STREAMS, FRAMES, CHANNELS, device=device)
+    change = torch.randn_like(x).to(dtype) if has_change else None
+    gate, scale, shift = torch.randn(3, CHANNELS, device=device)
+    sums = x.clone(), x.clone()
+    answers = [
+        twin.gated_norm(each, change, gate if has_gate else None, (scale, shift), 1e-6, dtype)
+        for twin, each in zip((stream_norms, stream_plain), sums, strict=True)
+    ]
+    assert_near(*answers)
+    assert_near(*sums)
+
+
+@DEVICES
+@DTYPES
+@pytest.mark.parametrize("has_mish", [False, True])
+def test_norms_in_front_of_causal_convolutions(
+    device: str, dtype: torch.dtype, has_mish: bool
+) -> None:
+    stage = scene(device, dtype, is_paired=True, group=2)
+    x = torch.randn(2 * STREAMS, FRAMES, CHANNELS, device=device)
+    change = torch.randn_like(x).to(dtype)
+    gate, scale, shift = torch.randn(3, CHANNELS, device=device)
+    old = torch.randn(STREAMS, 3, 2, 2, CHANNELS, device=device)[:, 1]
+    n_frames = stage.table["n_new"][:, 0]
+    answers = []
+    for twin in (stream_norms, stream_plain):
+        new = torch.zeros(STREAMS, 3, 2, 2, CHANNELS, device=device)
+        tails = (old, new[:, 1])
+        total = x.clone()
+        if has_mish:
+            y = twin.norm_mish_unfold(change, (scale, shift), 1e-6, tails, n_frames)
+        else:
+            y = twin.gated_norm_unfold(
+                total, change, gate, (scale, shift), 1e-6, tails, n_frames, dtype
+            )
+        answers.append((y, total, new))
+    for ours, theirs in zip(*answers, strict=True):
+        assert_near(ours, theirs)
+
+
+@DEVICES
+@DTYPES
+def test_heads_are_normalised_in_place(device: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(2)
+    qkv = torch.randn(STREAMS, FRAMES, 3 * HEADS * WIDTH).to(device, dtype)
+    weights = torch.randn(2, 2, WIDTH, device=device)
+    both = qkv.clone(), qkv.clone()
+    for twin, each in zip((stream_norms, stream_plain), both, strict=True):
+        assert twin.norm_heads(each, weights, 1e-5, HEADS) is each
+    assert_near(*both)
+    assert torch.equal(both[0][:, :, 2 * HEADS * WIDTH :], qkv[:, :, 2 * HEADS * WIDTH :])
+
+
+@DEVICES
+@pytest.mark.parametrize(
+    "n_in, n_out, taps, dilation", [(32, 32, 3, 1), (32, 64, 7, 3), (16, 18, 11, 5)]
+)
+@pytest.mark.parametrize("kind", ["sum", "snake", "leaky"])
+def test_convolutions(
+    device: str, n_in: int, n_out: int, taps: int, dilation: int, kind: str
+) -> None:
+    torch.manual_seed(3)
+    layer = PackedConvolution.of(
+        nn.Conv1d(n_in, n_out, taps, dilation=dilation).to(device), torch.float32, step=32
+    )
+    width = len(layer.bias)
+    x = torch.randn(2, 37, n_in, device=device)
+    beside = tuple(torch.randn(2, 2, 37, width, device=device))
+    lengths = torch.tensor([[37, 0], [20, 0]], device=device)[:, 0]
+    activation = {
+        "sum": None,
+        "snake": Activation(alpha=torch.rand(width, device=device) + 0.1),
+        "leaky": Activation(slope=0.1),
+    }[kind]
+    answers = [
+        twin.convolve(
+            x,
+            layer,
+            lengths,
+            added={"sum": (), "snake": beside, "leaky": beside[:1]}[kind],
+            factor=0.5 if kind == "snake" else 1.0,
+            activation=activation,
+            wants_sum=kind != "leaky",
+        )
+        for twin in (waves, wave_plain)
+    ]
+    for ours, theirs in zip(*answers, strict=True):
+        assert_near(ours, theirs)
+
+
+@pytest.mark.parametrize("rate, kernel", [(8, 16), (5, 11), (3, 7)])
+def test_an_upsampling_convolution_is_a_wide_one(rate: int, kernel: int) -> None:
+    torch.manual_seed(4)
+    layer = nn.ConvTranspose1d(32, 16, kernel, rate, (kernel - rate) // 2)
+    packed = PackedConvolution.of_upsampling(layer, torch.float32)
+    x = torch.randn(2, 9, 32)
+    wide, _ = wave_plain.convolve(
+        x,
+        packed,
+        torch.tensor([9, 9]),
+        added=(),
+        factor=1.0,
+        activation=None,
+        wants_sum=True,
+    )
+    ours = wide.unflatten(2, (rate, -1)).flatten(1, 2)
+    assert_near(ours, layer(x.transpose(1, 2)).transpose(1, 2).detach())
+
+
+@DEVICES
+@DTYPES
+@pytest.mark.parametrize("missing", [None, 0, 1])
+def test_branches_of_a_signal(device: str, dtype: torch.dtype, missing: int | None) -> None:
+    torch.manual_seed(5)
+    x = torch.randn(2, 37, 16, device=device)
+    up = None if missing is None else torch.randn(2, 37 - missing, 16, device=device)
+    alphas = torch.rand(3, 16, device=device) + 0.1
+    lengths = torch.tensor([37, 20], device=device)
+    sums = x.clone(), x.clone()
+    answers = [
+        twin.branch(each, up, alphas, lengths, dtype)
+        for twin, each in zip((waves, wave_plain), sums, strict=True)
+    ]
+    assert_near(*answers)
+    assert_near(*sums)
+
+
+@DEVICES
+def test_the_snake_of_large_arguments(device: str) -> None:
+    x = torch.linspace(-300, 300, 16 * 64, device=device).view(1, 64, 16)
+    alphas, lengths = torch.ones(1, 16, device=device), torch.tensor([64], device=device)
+    ours, theirs = (
+        twin.branch(x.clone(), None, alphas, lengths, torch.float32) for twin in (waves, wave_plain)
+    )
+    torch.testing.assert_close(ours, theirs, atol=3e-5, rtol=0.0)  # one rounding of 300
+
+
+@DEVICES
+def test_the_excitation(device: str) -> None:
+    torch.manual_seed(6)
+    source = HarmonicSource(HiFTConfig()).to(device)
+    f0 = torch.rand(2, 6, device=device) * 300
+    f0[0, 2] = 3.0  # unvoiced
+    noise = torch.randn(2, 6 * 480, 9, device=device)
+    with torch.no_grad():
+        ours, theirs = (twin.excite(source, f0, noise) for twin in (wave_transforms, wave_plain))
+    torch.testing.assert_close(ours, theirs, atol=5e-4, rtol=0.0)  # phases of thousands of turns
+
+
+@DEVICES
+def test_magnitudes_and_phases(device: str) -> None:
+    torch.manual_seed(7)
+    x, lengths = torch.randn(2, 50, 32, device=device), torch.tensor([50, 21], device=device)
+    x[0, 0, 0] = 9.0  # beyond the largest magnitude
+    assert_near(wave_transforms.polar(x, lengths, 9), wave_plain.polar(x, lengths, 9))
+
+
+@DEVICES
+def test_pieces_overlap_as_in_an_inverse_transform(device: str) -> None:
+    torch.manual_seed(8)
+    pieces = torch.randn(2, 50, 16, device=device)
+    lengths = torch.tensor([50, 21], device=device)
+    pieces[1, 21:] = 0.0
+    window = torch.hann_window(16, device=device).square()
+    ours, theirs = (
+        twin.overlap_add(pieces, lengths, window, 4) for twin in (wave_transforms, wave_plain)
+    )
+    assert_near(ours[0], theirs[0])
+    assert_near(ours[1, :80], theirs[1, :80])

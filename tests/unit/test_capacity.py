@@ -1,0 +1,168 @@
+"""How many sessions a worker takes: what units of late took decides, never a fixed number."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from core.errors import WorkerBusyError
+from core.protocols.effects import Effect, Send
+from core.protocols.events import Opened, Received
+from core.schemas.duplex import Prepare, Result
+from core.schemas.queue import RequestType
+from core.serving import capacity, ownership
+from core.serving.capacity import Capacity, CapacityObserver
+from core.serving.fake_backend import FakeBackend
+from core.serving.ownership import Owner, Slots
+from core.serving.workshop import Workshop
+
+LONG_S = 60.0
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+
+def worker() -> tuple[Capacity, Clock]:
+    clock = Clock()
+    return Capacity(lambda: clock.now_s), clock
+
+
+def talk(made: Capacity, clock: Clock, sessions: int, share: float, seconds: int = 25) -> None:
+    """Let sessions have a unit each second, each as long as a share of it."""
+    for _ in range(seconds):
+        clock.now_s += 1.0
+        for index in range(sessions):
+            made.note(f"s{index}", share)
+
+
+def allowed(made: Capacity, sessions: int) -> int:
+    return made.sessions([LONG_S] * sessions)
+
+
+def test_before_anything_is_known_a_few_may_begin_and_then_as_many_again() -> None:
+    made, _ = worker()
+    assert made.sessions([]) == capacity.FIRST
+    assert made.sessions([0.0] * 8) == capacity.FIRST, "those that have just begun show nothing yet"
+    assert made.sessions([LONG_S] * 8) == 16
+    assert made.sessions([LONG_S] * 16 + [0.0] * 4) == 32
+
+
+def test_units_that_take_long_leave_room_for_few() -> None:
+    made, clock = worker()
+    talk(made, clock, 2, share=0.2)
+    assert allowed(made, 2) == 8, "two sessions at a fifth of the time, with headroom"
+
+
+def test_room_grows_while_sessions_share_the_work() -> None:
+    made, clock = worker()
+    talk(made, clock, 1, share=0.1)
+    assert allowed(made, 1) == 8
+    talk(made, clock, 8, share=0.15, seconds=40)
+    assert allowed(made, 8) == 16, "no more at once than there are"
+    talk(made, clock, 40, share=0.4, seconds=40)
+    assert allowed(made, 40) == 80
+
+
+def test_an_overloaded_worker_takes_nobody_more_and_forgets_its_proof() -> None:
+    made, clock = worker()
+    talk(made, clock, 40, share=0.4, seconds=40)
+    allowed(made, 40)
+    talk(made, clock, 60, share=0.9, seconds=40)
+    assert allowed(made, 60) == 53
+    talk(made, clock, 1, share=0.1, seconds=40)
+    assert allowed(made, 1) == 40, "what was served in time is remembered, what was late is not"
+
+
+def test_a_single_slow_unit_decides_nothing() -> None:
+    made, clock = worker()
+    talk(made, clock, 4, share=0.1)
+    before = allowed(made, 4)
+    made.note("s0", 5.0)
+    assert allowed(made, 4) == before
+
+
+def test_what_was_proven_is_remembered_for_a_while() -> None:
+    made, clock = worker()
+    talk(made, clock, 20, share=0.3)
+    assert allowed(made, 20) == 40
+    clock.now_s += capacity.PROOF_S / 2
+    assert made.sessions([]) == 20
+    clock.now_s += capacity.PROOF_S
+    assert made.sessions([]) == capacity.FIRST
+
+
+def test_a_worker_that_is_always_late_still_takes_one() -> None:
+    made, clock = worker()
+    talk(made, clock, 1, share=3.0)
+    assert made.sessions([]) == 1
+
+
+def test_sessions_that_no_longer_talk_do_not_count() -> None:
+    made, clock = worker()
+    talk(made, clock, 10, share=0.2, seconds=3)
+    talk(made, clock, 1, share=0.4, seconds=40)
+    assert allowed(made, 1) == 2
+
+
+def test_units_are_learnt_from_their_results() -> None:
+    made, clock = worker()
+    observer = CapacityObserver(made, "s")
+    observer.saw(Opened(at_s=0.0), [])
+    observer.saw(Received(Prepare(), at_s=0.0), [])
+    effects: list[Effect] = [Send(Result(is_listen=True, wall_clock_ms=400.0))]
+    for _ in range(capacity.UNITS_MIN):
+        clock.now_s += 1.0
+        observer.saw(Opened(at_s=0.0), effects)
+    assert allowed(made, 1) == 2
+
+
+def test_nobody_new_begins_when_the_memory_for_caches_runs_out() -> None:
+    class Full(FakeBackend):
+        room = 1.0
+
+        @property
+        def cache_room(self) -> float:
+            return self.room
+
+    async def scenario() -> None:
+        backend = Full()
+        workshop = Workshop(lambda: backend, 4)
+        await workshop.load()
+        try:
+            owner = Owner("s", RequestType.AUDIO_DUPLEX)
+            leases = [await workshop.slots.take(owner, 1.0) for _ in range(2)]
+            assert workshop.slots.capacity == 4
+            backend.room = 0.1
+            assert workshop.slots.capacity == 2, "those that are there go on"
+            with pytest.raises(WorkerBusyError):
+                await workshop.slots.take(owner, 0.01)
+            for lease in leases:
+                lease.give_back()
+            assert workshop.slots.capacity == 1, "alone, one may always try"
+        finally:
+            workshop.close()
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_begins_when_more_may_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "LOOK_S", 0.001)
+
+    async def scenario() -> None:
+        memory: list[str] = []
+        slots = Slots(4, lambda: 0.0, Capacity(lambda: 0.0, lambda: bool(memory)))
+        owner = Owner("s", RequestType.AUDIO_DUPLEX)
+        await slots.take(owner, 1.0)
+        waiting = asyncio.create_task(slots.take(owner, 60.0))
+        await asyncio.sleep(0.005)
+        assert not waiting.done()
+        memory.append("freed")
+        assert (await waiting).owner is owner
+        assert len(slots.owners) == 2
+
+    asyncio.run(scenario())

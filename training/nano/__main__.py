@@ -1,0 +1,147 @@
+"""The command line of the recipe: `python -m training.nano STAGE`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from MiniCPMO45.whisper_encoder import write_shard
+from training.nano import listening, shapes
+from training.nano.brain import Brain
+from training.nano.domain.catalogue import reply_texts
+from training.nano.examination import examine
+from training.nano.export import export
+from training.nano.inputs import fetch, pack_programs
+from training.nano.user_voices.make import SHARES, Inputs, Order, folders
+from training.nano.user_voices.make import record as record_bank
+from training.nano.voice.recordings import Recordings
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
+
+Out = Annotated[Path, typer.Option(help="Folder the stage writes into.")]
+Device = Annotated[str, typer.Option(help="Where it trains: cpu, cuda, cuda:1 …")]
+Seed = Annotated[int, typer.Option(help="Decides everything that is drawn.")]
+Banks = Annotated[list[Path], typer.Option("--bank", help="What `record` wrote; repeatable.")]
+Encoder = Annotated[Path, typer.Option(help="File with the frozen encoder, from `inputs`.")]
+
+
+@app.command()
+def texts() -> None:
+    """Print every reply of the domain, one a line."""
+    for text in reply_texts():
+        typer.echo(text)
+
+
+@app.command()
+def vocabulary() -> None:
+    """Train the vocabulary anew; weights trained with the old one become useless."""
+    trained = shapes.renew_vocabulary()
+    typer.echo(f"{len(trained.base) + len(trained.added)} entries in {shapes.VOCABULARY_FILE}")
+
+
+@app.command()
+def inputs(out: Out) -> None:
+    """Fetch and check the pinned packages everything is made from."""
+    fetch(out)
+
+
+@app.command()
+def programs(out: Out) -> None:
+    """Copy the installed speech programs and their libraries for a machine that has none."""
+    pack_programs(out)
+
+
+@app.command()
+def record(
+    hibari: Annotated[Path, typer.Option(help="Folder of the hibari package.")],
+    out: Out,
+    kokoro: Annotated[Path | None, typer.Option(help="Kokoro's model.")] = None,
+    styles: Annotated[Path | None, typer.Option(help="Kokoro's voice vectors.")] = None,
+    programs: Annotated[Path | None, typer.Option(help="espeak-ng and flite, unpacked.")] = None,
+    engines: Annotated[str, typer.Option(help="Which speak.")] = ",".join(SHARES),
+    minutes: float = 6.0,
+    processes: int = 2,
+    own_voice: bool = True,
+    held_out: bool = False,
+    seed: Seed = 0,
+) -> None:
+    """Record questions in many voices, and the replies in the nano's own."""
+    order = Order(minutes, processes, seed, tuple(engines.split(",")), own_voice, held_out)
+    record_bank(Inputs(programs, hibari, kokoro, styles), out, order)
+
+
+@app.command()
+def listen(
+    bank: Banks,
+    encoder: Encoder,
+    out: Out,
+    steps: int = 20_000,
+    minutes: float = math.inf,
+    minutes_now: float = math.inf,
+    units: int = 1024,
+    processes: int = 0,
+    rate: float = listening.PEAK_RATE,
+    device: Device = "cpu",
+    seed: Seed = 0,
+) -> None:
+    """Train projection and language model; goes on where an earlier run stopped."""
+    _allow_fast_matrices()
+    plan = listening.Plan(steps, minutes, minutes_now, units, processes, seed, rate)
+    listening.train(_all_folders(bank), encoder, out, plan, torch.device(device))
+
+
+@app.command("examine")
+def examine_(
+    bank: Banks,
+    encoder: Encoder,
+    out: Out,
+    batches: int = 4,
+    device: Device = "cpu",
+    seed: Seed = 1,
+) -> None:
+    """Compare decisions and replies on recordings kept out of training."""
+    _allow_fast_matrices()
+    brain = Brain(shapes.config())
+    brain.load_encoder(encoder)
+    if not listening.resume_trained(brain, out / listening.FILE):
+        raise typer.BadParameter(f"{out} holds no {listening.FILE}")
+    side = out / listening.SIDE_FOLDER
+    place = torch.device(device)
+    found = examine(
+        brain.to(place).eval(), _all_folders(bank), side, batches=batches, seed=seed, device=place
+    )
+    for name, share in found.items():
+        typer.echo(f"{name}: {share:.1%}")
+
+
+@app.command("export")
+def export_(
+    weights: Annotated[Path, typer.Option(help="Folder with the trained parts, *.pt.")],
+    out: Out,
+    voice: Annotated[Path | None, typer.Option(help="Weights of the voice; none: random.")] = None,
+    recordings: Annotated[Path | None, typer.Option(help="What the voice learned from.")] = None,
+    encoder: Annotated[Path | None, typer.Option(help="Add the frozen encoder, too.")] = None,
+) -> None:
+    """Write a checkpoint in the published layout."""
+    cpu = torch.device("cpu")
+    spoken = None if recordings is None else Recordings.load(recordings, cpu)
+    export(out, weights=weights, voice=voice, recordings=spoken)
+    if encoder is not None:
+        write_shard(out, torch.load(encoder, map_location="cpu", weights_only=True))
+
+
+def _all_folders(banks: list[Path]) -> list[Path]:
+    return [folder for bank in banks for folder in folders(bank)]
+
+
+def _allow_fast_matrices() -> None:
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cudnn.allow_tf32 = True
+
+
+if __name__ == "__main__":
+    app()

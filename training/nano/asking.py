@@ -1,0 +1,133 @@
+"""Which question comes next in a conversation, in which recording, and what it changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+import numpy as np
+
+from training.nano.bank import Bank, Samples
+from training.nano.domain import catalogue, control
+from training.nano.domain.camera import INTENTS as SEEING
+from training.nano.domain.camera import draw_scene
+from training.nano.domain.facts import INTENTS as TELLING_FACTS
+from training.nano.domain.facts import ROLES, draw_facts, system_text
+from training.nano.domain.kinds import Context, Question
+
+FACT_BOOST, SIGHT_BOOST, MEMORY_BOOST, RESUME_BOOST = 6.0, 14.0, 6.0, 30.0
+WITHOUT_SIGHT = 0.3  # of the weight of camera questions when there is no picture
+LEAST_SPEED, MOST_SPEED = 0.88, 1.14
+LEAST_PAUSE_S, MOST_PAUSE_S = 0.2, 1.6
+SAMPLE_RATE_HZ = 16_000
+TYPICAL_RMS = 0.07
+
+_FACTS = frozenset(intent.name for intent in TELLING_FACTS)
+_SIGHT = frozenset(intent.name for intent in SEEING)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A question as it is heard: float32 samples at 16 kHz."""
+
+    question: Question
+    samples: Samples
+
+    @property
+    def duration_s(self) -> float:
+        """Length of the sound."""
+        return len(self.samples) / SAMPLE_RATE_HZ
+
+
+@dataclass
+class Talk:
+    """One conversation's facts and memory, and the questions asked in it.
+
+    Attributes:
+        bank: recorded questions.
+        random: of this conversation.
+        context: what replies depend on.
+        system_text: the system prompt.
+    """
+
+    bank: Bank
+    random: Random
+    context: Context = field(default_factory=Context)
+    system_text: str = ""
+
+    @classmethod
+    def begin(cls, bank: Bank, random: Random, *, has_pictures: bool) -> Talk:
+        """Draw a system prompt with its facts, and what the camera sees."""
+        facts = draw_facts(random)
+        context = facts.context()
+        context.scene = draw_scene(random) if has_pictures else None
+        return cls(bank, random, context, system_text(random.choice(ROLES), facts))
+
+    def ask(self) -> Asked:
+        """Draw the next question."""
+        weights = self._weights()
+        names = list(weights)
+        [intent] = self.random.choices(names, [weights[name] for name in names])
+        return self.ask_about(intent)
+
+    def ask_about(self, intent: str) -> Asked:
+        """Draw a recorded question of one intent, at a speed of its own."""
+        index = self.bank.draw(self.random, intent)
+        return Asked(self.bank.recordings[index].question, self._heard(index))
+
+    def reply(self, question: Question) -> str:
+        """Answer a question and remember what matters later."""
+        text = catalogue.answer(question, self.context, self.random)
+        if question.intent == "go_on" and self.context.unsaid:
+            text = text[0].upper() + text[1:]
+        self.context.last_reply, self.context.unsaid = text, ""
+        return text
+
+    def voice_sample(self) -> Samples:
+        """Draw what the system prompt gives as the voice: mostly the nano's own, or none."""
+        chance = self.random.random()
+        if chance < 0.2:
+            return np.zeros(0, np.float32)
+        own = self.bank.own_texts()
+        wanted = int(self.random.uniform(1.0, 5.0) * SAMPLE_RATE_HZ)
+        parts: list[Samples] = []
+        while sum(map(len, parts)) < wanted:
+            if chance < 0.85 and own:
+                part = self.bank.own_voice(self.random.choice(own))
+                assert part is not None
+            else:
+                part = self.bank.samples(self.bank.draw_any(self.random))
+            parts.append(part)
+        return np.concatenate(parts)[: wanted + SAMPLE_RATE_HZ]
+
+    def _weights(self) -> dict[str, float]:
+        weights = dict(self.bank.weights)
+        for name in weights:
+            if name in _FACTS:
+                weights[name] *= FACT_BOOST if self.context.clock or self.context.day else 1.0
+            elif name in _SIGHT:
+                weights[name] *= SIGHT_BOOST if self.context.scene else WITHOUT_SIGHT
+        if self.context.name and "whats_my_name" in weights:
+            weights["whats_my_name"] *= MEMORY_BOOST
+        if self.context.unsaid and "go_on" in weights:
+            weights["go_on"] *= RESUME_BOOST
+        if not self.context.last_reply:
+            weights.pop(control.STOP, None)
+        return weights
+
+    def _heard(self, index: int) -> Samples:
+        random, each = self.random, self.bank.recordings[index]
+        samples = self.bank.samples(index)
+        if each.cut and random.random() < 0.75:
+            pause = np.zeros(int(random.uniform(LEAST_PAUSE_S, MOST_PAUSE_S) * SAMPLE_RATE_HZ))
+            parts = (samples[: each.cut], pause.astype(np.float32), samples[each.cut :])
+            samples = np.concatenate(parts)
+        rms = float(np.sqrt(np.mean(samples**2))) + 1e-6
+        samples = samples * np.float32(min(TYPICAL_RMS / rms, 0.95 / np.abs(samples).max()))
+        return at_speed(samples, random.uniform(LEAST_SPEED, MOST_SPEED))
+
+
+def at_speed(samples: Samples, speed: float) -> Samples:
+    """Play faster or slower; pitch and formants move along, which makes another speaker."""
+    places = np.arange(0, len(samples) - 1, speed)
+    return np.interp(places, np.arange(len(samples)), samples).astype(np.float32)

@@ -1,0 +1,91 @@
+"""What lies between a mouth and the model: rooms, lines, noise, levels; whole batches at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+SAMPLE_RATE_HZ = 16_000
+ROOM_S = 0.5
+UNTOUCHED = 0.15  # of the sequences
+IN_ROOM, ON_LINE, IN_NOISE, CLIPPED = 0.45, 0.25, 0.8, 0.1
+NOISE_KNEES_HZ = (50.0, 4000.0)
+HUM_HZ = (50.0, 60.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Augmenter:
+    """Draws from one generator, so that a seed repeats everything."""
+
+    generator: torch.Generator
+
+    def __call__(self, audio: Tensor) -> Tensor:
+        """Change sounds as rooms and devices do.
+
+        Args:
+            audio: float32 [B, n] at 16 kHz.
+
+        Returns:
+            The same shape; some sequences are left as they are.
+        """
+        touched = self._chance(audio, 1 - UNTOUCHED)
+        heard = torch.where(self._chance(audio, IN_ROOM), self._in_room(audio), audio)
+        heard = torch.where(self._chance(audio, ON_LINE), self._on_line(heard), heard)
+        level = 10 ** (self._uniform(audio, -20.0, 6.0) / 20)
+        heard = heard * level
+        noise = self._noise(audio) * self._noise_level(audio, level)
+        heard = torch.where(self._chance(audio, IN_NOISE), heard + noise, heard)
+        limit = self._uniform(audio, 0.2, 1.0) * heard.abs().amax(1, keepdim=True)
+        heard = torch.where(self._chance(audio, CLIPPED), heard.clamp(-limit, limit), heard)
+        return torch.where(touched, heard, audio).clamp(-1.0, 1.0)
+
+    def _in_room(self, audio: Tensor) -> Tensor:
+        """Convolve with exponentially decaying noise behind the direct sound."""
+        n = int(ROOM_S * SAMPLE_RATE_HZ)
+        time_s = torch.arange(n, device=audio.device) / SAMPLE_RATE_HZ
+        decay_s = self._uniform(audio, 0.02, 0.12)  # to 1/e
+        tail = torch.randn(len(audio), n, device=audio.device, generator=self.generator)
+        tail = tail * torch.exp(-time_s / decay_s)
+        tail = tail / tail.norm(dim=1, keepdim=True) * self._uniform(audio, 0.1, 1.0)
+        tail[:, 0] += 1.0
+        size = audio.shape[1] + n
+        wet = torch.fft.irfft(torch.fft.rfft(audio, size) * torch.fft.rfft(tail, size), size)
+        return wet[:, : audio.shape[1]]
+
+    def _on_line(self, audio: Tensor) -> Tensor:
+        """Keep a band: a telephone, a cheap microphone, a room that swallows treble."""
+        low = self._uniform(audio, 20.0, 350.0)
+        high = self._uniform(audio, 3000.0, 7500.0)
+        spectrum = torch.fft.rfft(audio)
+        hz = torch.linspace(0, SAMPLE_RATE_HZ / 2, spectrum.shape[1], device=audio.device)
+        band = 1 / (1 + (low / hz.clamp(min=1.0)) ** 6) / (1 + (hz / high) ** 12)
+        return torch.fft.irfft(spectrum * band, audio.shape[1])
+
+    def _noise(self, audio: Tensor) -> Tensor:
+        """Return coloured noise with some hum, of unit power."""
+        white = torch.randn(audio.shape, device=audio.device, generator=self.generator)
+        spectrum = torch.fft.rfft(white)
+        hz = torch.linspace(0, SAMPLE_RATE_HZ / 2, spectrum.shape[1], device=audio.device)
+        slope = self._uniform(audio, 0.0, 1.0)
+        shaped = torch.fft.irfft(
+            spectrum / hz.clamp(NOISE_KNEES_HZ[0], NOISE_KNEES_HZ[1]) ** slope, audio.shape[1]
+        )
+        shaped = shaped / shaped.std(dim=1, keepdim=True)
+        time_s = torch.arange(audio.shape[1], device=audio.device) / SAMPLE_RATE_HZ
+        base_hz = torch.where(self._chance(audio, 0.5), HUM_HZ[0], HUM_HZ[1])
+        hum = sum(torch.sin(2 * torch.pi * k * base_hz * time_s) / k for k in (1, 2, 3, 5))
+        return shaped + torch.where(self._chance(audio, 0.2), 1.0, 0.0) * hum
+
+    def _noise_level(self, audio: Tensor, level: Tensor) -> Tensor:
+        """Return the noise's deviation: mostly far below the speech's level, never loud alone."""
+        below_db = self._uniform(audio, 6.0, 50.0)
+        return 0.07 * level * 10 ** (-below_db / 20)
+
+    def _uniform(self, like: Tensor, low: float, high: float) -> Tensor:
+        drawn = torch.rand(len(like), 1, device=like.device, generator=self.generator)
+        return low + (high - low) * drawn
+
+    def _chance(self, like: Tensor, share: float) -> Tensor:
+        return self._uniform(like, 0.0, 1.0) < share

@@ -1,0 +1,150 @@
+"""Recorded questions and the nano's own voice: one file of samples, one list of what is in it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.nano.domain.catalogue import intents
+from training.nano.domain.kinds import Question
+
+SAMPLES_FILE = "samples.i16"
+LIST_FILE = "recordings.jsonl"
+OWN_VOICE = "own"
+INT16_PEAK = 32_767.0
+ENGINE_SHARES = {"kokoro": 0.4, "flite": 0.2, "espeak": 0.22, "hibari": 0.18}
+"""How often an engine is heard, however many recordings it made."""
+OTHER_SHARE = 0.2
+
+Samples = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One utterance inside the file of samples.
+
+    Attributes:
+        text: the words.
+        intent: of a question; `OWN_VOICE` for a reply in the nano's own voice.
+        slots: of the question.
+        voice: engine and voice.
+        start: first sample.
+        n_samples: at 16 kHz, silence at both ends cut off.
+        cut: sample at which a pause may be put without ending the sentence; 0 for nowhere.
+    """
+
+    text: str
+    intent: str
+    slots: tuple[str, ...]
+    voice: str
+    start: int
+    n_samples: int
+    cut: int = 0
+
+    @property
+    def engine(self) -> str:
+        """What made it."""
+        return self.voice.partition(":")[0]
+
+    @property
+    def question(self) -> Question:
+        """What is asked."""
+        return Question(self.text, self.intent, self.slots)
+
+
+class BankWriter:
+    """Appends recordings to a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Begin an empty bank.
+
+        Args:
+            folder: made if needed; an earlier bank in it is replaced.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self._samples = (folder / SAMPLES_FILE).open("wb")
+        self._list = (folder / LIST_FILE).open("w", encoding="utf8")
+        self._length = 0
+
+    def add(self, question: Question, voice: str, samples: Samples, cut: int = 0) -> None:
+        """Append one utterance of float32 samples at 16 kHz within ±1."""
+        recording = Recording(
+            question.text, question.intent, question.slots, voice, self._length, len(samples), cut
+        )
+        np.round(np.clip(samples, -1, 1) * INT16_PEAK).astype("<i2").tofile(self._samples)
+        self._list.write(json.dumps(asdict(recording)) + "\n")
+        self._length += len(samples)
+
+    def close(self) -> None:
+        """Finish both files."""
+        self._samples.close()
+        self._list.close()
+
+
+class Bank:
+    """Recordings of one or more folders.
+
+    Attributes:
+        recordings: all of them.
+        duration_s: length of all together.
+    """
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        """Open folders that `BankWriter` filled.
+
+        Args:
+            folders: at least one with recordings.
+        """
+        self.recordings: list[Recording] = []
+        self._waves: list[NDArray[np.int16]] = []
+        self._wave_of: list[int] = []
+        for number, folder in enumerate(folders):
+            self._waves.append(np.memmap(folder / SAMPLES_FILE, np.int16, "r"))
+            for line in (folder / LIST_FILE).read_text(encoding="utf8").splitlines():
+                values = json.loads(line)
+                values["slots"] = tuple(values["slots"])
+                self.recordings.append(Recording(**values))
+                self._wave_of.append(number)
+        questions: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self._own: dict[str, int] = {}
+        for index, recording in enumerate(self.recordings):
+            if recording.intent == OWN_VOICE:
+                self._own[recording.text] = index
+            else:
+                questions[recording.intent][recording.engine].append(index)
+        self._questions = {name: dict(made) for name, made in questions.items()}
+        self.weights = {name: intents()[name].weight for name in self._questions}
+        self.duration_s = sum(each.n_samples for each in self.recordings) / 16_000
+
+    def samples(self, index: int) -> Samples:
+        """Return one recording, float32 [n] at 16 kHz."""
+        each = self.recordings[index]
+        wave = self._waves[self._wave_of[index]]
+        return wave[each.start : each.start + each.n_samples].astype(np.float32) / INT16_PEAK
+
+    def draw(self, random: Random, intent: str) -> int:
+        """Draw a recording of an intent: an engine by its share, then any of its recordings."""
+        engines = self._questions[intent]
+        shares = [ENGINE_SHARES.get(engine, OTHER_SHARE) for engine in engines]
+        [engine] = random.choices(list(engines), shares)
+        return random.choice(engines[engine])
+
+    def draw_any(self, random: Random) -> int:
+        """Draw any question."""
+        return self.draw(random, random.choice(list(self._questions)))
+
+    def own_voice(self, text: str) -> Samples | None:
+        """Return a reply in the nano's own voice, None if it was not recorded."""
+        index = self._own.get(text)
+        return None if index is None else self.samples(index)
+
+    def own_texts(self) -> Sequence[str]:
+        """Return the replies recorded in the nano's own voice."""
+        return list(self._own)

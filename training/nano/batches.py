@@ -1,0 +1,156 @@
+"""Examples by the batch: composed by processes of their own, padded to one length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
+from training.nano.bank import INT16_PEAK, Bank
+from training.nano.hearing import ROWS_PER_UNIT
+from training.nano.layout import PICTURE_ROWS, SpokenReply
+from training.nano.sessions import DuplexSession, Example
+from training.nano.turns import TurnsSession
+
+UNITS = (6, 8, 10, 12, 16, 20, 24, 32, 40)
+UNIT_WEIGHTS = (2, 3, 3, 4, 4, 3, 2, 1.5, 1)
+TURNS_SHARE = 0.22  # of the batches
+PICTURES_SHARE = 0.15  # of the other batches
+UNIT_ROWS_WITH_PICTURE = 4  # about as many times as without one
+NO_WORD = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Padded sequences; sounds are still sounds.
+
+    Attributes:
+        ids: int64 [B, T]; slots and padding hold `<unk>`.
+        weights: float32 [B, T], of predicting each id; 0 in padding.
+        stream: int16 [B, samples] of the units; empty for turns.
+        unit_places: flat positions of the units' rows, in stream order, int64 [B * U * 10].
+        clips: int16 samples of all clips, one after the other.
+        clip_sizes: samples of each clip.
+        clip_places: flat positions of the clips' rows, in clip order.
+        has_blocked_clips: clips are encoded in blocks of a second.
+        picture_places: flat positions of the pictures' rows, in order.
+        picture_words: id of the word that stands in each of these rows until there are eyes; -1
+            in pictures that mean nothing.
+        replies: what is said in each sequence.
+    """
+
+    ids: Tensor
+    weights: Tensor
+    stream: Tensor
+    unit_places: Tensor
+    clips: Tensor
+    clip_sizes: list[int]
+    clip_places: Tensor
+    has_blocked_clips: bool
+    picture_places: Tensor
+    picture_words: Tensor
+    replies: list[list[SpokenReply]]
+
+
+def collate(examples: Sequence[Example], padding_id: int) -> Batch:
+    """Pad examples of one kind to one length."""
+    longest = max(len(each.layout) for each in examples)
+    ids = torch.full((len(examples), longest), padding_id)
+    weights = torch.zeros(len(examples), longest)
+    units: list[int] = []
+    heard: list[int] = []
+    seen: list[int] = []
+    words: list[int] = []
+    for row, each in enumerate(examples):
+        layout, base = each.layout, row * longest
+        ids[row, : len(layout)] = torch.tensor(layout.ids)
+        weights[row, : len(layout)] = torch.tensor(layout.weights)
+        for start in layout.units:
+            units += range(base + start, base + start + ROWS_PER_UNIT)
+        for start, stop in layout.clips:
+            heard += range(base + start, base + stop)
+        for start in layout.pictures:
+            seen += range(base + start, base + start + PICTURE_ROWS)
+            words += ((each.caption or [NO_WORD]) * PICTURE_ROWS)[:PICTURE_ROWS]
+    clips = [clip for each in examples for clip in each.clips]
+    return Batch(
+        ids,
+        weights,
+        torch.stack([_int16(each.stream) for each in examples]),
+        torch.tensor(units, dtype=torch.long),
+        _int16(np.concatenate(clips) if clips else np.zeros(0, np.float32)),
+        [len(clip) for clip in clips],
+        torch.tensor(heard, dtype=torch.long),
+        examples[0].has_blocked_clips,
+        torch.tensor(seen, dtype=torch.long),
+        torch.tensor(words, dtype=torch.long),
+        [each.layout.replies for each in examples],
+    )
+
+
+class Conversations(IterableDataset[Batch]):
+    """Endless batches; processes take turns, so their order does not depend on how many."""
+
+    def __init__(
+        self, folders: Sequence[Path], checkpoint: Path, units: int, seed: int, first: int = 0
+    ) -> None:
+        """Name the inputs; they are opened in the process that reads them.
+
+        Args:
+            folders: of the bank.
+            checkpoint: folder with the nano's tokenizer and preprocessor files.
+            units: of all sequences of a batch together.
+            seed: of every conversation.
+            first: number of the batch to begin with; a batch depends on seed and number alone.
+        """
+        self.folders = list(folders)
+        self.checkpoint = checkpoint
+        self.units = units
+        self.seed = seed
+        self.first = first
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield batches for ever."""
+        worker = torch.utils.data.get_worker_info()
+        share, shares = (worker.id, worker.num_workers) if worker else (0, 1)
+        bank = Bank(self.folders)
+        processor = MiniCPMOProcessor.from_folder(self.checkpoint)
+        padding_id = processor.tokenizer.special.unk
+        for number in count(self.first + share, shares):
+            random = Random(f"{self.seed}/{number}")
+            yield collate(self._examples(bank, processor, random), padding_id)
+
+    def _examples(self, bank: Bank, processor: MiniCPMOProcessor, random: Random) -> list[Example]:
+        if random.random() < TURNS_SHARE:
+            drawn = [
+                TurnsSession(bank, processor, random).compose() for _ in range(self.units // 8)
+            ]
+            is_blocked = drawn[0].has_blocked_clips
+            return [each for each in drawn if each.has_blocked_clips == is_blocked]
+        has_pictures = random.random() < PICTURES_SHARE
+        [n_units] = random.choices(UNITS, UNIT_WEIGHTS)
+        width = UNIT_ROWS_WITH_PICTURE if has_pictures else 1
+        return [
+            DuplexSession(
+                bank, processor.tokenizer, random, n_units, has_pictures=has_pictures
+            ).compose()
+            for _ in range(max(1, self.units // n_units // width))
+        ]
+
+
+def loader(conversations: Conversations, processes: int) -> DataLoader[Batch]:
+    """Return batches made by `processes` processes ahead of time; 0 makes them here."""
+    ahead = 4 if processes else None
+    return DataLoader(conversations, batch_size=None, num_workers=processes, prefetch_factor=ahead)
+
+
+def _int16(samples: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.round(np.clip(samples, -1, 1) * INT16_PEAK).astype(np.int16))

@@ -1,0 +1,151 @@
+"""Ears and brain as one trainable module: from a batch to hidden states and a loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from MiniCPMO45.audio_encoder import AudioEncoder, AudioProjection, pool
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.rope import Rope
+from MiniCPMO45.transformer import CausalLM
+from training.nano.augment import Augmenter
+from training.nano.bank import INT16_PEAK
+from training.nano.batches import Batch
+from training.nano.hearing import (
+    TIMING,
+    clip_frames,
+    embed_frames,
+    stream_frames,
+    stream_mels,
+)
+from training.nano.trainable_kv import PaddedBatch
+
+INITIAL_DEVIATION = 0.02
+UNHEARD = 0.1  # of the encoder's values are dropped in training
+MEANINGLESS_DEVIATION, CAPTION_NOISE = 0.02, 0.01  # of picture rows; embeddings begin at 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """What the model makes of a batch.
+
+    Attributes:
+        hidden: [B, T, width] after the final norm.
+        loss: weighted mean of the surprise at what should be said, in nats.
+        n_right: share of these ids that are the likeliest, by weight.
+    """
+
+    hidden: Tensor
+    loss: Tensor
+    n_right: Tensor
+
+
+class Brain(nn.Module):
+    """Frozen encoder, projection and language model."""
+
+    def __init__(self, config: MiniCPMOConfig) -> None:
+        """Make fresh weights.
+
+        Args:
+            config: of the nano.
+        """
+        super().__init__()
+        self.config = config
+        self.apm = AudioEncoder(config.audio_config).requires_grad_(False)
+        self.audio_projection_layer = AudioProjection(
+            config.audio_config.d_model, config.hidden_size
+        )
+        self.llm = CausalLM(config.decoder, config.vocab_size)
+        for name, parameter in self.llm.named_parameters():
+            if parameter.ndim > 1:
+                deeper = (2 * config.num_hidden_layers) ** -0.5
+                is_out = name.endswith(("o_proj.weight", "down_proj.weight"))
+                nn.init.normal_(parameter, std=INITIAL_DEVIATION * (deeper if is_out else 1.0))
+
+    def load_encoder(self, path: Path) -> None:
+        """Load the frozen encoder from a file of tensors."""
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+        self.apm.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+
+    def trained_state(self) -> dict[str, Tensor]:
+        """Return everything but the encoder, by checkpoint name."""
+        return {n: t for n, t in self.state_dict().items() if not n.startswith("apm.")}
+
+    def forward(self, batch: Batch, augment: Augmenter | None = None) -> Read:
+        """Read a batch.
+
+        Args:
+            batch: on the model's device.
+            augment: changes the sounds; None leaves them.
+        """
+        rows = self._embedded(batch, augment)  # [B, T, width]
+        hidden = self.hidden(rows)
+        logits = self.llm.lm_head(hidden[:, :-1]).float()
+        weights = batch.weights[:, 1:]
+        surprise = F.cross_entropy(
+            logits.flatten(0, 1), batch.ids[:, 1:].flatten(), reduction="none"
+        )
+        right = (logits.argmax(-1) == batch.ids[:, 1:]).float()
+        total = weights.sum().clamp(min=1e-6)
+        loss = (surprise * weights.flatten()).sum() / total
+        return Read(hidden, loss, (right * weights).sum() / total)
+
+    def hidden(self, rows: Tensor) -> Tensor:
+        """Run the language model over whole sequences [B, T, width]."""
+        shape = self.config.decoder
+        rope = Rope.build(shape.head_dim, shape.rope_theta, device=rows.device)
+        padded = PaddedBatch.build(rows.shape[0], rows.shape[1], rope, torch.float32)
+        return self.llm.model(rows.flatten(0, 1), padded).unflatten(0, rows.shape[:2])
+
+    def _embedded(self, batch: Batch, augment: Augmenter | None) -> Tensor:
+        rows = self.llm.model.embed_tokens(batch.ids).float()
+        flat = rows.flatten(0, 1)
+        places, values = [], []
+        if len(batch.unit_places):
+            places.append(batch.unit_places)
+            values.append(self._heard_stream(batch, augment))
+        if batch.clip_sizes:
+            places.append(batch.clip_places)
+            values.append(self._heard_clips(batch, augment))
+        if len(batch.picture_places):
+            places.append(batch.picture_places)
+            values.append(self._seen(batch.picture_words))
+        if places:
+            flat = flat.index_copy(0, torch.cat(places), torch.cat([v.float() for v in values]))
+        return flat.unflatten(0, batch.ids.shape)
+
+    def _heard_stream(self, batch: Batch, augment: Augmenter | None) -> Tensor:
+        audio = batch.stream.float() / INT16_PEAK
+        if augment is not None:
+            audio = augment(audio)
+            audio[:, : TIMING.first_pad_samples - TIMING.unit_samples] = 0.0
+        n_units = (audio.shape[1] - TIMING.first_unit_samples) // TIMING.unit_samples + 1
+        with torch.no_grad():
+            frames = stream_frames(self.apm, stream_mels(audio, n_units))
+        frames = F.dropout(frames, UNHEARD, training=augment is not None)
+        return embed_frames(self.audio_projection_layer, frames).flatten(0, 1)
+
+    def _heard_clips(self, batch: Batch, augment: Augmenter | None) -> Tensor:
+        clips = list((batch.clips.float() / INT16_PEAK).split(batch.clip_sizes))
+        if augment is not None:
+            whole = torch.nn.utils.rnn.pad_sequence(clips, batch_first=True)
+            changed = augment(whole)
+            clips = [row[: len(clip)] for row, clip in zip(changed, clips, strict=True)]
+        block = self.config.audio_block_frames if batch.has_blocked_clips else None
+        with torch.no_grad():
+            frames = clip_frames(self.apm, clips, block)
+        sizes = [len(each) for each in frames]
+        joined = F.dropout(torch.cat(frames), UNHEARD, training=augment is not None)
+        projected = self.audio_projection_layer(joined).split(sizes)
+        return torch.cat([pool(each) for each in projected])
+
+    def _seen(self, words: Tensor) -> Tensor:
+        """Rows of pictures until there are eyes: the words of what they show, over and over."""
+        noise = torch.randn(len(words), self.config.hidden_size, device=words.device)
+        rows = self.llm.model.embed_tokens(words.clamp(min=0)) + noise * CAPTION_NOISE
+        return torch.where((words < 0)[:, None], noise * MEANINGLESS_DEVIATION, rows)

@@ -1,0 +1,143 @@
+"""Questions about what the camera shows: colour, shape, digit, how many."""
+
+from __future__ import annotations
+
+from random import Random
+
+from training.nano.domain.kinds import Context, Intent, Question, Scene, slotted
+from training.nano.domain.spoken_numbers import cardinal
+from training.nano.domain.words import SCENE_COLOURS, SCENE_SHAPES
+
+BLIND = "I can not see anything. Please turn on the camera."
+NO_DIGIT = "I see no number."
+DIGIT = "digit"
+MOST_THINGS = 5
+
+
+def draw_scene(random: Random) -> Scene:
+    """Draw what the camera sees: some shapes of one kind and colour, or one digit."""
+    colour = random.choice(SCENE_COLOURS)
+    if random.random() < 0.4:
+        return Scene(colour, DIGIT, cardinal(random.randrange(10)), "one")
+    count = cardinal(random.randint(1, MOST_THINGS))
+    return Scene(colour, random.choice(SCENE_SHAPES), "", count)
+
+
+def caption(scene: Scene) -> str:
+    """Return the scene in words: "two red stars", "the blue digit seven"."""
+    if scene.shape == DIGIT:
+        return f"the {scene.colour} number {scene.digit}"
+    plural = "es" if scene.shape == "cross" else "s"
+    article = "an" if scene.colour[0] in "aeiou" else "a"
+    if scene.count == "one":
+        return f"{article} {scene.colour} {scene.shape}"
+    return f"{scene.count} {scene.colour} {scene.shape}{plural}"
+
+
+def shown_words(scene: Scene | None) -> str:
+    """Return what a picture shows as four words, each one token: count, colour, shape, digit.
+
+    A shape stands in the digit's place, so that every word keeps its place; empty for no scene.
+    """
+    if scene is None:
+        return ""
+    shape = "number" if scene.shape == DIGIT else scene.shape
+    return f" {scene.count} {scene.colour} {shape} {scene.digit or shape}"
+
+
+def _colour(_q: Question, context: Context, _r: Random) -> str:
+    scene = context.scene
+    return BLIND if scene is None else f"It is {scene.colour}."
+
+
+def _shape(_q: Question, context: Context, _r: Random) -> str:
+    scene = context.scene
+    if scene is None:
+        return BLIND
+    return "It is a number." if scene.shape == DIGIT else f"It is a {scene.shape}."
+
+
+def _digit(_q: Question, context: Context, _r: Random) -> str:
+    scene = context.scene
+    if scene is None:
+        return BLIND
+    return f"It is the number {scene.digit}." if scene.digit else NO_DIGIT
+
+
+def _count(_q: Question, context: Context, _r: Random) -> str:
+    scene = context.scene
+    return BLIND if scene is None else f"I see {scene.count}."
+
+
+def _all(_q: Question, context: Context, _r: Random) -> str:
+    scene = context.scene
+    return BLIND if scene is None else f"I see {caption(scene)}."
+
+
+INTENTS = (
+    Intent(
+        "see_colour",
+        slotted(
+            "see_colour",
+            (
+                "(what|which) color (is it|is this|is that|do you see|can you see)?",
+                "(what|which) color am i showing you?",
+                "(what is|what's|tell me) the color (|of this|of that|here)?",
+            ),
+        ),
+        _colour,
+        2.0,
+        ("What color is this?",),
+    ),
+    Intent(
+        "see_shape",
+        slotted(
+            "see_shape",
+            (
+                "(what|which) shape (is it|is this|is that|do you see|can you see)?",
+                "(what|which) shape am i showing you?",
+                "(what is|what's|tell me) the shape (|of this|of that|here)?",
+            ),
+        ),
+        _shape,
+        2.0,
+    ),
+    Intent(
+        "see_digit",
+        slotted(
+            "see_digit",
+            (
+                "(what|which) (number|digit) (is it|is this|is that|do you see|can you see)?",
+                "(what is|what's|read me|tell me) the (number|digit) (|here)?",
+            ),
+        ),
+        _digit,
+        2.0,
+    ),
+    Intent(
+        "see_count",
+        slotted(
+            "see_count",
+            (
+                "how many (do you see|can you see|are there|things do you see|are these|is that)?",
+                "(can you|please) count (them|these|the things|what you see).",
+            ),
+        ),
+        _count,
+        2.0,
+    ),
+    Intent(
+        "see",
+        slotted(
+            "see",
+            (
+                "what (do you see|can you see|is this|is that|am i showing you|is in the picture)?",
+                "(can you see this|do you see this|look at this|can you see me|do you see me)?",
+                "(describe|tell me) what you see.",
+            ),
+        ),
+        _all,
+        3.0,
+        ("What do you see?",),
+    ),
+)

@@ -1,0 +1,53 @@
+"""Words that steer the conversation: stop, wait, go on, say that again."""
+
+from __future__ import annotations
+
+from training.nano.domain.kinds import Intent, fixed, slotted
+
+NOTHING_SAID = "I have not said anything yet."
+NOTHING_LEFT = "I have nothing more to say."
+
+STOP = "stop"
+"""The intent that ends a running reply and gets no reply of its own then."""
+
+INTENTS = (
+    fixed(
+        STOP,
+        (
+            "(stop|wait|stop it|stop talking|be quiet|quiet|enough|hold on|stop now|no stop).",
+            "(|please|okay,) (stop|be quiet|wait|stop talking) (|please|now).",
+            "(stop stop|wait wait|shut up|that's enough|hang on|wait a moment|wait a minute).",
+        ),
+        "Okay.",
+        weight=3.0,
+    ),
+    Intent(
+        "go_on",
+        slotted(
+            "go_on",
+            (
+                "(|please|okay,|now) (go on|continue|carry on|keep going) (|please|now).",
+                "(and then|what happened then|what comes next|tell me more)?",
+            ),
+        ),
+        lambda _q, context, _r: context.unsaid or NOTHING_LEFT,
+        2.0,
+        ("Go on.",),
+    ),
+    Intent(
+        "again",
+        slotted(
+            "again",
+            (
+                "(|please|can you|could you) (say|repeat) (that|it) (|once) again (|please).",
+                "(|sorry,) what did you (just|) say?",
+                "(pardon|sorry|excuse me), (what|what was that|once more|again)?",
+                "(|please|can you|could you) repeat (that|it|what you said) (|please).",
+                "i (didn't|did not) (hear|understand|get) (that|you).",
+            ),
+        ),
+        lambda _q, context, _r: context.last_reply or NOTHING_SAID,
+        4.0,
+        ("Say that again.",),
+    ),
+)

@@ -1,0 +1,156 @@
+"""System prompts: the texts the services send, and the facts the nano copies from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from MiniCPMO45 import prompts
+from training.nano.domain.kinds import Context, Intent, Question, expand
+from training.nano.domain.spoken_numbers import DAYS, MONTHS, clock_words, date_words
+from training.nano.domain.words import NAMES
+
+ROLES = (
+    prompts.DUPLEX_SYSTEM_PROMPT,
+    prompts.SERVICE_DUPLEX_SYSTEM_PROMPT,
+    "You are on an open phone call in English. Listen all the time, speak when it is your turn, "
+    "keep it to a sentence or two, and stop at once when you are interrupted.",
+    "You are on a live video call in English. You see the camera and hear the microphone all the "
+    "time. Speak briefly and naturally, mention what you see when it matters, and fall silent when "
+    "the other person speaks.",
+    "You are a warm, attentive conversation partner. Answer in English, in short sentences that "
+    "sound natural when spoken, and ask back when something is unclear.",
+    "You are on the phone with a friend. Answer in English in one to three spoken sentences, "
+    "without lists or headings, and leave room for the other to go on.",
+    "You are a friendly voice.",
+    "Answer in short sentences.",
+    "You are a kind helper who listens and speaks.",
+    "",
+)
+DAYS_OF_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+NO_CLOCK = "I do not know the time."
+NO_DAY = "I do not know what day it is."
+NO_DATE = "I do not know the date."
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a system prompt tells besides the part to play; absent facts are None or empty."""
+
+    hour: int | None = None
+    minute: int = 0
+    weekday: int | None = None
+    month: int | None = None
+    day: int = 1
+    name: str = ""
+
+    def sentences(self) -> list[str]:
+        """Return the facts as the system prompt tells them, one sentence each."""
+        told = []
+        if self.hour is not None:
+            told.append(f"The time is {self.hour:02d}:{self.minute:02d}.")
+        if self.weekday is not None:
+            told.append(f"Today is {DAYS[self.weekday]}.")
+        if self.month is not None:
+            told.append(f"The date is {self.day} {MONTHS[self.month - 1]}.")
+        if self.name:
+            told.append(f"The user is called {self.name}.")
+        return told
+
+    def context(self) -> Context:
+        """Return the facts in the words of replies."""
+        return Context(
+            name=self.name,
+            clock="" if self.hour is None else clock_words(self.hour, self.minute),
+            day="" if self.weekday is None else DAYS[self.weekday],
+            date="" if self.month is None else date_words(self.month, self.day),
+        )
+
+
+def draw_facts(random: Random) -> Facts:
+    """Draw which facts are told, and their values."""
+    month = random.randrange(12)
+    tells_all = random.random() < 0.5
+    chance = 1.0 if tells_all else 0.4
+    return Facts(
+        hour=random.randrange(24) if random.random() < chance else None,
+        minute=random.randrange(60) if random.random() < 0.85 else 0,
+        weekday=random.randrange(7) if random.random() < chance else None,
+        month=month + 1 if random.random() < chance else None,
+        day=random.randint(1, DAYS_OF_MONTH[month]),
+        name=random.choice(NAMES) if random.random() < 0.3 else "",
+    )
+
+
+def system_text(role: str, facts: Facts) -> str:
+    """Return a system prompt: the part to play, then the facts."""
+    return " ".join(part for part in (role, *facts.sentences()) if part)
+
+
+def _questions(name: str, *phrases: str) -> list[Question]:
+    texts = [text for phrase in phrases for text in expand(phrase)]
+    return [Question(text, name) for text in dict.fromkeys(texts)]
+
+
+def _shifted(day: str, days: int) -> str:
+    return DAYS[(DAYS.index(day) + days) % len(DAYS)]
+
+
+INTENTS = (
+    Intent(
+        "clock",
+        _questions(
+            "clock",
+            "(|please|hello,) (what time is it|what's the time|tell me the time) (|please|now)?",
+            "(|can you|could you) tell me (what time it is|the time) (|please|now)?",
+            "(do you know|do you have) the time?",
+            "how late is it (|now)?",
+            "what is the time (|now|right now)?",
+        ),
+        lambda _q, context, _r: f"It is {context.clock}." if context.clock else NO_CLOCK,
+        3.0,
+        ("What time is it?",),
+    ),
+    Intent(
+        "day",
+        _questions(
+            "day",
+            "what day (is it|is today|is it today|do we have today|of the week is it)?",
+            "(|can you|please) tell me what day it is (|today)?",
+            "(which day is it|which day is today|what weekday is it)?",
+        ),
+        lambda _q, context, _r: f"Today is {context.day}." if context.day else NO_DAY,
+        2.0,
+        ("What day is it?",),
+    ),
+    Intent(
+        "tomorrow",
+        _questions(
+            "tomorrow",
+            "what day (is|is it|will it be) tomorrow?",
+            "(which|what) day comes tomorrow?",
+        ),
+        lambda _q, context, _r: (
+            f"Tomorrow is {_shifted(context.day, 1)}." if context.day else NO_DAY
+        ),
+    ),
+    Intent(
+        "yesterday",
+        _questions("yesterday", "(what|which) day was (it|) yesterday?"),
+        lambda _q, context, _r: (
+            f"Yesterday was {_shifted(context.day, -1)}." if context.day else NO_DAY
+        ),
+    ),
+    Intent(
+        "date",
+        _questions(
+            "date",
+            "what (is|is the|is today's|'s the|'s today's) date (|today)?",
+            "(|can you|please) tell me (the|today's) date?",
+            "(which|what) date (is it|is today|do we have|do we have today)?",
+        ),
+        lambda _q, context, _r: f"It is {context.date}." if context.date else NO_DATE,
+        2.0,
+        ("What is the date today?",),
+    ),
+)

@@ -1,0 +1,128 @@
+"""The words of the domain: a question, the facts around it, and what an intent is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something a person says.
+
+    Attributes:
+        text: the words as they are spoken, with the punctuation that shapes the voice.
+        intent: name of the intent that answers it.
+        slots: what the intent needs of it, such as the two numbers of a sum.
+    """
+
+    text: str
+    intent: str
+    slots: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a camera sees.
+
+    Attributes:
+        colour: of the shape or digit in the middle.
+        shape: its name, or "digit".
+        digit: the digit as a word; empty for a shape.
+        count: how many of them, as a word.
+    """
+
+    colour: str
+    shape: str
+    digit: str
+    count: str
+
+
+@dataclass
+class Context:
+    """What a reply may depend on besides the question.
+
+    Attributes:
+        name: of the user, from the system prompt or told earlier; empty when unknown.
+        clock: the time in words; empty when the system prompt does not tell it.
+        day: of the week; empty when unknown.
+        date: in words; empty when unknown.
+        scene: what the camera shows; None without pictures.
+        last_reply: the newest reply that says something; empty before it.
+        unsaid: what an interrupted reply still had to say; empty if nothing.
+    """
+
+    name: str = ""
+    clock: str = ""
+    day: str = ""
+    date: str = ""
+    scene: Scene | None = None
+    last_reply: str = ""
+    unsaid: str = ""
+
+
+Reply = Callable[[Question, Context, Random], str]
+
+
+@dataclass(frozen=True)
+class Intent:
+    """One thing the nano understands.
+
+    Attributes:
+        name: what questions refer to.
+        questions: every way to ask, all slots filled.
+        reply: the program that answers.
+        weight: how often it is asked, relative to others.
+        examples: ways to ask, for "try saying".
+    """
+
+    name: str
+    questions: Sequence[Question]
+    reply: Reply
+    weight: float = 1.0
+    examples: tuple[str, ...] = field(default=())
+
+
+def fixed(name: str, asked: Sequence[str], *replies: str, weight: float = 1.0) -> Intent:
+    """Return an intent whose reply is one of a few sentences.
+
+    Args:
+        name: of the intent.
+        asked: phrases, each expanded by `expand`.
+        replies: sentences, drawn at random.
+        weight: how often it is asked.
+    """
+    texts = [text for phrase in asked for text in expand(phrase)]
+    questions = [Question(text, name) for text in dict.fromkeys(texts)]
+    return Intent(name, questions, lambda _q, _c, random: random.choice(replies), weight)
+
+
+def slotted(name: str, phrases: Sequence[str], *slots: str) -> list[Question]:
+    """Return the questions of phrases in which `{0}`, `{1}` … stand for slots."""
+    texts = [text.format(*slots) for phrase in phrases for text in expand(phrase)]
+    return [Question(text, name, slots) for text in dict.fromkeys(texts)]
+
+
+def expand(phrase: str) -> list[str]:
+    """Return every reading of a phrase with alternatives.
+
+    Args:
+        phrase: text in which `(a|b|)` stands for a, b or nothing; not nested.
+
+    Returns:
+        The readings without double spaces, in order.
+    """
+    before, bracket, rest = phrase.partition("(")
+    if not bracket:
+        return [tidy(phrase)]
+    choices, _, after = rest.partition(")")
+    return [
+        reading for choice in choices.split("|") for reading in expand(f"{before}{choice}{after}")
+    ]
+
+
+def tidy(text: str) -> str:
+    """Return a text with single spaces, and none before a mark."""
+    return re.sub(r"\s+([.,?!])", r"\1", " ".join(text.split()))

@@ -1,0 +1,224 @@
+"""Things the nano knows: sums, what comes next, opposites, capitals, animals, colours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from training.nano.domain.kinds import Intent, Question, slotted
+from training.nano.domain.spoken_numbers import DAYS, MONTHS, cardinal
+from training.nano.domain.words import (
+    BABIES,
+    CAPITALS,
+    COLOURS_OF,
+    LEGS,
+    LETTERS,
+    OPPOSITES,
+    SOUNDS,
+)
+
+LARGEST = 20
+LARGEST_FACTOR = 10
+_ASKED = "(what is|what's|how much is|tell me,|calculate|)"
+
+
+def _sum(verb: str, value: Callable[[int, int], int]) -> Callable[[Question], str]:
+    def reply(question: Question) -> str:
+        first, second = (NUMBERS[word] for word in question.slots)
+        spoken = f"{cardinal(first)} {verb} {cardinal(second)} is {cardinal(value(first, second))}."
+        return spoken[0].upper() + spoken[1:]
+
+    return reply
+
+
+NUMBERS = {cardinal(number): number for number in range(LARGEST + 1)}
+
+
+def _arithmetic() -> list[Intent]:
+    pairs = [(a, b) for a in range(LARGEST + 1) for b in range(LARGEST + 1)]
+    times = [(a, b) for a, b in pairs if a <= LARGEST_FACTOR and b <= LARGEST_FACTOR]
+    plus = [(a, b) for a, b in pairs if a + b <= 2 * LARGEST]
+    minus = [(a, b) for a, b in pairs if a >= b]
+    kinds: Sequence[
+        tuple[str, list[tuple[int, int]], tuple[str, ...], str, Callable[[int, int], int]]
+    ] = (
+        ("plus", plus, ("{0} plus {1}?", "{0} and {1}?"), "plus", lambda a, b: a + b),
+        ("minus", minus, ("{0} minus {1}?", "{0} take away {1}?"), "minus", lambda a, b: a - b),
+        ("times", times, ("{0} times {1}?", "{0} multiplied by {1}?"), "times", lambda a, b: a * b),
+    )
+    return [
+        Intent(
+            name,
+            [
+                question
+                for a, b in numbers
+                for question in slotted(
+                    name, [f"{_ASKED} {form}" for form in forms], cardinal(a), cardinal(b)
+                )
+            ],
+            _ignoring_context(_sum(verb, value)),
+            8.0,
+            (f"What is seven {verb} five?",),
+        )
+        for name, numbers, forms, verb, value in kinds
+    ]
+
+
+def _ignoring_context(reply: Callable[[Question], str]) -> Callable[..., str]:
+    return lambda question, _context, _random: reply(question)
+
+
+def _looked_up(
+    name: str,
+    table: Mapping[str, str],
+    phrases: Sequence[str],
+    sentence: str,
+    weight: float = 2.0,
+) -> Intent:
+    """An intent whose reply puts slot and entry of a table into a sentence."""
+
+    def reply(question: Question) -> str:
+        key = question.slots[0]
+        text = sentence.format(key, table[key])
+        return text[0].upper() + text[1:]
+
+    questions = [question for key in table for question in slotted(name, phrases, key)]
+    return Intent(name, questions, _ignoring_context(reply), weight)
+
+
+def _followers(words: Sequence[str], *, is_ring: bool) -> dict[str, str]:
+    after = dict(zip(words, words[1:], strict=False))
+    if is_ring:
+        after[words[-1]] = words[0]
+    return after
+
+
+def _next(name: str, words: Sequence[str], *, is_ring: bool, weight: float) -> list[Intent]:
+    after = _followers(words, is_ring=is_ring)
+    before = {value: key for key, value in after.items()}
+    asked = "(what|which one|tell me what|and what)"
+    return [
+        _looked_up(
+            f"after_{name}",
+            after,
+            (f"{asked} comes (|right|next) after {{0}}?", "what is (|the) next after {0}?"),
+            "{1} comes after {0}.",
+            weight,
+        ),
+        _looked_up(
+            f"before_{name}",
+            before,
+            (f"{asked} comes (|right|just) before {{0}}?", "what is before {0}?"),
+            "{1} comes before {0}.",
+            weight,
+        ),
+    ]
+
+
+def _comparisons() -> Intent:
+    """Which of two numbers is bigger."""
+    questions = [
+        question
+        for a in range(LARGEST + 1)
+        for b in range(LARGEST + 1)
+        if a != b and (a * 7 + b) % 3 == 0
+        for question in slotted(
+            "bigger",
+            ("(which|what) is (bigger|larger|more), {0} or {1}?",),
+            cardinal(a),
+            cardinal(b),
+        )
+    ]
+
+    def reply(question: Question) -> str:
+        first, second = (NUMBERS[word] for word in question.slots)
+        return f"{cardinal(max(first, second)).capitalize()} is bigger."
+
+    return Intent("bigger", questions, _ignoring_context(reply), 2.0)
+
+
+_DOUBLES = {cardinal(n): cardinal(2 * n) for n in range(1, LARGEST + 1)}
+_HALVES = {double: single for single, double in _DOUBLES.items()}
+_HOW_MANY = {
+    "days are in a week": "A week has seven days.",
+    "days are in a year": "A year has three hundred and sixty five days.",
+    "months are in a year": "A year has twelve months.",
+    "hours are in a day": "A day has twenty four hours.",
+    "minutes are in an hour": "An hour has sixty minutes.",
+    "seconds are in a minute": "A minute has sixty seconds.",
+    "letters are in the alphabet": "The alphabet has twenty six letters.",
+    "fingers do i have": "You have ten fingers.",
+    "eyes do i have": "You have two eyes.",
+    "wheels does a car have": "A car has four wheels.",
+    "wheels does a bicycle have": "A bicycle has two wheels.",
+    "corners does a triangle have": "A triangle has three corners.",
+    "corners does a square have": "A square has four corners.",
+}
+
+
+INTENTS = (
+    *_arithmetic(),
+    _comparisons(),
+    _looked_up(
+        "double",
+        _DOUBLES,
+        ("(what is|what's|tell me) (double|twice) {0}?", "{0} doubled is what?"),
+        "Twice {0} is {1}.",
+    ),
+    _looked_up("half", _HALVES, ("(what is|what's|tell me) half of {0}?",), "Half of {0} is {1}."),
+    *_next("number", [cardinal(n) for n in range(31)], is_ring=False, weight=4.0),
+    *_next("letter", LETTERS, is_ring=False, weight=2.5),
+    *_next("day", DAYS, is_ring=True, weight=2.5),
+    *_next("month", MONTHS, is_ring=True, weight=2.5),
+    _looked_up(
+        "opposite",
+        OPPOSITES,
+        (
+            "(what is|what's|tell me|name|) the opposite of {0}?",
+            "what is the (contrary|reverse) of {0}?",
+        ),
+        "The opposite of {0} is {1}.",
+        5.0,
+    ),
+    _looked_up(
+        "capital",
+        CAPITALS,
+        (
+            "(what is|what's|tell me|name|do you know|) the capital of {0}?",
+            "(what|which) city is the capital of {0}?",
+            "(what is|what's) the (capital city|main city) of {0}?",
+        ),
+        "The capital of {0} is {1}.",
+        6.0,
+    ),
+    _looked_up(
+        "animal_sound",
+        SOUNDS,
+        (
+            "(what does|what sound does|what noise does) (a|the) {0} (make|say)?",
+            "how does (a|the) {0} (go|sound)?",
+            "(make the sound|make a sound) like a {0}.",
+        ),
+        "A {0} says {1}.",
+        5.0,
+    ),
+    _looked_up(
+        "colour_of",
+        COLOURS_OF,
+        ("(what|which) color is {0}?", "(what is|what's|tell me) the color of {0}?"),
+        "The color of {0} is {1}.",
+        3.0,
+    ),
+    _looked_up(
+        "legs",
+        LEGS,
+        ("how many legs does {0} have?", "how many legs has {0}?"),
+        "{0} has {1} legs.",
+    ),
+    _looked_up(
+        "baby",
+        BABIES,
+        ("what is the (baby|child) of {0} (|called)?", "what do you call the baby of {0}?"),
+        "The baby of {0} is {1}.",
+    ),
+    _looked_up("how_many", _HOW_MANY, ("how many {0}?", "(tell me|say) how many {0}."), "{1}"),
+)

@@ -1,0 +1,162 @@
+"""Longer replies and repeated words: counting, lists, a story, jokes, repeat after me."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from training.nano.domain.kinds import Intent, Question, fixed, slotted
+from training.nano.domain.spoken_numbers import DAYS, MONTHS, cardinal
+from training.nano.domain.words import ADJECTIVES, LETTERS, NAMES, REPEATED
+
+STORY = (
+    "Once upon a time a small bird lived in an old tree. Every morning it sang for the sun. One day"
+    " the sun did not come. The bird flew high above the clouds, and there the sun was sleeping. So"
+    " the bird sang its best song. The sun woke up, laughed, and warmed the whole world again."
+)
+SECOND_STORY = (
+    "There was a little boat that was afraid of the sea. It stayed near the shore and watched the"
+    " big ships. One night a child fell into the water. The little boat forgot its fear and brought"
+    " the child home. Since then it has been the bravest boat of all."
+)
+JOKES = (
+    "Why did the robot go to sleep? It had a hard drive.",
+    "What do you call a bear without teeth? A gummy bear.",
+    "Why is six afraid of seven? Because seven ate nine.",
+)
+FEWEST, MOST = 3, 20
+PHRASES_PER_WORD = 2
+
+
+def _listed(words: Sequence[str]) -> str:
+    text = ", ".join(words) + "."
+    return text[0].upper() + text[1:]
+
+
+def _counting() -> list[Intent]:
+    numbers = {cardinal(n): n for n in range(FEWEST, MOST + 1)}
+
+    def up(question: Question) -> str:
+        last = numbers[question.slots[0]]
+        return _listed([cardinal(n) for n in range(1, last + 1)])
+
+    def down(question: Question) -> str:
+        first = numbers[question.slots[0]]
+        return _listed([cardinal(n) for n in range(first, 0, -1)])
+
+    count_up = (
+        "(|please|can you|now) count (|up) to {0}.",
+        "(|please|can you|) count from one to {0}.",
+    )
+    count_down = (
+        "(|please|can you|now) count down from {0}.",
+        "(|please|can you|) count backwards from {0}.",
+    )
+    return [
+        Intent(
+            "count",
+            [q for word in numbers for q in slotted("count", count_up, word)],
+            lambda question, _c, _r: up(question),
+            5.0,
+            ("Count to ten.",),
+        ),
+        Intent(
+            "count_down",
+            [q for word in numbers for q in slotted("count_down", count_down, word)],
+            lambda question, _c, _r: down(question),
+            2.0,
+        ),
+    ]
+
+
+def _repeated() -> Intent:
+    """Say what was said: single words, names, and an adjective with a noun."""
+    phrases = [
+        f"{adjective} {word}"
+        for index, word in enumerate(REPEATED)
+        for adjective in (
+            ADJECTIVES[(index * 5 + step * 7) % len(ADJECTIVES)] for step in range(PHRASES_PER_WORD)
+        )
+        if adjective != word
+    ]
+    asked = (
+        "(|please|can you|now) (say|repeat) {0}.",
+        "(|please) repeat after me, {0}.",
+        "(say after me,|say the word|repeat the word) {0}.",
+    )
+    said = dict.fromkeys([*REPEATED, *(cardinal(n) for n in range(31)), *NAMES, *phrases])
+    questions = [question for word in said for question in slotted("repeat", asked, word)]
+
+    def reply(question: Question) -> str:
+        return question.slots[0][0].upper() + question.slots[0][1:] + "."
+
+    return Intent(
+        "repeat", questions, lambda q, _c, _r: reply(q), 16.0, ("Repeat after me, rainbow.",)
+    )
+
+
+INTENTS = (
+    *_counting(),
+    _repeated(),
+    fixed(
+        "alphabet",
+        (
+            "(|please|can you) say the (alphabet|a b c) (|for me).",
+            "what are the letters (|of the alphabet)?",
+        ),
+        _listed(LETTERS),
+    ),
+    fixed(
+        "days",
+        (
+            "(|please|can you) (say|name|list|tell me) (|all) the days of the week.",
+            "what are the days of the week?",
+        ),
+        _listed(DAYS),
+    ),
+    fixed(
+        "months",
+        (
+            "(|please|can you) (say|name|list|tell me) (|all) the months (|of the year).",
+            "what are the months (|of the year)?",
+        ),
+        _listed(MONTHS),
+    ),
+    fixed(
+        "story",
+        (
+            "(|please|can you|could you) tell me (a|a short|a little) story (|please).",
+            "i (want|would like) (to hear a|a) story (|please).",
+            "do you know (a|any) (story|stories)?",
+            "(read me|tell us) a story (|please).",
+        ),
+        STORY,
+        weight=4.0,
+    ),
+    fixed(
+        "another_story",
+        (
+            "(|please|can you) tell me (another|one more|a different|the other) story (|please).",
+            "(another|one more|a second) story, please.",
+        ),
+        SECOND_STORY,
+        weight=2.0,
+    ),
+    fixed(
+        "joke",
+        (
+            "(|please|can you|could you) tell me (a|a good|another) joke (|please).",
+            "do you know (a|any) (joke|jokes)?",
+            "(make me laugh|say something funny) (|please).",
+        ),
+        *JOKES,
+        weight=2.0,
+    ),
+    fixed(
+        "rhyme",
+        (
+            "(|please|can you) (tell|say|give) me a (poem|rhyme) (|please).",
+            "do you know a (poem|rhyme)?",
+        ),
+        "Roses are red, violets are blue. I am a small model, and I like you.",
+    ),
+)

@@ -1,0 +1,127 @@
+"""Listens to voices kept for evaluation: are replies exact, and do they come in the right unit?
+
+Teacher-forced: every decision is compared with the one that is right given a right past, which
+for the first reply of a conversation is the same as letting the model speak for itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import torch
+
+from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
+from training.nano.bank import Bank
+from training.nano.batches import Batch, collate
+from training.nano.brain import Brain
+from training.nano.listening import to_device
+from training.nano.sessions import DuplexSession, Example
+from training.nano.turns import TurnsSession
+
+SESSIONS_PER_BATCH = 16
+UNITS = 16
+FEWEST_WRONG_SHOWN = 12
+
+
+def examine(
+    brain: Brain,
+    banks: Sequence[Path],
+    checkpoint: Path,
+    *,
+    batches: int,
+    seed: int,
+    device: torch.device,
+) -> dict[str, float]:
+    """Compare decisions and replies on unseen recordings.
+
+    Args:
+        brain: trained, on `device`.
+        banks: folders of recordings kept out of training.
+        checkpoint: folder with tokenizer files.
+        batches: of 16 duplex conversations of 16 units, and as many of conversations in turns.
+        seed: of the conversations.
+        device: of the brain.
+
+    Returns:
+        Shares between 0 and 1 by name; wrong replies are printed.
+    """
+    bank, processor = Bank(banks), MiniCPMOProcessor.from_folder(checkpoint)
+    random, tally = Random(seed), Tally(processor)
+    for _ in range(batches):
+        duplex = [
+            DuplexSession(bank, processor.tokenizer, random, UNITS).compose()
+            for _ in range(SESSIONS_PER_BATCH)
+        ]
+        turns = [TurnsSession(bank, processor, random).compose() for _ in range(SESSIONS_PER_BATCH)]
+        tally.add(brain, duplex, device)
+        for is_blocked in (False, True):
+            chosen = [each for each in turns if each.has_blocked_clips == is_blocked]
+            if chosen:
+                tally.add(brain, chosen, device)
+    return tally.shares()
+
+
+class Tally:
+    """Counts what is right."""
+
+    def __init__(self, processor: MiniCPMOProcessor) -> None:
+        """Begin with nothing counted.
+
+        Args:
+            processor: of the nano.
+        """
+        self._tokens = processor.tokenizer.special
+        self._tokenizer = processor.tokenizer
+        self._counts: Counter[str] = Counter()
+        self._wrong = 0
+
+    @torch.no_grad()
+    def add(self, brain: Brain, examples: Sequence[Example], device: torch.device) -> None:
+        """Count the decisions of some conversations of one kind."""
+        batch = to_device(collate(examples, self._tokens.unk), device)
+        logits = brain.llm.lm_head(brain(batch).hidden)
+        guessed = torch.zeros_like(batch.ids)
+        guessed[:, 1:] = logits[:, :-1].argmax(-1)
+        for row, example in enumerate(examples):
+            self._count_replies(batch, guessed, row)
+            self._count_decisions(example, guessed[row].tolist())
+
+    def shares(self) -> dict[str, float]:
+        """Return what was counted, as shares."""
+        counts = self._counts
+        return {
+            f"{name} ({counts[f'{name}/all']})": counts[f"{name}/right"] / counts[f"{name}/all"]
+            for name in dict.fromkeys(key.partition("/")[0] for key in counts)
+        }
+
+    def _book(self, name: str, is_right: bool) -> None:
+        self._counts[f"{name}/all"] += 1
+        self._counts[f"{name}/right"] += is_right
+
+    def _count_replies(self, batch: Batch, guessed: torch.Tensor, row: int) -> None:
+        kind = "duplex" if batch.stream.shape[1] else "turns"
+        for reply in batch.replies[row]:
+            spans = [span for span in reply.units if span[1] > span[0]]
+            is_right = all(bool((guessed[row, a:b] == batch.ids[row, a:b]).all()) for a, b in spans)
+            self._book(f"{kind} exact reply", is_right)
+            if not is_right and self._wrong < FEWEST_WRONG_SHOWN:
+                self._wrong += 1
+                said = [int(token) for a, b in spans for token in guessed[row, a:b]]
+                print(f"  wrong: {reply.text!r} -> {self._tokenizer.decode(said)!r}", flush=True)
+
+    def _count_decisions(self, example: Example, guessed: list[int]) -> None:
+        tokens, layout = self._tokens, example.layout
+        for start in layout.units:
+            at = start + 10
+            if layout.weights[at] == 0:
+                continue
+            wanted, is_right = layout.ids[at], guessed[at] == layout.ids[at]
+            if wanted == tokens.listen:
+                self._book("listens", is_right)
+            elif wanted == tokens.turn_eos:
+                self._book("gives way", is_right)
+            else:
+                self._book("speaks", is_right)

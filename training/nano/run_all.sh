@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# The whole nano on one rented GPU machine that takes one command of at most ten minutes at a time,
+# brings a limited number of bytes with each, and may clear the working tree in between:
+#   run_all.sh pack INPUTS PROGRAMS   lays .nano/1, 2 and 3 out (each below 55 MB), before renting
+#   run_all.sh stash           keeps what this command brought in .nano/, outside the working tree
+#   run_all.sh start MINUTES   stashes, copies the code, starts everything in the background, holds
+#   run_all.sh hold MINUTES    holds the machine, shows progress, keeps the newest weights in $OUT
+# Bring the parts of .nano/ with one `stash` each, then `start` once, then `hold` until it says done.
+# Machine settings: NANO_RUN (a folder of its own), CORES, and the minutes below.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+run=${NANO_RUN:-/tmp/nano_run}
+out=${OUT:-$here/.nano/out}
+src=$run/src logs=$run/logs parts=$run/parts
+export CORES=${CORES:-$(nproc --all)}
+quick_minutes=${QUICK_MINUTES:-1.2} held_out_minutes=${HELD_OUT_MINUTES:-0.5}
+kokoro_minutes=${KOKORO_MINUTES:-5} sound_minutes=${SOUND_MINUTES:-14}
+first_minutes=${FIRST_MINUTES:-5.8} later_minutes=${LATER_MINUTES:-7.5}
+see_minutes=${SEE_MINUTES:-11} look_minutes=${LOOK_MINUTES:-4} speech_minutes=${SPEECH_MINUTES:-6}
+
+part() { dd if="$1" of="$4" bs=1000000 skip="$2" count="$3" status=none; }
+
+pack() {
+    local to=$here/.nano
+    mkdir -p "$to/1" "$to/2" "$to/3"
+    part "$1/kokoro.onnx" 0 6 "$to/3/kokoro.0"
+    part "$1/kokoro.onnx" 6 50 "$to/1/kokoro.1"
+    part "$1/kokoro.onnx" 56 1000 "$to/2/kokoro.2"
+    cp -a "$1/hibari" "$to/2/"
+    cp -a "$1/styles" "$1/encoder.pt" "$to/3/"
+    tar czf "$to/3/engines.tar.gz" -C "$2" .
+    du -sb "$to"/*
+}
+
+stash() {
+    mkdir -p "$parts"
+    cp -a "$here/.nano/." "$parts/"
+    du -sb "$parts"/*
+}
+
+begin() {
+    mkdir -p "$src" "$logs" "$run/out"
+    cp -a "$here/MiniCPMO45" "$here/training" "$here/core" "$src/"
+    ln -sfn "$parts" "$src/.nano"
+    setsid nohup bash "$src/training/nano/run_all.sh" everything \
+        >"$logs/everything.log" 2>&1 </dev/null &
+}
+
+# One line in steps.log when a stage ends, whatever becomes of it.
+stage() {
+    local name=$1 status=0
+    shift
+    "$@" >>"$logs/$name.log" 2>&1 || status=$?
+    echo "$SECONDS s: $name ended with $status" >>"$logs/steps.log"
+}
+
+everything() {
+    cd "$src"
+    export OUT=$run/out NANO_WORK=$run/work
+    local ears=training/nano/run_gpu.sh voice=training/nano/voice/run_gpu.sh
+    local eyes=training/nano/vision/run_gpu.sh later=$((CORES > 3 ? CORES - 3 : 0))
+    mkdir -p "$NANO_WORK/listening" "$OUT"
+    echo "0 s: begun on $CORES cores" >"$logs/steps.log"
+    (stage voice_record "$voice" record && stage sound "$voice" sound "$sound_minutes") &
+    local sound=$!
+    stage see "$eyes" see "$see_minutes" &
+    local see=$!
+    stage unpack "$ears" unpack
+    stage record_quick nice -n 3 "$ears" record quick flite,espeak,hibari "$quick_minutes" "$CORES"
+    (
+        stage record_held_out "$ears" held-out "$held_out_minutes" "$CORES"
+        stage record_kokoro nice -n 5 "$ears" record kokoro kokoro "$kokoro_minutes" \
+            "$later" --no-own-voice
+    ) &
+    local recording=$! all_minutes
+    all_minutes=$(awk "BEGIN { print $first_minutes + $later_minutes }")
+    stage listen "$ears" listen "$first_minutes" "$all_minutes" $((CORES / 3))
+    wait "$recording"
+    stage listen "$ears" listen "$later_minutes" "$all_minutes" "$later"
+    stage examine "$ears" examine &
+    local exam=$!
+    wait "$sound" "$see"
+    stage speech "$voice" speech "$speech_minutes" &
+    local speech=$!
+    stage look "$eyes" look "$look_minutes"
+    wait "$speech" "$exam"
+    echo "$SECONDS s: done" >>"$logs/steps.log"
+    touch "$run/done"
+}
+
+bring() {
+    mkdir -p "$out"
+    for name in listening flow hift hift_judges tts; do
+        cp "$run/work/listening/$name.pt" "$out/" 2>/dev/null || true
+    done
+    for name in vision vision_told; do
+        cp "$run/work/vision/$name.pt" "$out/" 2>/dev/null || true
+    done
+    cp -a "$run/work/listening/tokenizer" "$out/" 2>/dev/null || true
+}
+
+hold() {
+    local end=$((SECONDS + $(awk "BEGIN { print int(60 * $1) }")))
+    while [ $SECONDS -lt $end ] && [ ! -e "$run/done" ]; do
+        sleep 10
+        bring
+    done
+    bring
+    cat "$logs/steps.log"
+    for log in "$logs"/*.log; do
+        printf '== %s\n' "$(basename "$log")"
+        tr '\r' '\n' <"$log" | grep -v '^$' | tail -n 4 | cut -c1-200
+    done
+    [ -e "$run/done" ] && echo "done" || echo "not done yet: hold on"
+}
+
+case ${1:-} in
+    pack) pack "$2" "$3" ;;
+    stash) stash ;;
+    start)
+        [ ! -d "$here/.nano" ] || stash
+        begin
+        hold "${2:-9}"
+        ;;
+    hold) hold "${2:-9}" ;;
+    everything) everything ;;
+    *)
+        sed -n 's/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | head -9
+        exit 2
+        ;;
+esac

@@ -1,0 +1,143 @@
+"""The nano's sizes and vocabulary: the published files with smaller numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from MiniCPMO45 import prompts
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.tiny_config import generation_config, model_config, preprocessor_config
+from MiniCPMO45.tiny_text import training_texts
+from MiniCPMO45.tiny_tokenizer import TinyVocabulary, train_vocabulary, write_json, write_tokenizer
+from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from training.nano.domain.catalogue import intents, reply_texts
+from training.nano.domain.facts import ROLES, draw_facts, system_text
+from training.nano.domain.kinds import Question
+from training.nano.voice.sizes import CODES
+
+VARIANT = "nano"
+VOCABULARY_FILE = Path(__file__).with_name("vocabulary.json")
+MERGES = 1650
+QUESTIONS_PER_INTENT = 60  # of the vocabulary's texts; replies count in full
+REPLY_REPEATS = 6  # so that words that are said become whole tokens before words that are heard
+REPLIES_ALIKE = 40  # of replies that begin with the same two words; more teach nothing new
+RARE_REPEATS = 3  # of replies that begin like no other
+
+HIDDEN = 256
+LAYERS = 6
+FEED_FORWARD = 768
+HEADS, KV_HEADS, HEAD_DIM = 4, 2, 64
+AUDIO_WIDTH, AUDIO_LAYERS, AUDIO_HEADS = 384, 4, 6  # Source: Whisper tiny.en
+VISION_WIDTH, VISION_LAYERS = 128, 4
+MAX_SLICES = 1  # what it was trained on
+TTS_WIDTH, TTS_LAYERS, TTS_HEADS = 256, 4, 4
+
+
+@cache
+def vocabulary() -> TinyVocabulary:
+    """Return the stored vocabulary: it outlives changes of the domain, so that weights do, too."""
+    stored = json.loads(VOCABULARY_FILE.read_text(encoding="utf8"))
+    pairs = tuple((left, right) for left, right in (pair.split(" ") for pair in stored["merges"]))
+    return TinyVocabulary(tuple(stored["base"]), pairs, tuple(stored["added"]))
+
+
+def renew_vocabulary() -> TinyVocabulary:
+    """Train the vocabulary on the present domain and write it in the place of the stored one."""
+    random = Random(0)
+    systems = [system_text(role, draw_facts(random)) for role in ROLES for _ in range(20)]
+    asked = [
+        question.text
+        for intent in intents().values()
+        for question in _thinned(intent.questions, QUESTIONS_PER_INTENT)
+    ]
+    replies = _thinned_alike(reply_texts())
+    marks = [prompts.DUPLEX_SYSTEM_PROMPT, prompts.CONTEXT_MARKER]
+    texts = [*training_texts(), *systems, *asked, *marks, *replies * REPLY_REPEATS]
+    trained = train_vocabulary(texts, MERGES)
+    merges = [f"{left} {right}" for left, right in trained.merges]
+    values = {"base": trained.base, "merges": merges, "added": trained.added}
+    write_json(VOCABULARY_FILE, values, indent=0)
+    return trained
+
+
+def config_values() -> dict[str, Any]:
+    """Return the nano's `config.json`."""
+    values = model_config(vocabulary())
+    values |= {
+        "model_variant": VARIANT,
+        "torch_dtype": "float16",
+        "hidden_size": HIDDEN,
+        "intermediate_size": FEED_FORWARD,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "max_window_layers": LAYERS,
+    }
+    values["slice_config"] |= {"max_slice_nums": MAX_SLICES}
+    values["vision_config"] |= {
+        "hidden_size": VISION_WIDTH,
+        "intermediate_size": 4 * VISION_WIDTH,
+        "num_hidden_layers": VISION_LAYERS,
+        "num_attention_heads": 4,
+    }
+    values["audio_config"] |= {
+        "d_model": AUDIO_WIDTH,
+        "encoder_layers": AUDIO_LAYERS,
+        "encoder_attention_heads": AUDIO_HEADS,
+        "encoder_ffn_dim": 4 * AUDIO_WIDTH,
+    }
+    values["tts_config"] |= {
+        "hidden_size": TTS_WIDTH,
+        "intermediate_size": 3 * TTS_WIDTH,
+        "num_hidden_layers": TTS_LAYERS,
+        "num_attention_heads": TTS_HEADS,
+        "num_key_value_heads": TTS_HEADS,
+        "llm_dim": HIDDEN,
+        "num_audio_tokens": CODES + 1,
+    }
+    return values
+
+
+def config() -> MiniCPMOConfig:
+    """Return the nano's configuration."""
+    return MiniCPMOConfig.from_dict(config_values())
+
+
+def write_side_files(folder: Path) -> None:
+    """Write configuration and tokenizer of a nano checkpoint into an existing folder."""
+    words = vocabulary()
+    write_json(folder / "config.json", config_values())
+    write_json(folder / "generation_config.json", generation_config(words))
+    sliced = preprocessor_config() | {"max_slice_nums": MAX_SLICES}
+    write_json(folder / "preprocessor_config.json", sliced)
+    write_tokenizer(folder, words)
+
+
+def tokenizer(folder: Path) -> MiniCPMOTokenizerFast:
+    """Write the tokenizer into a folder and load it as the server does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tokenizer(folder, vocabulary())
+    return MiniCPMOTokenizerFast.from_folder(folder)
+
+
+def _thinned(questions: Sequence[Question], most: int) -> list[Question]:
+    step = max(1, len(questions) // most)
+    return list(questions[::step])
+
+
+def _thinned_alike(replies: Sequence[str]) -> list[str]:
+    """Bring groups of replies that begin alike nearer to one size."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for reply in replies:
+        alike.setdefault(tuple(reply.split()[:2]), []).append(reply)
+    kept = []
+    for group in alike.values():
+        thinned = group[:: -(-len(group) // REPLIES_ALIKE)]
+        kept += thinned * (RARE_REPEATS if len(thinned) == 1 else 1)
+    return kept

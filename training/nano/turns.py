@@ -1,0 +1,176 @@
+"""Conversations in turns, spoken or typed: half-duplex, streamed and one-shot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+import numpy as np
+from PIL import Image
+
+from MiniCPMO45 import prompts
+from MiniCPMO45.configuration_minicpmo import StreamTiming
+from MiniCPMO45.processing_minicpmo import Message, MiniCPMOProcessor, Part, PromptOptions
+from MiniCPMO45.prompts import PromptMode, SystemPrompt
+from training.nano.asking import SAMPLE_RATE_HZ, Talk
+from training.nano.bank import Bank, Samples
+from training.nano.domain.camera import shown_words
+from training.nano.domain.facts import ROLES
+from training.nano.domain.kinds import Question
+from training.nano.domain.spoken_numbers import cardinal
+from training.nano.layout import TurnsLayout
+from training.nano.sessions import Example
+
+SPOKEN = 0.6  # of the questions
+PICTURED = 0.12  # of the conversations
+FIRST_CLIP_SAMPLES = StreamTiming().first_pad_samples
+PIECE = PromptOptions(max_slice_nums=1, use_image_id=False, omni_mode=True)
+_DIGITS = {cardinal(n): str(n) for n in range(101)}
+_PICTURE = Image.new("RGB", (448, 448))
+
+
+class TurnsSession:
+    """Composes one conversation in turns.
+
+    Attributes:
+        messages: what was said, as a client would send it.
+        is_one_shot: the whole history is one prompt.
+        can_be_spoken: the replies are to be spoken.
+    """
+
+    def __init__(self, bank: Bank, processor: MiniCPMOProcessor, random: Random) -> None:
+        """Draw the setting.
+
+        Args:
+            bank: recorded questions.
+            processor: of the nano.
+            random: decides everything.
+        """
+        self.random = random
+        self.processor = processor
+        self.has_pictures = random.random() < PICTURED
+        self.talk = Talk.begin(bank, random, has_pictures=self.has_pictures)
+        self.layout = TurnsLayout(processor.tokenizer)
+        self.clips: list[Samples] = []
+        self.messages: list[Message] = []
+        self.is_one_shot = random.random() < 0.35
+        self.can_be_spoken = random.random() < 0.8
+
+    def compose(self) -> Example:
+        """Play the conversation."""
+        (self._one_shot if self.is_one_shot else self._streamed)()
+        caption = self.processor.tokenizer.encode(shown_words(self.talk.context.scene))
+        nothing = np.zeros(0, np.float32)
+        return Example(
+            self.layout, nothing, self.clips, caption, has_blocked_clips=self.is_one_shot
+        )
+
+    def _streamed(self) -> None:
+        content = self._system_content()
+        if content:
+            self.messages.append(Message("system", content))
+            self._piece(
+                content, lambda text: prompts.message_text("system", text), is_first_sound=False
+            )
+        for number in range(self.random.randint(1, 6)):
+            question, asked = self._question()
+            if number == 0 and self.has_pictures:
+                asked = [_PICTURE, *asked]
+            opening = self.layout.opening
+            self.messages.append(Message("user", asked))
+            self._piece(
+                asked,
+                partial(prompts.user_piece, opening=opening),
+                is_first_sound=number == 0,
+            )
+            self.layout.open_reply(can_be_spoken=self.can_be_spoken)
+            reply = self.talk.reply(question)
+            self.messages.append(Message("assistant", reply))
+            self.layout.answer(reply, is_one_shot=False)
+
+    def _one_shot(self) -> None:
+        messages = self.messages
+        content = self._system_content()
+        if content:
+            messages.append(Message("system", content))
+        for _ in range(self.random.randint(0, 3)):
+            question, asked = self._question()
+            messages.append(Message("user", asked))
+            messages.append(Message("assistant", self.talk.reply(question)))
+        question, asked = self._question()
+        if self.has_pictures:
+            asked = [_PICTURE, *asked]
+        messages.append(Message("user", asked))
+        prompt = self.processor.render(
+            messages,
+            PromptOptions(max_slice_nums=1),
+            add_generation_prompt=True,
+            use_tts_template=self.can_be_spoken,
+        )
+        self.clips += [np.asarray(clip, np.float32) for clip in prompt.clips]
+        self.layout.place(prompt.ids, prompt.audio_spans, prompt.image_spans)
+        reply = self.talk.reply(question)
+        self.layout.answer(reply, is_one_shot=True)
+        messages.append(Message("assistant", reply))
+
+    def _piece(
+        self, content: list[Part], frame: Callable[[str], str], *, is_first_sound: bool
+    ) -> None:
+        if is_first_sound:
+            content = _led_by_silence(content)
+        prompt = self.processor.render_piece(content, frame, PIECE)
+        self.clips += [np.asarray(clip, np.float32) for clip in prompt.clips]
+        dropped = len(prompt.ids) - len(self.layout.next_user(prompt.ids))
+        self.layout.place(
+            prompt.ids[dropped:],
+            [(start - dropped, stop - dropped) for start, stop in prompt.audio_spans],
+            [(start - dropped, stop - dropped) for start, stop in prompt.image_spans],
+        )
+
+    def _system_content(self) -> list[Part]:
+        random, told = self.random, self.talk.system_text
+        voice = self.talk.voice_sample()
+        if random.random() < 0.15 and not told:
+            return []
+        if random.random() < 0.5:
+            mode = random.choice(list(PromptMode))
+            prompt = prompts.system_prompt(mode, has_voice=True)
+        else:
+            prompt = SystemPrompt("Speak with the voice of this sample.", random.choice(ROLES))
+        facts = [told] if told else []
+        if not len(voice):
+            return [prompts.DEFAULT_SYSTEM_PROMPT.before, *facts]
+        return [*prompt.parts(voice), *facts]
+
+    def _question(self) -> tuple[Question, list[Part]]:
+        asked = self.talk.ask()
+        if self.random.random() >= SPOKEN:
+            return asked.question, [self._typed(asked.question.text)]
+        before, after = (
+            np.zeros(int(self.random.uniform(0.0, most_s) * SAMPLE_RATE_HZ), np.float32)
+            for most_s in (0.5, 1.0)
+        )
+        return asked.question, [np.concatenate((before, asked.samples, after))]
+
+    def _typed(self, text: str) -> str:
+        """The way people type: with or without capitals, marks and digits."""
+        random = self.random
+        if random.random() < 0.5:
+            text = text[0].upper() + text[1:]
+        if random.random() < 0.35:
+            text = text.rstrip(".?!")
+        if random.random() < 0.4:
+            words = (_DIGITS.get(word, word) for word in text.split(" "))
+            text = " ".join(words)
+        return text.lower() if random.random() < 0.2 else text
+
+
+def _led_by_silence(content: list[Part]) -> list[Part]:
+    """The first sound of a conversation is led by zeros. Source: `message_input`."""
+    led = list(content)
+    for index, part in enumerate(led):
+        if isinstance(part, np.ndarray):
+            led[index] = np.pad(part, (max(0, FIRST_CLIP_SAMPLES - len(part)), 0))
+            break
+    return led

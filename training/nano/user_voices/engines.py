@@ -1,0 +1,206 @@
+"""The engines that speak for the user; each turns a text and a voice into samples at 16 kHz."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import tempfile
+import wave
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol
+
+import numpy as np
+
+from training.nano.bank import INT16_PEAK, Samples
+
+SAMPLE_RATE_HZ = 16_000
+KOKORO_RATE_HZ = HIBARI_RATE_HZ = 24_000
+STYLE_WIDTH = 256
+MOST_PHONEMES = 500
+TIMEOUT_S = 20
+SILENCE = 0.02  # of the loudest window
+WINDOW_SAMPLES = 160
+MARGIN_WINDOWS = 3
+
+
+class Engine(Protocol):
+    """Speaks; the random generator varies speed, pitch and the like."""
+
+    def speak(self, text: str, voice: str, random: Random) -> Samples:
+        """Return float32 samples at 16 kHz, silence at both ends cut off."""
+        ...
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Speech programs installed on this machine or unpacked into a folder of their own.
+
+    Attributes:
+        folder: holds `bin`, `lib` with the loader, and `share`; None for installed programs.
+    """
+
+    folder: Path | None = None
+
+    def command(self, name: str) -> list[str]:
+        """Return what starts a program."""
+        if self.folder is None:
+            return [name]
+        libraries = str(self.folder / "lib")
+        loader = str(self.folder / "lib" / "ld-linux-x86-64.so.2")
+        return [loader, "--library-path", libraries, str(self.folder / "bin" / name)]
+
+    def espeak_options(self) -> list[str]:
+        """Return where espeak-ng finds its data."""
+        return [] if self.folder is None else [f"--path={self.folder / 'share'}"]
+
+
+@dataclass(frozen=True)
+class Espeak:
+    """eSpeak NG: rule-based, many accents and variants."""
+
+    programs: Programs
+
+    def speak(self, text: str, voice: str, random: Random) -> Samples:
+        """Speak with `accent+variant`."""
+        return _spoken(
+            [
+                *self.programs.command("espeak-ng"),
+                *self.programs.espeak_options(),
+                *("-v", voice, "-s", str(random.randint(120, 190))),
+                *("-p", str(random.randint(25, 75)), "-w", "{file}", text),
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Flite:
+    """CMU Flite: recorded and statistical voices."""
+
+    programs: Programs
+
+    def speak(self, text: str, voice: str, random: Random) -> Samples:
+        """Speak with a voice at a random pace."""
+        stretch = random.uniform(0.85, 1.3)
+        return _spoken(
+            [
+                *self.programs.command("flite"),
+                *("-voice", voice, "--setf", f"duration_stretch={stretch:.2f}"),
+                *("-t", text, "-o", "{file}"),
+            ]
+        )
+
+
+class Hibari:
+    """The target voice itself, which is also one of the voices to listen to."""
+
+    def __init__(self, package: Path) -> None:
+        """Load the model.
+
+        Args:
+            package: folder that holds the `hibari` package.
+        """
+        if str(package) not in sys.path:
+            sys.path.append(str(package))
+        self._model: Any = importlib.import_module("hibari").Hibari()
+
+    def phonemes(self, text: str) -> str:
+        """Return the pronunciation of a text in the alphabet of Kokoro."""
+        return " ".join(self._model.phonemize(text))
+
+    def ids(self, phonemes: str) -> list[int]:
+        """Return phoneme ids with a pad at both ends."""
+        return self._model.ids(phonemes)
+
+    def speak(self, text: str, voice: str, random: Random) -> Samples:
+        """Speak with the one voice at a random pace; "own" keeps its own pace and its ends."""
+        is_own = voice == "own"
+        speed = 1.0 if is_own else random.uniform(0.8, 1.25)
+        spoken = self._model(text, speed=speed, seed=random.getrandbits(32))
+        samples = _resampled(spoken, HIBARI_RATE_HZ)
+        return samples if is_own else trimmed(samples)
+
+
+@dataclass
+class Kokoro:
+    """Kokoro-82M: natural voices, and mixtures of two of them as further ones."""
+
+    model: Path
+    styles: Mapping[str, Path]
+    hibari: Hibari
+    _session: Any = field(default=None, repr=False)
+
+    def speak(self, text: str, voice: str, random: Random) -> Samples:
+        """Speak with a voice, or a mixture written `first+second`."""
+        ids = self.hibari.ids(self.hibari.phonemes(text))[:MOST_PHONEMES]
+        names = voice.split("+")
+        share = random.uniform(0.3, 0.7) if len(names) > 1 else 1.0
+        style = share * self._style(names[0], len(ids)) + (1 - share) * self._style(
+            names[-1], len(ids)
+        )
+        speed = np.asarray([random.uniform(0.8, 1.25)], np.float32)
+        tokens = np.asarray([ids], np.int64)
+        inputs = {"tokens": tokens, "style": style.astype(np.float32), "speed": speed}
+        [spoken] = self._opened().run(None, inputs)
+        return trimmed(_resampled(spoken, KOKORO_RATE_HZ))
+
+    def _style(self, name: str, n_ids: int) -> Any:
+        vectors = np.fromfile(self.styles[name], np.float32).reshape(-1, 1, STYLE_WIDTH)
+        return vectors[min(n_ids - 2, len(vectors) - 1)]
+
+    def _opened(self) -> Any:
+        if self._session is None:
+            import onnxruntime
+
+            options = onnxruntime.SessionOptions()
+            options.intra_op_num_threads = options.inter_op_num_threads = 1
+            options.log_severity_level = 3
+            self._session = onnxruntime.InferenceSession(str(self.model), options)
+        return self._session
+
+
+def trimmed(samples: Samples) -> Samples:
+    """Cut silence off both ends, so that the end of the sound is the end of the speech."""
+    n_windows = len(samples) // WINDOW_SAMPLES
+    if n_windows < 2 * MARGIN_WINDOWS:
+        return samples
+    windows = samples[: n_windows * WINDOW_SAMPLES].reshape(n_windows, WINDOW_SAMPLES)
+    rms = np.sqrt(np.mean(windows**2, axis=1))
+    loud = np.flatnonzero(rms > SILENCE * rms.max())
+    first = max(0, loud[0] - MARGIN_WINDOWS) * WINDOW_SAMPLES
+    last = min(n_windows, loud[-1] + 1 + MARGIN_WINDOWS) * WINDOW_SAMPLES
+    return samples[first:last]
+
+
+def _resampled(samples: Samples, rate_hz: int) -> Samples:
+    """Resample a whole utterance through its spectrum."""
+    n = round(len(samples) * SAMPLE_RATE_HZ / rate_hz)
+    spectrum = np.fft.rfft(samples)
+    kept = np.zeros(n // 2 + 1, spectrum.dtype)
+    shared = min(len(kept), len(spectrum))
+    kept[:shared] = spectrum[:shared]
+    return (np.fft.irfft(kept, n) * (n / max(1, len(samples)))).astype(np.float32)
+
+
+def _spoken(command: list[str]) -> Samples:
+    """Run a program that writes a WAV file in place of "{file}"."""
+    with tempfile.NamedTemporaryFile(suffix=".wav") as file:
+        filled = [file.name if part == "{file}" else part for part in command]
+        subprocess.run(filled, check=True, timeout=TIMEOUT_S, capture_output=True)
+        with wave.open(file.name) as spoken:
+            rate_hz = spoken.getframerate()
+            frames = spoken.readframes(spoken.getnframes())
+    samples = np.frombuffer(frames, "<i2").astype(np.float32) / INT16_PEAK
+    return trimmed(_resampled(samples, rate_hz))
+
+
+def styles_of(folder: Path) -> dict[str, Path]:
+    """Return Kokoro's English voice files by name."""
+    found = (path for path in sorted(folder.glob("*.bin")) if path.stem[:2] in _ENGLISH)
+    return {path.stem: path for path in found}
+
+
+_ENGLISH = ("af", "am", "bf", "bm")

@@ -1,0 +1,186 @@
+"""Records the bank: draws questions and voices, lets all processors speak until time is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from subprocess import SubprocessError
+
+import numpy as np
+from tqdm import tqdm
+
+from training.nano.bank import OWN_VOICE, BankWriter
+from training.nano.domain.catalogue import intents, is_held_out, reply_texts, words_of
+from training.nano.domain.kinds import Question
+from training.nano.user_voices.cast import draw_voice
+from training.nano.user_voices.engines import (
+    Engine,
+    Espeak,
+    Flite,
+    Hibari,
+    Kokoro,
+    Programs,
+    styles_of,
+)
+
+SHARES = {"kokoro": 0.8, "flite": 0.07, "espeak": 0.08, "hibari": 0.05}  # of the processor's time
+ENGINE_FAILURES = (SubprocessError, OSError, EOFError, ValueError, IndexError, RuntimeError)
+SPLIT = 0.15  # of the questions are spoken in two parts, so that a pause fits between them
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Where the engines' files are.
+
+    Attributes:
+        programs: speech programs; None for installed ones.
+        hibari: folder of the `hibari` package.
+        kokoro: the model; None to go without.
+        styles: folder of Kokoro's voice vectors.
+    """
+
+    programs: Path | None
+    hibari: Path
+    kokoro: Path | None = None
+    styles: Path | None = None
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be recorded.
+
+    Attributes:
+        minutes: for questions, by the clock; the nano's own voice comes before.
+        processes: how many speak at the same time.
+        seed: of questions and voices.
+        engines: which speak; see `SHARES`.
+        has_own_voice: record the replies in the nano's own voice, too.
+        held_out: speak with the voices kept for evaluation, and any question.
+    """
+
+    minutes: float
+    processes: int
+    seed: int
+    engines: tuple[str, ...] = tuple(SHARES)
+    has_own_voice: bool = True
+    held_out: bool = False
+
+
+def record(inputs: Inputs, out: Path, order: Order) -> None:
+    """Fill one bank folder per process.
+
+    Args:
+        inputs: the engines' files.
+        out: holds the folders.
+        order: what is to be recorded.
+    """
+    with ProcessPoolExecutor(order.processes) as pool:
+        jobs = [
+            pool.submit(_record, inputs, out, number, order) for number in range(order.processes)
+        ]
+        for job in tqdm(as_completed(jobs), total=len(jobs), desc="recording", unit="process"):
+            job.result()
+
+
+def folders(out: Path) -> list[Path]:
+    """Return the bank folders that `record` filled."""
+    return sorted(path for path in out.iterdir() if path.is_dir())
+
+
+def endless_questions(random: Random, *, with_held_out: bool = False) -> Iterator[Question]:
+    """Draw questions for ever, by the intents' weights; all slots of an intent alike."""
+    table = intents()
+    names = list(table)
+    weights = [table[name].weight for name in names]
+    by_slots = {name: _by_slots(table[name].questions, with_held_out) for name in names}
+    while True:
+        [name] = random.choices(names, weights)
+        yield random.choice(random.choice(by_slots[name]))
+
+
+def _by_slots(questions: Sequence[Question], with_held_out: bool) -> list[list[Question]]:
+    groups: dict[tuple[str, ...], list[Question]] = {}
+    for question in questions:
+        if with_held_out or not is_held_out(question.text):
+            groups.setdefault(question.slots, []).append(question)
+    return list(groups.values())
+
+
+def _record(inputs: Inputs, out: Path, number: int, order: Order) -> None:
+    random = Random(f"{order.seed}/{number}")
+    hibari = Hibari(inputs.hibari)
+    engines = _engines(inputs, hibari, order.engines)
+    writer = BankWriter(out / f"{number:02d}")
+    spent = dict.fromkeys(engines, 0.0)
+    own = reply_texts()[number :: order.processes] if order.has_own_voice else []
+    for text in own:
+        samples = hibari.speak(text, "own", random)
+        writer.add(Question(text, OWN_VOICE), OWN_VOICE, samples)
+    deadline = time.monotonic() + 60 * order.minutes
+    complete = {" ".join(words_of(q.text)) for each in intents().values() for q in each.questions}
+    for question in endless_questions(random, with_held_out=order.held_out):
+        if time.monotonic() > deadline:
+            break
+        name = min(engines, key=lambda each: spent[each] / SHARES[each])
+        began = time.monotonic()
+        voice = draw_voice(name, random, held_out=order.held_out)
+        try:
+            _add(writer, engines[name], name, voice, question, random, complete)
+        except ENGINE_FAILURES as error:  # on one text; the others go on
+            print(f"{name}:{voice} cannot say {question.text!r}: {error}", flush=True)
+            spent[name] += 5.0
+        spent[name] += time.monotonic() - began
+    writer.close()
+
+
+def _add(
+    writer: BankWriter,
+    engine: Engine,
+    name: str,
+    voice: str,
+    question: Question,
+    random: Random,
+    complete: set[str],
+) -> None:
+    parts = [question.text]
+    if random.random() < SPLIT and len(question.text.split()) > 1:
+        parts = _in_two(question.text, random, complete)
+    if len(parts) == 1:
+        samples = engine.speak(question.text, voice, random)
+        writer.add(question, f"{name}:{voice}", samples)
+        return
+    state = random.getstate()
+    first = engine.speak(parts[0] + ",", voice, random)
+    random.setstate(state)  # so that both parts are spoken alike
+    second = engine.speak(parts[1], voice, random)
+    writer.add(question, f"{name}:{voice}", np.concatenate((first, second)), cut=len(first))
+
+
+def _in_two(text: str, random: Random, complete: set[str]) -> list[str]:
+    """Cut a sentence where its beginning alone is no question."""
+    words = text.split()
+    places = [
+        at
+        for at in range(1, len(words))
+        if " ".join(words_of(" ".join(words[:at]))) not in complete
+    ]
+    if not places:
+        return [text]
+    at = random.choice(places)
+    return [" ".join(words[:at]).rstrip(",.?!"), " ".join(words[at:])]
+
+
+def _engines(inputs: Inputs, hibari: Hibari, names: Sequence[str]) -> dict[str, Engine]:
+    programs = Programs(inputs.programs)
+    made: dict[str, Engine] = {
+        "hibari": hibari,
+        "flite": Flite(programs),
+        "espeak": Espeak(programs),
+    }
+    if inputs.kokoro is not None and inputs.styles is not None:
+        made["kokoro"] = Kokoro(inputs.kokoro, styles_of(inputs.styles), hibari)
+    return {name: made[name] for name in names if name in made}

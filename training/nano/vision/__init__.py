@@ -1,0 +1,1 @@
+"""Eyes: pictures made for training, the vision tower and the resampler, and their stages."""

@@ -1,0 +1,108 @@
+"""Conversations with pictures, read by a model that really sees them."""
+
+from __future__ import annotations
+
+from random import Random
+
+import torch
+from torch import Tensor, nn
+
+from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
+from training.nano.bank import Bank
+from training.nano.batches import Conversations
+from training.nano.brain import Brain
+from training.nano.layout import PICTURE_ROWS
+from training.nano.sessions import DuplexSession, Example
+from training.nano.turns import TurnsSession
+from training.nano.vision.eyes import CAMERA_WEIGHTS, CAMERAS, Eyes, served_size
+from training.nano.vision.pictures import Painter
+from training.nano.vision.places import PLACES, told
+from training.nano.vision.scenes import N_SHAPES, NOTHING, Labels
+
+UNITS = (4, 5, 6, 7, 8)
+TURNS_SHARE = 0.4
+SERVED_RESOLUTION = 448
+
+
+class PicturedConversations(Conversations):
+    """Batches of conversations that all have pictures; `units` counts the conversations."""
+
+    def _examples(self, bank: Bank, processor: MiniCPMOProcessor, random: Random) -> list[Example]:
+        chosen: list[Example] = []
+        is_turns, n_units = random.random() < TURNS_SHARE, random.choice(UNITS)
+        while len(chosen) < self.units:
+            session: TurnsSession | DuplexSession
+            if is_turns:
+                session = TurnsSession(bank, processor, random)
+            else:
+                session = DuplexSession(
+                    bank, processor.tokenizer, random, n_units, has_pictures=True
+                )
+            if not session.has_pictures:
+                continue
+            example = session.compose()
+            if not chosen or example.has_blocked_clips == chosen[0].has_blocked_clips:
+                chosen.append(example)
+        return chosen
+
+
+class SeeingBrain(Brain):
+    """A brain whose pictures are drawn and seen, where `Brain` is told their words.
+
+    Attributes:
+        newest: rows [P, 64, width] of the pictures of the last pass, and what they should tell,
+            int64 [P, 4].
+    """
+
+    newest: tuple[Tensor, Tensor]
+
+    def __init__(
+        self, brain: Brain, eyes: Eyes, painter: Painter, ids: list[list[int]], seed: int
+    ) -> None:
+        """Put eyes before a trained brain.
+
+        Args:
+            brain: its modules are taken over.
+            eyes: what sees.
+            painter: draws what is to be seen.
+            ids: of the words of each place, from `word_ids`.
+            seed: of the cameras.
+        """
+        nn.Module.__init__(self)
+        self.config = brain.config
+        self.apm = brain.apm
+        self.audio_projection_layer = brain.audio_projection_layer
+        self.llm = brain.llm
+        self.eyes = eyes
+        self._painter = painter
+        self._random = Random(seed)
+        self._meaning = _meanings(ids, brain.config.vocab_size)
+
+    def _seen(self, words: Tensor) -> Tensor:
+        """Draw and see the pictures; neighbours that show the same are one picture."""
+        told_words = words.unflatten(0, (-1, PICTURE_ROWS))[:, :PLACES]
+        changes = torch.ones(len(told_words), dtype=torch.bool, device=words.device)
+        changes[1:] = (told_words[1:] != told_words[:-1]).any(1)
+        labels = self._labels(told_words[changes])
+        [camera] = self._random.choices(CAMERAS, CAMERA_WEIGHTS)
+        pictures = self._painter.paint(labels, *served_size(camera, SERVED_RESOLUTION))
+        rows = self.eyes(pictures)
+        self.newest = rows, told(labels)
+        return rows[changes.long().cumsum(0) - 1].flatten(0, 1)
+
+    def _labels(self, words: Tensor) -> Labels:
+        if self._meaning.device != words.device:
+            self._meaning = self._meaning.to(words.device)
+        places = torch.arange(PLACES, device=words.device)
+        is_empty = words[:, 0] < 0
+        meant = self._meaning[places, words.clamp(min=0)]  # [P, 4]
+        count, colour, shape, last = meant.masked_fill(is_empty[:, None], NOTHING).unbind(1)
+        is_digit = (shape == N_SHAPES) & ~is_empty
+        return Labels(colour, shape, torch.where(is_digit, last, NOTHING), count)
+
+
+def _meanings(ids: list[list[int]], n_words: int) -> Tensor:
+    table = torch.full((PLACES, n_words), NOTHING)
+    for place, column in enumerate(ids):
+        table[place, torch.tensor(column)] = torch.arange(len(column))
+    return table

@@ -1,0 +1,301 @@
+"""The stages of seeing: to tell attributes, to tell them in words' embeddings, to be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import torch
+from torch import Tensor, nn
+
+from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from training.nano import shapes
+from training.nano.augment import Augmenter
+from training.nano.batches import loader
+from training.nano.brain import Brain
+from training.nano.listening import FILE as LISTENING_FILE
+from training.nano.listening import SIDE_FOLDER, resume_trained, to_device
+from training.nano.vision.asked import PicturedConversations, SeeingBrain
+from training.nano.vision.eyes import CAMERA_WEIGHTS, CAMERAS, Eyes, served_size
+from training.nano.vision.pictures import Painter
+from training.nano.vision.places import (
+    NAMES,
+    EmbeddingReaders,
+    Readers,
+    is_right,
+    reading_loss,
+    told,
+    word_ids,
+)
+from training.nano.vision.scenes import Labels
+from training.nano.vision.stencils import Stencils
+from training.nano.voice.stage_clock import Average, StageClock, Tick, resume, save, set_rate
+
+FILE = "vision.pt"
+READERS_FILE = "vision_readers.pt"
+BETAS = (0.9, 0.98)
+WEIGHT_DECAY = 0.05
+LARGEST_GRADIENT = 1.0
+SERVED_RESOLUTION = 448
+# Small pictures first: until this share of the stage, at this resolution, so many times the batch.
+CURRICULUM = ((0.35, 224, 4), (0.6, 336, 2), (1.1, SERVED_RESOLUTION, 1))
+REPORT_EVERY_STEPS = 200
+SHARPNESS = 8.0  # of reading by distance
+FITTED_BATCHES, FIT_DAMPING = 12, 1e-4
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every stage needs.
+
+    Attributes:
+        stencils: file of `write_stencils`.
+        out: takes `FILE`, where a stage also goes on from.
+        clock: when to stop.
+        device: where to train.
+        batch: pictures of the served size per step.
+        rate: of learning, at its peak.
+        seed: of weights and pictures.
+    """
+
+    stencils: Path
+    out: Path
+    clock: StageClock
+    device: torch.device
+    batch: int = 192
+    rate: float = 1e-3
+    seed: int = 0
+
+
+def learn_attributes(setting: Setting) -> Eyes:
+    """Train eyes that tell attributes through readers of their own; needs no language model."""
+    config = shapes.config()
+    torch.manual_seed(setting.seed)
+    eyes, readers = Eyes(config).to(setting.device), Readers(config.hidden_size).to(setting.device)
+    resume(eyes, setting.out / FILE)
+    resume(readers, setting.out / READERS_FILE)
+    both = nn.ModuleList((eyes, readers))
+    average, optimizer = Average(both), _optimizer(both, setting)
+    painter, random = _painter(setting, held_out=False), Random(setting.seed)
+    for tick in setting.clock.ticks("see"):
+        labels, pictures = _pictures(painter, setting, tick, random)
+        wanted = told(labels)
+        with _autocast(setting.device):
+            read = readers(eyes(pictures))
+        loss = reading_loss([scores.float() for scores in read], wanted)
+        _step(loss, both, optimizer, tick, setting.rate)
+        average.update(tick.step)
+        _report("see", tick, loss, read, wanted)
+        if tick.is_save_due:
+            _save(average, setting.out)
+    _load(average, both)
+    _examine(eyes, readers, setting)
+    return eyes
+
+
+def learn_words(setting: Setting, llm_folder: Path) -> Eyes:
+    """Train eyes whose rows are the embeddings of the words that tell what they see.
+
+    Args:
+        setting: as for every stage.
+        llm_folder: holds the trained language model.
+    """
+    torch.manual_seed(setting.seed)
+    eyes = Eyes(shapes.config()).to(setting.device)
+    resume(eyes, setting.out / FILE)
+    brain = load_brain(llm_folder, None).to(setting.device)
+    words = _words(brain, llm_folder)
+    painter, random = _painter(setting, held_out=False), Random(setting.seed + 1)
+    _fit(eyes, words, painter, setting, random)
+    average, optimizer = Average(eyes), _optimizer(eyes, setting)
+    for tick in setting.clock.ticks("tell"):
+        labels, pictures = _pictures(painter, setting, None, random)
+        wanted = told(labels)
+        with _autocast(setting.device):
+            rows = eyes(pictures)
+        apart = (rows.float() - words.targets(wanted)).square().sum(-1).mean() / words.power
+        read = words(rows)
+        loss = apart + reading_loss([SHARPNESS * scores for scores in read], wanted)
+        _step(loss, eyes, optimizer, tick, setting.rate)
+        average.update(tick.step)
+        _report("tell", tick, apart, read, wanted)
+        if tick.is_save_due:
+            save(average.state_dict(), setting.out / FILE)
+    _load(average, eyes)
+    _examine(eyes, words, setting)
+    return eyes
+
+
+def learn_questions(
+    setting: Setting, llm_folder: Path, banks: Sequence[Path], encoder: Path, processes: int
+) -> Eyes:
+    """Train eyes on spoken and typed questions about pictures, through the frozen model.
+
+    Args:
+        setting: as for every stage.
+        llm_folder: holds the trained language model.
+        banks: recorded questions.
+        encoder: file with the frozen audio encoder.
+        processes: that compose conversations.
+    """
+    torch.manual_seed(setting.seed)
+    eyes = Eyes(shapes.config())
+    resume(eyes, setting.out / FILE)
+    brain = load_brain(llm_folder, encoder).requires_grad_(False)
+    painter = _painter(setting, held_out=False)
+    seeing = SeeingBrain(brain, eyes, painter, word_ids(_tokenizer(llm_folder)), setting.seed)
+    seeing.to(setting.device).eval()
+    words = _words(seeing, llm_folder)
+    average, optimizer = Average(eyes), _optimizer(eyes, setting)
+    talks = PicturedConversations(banks, llm_folder / SIDE_FOLDER, setting.batch, setting.seed)
+    batches = iter(loader(talks, processes))
+    augment = Augmenter(torch.Generator(device=setting.device).manual_seed(setting.seed))
+    for tick in setting.clock.ticks("asked"):
+        batch = to_device(next(batches), setting.device)
+        with _autocast(setting.device):
+            read = seeing(batch, augment)
+        rows, wanted = seeing.newest
+        apart = (rows.float() - words.targets(wanted)).square().sum(-1).mean() / words.power
+        _step(read.loss + 0.3 * apart, eyes, optimizer, tick, setting.rate)
+        average.update(tick.step)
+        if tick.step % REPORT_EVERY_STEPS == 0 or tick.is_save_due:
+            print(
+                f"asked {tick.step} loss {float(read.loss.detach()):.3f}"
+                f" right {float(read.n_right):.3f} apart {float(apart.detach()):.3f}",
+                flush=True,
+            )
+        if tick.is_save_due:
+            save(average.state_dict(), setting.out / FILE)
+    _load(average, eyes)
+    _examine(eyes, words, setting)
+    return eyes
+
+
+def examine(setting: Setting, llm_folder: Path) -> dict[str, float]:
+    """Return the shares of rightly told pictures in fonts kept out of training."""
+    eyes = Eyes(shapes.config()).to(setting.device)
+    resume(eyes, setting.out / FILE)
+    brain = load_brain(llm_folder, None).to(setting.device)
+    return _examine(eyes, _words(brain, llm_folder), setting)
+
+
+def load_brain(folder: Path, encoder: Path | None) -> Brain:
+    """Return the trained language model with its ears; a random one for a rehearsal."""
+    brain = Brain(shapes.config())
+    if encoder is not None:
+        brain.load_encoder(encoder)
+    resume_trained(brain, folder / LISTENING_FILE)
+    return brain.eval()
+
+
+@torch.no_grad()
+def _fit(
+    eyes: Eyes, words: EmbeddingReaders, painter: Painter, setting: Setting, random: Random
+) -> None:
+    """Turn the resampler's last matrix so that its rows come as near to the words as it can."""
+    rows, targets = [], []
+    for _ in range(FITTED_BATCHES):
+        labels, pictures = _pictures(painter, setting, None, random)
+        rows.append(eyes(pictures).flatten(0, 1))
+        targets.append(words.targets(told(labels)).flatten(0, 1))
+    seen, wanted = torch.cat(rows).double(), torch.cat(targets).double()
+    power = seen.T @ seen
+    power += FIT_DAMPING * power.diagonal().mean() * torch.eye(len(power), device=power.device)
+    turn = torch.linalg.solve(power, seen.T @ wanted)
+    eyes.resampler.proj.copy_((eyes.resampler.proj.double() @ turn).float())
+
+
+@torch.no_grad()
+def _examine(eyes: Eyes, readers: nn.Module, setting: Setting) -> dict[str, float]:
+    painter, random = _painter(setting, held_out=True), Random(setting.seed + 77)
+    right = []
+    for _ in range(4 if setting.device.type == "cpu" else 24):
+        labels, pictures = _pictures(painter, setting, None, random)
+        with _autocast(setting.device):
+            read = readers(eyes(pictures))
+        right.append(is_right(read, told(labels)))
+    columns = torch.cat(right).float()
+    shares = dict(zip(NAMES, columns.mean(0).tolist(), strict=True))
+    shares["all four"] = float(columns.prod(1).mean())
+    told_shares = " ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    print(f"held-out pictures ({len(columns)}): {told_shares}", flush=True)
+    return shares
+
+
+def _pictures(
+    painter: Painter, setting: Setting, tick: Tick | None, random: Random
+) -> tuple[Labels, Tensor]:
+    resolution, times = SERVED_RESOLUTION, 1
+    if tick is not None:
+        resolution, times = next(
+            (side, times) for until, side, times in CURRICULUM if tick.progress < until
+        )
+    [camera] = random.choices(CAMERAS, CAMERA_WEIGHTS)
+    labels = painter.draw_labels(setting.batch * times)
+    return labels, painter.paint(labels, *served_size(camera, resolution))
+
+
+def _painter(setting: Setting, *, held_out: bool) -> Painter:
+    stencils = Stencils.load(setting.stencils, setting.device, held_out=held_out)
+    seed = setting.seed + (1_000_003 if held_out else 0)
+    return Painter(stencils, torch.Generator(device=setting.device).manual_seed(seed))
+
+
+def _words(brain: Brain, folder: Path) -> EmbeddingReaders:
+    embeddings = brain.llm.model.embed_tokens.weight
+    return EmbeddingReaders(embeddings, word_ids(_tokenizer(folder)))
+
+
+def _tokenizer(folder: Path) -> MiniCPMOTokenizerFast:
+    side = folder / SIDE_FOLDER
+    side.mkdir(parents=True, exist_ok=True)
+    shapes.write_side_files(side)
+    return MiniCPMOTokenizerFast.from_folder(side)
+
+
+def _optimizer(model: nn.Module, setting: Setting) -> torch.optim.Optimizer:
+    matrices = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
+    others = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": WEIGHT_DECAY},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    is_fused = setting.device.type == "cuda"
+    return torch.optim.AdamW(groups, lr=setting.rate, betas=BETAS, fused=is_fused)
+
+
+def _step(
+    loss: Tensor, model: nn.Module, optimizer: torch.optim.Optimizer, tick: Tick, rate: float
+) -> None:
+    set_rate(optimizer, tick, rate)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), LARGEST_GRADIENT)
+    optimizer.step()
+
+
+def _report(name: str, tick: Tick, loss: Tensor, read: list[Tensor], wanted: Tensor) -> None:
+    if tick.step % REPORT_EVERY_STEPS and not tick.is_save_due:
+        return
+    shares = is_right(read, wanted).float().mean(0).tolist()
+    figures = " ".join(f"{part} {share:.3f}" for part, share in zip(NAMES, shares, strict=True))
+    value = float(loss.detach())
+    print(f"{name} {tick.step} ({tick.progress:.0%}) loss {value:.4f} {figures}", flush=True)
+
+
+def _save(average: Average, out: Path) -> None:
+    state = average.state_dict()
+    for prefix, name in (("0.", FILE), ("1.", READERS_FILE)):
+        own = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
+        save(own, out / name)
+
+
+def _load(average: Average, model: nn.Module) -> None:
+    model.load_state_dict(average.state_dict())
+    model.eval()
+
+
+def _autocast(device: torch.device) -> torch.autocast:
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")

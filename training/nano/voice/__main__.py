@@ -1,0 +1,89 @@
+"""`python -m training.nano.voice STAGE`: trains the nano's voice, stage by stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from training.nano.user_voices.make import folders
+from training.nano.voice import stages
+from training.nano.voice.stage_clock import StageClock
+
+app = typer.Typer(add_completion=False, help="Stages of the nano's voice, in order.")
+
+Data = Annotated[Path, typer.Option(help="Folder with the recordings.")]
+Out = Annotated[Path, typer.Option(help="Folder with the weights.")]
+Device = Annotated[str, typer.Option(help="Where to train.")]
+Steps = Annotated[int, typer.Option(help="Steps at most.")]
+Minutes = Annotated[float, typer.Option(help="Minutes at most.")]
+Batch = Annotated[int, typer.Option(help="Crops per step.")]
+
+
+@app.command()
+def texts(
+    downloads: Annotated[Path, typer.Option(help="Folder for the fetched packages.")],
+    out: Annotated[Path, typer.Option(help="File to write.")],
+) -> None:
+    """Choose what the target voice says."""
+    stages.fetch_texts(downloads, out)
+
+
+@app.command()
+def record(
+    texts: Annotated[Path, typer.Option(help="What `texts` wrote.")],
+    data: Data,
+    most: Annotated[int | None, typer.Option(help="Texts at most.")] = None,
+) -> None:
+    """Speak the texts in the target voice, on all cores."""
+    stages.speak_texts(texts, data, most=most)
+
+
+@app.command()
+def flow(
+    data: Data,
+    out: Out,
+    device: Device = "cpu",
+    steps: Steps = 20_000,
+    minutes: Minutes = 6.0,
+    batch: Batch = 96,
+) -> None:
+    """Train the flow: speech codes to mel."""
+    stages.learn_flow(data, out, StageClock(steps, minutes), torch.device(device), batch)
+
+
+@app.command()
+def hift(
+    data: Data,
+    out: Out,
+    device: Device = "cpu",
+    steps: Steps = 40_000,
+    minutes: Minutes = 14.0,
+    batch: Batch = 32,
+    judges_from: Annotated[float, typer.Option(help="Share of the stage without judges.")] = 0.2,
+) -> None:
+    """Train the vocoder: mel to waveform."""
+    clock = StageClock(steps, minutes)
+    stages.learn_hift(data, out, clock, torch.device(device), batch, judges_from)
+
+
+@app.command()
+def tts(
+    data: Data,
+    out: Out,
+    device: Device = "cpu",
+    steps: Steps = 20_000,
+    minutes: Minutes = 7.0,
+    bank: Annotated[list[Path] | None, typer.Option(help="Recorded questions.")] = None,
+    encoder: Annotated[Path | None, typer.Option(help="The frozen encoder.")] = None,
+) -> None:
+    """Train the speech decoder: text and states of the language model to speech codes."""
+    found = tuple(folder for each in bank or [] for folder in folders(each))
+    talks = stages.Talks(found, encoder) if found and encoder else None
+    stages.learn_tts(data, out, StageClock(steps, minutes), torch.device(device), talks)
+
+
+if __name__ == "__main__":
+    app()

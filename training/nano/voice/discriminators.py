@@ -1,0 +1,114 @@
+"""Judges of the vocoder's GAN stage: one folds the waveform by periods, one reads spectrograms.
+
+Training only. Sources: HiFi-GAN (arXiv:2010.05646), UnivNet (arXiv:2106.07889).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.parametrizations import weight_norm
+
+PERIODS = (2, 3, 5, 7, 11)
+PERIOD_WIDTHS = (24, 64, 128, 256)
+RESOLUTIONS = ((1024, 256), (512, 128), (256, 64))  # n_fft, hop
+SPECTRUM_WIDTH = 32
+SLOPE = 0.1
+
+
+class PeriodJudge(nn.Module):
+    """Looks at every p-th sample."""
+
+    def __init__(self, period: int) -> None:
+        super().__init__()
+        self.period = period
+        widths = (1, *PERIOD_WIDTHS)
+        self.convs = nn.ModuleList(
+            weight_norm(nn.Conv2d(n_in, n_out, (5, 1), (3, 1), (2, 0)))
+            for n_in, n_out in zip(widths[:-1], widths[1:], strict=True)
+        )
+        self.convs.append(weight_norm(nn.Conv2d(widths[-1], widths[-1], (5, 1), 1, (2, 0))))
+        self.last = weight_norm(nn.Conv2d(widths[-1], 1, (3, 1), 1, (1, 0)))
+
+    def forward(self, wave: Tensor) -> list[Tensor]:
+        """Map a waveform [B, L] to feature maps; the last one is the verdict."""
+        wave = wave[:, : wave.shape[1] // self.period * self.period]
+        return _judge(wave.unflatten(1, (-1, self.period))[:, None], self.convs, self.last)
+
+
+class SpectrumJudge(nn.Module):
+    """Looks at a magnitude spectrogram."""
+
+    def __init__(self, n_fft: int, hop: int) -> None:
+        super().__init__()
+        self.n_fft, self.hop = n_fft, hop
+        self.register_buffer("window", torch.hann_window(n_fft), persistent=False)
+        width = SPECTRUM_WIDTH
+        self.convs = nn.ModuleList(
+            [
+                weight_norm(nn.Conv2d(1, width, (9, 3), (1, 1), (4, 1))),
+                *(weight_norm(nn.Conv2d(width, width, (9, 3), (2, 1), (4, 1))) for _ in range(3)),
+                weight_norm(nn.Conv2d(width, width, 3, 1, 1)),
+            ]
+        )
+        self.last = weight_norm(nn.Conv2d(width, 1, 3, 1, 1))
+
+    def forward(self, wave: Tensor) -> list[Tensor]:
+        """Map a waveform [B, L] to feature maps; the last one is the verdict."""
+        spectrum = torch.stft(
+            wave, self.n_fft, self.hop, window=self.get_buffer("window"), return_complex=True
+        ).abs()
+        return _judge(spectrum[:, None], self.convs, self.last)
+
+
+class Judges(nn.Module):
+    """All of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.judges = nn.ModuleList(
+            [
+                *(PeriodJudge(period) for period in PERIODS),
+                *(SpectrumJudge(n_fft, hop) for n_fft, hop in RESOLUTIONS),
+            ]
+        )
+
+    def forward(self, wave: Tensor) -> list[list[Tensor]]:
+        """Map a waveform [B, L] to the feature maps of every judge."""
+        return [judge(wave) for judge in self.judges]
+
+
+def judge_loss(real: Sequence[Sequence[Tensor]], made: Sequence[Sequence[Tensor]]) -> Tensor:
+    """Least-squares loss of the judges: real is 1, made is 0."""
+    losses = [
+        (true[-1] - 1).square().mean() + false[-1].square().mean()
+        for true, false in zip(real, made, strict=True)
+    ]
+    return torch.stack(losses).mean()
+
+
+def deceit_loss(made: Sequence[Sequence[Tensor]]) -> Tensor:
+    """Least-squares loss of the generator: made should be 1."""
+    return torch.stack([(maps[-1] - 1).square().mean() for maps in made]).mean()
+
+
+def feature_loss(real: Sequence[Sequence[Tensor]], made: Sequence[Sequence[Tensor]]) -> Tensor:
+    """Mean distance of all inner feature maps, those of the real wave being the goal."""
+    losses = [
+        F.l1_loss(false, true.detach())
+        for true_maps, false_maps in zip(real, made, strict=True)
+        for true, false in zip(true_maps[:-1], false_maps[:-1], strict=True)
+    ]
+    return torch.stack(losses).mean()
+
+
+def _judge(x: Tensor, convs: nn.ModuleList, last: nn.Module) -> list[Tensor]:
+    maps = []
+    for conv in convs:
+        x = F.leaky_relu(conv(x), SLOPE)
+        maps.append(x)
+    maps.append(last(x))
+    return maps

@@ -1,0 +1,68 @@
+"""Writes the voice's part of a checkpoint: `assets` as published, and the tensors under `tts.`."""
+
+from __future__ import annotations
+
+import wave
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+from torch import Tensor
+
+from MiniCPMO45.tiny_tokenizer import write_json
+from MiniCPMO45.token2wav.fixed_voice import write_fixed_voice
+from MiniCPMO45.token2wav.resample import resample
+from training.nano.voice.alphabet import TIMING
+from training.nano.voice.fixed import PROMPT_TEXT, fixed_voice
+from training.nano.voice.flow_stage import FILE as FLOW_FILE
+from training.nano.voice.hift_stage import FILE as HIFT_FILE
+from training.nano.voice.recordings import Recordings
+from training.nano.voice.sizes import vocoder_sizes
+from training.nano.voice.tts_stage import FILE as TTS_FILE
+
+SAMPLE_RATE_HZ = 16_000
+# Multiplies the speech decoder's logits: the temperature of 0.8 that is served becomes 0.8 / this.
+SHARPNESS = 1.8
+
+
+def write_voice_assets(weights: Path, recordings: Recordings, folder: Path) -> None:
+    """Write `assets` of a checkpoint.
+
+    Args:
+        weights: holds `flow.pt` and `hift.pt`.
+        recordings: hold the prompt of the fixed voice.
+        folder: the checkpoint.
+    """
+    target = folder / "assets" / "token2wav"
+    target.mkdir(parents=True, exist_ok=True)
+    for name in (FLOW_FILE, HIFT_FILE):
+        tensors = torch.load(weights / name, map_location="cpu", weights_only=True)
+        torch.save({key: value.half() for key, value in tensors.items()}, target / name)
+    sizes = vocoder_sizes()
+    write_json(target / "config.json", sizes)
+    text = yaml.safe_dump({"flow": sizes["flow"]}, sort_keys=False)
+    (target / "flow.yaml").write_text(text, encoding="utf8")
+    write_fixed_voice(fixed_voice(recordings), target)
+    _write_sample(recordings, folder / "assets" / "system_ref_audio.wav")
+
+
+def speech_decoder_tensors(weights: Path) -> dict[str, Tensor]:
+    """Return the tensors under `tts.` of the checkpoint, float16."""
+    tensors = torch.load(weights / TTS_FILE, map_location="cpu", weights_only=True)
+    gain = "head_code.0.parametrizations.weight.original0"
+    tensors[gain] = tensors[gain].float() * SHARPNESS
+    return {f"tts.{name}": value.half() for name, value in tensors.items()}
+
+
+def _write_sample(recordings: Recordings, path: Path) -> None:
+    """Write the recording the prompt was cut from, at 16 kHz as clients send voices."""
+    index = recordings.texts.index(PROMPT_TEXT)
+    start, stop = (int(recordings.starts[index + i]) * TIMING.samples_per_code for i in (0, 1))
+    samples = recordings.wave[start:stop].float().cpu().numpy()
+    resampled = resample(samples, TIMING.sample_rate_hz, SAMPLE_RATE_HZ)
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(SAMPLE_RATE_HZ)
+        file.writeframes(np.clip(resampled, -32_768, 32_767).astype("<i2").tobytes())

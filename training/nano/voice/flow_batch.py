@@ -1,0 +1,233 @@
+"""The flow over whole padded utterances at once, cut and masked as it is served.
+
+The very weights of `MiniCPMO45.token2wav.flow`, whose forward passes take one chunk of each stream
+with caches; a test holds both forms equal. Serving never comes here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from MiniCPMO45.token2wav.config import HISTORY_FRAMES
+from MiniCPMO45.token2wav.dit import BLOCK_NORM_EPS, MODULATION_CHUNKS, DiT, DiTBlock
+from MiniCPMO45.token2wav.flow import Flow
+from MiniCPMO45.token2wav.flow_encoder import (
+    UPSAMPLING,
+    ConformerLayer,
+    RelativeAttention,
+    relative_positions,
+)
+from MiniCPMO45.token2wav.voice import VoicePrompt
+from training.nano.voice.alphabet import TIMING
+
+CHUNK_CODES = TIMING.codes_per_second
+HISTORY_CODES = HISTORY_FRAMES // UPSAMPLING
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """What each position sees, and how far away it takes it to be.
+
+    Attributes:
+        sees: bool [B, T, T], query by key.
+        distance: places between query and key in the stream's cache, int64 [B, T, T].
+        is_real: bool [B, T], False behind the end of an utterance.
+        farthest: largest distance to what is seen, and the one to what is seen ahead.
+    """
+
+    sees: Tensor
+    distance: Tensor
+    is_real: Tensor
+    farthest: tuple[int, int]
+
+    @classmethod
+    def of(cls, n_prompt: int, n_codes: int, lengths: Tensor) -> Layout:
+        """Lay out a prompt and utterances of different lengths behind it, at the codes' rate.
+
+        Args:
+            n_prompt: codes of the prompt.
+            n_codes: codes of the longest utterance.
+            lengths: codes of each, int64 [B].
+        """
+        place = torch.arange(n_prompt + n_codes, device=lengths.device) - n_prompt  # [T]
+        # The last three codes wait for their look-ahead and make a chunk of their own.
+        held = (lengths - TIMING.lookahead_codes)[:, None]
+        first = place.clamp(min=0) // CHUNK_CODES * CHUNK_CODES  # [T], first code of the chunk
+        start = torch.where(place >= held, torch.maximum(first, held), first)  # [B, T]
+        is_prompt = (place < 0)[None].expand_as(start)
+        start = torch.where(is_prompt, -n_prompt, start)
+        query, key = start[:, :, None], place[None, None]
+        is_same = start[:, :, None] == start[:, None, :]
+        is_recent = (key >= 0) & (key < query) & (key >= query - HISTORY_CODES)
+        sees = is_same | ((is_recent | is_prompt[:, None]) & ~is_prompt[:, :, None])
+        is_real = place < lengths[:, None]
+        sees = (sees & is_real[:, None]) | torch.eye(len(place), device=sees.device).bool()
+        forgotten = (start - HISTORY_CODES).clamp(min=0)[:, :, None]
+        distance = place[None, :, None] - key - torch.where(is_prompt[:, None], forgotten, 0)
+        ahead = max(n_prompt, CHUNK_CODES) - 1
+        farthest = (n_prompt + n_codes - 1, ahead)
+        return cls(sees, distance.clamp(-ahead, farthest[0]), is_real, farthest)
+
+    def upsampled(self) -> Layout:
+        """Return the same at the mel's rate [B, 2T, 2T]."""
+        inside = torch.arange(self.sees.shape[1] * UPSAMPLING, device=self.sees.device) % UPSAMPLING
+        distance = _double(self.distance) * UPSAMPLING + inside[:, None] - inside
+        is_real = self.is_real.repeat_interleave(UPSAMPLING, 1)
+        past, ahead = (UPSAMPLING * far + UPSAMPLING - 1 for far in self.farthest)
+        return Layout(_double(self.sees), distance, is_real, (past, ahead))
+
+
+def encode(flow: Flow, codes: Tensor, layout: Layout) -> Tensor:
+    """Encode prompts and utterances.
+
+    Args:
+        flow: the weights.
+        codes: int64 [B, T].
+        layout: of these T positions.
+
+    Returns:
+        mu [B, 2T, bins].
+    """
+    encoder = flow.encoder
+    x = encoder.embed(flow.input_embedding(codes)) * layout.is_real[..., None]
+    width = x.shape[2]
+    x = F.pad(x, (0, 0, 0, encoder.config.pre_lookahead_len))
+    x, _ = encoder.pre_lookahead_layer(x, x.new_zeros(len(x), width, 2))
+    x = _run(encoder.encoders, x, layout)
+    x, _ = encoder.up_layer(x, x.new_zeros(len(x), width, 2 * UPSAMPLING))
+    x = _run(encoder.up_encoders, encoder.up_embed(x), layout.upsampled())
+    return flow.encoder_proj(encoder.after_norm(x))
+
+
+def estimate(dit: DiT, x: Tensor, condition: Tensor, times: Tensor, sees: Tensor) -> Tensor:
+    """Estimate velocities, each row at a time of its own.
+
+    Args:
+        dit: the weights.
+        x: the flow's state [B, T, bins].
+        condition: mu, speaker and prompt mel joined [B, T, 3 * bins].
+        times: float32 [B].
+        sees: bool [B, T, T].
+
+    Returns:
+        [B, T, bins].
+    """
+    embedded = dit.t_embedder(times)  # [B, C]
+    hidden = dit.in_proj(torch.cat((x, condition), dim=2))
+    mask = sees[:, None]
+    for block in dit.blocks:
+        assert isinstance(block, DiTBlock)
+        hidden = _run_block(block, hidden, embedded, mask)
+    shift, scale = dit.final_layer.adaLN_modulation(embedded)[:, None].chunk(2, dim=2)
+    return dit.final_layer.linear(_modulated(hidden, scale, shift))
+
+
+def join_condition(flow: Flow, mu: Tensor, speaker: Tensor, prompt: Tensor) -> Tensor:
+    """Join what the estimator is told [B, T, 3 * bins].
+
+    Args:
+        flow: the weights.
+        mu: encoder output [B, T, bins].
+        speaker: speaker vector [1, 192].
+        prompt: mel of the prompt in front, zeros behind it [B, T, bins].
+    """
+    projected = flow.project_speaker(speaker)[:, None].expand_as(mu)
+    return torch.cat((mu, projected, prompt), dim=2)
+
+
+@torch.no_grad()
+def integrate(
+    flow: Flow, voice: VoicePrompt, codes: Tensor, lengths: Tensor, noise: Tensor, n_steps: int
+) -> Tensor:
+    """Speak whole utterances with guidance, as a turn of each would be served.
+
+    Args:
+        flow: the weights.
+        voice: the prompt in front of each.
+        codes: int64 [B, n], padded.
+        lengths: codes of each, int64 [B].
+        noise: starting points of prompt and utterance [B, 2P + 2n, bins].
+        n_steps: ODE steps.
+
+    Returns:
+        mel [B, 2n, bins].
+    """
+    size, rate = len(codes), flow.config.cfg_rate
+    layout = Layout.of(voice.codes.shape[1], codes.shape[1], lengths)
+    mu = encode(flow, torch.cat((voice.codes.expand(size, -1), codes), dim=1), layout)
+    prompt = torch.zeros_like(mu)
+    prompt[:, : voice.frames] = voice.mel
+    condition = join_condition(flow, mu, voice.speaker, prompt)
+    rows = torch.cat((condition, torch.zeros_like(condition)))
+    sees = layout.upsampled().sees.repeat(2, 1, 1)
+    marks = 1.0 - torch.cos(torch.linspace(0.0, 1.0, n_steps + 1) * (0.5 * math.pi))
+    x = noise
+    for time, delta in zip(marks[:-1].tolist(), marks.diff().tolist(), strict=True):
+        times = torch.full((2 * size,), time, device=x.device)
+        velocity = estimate(flow.decoder.estimator, x.repeat(2, 1, 1), rows, times, sees)
+        x = x + delta * ((1 + rate) * velocity[:size] - rate * velocity[size:])
+    return x[:, voice.frames :]
+
+
+def _run(layers: torch.nn.ModuleList, x: Tensor, layout: Layout) -> Tensor:
+    past, ahead = layout.farthest
+    # Row r of the table is distance past - r.
+    table = relative_positions(1 + ahead, past + 1, x.shape[2], x)
+    bias = torch.where(layout.sees, 0.0, -torch.inf)[:, None].to(x.dtype)
+    rows = past - layout.distance
+    for layer in layers:
+        assert isinstance(layer, ConformerLayer)
+        x = x + _attend(layer.self_attn, layer.norm_mha(x), table, rows, bias)
+        x = x + layer.feed_forward(layer.norm_ff(x))
+    return x
+
+
+def _attend(
+    attention: RelativeAttention, x: Tensor, table: Tensor, rows: Tensor, bias: Tensor
+) -> Tensor:
+    heads, head_dim = attention.pos_bias_u.shape
+    split = (heads, head_dim)
+    query = attention.linear_q(x).unflatten(2, split)
+    key = attention.linear_k(x).unflatten(2, split).transpose(1, 2)  # [B, heads, T, d]
+    value = attention.linear_v(x).unflatten(2, split).transpose(1, 2)
+    places = attention.linear_pos(table).unflatten(1, split).permute(1, 2, 0)  # [heads, d, R]
+    by_row = (query + attention.pos_bias_v).transpose(1, 2) @ places  # [B, heads, T, R]
+    by_place = by_row.gather(3, rows[:, None].expand(-1, heads, -1, -1))
+    out = F.scaled_dot_product_attention(
+        (query + attention.pos_bias_u).transpose(1, 2),
+        key,
+        value,
+        attn_mask=by_place / math.sqrt(head_dim) + bias,
+    )
+    return attention.linear_out(out.transpose(1, 2).flatten(2))
+
+
+def _run_block(block: DiTBlock, x: Tensor, embedded: Tensor, mask: Tensor) -> Tensor:
+    parts = block.adaLN_modulation(embedded)[:, None].chunk(MODULATION_CHUNKS, dim=2)
+    sa, ca, ga, sm, cm, gm, sv, cv, gv = parts
+    x = x + ga * _mix(block, _modulated(x, ca, sa), mask)
+    x = x + gv * block.conv(_modulated(x, cv, sv), 0, None)
+    return x + gm * block.mlp(_modulated(x, cm, sm))
+
+
+def _mix(block: DiTBlock, x: Tensor, mask: Tensor) -> Tensor:
+    attention = block.attn
+    split = (-1, attention.head_dim)
+    query = attention.q_norm(attention.to_q(x).unflatten(2, split)).transpose(1, 2)
+    key = attention.k_norm(attention.to_k(x).unflatten(2, split)).transpose(1, 2)
+    value = attention.to_v(x).unflatten(2, split).transpose(1, 2)
+    out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    return attention.proj(out.transpose(1, 2).flatten(2))
+
+
+def _modulated(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[2:], eps=BLOCK_NORM_EPS) * (1 + scale) + shift
+
+
+def _double(square: Tensor) -> Tensor:
+    return square.repeat_interleave(UPSAMPLING, 1).repeat_interleave(UPSAMPLING, 2)

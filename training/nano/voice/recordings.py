@@ -1,0 +1,143 @@
+"""Recordings of the target voice: made in parallel, kept in one file, loaded as tensors.
+
+A recording set is a few flat arrays; everything about an utterance is found by its codes' range.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from MiniCPMO45.token2wav.features import voice_log_mel
+from training.nano.voice.alphabet import TIMING
+from training.nano.voice.pronunciation import Pronouncer, UnspeakableTextError, Utterance
+
+FRAMES_PER_CODE = TIMING.mel_frames_per_code
+SAMPLES_PER_CODE = TIMING.samples_per_code
+INT16_PEAK = 32_767.0
+TEXTS_PER_JOB = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Recordings:
+    """Utterances one after the other.
+
+    Attributes:
+        texts: what is said.
+        word_codes: per text the code at which each word starts, counted behind the lead.
+        starts: first code of each utterance, with its end in the next entry, int64 [U + 1].
+        codes: speech codes, int64 [C].
+        wave: int16 [C * 960] at 24 kHz.
+        f0_hz: float32 [C * 2], 0 where unvoiced.
+        mel: log mel, float16 [C * 2, 80].
+    """
+
+    texts: tuple[str, ...]
+    word_codes: tuple[tuple[int, ...], ...]
+    starts: Tensor
+    codes: Tensor
+    wave: Tensor
+    f0_hz: Tensor
+    mel: Tensor
+
+    def __len__(self) -> int:
+        """Return the number of utterances."""
+        return len(self.texts)
+
+    @property
+    def duration_s(self) -> float:
+        """Length of all utterances together."""
+        return len(self.codes) / TIMING.codes_per_second
+
+    def codes_of(self, index: int) -> Tensor:
+        """Return the codes of one utterance, int64 [n]."""
+        return self.codes[int(self.starts[index]) : int(self.starts[index + 1])]
+
+    @classmethod
+    def load(cls, path: Path, device: torch.device) -> Recordings:
+        """Read a set and compute its spectrograms.
+
+        Args:
+            path: what `record` wrote.
+            device: where every tensor goes.
+        """
+        with np.load(path) as file:
+            arrays = {name: torch.from_numpy(file[name]) for name in ("starts", "codes", "wave")}
+            f0_hz = torch.from_numpy(file["f0_hz"]).float()
+            told = json.loads(str(file["told"]))
+        wave = arrays["wave"].to(device)
+        edges = (arrays["starts"] * SAMPLES_PER_CODE).tolist()
+        mels = [
+            voice_log_mel(wave[start:stop].float() / INT16_PEAK).T.half()
+            for start, stop in zip(edges[:-1], edges[1:], strict=True)
+        ]
+        return cls(
+            tuple(told["texts"]),
+            tuple(tuple(words) for words in told["word_codes"]),
+            arrays["starts"],
+            arrays["codes"].long().to(device),
+            wave,
+            f0_hz.to(device),
+            torch.cat(mels),
+        )
+
+
+def record(texts: Sequence[str], path: Path, *, seed: int = 0) -> None:
+    """Speak texts with the target voice on all cores and write one file.
+
+    Args:
+        texts: what to say; texts the voice does not say word by word are left out.
+        path: the file to write, `.npz`.
+        seed: of the voice's noise.
+    """
+    jobs = [texts[at : at + TEXTS_PER_JOB] for at in range(0, len(texts), TEXTS_PER_JOB)]
+    seeds = range(seed, seed + len(jobs))
+    with ProcessPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
+        done = pool.map(_speak_all, jobs, seeds)
+        spoken = [each for some in tqdm(done, "voice", len(jobs)) for each in some]
+    write(spoken, path)
+
+
+def write(spoken: Sequence[Utterance], path: Path) -> None:
+    """Write utterances as one file, atomically."""
+    counts = [len(each.codes) for each in spoken]
+    told = {
+        "texts": [each.text for each in spoken],
+        "word_codes": [each.word_codes for each in spoken],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".part.npz")
+    np.savez(
+        partial,
+        starts=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        codes=np.concatenate([np.array(each.codes, np.int16) for each in spoken]),
+        wave=np.concatenate([_to_int16(each.wave) for each in spoken]),
+        f0_hz=np.concatenate([each.f0_hz for each in spoken]).astype(np.float16),
+        told=json.dumps(told),
+    )
+    partial.replace(path)
+
+
+def _speak_all(texts: Sequence[str], seed: int) -> list[Utterance]:
+    pronouncer = Pronouncer(seed)
+    spoken = []
+    for text in texts:
+        try:
+            spoken.append(pronouncer.speak(text))
+        except UnspeakableTextError:
+            continue
+    return spoken
+
+
+def _to_int16(wave: NDArray[np.float32]) -> NDArray[np.int16]:
+    return (np.clip(wave, -1.0, 1.0) * INT16_PEAK).round().astype(np.int16)

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# The voice on one GPU, in commands of under ten minutes; weights come back in $OUT:
+#   run_gpu.sh record            speaks the texts (about a minute on 16 cores)
+#   run_gpu.sh sound [MINUTES]   flow and vocoder side by side; once more to go on
+#   run_gpu.sh speech [MINUTES]  the speech decoder, after the language model
+# Needs .nano/2/hibari, .nano/2/voice/texts.json (`python -m training.nano.voice texts`), and for
+# `speech` what training/nano/run_gpu.sh left in .nano/work.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+export PYTHONPATH=$PWD:$PWD/.nano/2${PYTHONPATH:+:$PYTHONPATH} OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1
+work=${NANO_WORK:-.nano/work}
+out=${OUT:-.nano/out}
+device=${DEVICE:-cuda}
+data=$work/voice weights=$work/listening
+mkdir -p "$data" "$weights" "$out"
+
+voice() { "${PYTHON:-python3}" -m training.nano.voice "$@"; }
+
+# Weights brought along from an earlier machine.
+for name in flow.pt hift.pt hift_judges.pt tts.pt; do
+    [ -e "$weights/$name" ] || [ ! -e ".nano/3/voice/$name" ] || cp ".nano/3/voice/$name" "$weights/"
+done
+
+save() { for name in "$@"; do cp "$weights/$name" "$out/" 2>/dev/null || true; done; }
+
+case ${1:-} in
+    record)
+        voice record --texts .nano/2/voice/texts.json --data "$data" ${MOST:+--most "$MOST"}
+        ;;
+    sound)
+        minutes=${2:-9}
+        going_on=0.15
+        [ ! -e "$weights/hift_judges.pt" ] || going_on=0
+        voice flow --data "$data" --out "$weights" --device "$device" \
+            --minutes "${FLOW_MINUTES:-$(awk "BEGIN { print 0.55 * $minutes }")}" \
+            --steps "${STEPS:-1000000}" --batch "${FLOW_BATCH:-96}" >"$out/flow.log" 2>&1 &
+        flow=$! status=0
+        voice hift --data "$data" --out "$weights" --device "$device" --minutes "$minutes" \
+            --steps "${STEPS:-1000000}" --batch "${HIFT_BATCH:-32}" --judges-from "$going_on" \
+            >"$out/hift.log" 2>&1 || status=$?
+        wait "$flow" || status=$?
+        tail -c 300 "$out/flow.log" "$out/hift.log"
+        save flow.pt hift.pt hift_judges.pt
+        exit "$status"
+        ;;
+    speech)
+        talks=()
+        [ ! -d "$work/bank" ] || talks=(--bank "$work/bank" --encoder .nano/3/encoder.pt)
+        voice tts --data "$data" --out "$weights" --device "$device" --minutes "${2:-7}" \
+            --steps "${STEPS:-1000000}" ${talks[@]+"${talks[@]}"}
+        save tts.pt
+        ;;
+    *)
+        sed -n 's/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | head -6
+        exit 2
+        ;;
+esac

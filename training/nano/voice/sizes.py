@@ -1,0 +1,67 @@
+"""Sizes of the nano's vocoder in the names of its published configuration files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from MiniCPMO45.token2wav.config import Token2WavConfig
+from training.nano.voice.alphabet import SILENCE
+
+FLOW_WIDTH = 160
+CODE_WIDTH = 64  # of the flow's code table
+CODES = SILENCE + 1  # rows of the code tables: up to the published code of silence
+PROMPT_CODES = 50  # of the fixed voice: as much as the history the caches keep beside it
+GUIDANCE_RATE = 0.7
+
+
+def vocoder_sizes() -> dict[str, Any]:
+    """Return what `config.json` in `assets/token2wav` says; `flow.yaml` is its first entry."""
+    return {
+        "flow": {
+            "input_size": CODE_WIDTH,
+            "output_size": 80,
+            "spk_embed_dim": 192,
+            "output_type": "mel",
+            "vocab_size": CODES,
+            "encoder": {
+                "input_size": CODE_WIDTH,
+                "output_size": FLOW_WIDTH,
+                "input_layer": "linear",
+                "pre_lookahead_len": 3,
+                "num_blocks": 2,
+                "num_up_blocks": 2,
+                "up_stride": 2,
+                "up_scale_factor": 2,
+                "attention_heads": 4,
+                "linear_units": 3 * FLOW_WIDTH,
+                "pos_enc_layer_type": "rel_pos_espnet",
+                "selfattention_layer_type": "rel_selfattn",
+                "key_bias": True,
+                "normalize_before": True,
+            },
+            "decoder": {
+                "inference_cfg_rate": GUIDANCE_RATE,
+                "estimator": {
+                    "in_channels": 320,
+                    "out_channels": 80,
+                    "mlp_ratio": 2.0,
+                    "depth": 4,
+                    "num_heads": 4,
+                    "head_dim": 40,
+                    "hidden_size": FLOW_WIDTH,
+                },
+            },
+        },
+        "hift": {
+            "in_channels": 80,
+            "base_channels": 128,
+            "nb_harmonics": 8,
+            "sampling_rate": 24_000,
+            "f0_predictor": {"in_channels": 80, "cond_channels": 96, "num_class": 1},
+        },
+    }
+
+
+def vocoder_config() -> Token2WavConfig:
+    """Return the same sizes as the vocoder's modules take them."""
+    return Token2WavConfig.from_dict(vocoder_sizes())

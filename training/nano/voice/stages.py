@@ -1,0 +1,207 @@
+"""The voice's stages by name, each from files to files, so that any can be run again alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import torch
+
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.transformer import CausalLM
+from training.nano import shapes
+from training.nano.batches import Conversations, loader
+from training.nano.brain import Brain
+from training.nano.domain.catalogue import reply_texts
+from training.nano.inputs import Package, fetch_package
+from training.nano.listening import FILE as LLM_FILE
+from training.nano.listening import resume_trained, to_device
+from training.nano.spoken import SpokenUnits, spoken_units
+from training.nano.voice.fixed import PROMPT_TEXT
+from training.nano.voice.flow_stage import train_flow
+from training.nano.voice.hift_stage import train_hift
+from training.nano.voice.lines import LineWriter
+from training.nano.voice.recordings import Recordings, record
+from training.nano.voice.stage_clock import StageClock
+from training.nano.voice.texts import common_words, everyday_sentences, word_lists
+from training.nano.voice.tts_stage import (
+    collect,
+    spoken_lines,
+    train_tts,
+    write_lines,
+    write_told,
+)
+
+RECORDINGS_FILE = "voice.npz"
+HELD_OUT_FILE = "voice_held_out.npz"
+UNITS_PER_BATCH = 512
+TALKS_SEED = 1_000
+LLM_PREFIX = "llm."
+EVERYDAY_SENTENCES = 20_000
+WORD_LISTS = 3_000
+CHITCHAT = Package(
+    "chitchat-dataset==0.9.0",
+    "chitchat_dataset-0.9.0-py3-none-any.whl",
+    "7bf89f36645e2d5ec87d53370c8e851b5a688479c7beb7079cb4c87fc5acea3e",
+)
+CHATTERBOT = Package(
+    "chatterbot-corpus==1.3.3",
+    "chatterbot_corpus-1.3.3-py2.py3-none-any.whl",
+    "86de5300afb9a80826386339d3bec79c0a72eb0358abb8327e2ecef5ae0ce154",
+)
+HELD_OUT_IN = 40  # one of this many texts is never spoken in training
+
+
+def fetch_texts(downloads: Path, path: Path) -> None:
+    """Fetch the collections of everyday sentences and choose what the target voice says.
+
+    Args:
+        downloads: takes the wheels; those that are there already are checked and used.
+        path: the file to write.
+
+    Raises:
+        InputError: a registry cannot be reached, or a file is another one.
+    """
+    downloads.mkdir(parents=True, exist_ok=True)
+    chitchat, chatterbot = (fetch_package(each, downloads) for each in (CHITCHAT, CHATTERBOT))
+    choose_texts(chitchat, chatterbot, path)
+
+
+def choose_texts(chitchat: Path, chatterbot: Path, path: Path, *, seed: int = 0) -> None:
+    """Choose what the target voice says.
+
+    Args:
+        chitchat: wheel of `chitchat-dataset`.
+        chatterbot: wheel of `chatterbot-corpus`.
+        path: the file to write.
+        seed: of the choice.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    everyday = everyday_sentences(chitchat, chatterbot)
+    lists = word_lists(common_words(everyday), WORD_LISTS, seed)
+    Random(seed).shuffle(everyday)
+    texts = [*reply_texts(), *everyday[:EVERYDAY_SENTENCES], *lists]
+    path.write_text(json.dumps(texts, indent=0), encoding="utf8")
+
+
+def is_held_out(text: str) -> bool:
+    """Whether a text is kept from training: decided by its words alone."""
+    return hashlib.sha256(text.encode()).digest()[0] < 256 // HELD_OUT_IN
+
+
+def speak_texts(texts_file: Path, out: Path, *, most: int | None = None, seed: int = 0) -> None:
+    """Record the texts in the target voice: those to learn, and those to judge by.
+
+    Args:
+        texts_file: what `choose_texts` wrote.
+        out: takes `RECORDINGS_FILE` and `HELD_OUT_FILE`.
+        most: texts at most, chosen at random; None for all.
+        seed: of the order and of the voice's noise.
+    """
+    texts = json.loads(texts_file.read_text(encoding="utf8"))
+    Random(seed).shuffle(texts)
+    texts = texts[:most]
+    learned = [PROMPT_TEXT, *(text for text in texts if not is_held_out(text))]
+    record(learned, out / RECORDINGS_FILE, seed=seed)
+    held_out = [PROMPT_TEXT, *(text for text in texts if is_held_out(text))]
+    record(held_out, out / HELD_OUT_FILE, seed=seed)
+
+
+def learn_flow(data: Path, out: Path, clock: StageClock, device: torch.device, batch: int) -> None:
+    """Train the flow on the recordings in `data`; weights are in `out`."""
+    train_flow(_learned(data, device), out, clock, batch_size=batch)
+
+
+def learn_hift(
+    data: Path, out: Path, clock: StageClock, device: torch.device, batch: int, judges_from: float
+) -> None:
+    """Train the vocoder on the recordings in `data`; weights are in `out`."""
+    recordings = _learned(data, device)
+    train_hift(recordings, out, clock, batch_size=batch, judges_from=judges_from)
+
+
+def learn_tts(
+    data: Path, out: Path, clock: StageClock, device: torch.device, talks: Talks | None = None
+) -> None:
+    """Train the speech decoder on the states of the language model that is in `out`.
+
+    Without a trained one a random one stands in, which serves a rehearsal only.
+
+    Args:
+        data: holds the recordings.
+        out: holds the language model's weights, and takes those of the speech decoder.
+        clock: when to stop.
+        device: where to train.
+        talks: conversations whose replies are learned with the states they were said with.
+    """
+    config = shapes.config()
+    writer = LineWriter(shapes.tokenizer(out / "speech_tokenizer"), config.tts_config)
+    cpu = torch.device("cpu")
+    spoken, held_out = (
+        spoken_lines(Recordings.load(data / name, cpu)) for name in (RECORDINGS_FILE, HELD_OUT_FILE)
+    )
+    llm = load_llm(out, config).to(device)
+    lines = write_lines(writer, spoken)
+    if talks is not None:
+        lines += write_told(writer, spoken, talks.replies(out, device))
+    judged = collect(write_lines(writer, held_out), llm, config)
+    train_tts(collect(lines, llm, config), judged, config, out, clock)
+
+
+@dataclass(frozen=True)
+class Talks:
+    """Conversations to take replies from.
+
+    Attributes:
+        banks: recordings of questions.
+        encoder: file with the frozen encoder.
+        batches: of conversations.
+        processes: that compose them.
+    """
+
+    banks: tuple[Path, ...]
+    encoder: Path
+    batches: int = 60
+    processes: int = 4
+
+    def replies(self, folder: Path, device: torch.device) -> Iterator[SpokenUnits]:
+        """Yield replies with their states.
+
+        Args:
+            folder: holds `LLM_FILE` and the tokenizer.
+            device: where the language model runs.
+        """
+        brain = Brain(shapes.config())
+        brain.load_encoder(self.encoder)
+        resume_trained(brain, folder / LLM_FILE)
+        brain.to(device).eval()
+        side = folder / "talks"
+        side.mkdir(exist_ok=True)
+        shapes.write_side_files(side)
+        composed = Conversations(self.banks, side, UNITS_PER_BATCH, TALKS_SEED)
+        for batch in islice(loader(composed, self.processes), self.batches):
+            for units in spoken_units(brain, to_device(batch, device)):
+                yield replace(units, hidden=tuple(rows.half().cpu() for rows in units.hidden))
+
+
+def load_llm(folder: Path, config: MiniCPMOConfig) -> CausalLM:
+    """Return the language model trained so far, or a random one."""
+    torch.manual_seed(0)
+    llm = CausalLM(config.decoder, config.vocab_size).requires_grad_(False)
+    if (folder / LLM_FILE).is_file():
+        tensors = torch.load(folder / LLM_FILE, map_location="cpu", weights_only=True)
+        own = {n.removeprefix(LLM_PREFIX): t.float() for n, t in tensors.items()}
+        llm.load_state_dict({n: t for n, t in own.items() if n in llm.state_dict()})
+    return llm.eval()
+
+
+def _learned(data: Path, device: torch.device) -> Recordings:
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.backends.cudnn.benchmark = True
+    return Recordings.load(data / RECORDINGS_FILE, device)

@@ -1,0 +1,320 @@
+"""Stage: trains the speech decoder on the language model's states, in the orders of serving."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, TTSConfig
+from MiniCPMO45.rope import Rope
+from MiniCPMO45.transformer import CausalLM
+from MiniCPMO45.tts import MiniCPMTTS
+from training.nano.spoken import SpokenUnits
+from training.nano.trainable_kv import PaddedBatch
+from training.nano.voice.alphabet import CODES_USED, PHONEMES, PITCH_CLASSES, SILENCE
+from training.nano.voice.lines import NO_LABEL, NO_STATE, Line, LineWriter, Spoken, UnfitTextError
+from training.nano.voice.pronunciation import LEAD_CODES
+from training.nano.voice.recordings import Recordings
+from training.nano.voice.stage_clock import Average, StageClock, resume, save, set_rate
+
+PEAK_RATE = 8e-4
+WEIGHT_DECAY = 0.02
+CLIP_NORM = 1.0
+ROWS_PER_BATCH = 16_384
+CONTEXTS_PER_BATCH = 256
+LENGTH_JITTER = 12  # rows; batches of about equal lengths differ from epoch to epoch
+FORGET_STATES = 0.2  # share of sequences that must do without the language model
+OTHER_PITCH, OTHER_CODE = 0.08, 0.03  # share of codes that are misheard while learning
+NORMALISER_WEIGHT = 0.01  # keeps logits log probabilities, so that the repetition penalty is mild
+WHOLE_IN = 3
+FILE = "tts.pt"
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Lines one after the other, on the device to train on.
+
+    Attributes:
+        starts: first row of each line and the end, int64 [N + 1], on the CPU.
+        ids: int64 [R].
+        is_code: bool [R].
+        labels: index into the codes that are used, or `NO_LABEL`, int64 [R].
+        states: float16 [S, llm width].
+        state_of: row of `states`, or `NO_STATE`, int64 [R].
+    """
+
+    starts: Tensor
+    ids: Tensor
+    is_code: Tensor
+    labels: Tensor
+    states: Tensor
+    state_of: Tensor
+
+    def __len__(self) -> int:
+        """Return the number of lines."""
+        return len(self.starts) - 1
+
+
+class CodeTable:
+    """Codes that can be said: the alphabet, the end, and one row for all that is never said."""
+
+    def __init__(self, config: TTSConfig, device: torch.device) -> None:
+        never = len(PHONEMES) * PITCH_CLASSES
+        used = [*CODES_USED, config.speech_eos_id]
+        self.rows = torch.tensor([*used, never], device=device)
+        self.never = never
+        self.n_unused = config.num_audio_tokens - len(used)
+        self.unused = sorted(set(range(config.num_audio_tokens)) - set(used))
+        self._index = {code: index for index, code in enumerate(used)}
+
+    def index_of(self, label: int) -> int:
+        """Return a code's place among those used; `NO_LABEL` stays."""
+        return NO_LABEL if label == NO_LABEL else self._index[label]
+
+
+def spoken_lines(recordings: Recordings) -> list[Spoken]:
+    """Return texts with their codes behind the lead."""
+    return [
+        Spoken(text, tuple(recordings.codes_of(index).tolist()[LEAD_CODES:]), words)
+        for index, (text, words) in enumerate(
+            zip(recordings.texts, recordings.word_codes, strict=True)
+        )
+    ]
+
+
+def write_lines(writer: LineWriter, spoken: Sequence[Spoken]) -> list[Line]:
+    """Write every text as a duplex turn and as a streamed reply, every third as a whole reply.
+
+    What does not fit its units is left out as a turn.
+    """
+    lines = []
+    for number, each in enumerate(spoken):
+        lines.append(writer.streamed(each))
+        if number % WHOLE_IN == 0:
+            lines.append(writer.whole(each))
+        try:
+            lines.append(writer.duplex(each))
+        except UnfitTextError:
+            continue
+    return lines
+
+
+def write_told(
+    writer: LineWriter, spoken: Sequence[Spoken], told: Iterable[SpokenUnits]
+) -> list[Line]:
+    """Write replies of conversations that were said to their end and are recorded."""
+    by_text = {each.text: each for each in spoken}
+    lines = []
+    for units in told:
+        if units.has_ended and units.text in by_text:
+            try:
+                lines.append(writer.told(units, by_text[units.text]))
+            except UnfitTextError:
+                continue
+    return lines
+
+
+@torch.no_grad()
+def collect(lines: Sequence[Line], llm: CausalLM, config: MiniCPMOConfig) -> Lines:
+    """Run the language model over the contexts it has not read and put all on its device.
+
+    Args:
+        lines: what to learn.
+        llm: frozen.
+        config: of the nano.
+    """
+    device = llm.lm_head.weight.device
+    table = CodeTable(config.tts_config, device)
+    read_contexts([line for line in lines if line.hidden is None], llm, config)
+    states, state_of, base = [], [], 0
+    for line in lines:
+        assert line.hidden is not None
+        wanted = [position for position in line.states if position != NO_STATE]
+        states.append(line.hidden[wanted].half().to(device))
+        places = iter(range(base, base + len(wanted)))
+        state_of += [NO_STATE if at == NO_STATE else next(places) for at in line.states]
+        base += len(wanted)
+    starts = torch.tensor([0, *(len(line.ids) for line in lines)]).cumsum(0)
+    return Lines(
+        starts,
+        torch.tensor([each for line in lines for each in line.ids], device=device),
+        torch.tensor([each for line in lines for each in line.is_code], device=device),
+        torch.tensor([table.index_of(x) for line in lines for x in line.labels], device=device),
+        torch.cat(states),
+        torch.tensor(state_of, device=device),
+    )
+
+
+@torch.no_grad()
+def read_contexts(lines: Sequence[Line], llm: CausalLM, config: MiniCPMOConfig) -> None:
+    """Set the states of lines from their contexts alone; sounds in them are `<unk>`."""
+    device, dtype = llm.lm_head.weight.device, llm.lm_head.weight.dtype
+    rope = Rope.build(config.head_dim, config.rope_theta, device=device)
+    order = sorted(lines, key=lambda line: len(line.context))
+    for at in range(0, len(order), CONTEXTS_PER_BATCH):
+        some = order[at : at + CONTEXTS_PER_BATCH]
+        contexts = [torch.tensor(line.context) for line in some]
+        ids = torch.nn.utils.rnn.pad_sequence(contexts, batch_first=True).to(device)
+        batch = PaddedBatch.build(len(ids), ids.shape[1], rope, dtype)
+        hidden = llm.model(llm.model.embed_tokens(ids).flatten(0, 1), batch).half()
+        for line, rows in zip(some, hidden.unflatten(0, ids.shape), strict=True):
+            line.hidden = rows[: len(line.context)].clone()
+
+
+def batches(lines: Lines, random: Random) -> Iterator[Tensor]:
+    """Yield the numbers of the lines of each batch for ever; lines of a batch are about as long."""
+    lengths = lines.starts.diff().tolist()
+    while True:
+        order = sorted(
+            range(len(lines)), key=lambda i: lengths[i] + random.uniform(0, LENGTH_JITTER)
+        )
+        cuts, first = [], 0
+        for at, index in enumerate(order):
+            if (at + 1 - first) * (lengths[index] + LENGTH_JITTER) > ROWS_PER_BATCH and at > first:
+                cuts.append(order[first:at])
+                first = at
+        cuts.append(order[first:])
+        random.shuffle(cuts)
+        for cut in cuts:
+            yield torch.tensor(cut)
+
+
+def logits_of(
+    tts: MiniCPMTTS, lines: Lines, chosen: Tensor, table: CodeTable, rope: Rope, *, learns: bool
+) -> tuple[Tensor, Tensor]:
+    """Run the speech decoder over some lines.
+
+    Args:
+        tts: its weights.
+        lines: all lines.
+        chosen: numbers of those to run, int64 [B].
+        table: codes that can be said.
+        rope: of the speech decoder.
+        learns: some codes are misheard and some states missing.
+
+    Returns:
+        Logits [n, used codes + 1], the last for each code never said; labels [n].
+    """
+    device = lines.ids.device
+    begin, end = lines.starts[chosen], lines.starts[chosen + 1]
+    length = int((end - begin).max())
+    at = begin[:, None] + torch.arange(length)
+    is_real = (at < end[:, None]).to(device)
+    at = torch.minimum(at, end[:, None] - 1).to(device)
+    ids, is_code, state_of = lines.ids[at], lines.is_code[at], lines.state_of[at]
+    has_state = state_of != NO_STATE
+    states = lines.states[state_of.clamp(min=0)].to(tts.emb_text.weight.dtype)
+    if learns:
+        ids = torch.where(is_code, mishear(ids, table), ids)
+        kept = torch.rand(len(chosen), 1, 1, device=device) >= FORGET_STATES
+        states = states * kept
+    semantic = F.normalize(tts.projector_semantic(states), dim=-1) * has_state[..., None]
+    text = tts.emb_text(torch.where(is_code, 0, ids)) + semantic
+    code = tts.emb_code[0](torch.where(is_code, ids, SILENCE))
+    rows = torch.where(is_code[..., None], code, text)
+    batch = PaddedBatch.build(len(chosen), length, rope, rows.dtype)
+    hidden = tts.model(rows.flatten(0, 1), batch)
+    labels = torch.where(is_real, lines.labels[at], NO_LABEL).flatten()
+    is_said = labels != NO_LABEL
+    head = tts.folded_head()[table.rows]
+    return (hidden[is_said] @ head.T).float(), labels[is_said]
+
+
+def mishear(codes: Tensor, table: CodeTable) -> Tensor:
+    """Replace some codes by the same phoneme at another pitch, and a few by any code."""
+    drawn = torch.rand(codes.shape, device=codes.device)
+    pitch = torch.randint(PITCH_CLASSES, codes.shape, device=codes.device)
+    same = torch.where(codes == SILENCE, codes, codes // PITCH_CLASSES * PITCH_CLASSES + pitch)
+    n_codes = len(CODES_USED)
+    other = table.rows[torch.randint(n_codes, codes.shape, device=codes.device)]
+    changed = torch.where(drawn < OTHER_PITCH, same, codes)
+    return torch.where(drawn > 1 - OTHER_CODE, other, changed)
+
+
+def code_loss(logits: Tensor, labels: Tensor, n_unused: int) -> tuple[Tensor, Tensor]:
+    """Return the cross-entropy in nats and the mean square of the log normaliser."""
+    never = logits[:, -1:] + math.log(n_unused)
+    normaliser = torch.cat((logits[:, :-1], never), dim=1).logsumexp(dim=1)
+    said = logits.gather(1, labels[:, None])[:, 0]
+    return (normaliser - said).mean(), normaliser.square().mean()
+
+
+def silence_unused(tensors: dict[str, Tensor], table: CodeTable) -> dict[str, Tensor]:
+    """Give every code that is never said the one row that stands for them all."""
+    for part in ("original0", "original1"):
+        weight = tensors[f"head_code.0.parametrizations.weight.{part}"]
+        weight[table.unused] = weight[table.never].clone()
+    return tensors
+
+
+def train_tts(
+    lines: Lines,
+    held_out: Lines,
+    config: MiniCPMOConfig,
+    folder: Path,
+    clock: StageClock,
+    *,
+    seed: int = 0,
+) -> MiniCPMTTS:
+    """Train or go on training; writes `tts.pt`.
+
+    Args:
+        lines: to learn, on the device to train on.
+        held_out: of texts that are not among them.
+        config: of the nano.
+        folder: where the weights are and go.
+        clock: when to stop.
+        seed: of weights and order.
+    """
+    torch.manual_seed(seed)
+    device = lines.ids.device
+    tts = MiniCPMTTS(config.tts_config)
+    peak = PEAK_RATE * resume(tts, folder / FILE)
+    tts.to(device).train()
+    average = Average(tts)
+    table = CodeTable(config.tts_config, device)
+    shape = config.tts_config.decoder
+    rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
+    optimizer = torch.optim.AdamW(
+        tts.parameters(), peak, betas=(0.9, 0.98), weight_decay=WEIGHT_DECAY
+    )
+    order = batches(lines, Random(seed))
+    for tick in clock.ticks("tts"):
+        set_rate(optimizer, tick, peak)
+        logits, labels = logits_of(tts, lines, next(order), table, rope, learns=True)
+        loss, normaliser = code_loss(logits, labels, table.n_unused)
+        optimizer.zero_grad(set_to_none=True)
+        (loss + NORMALISER_WEIGHT * normaliser).backward()
+        torch.nn.utils.clip_grad_norm_(tts.parameters(), CLIP_NORM)
+        optimizer.step()
+        average.update(tick.step)
+        tick.show(nats=loss, norm=normaliser)
+        if tick.is_save_due:
+            tensors = silence_unused(average.state_dict(), table)
+            save(tensors, folder / FILE)
+            judged = MiniCPMTTS(config.tts_config)
+            judged.load_state_dict(tensors)
+            nats, share = judge(judged.to(device), held_out, table, rope)
+            tick.bar.write(f"held out: {nats:.3f} nats a code, {share:.1%} first choices right")
+    return judged.eval()
+
+
+@torch.no_grad()
+def judge(tts: MiniCPMTTS, lines: Lines, table: CodeTable, rope: Rope) -> tuple[float, float]:
+    """Return nats per code and the share of codes that are the first choice."""
+    total = right = count = 0.0
+    for at in range(0, len(lines), 32):
+        chosen = torch.arange(at, min(at + 32, len(lines)))
+        logits, labels = logits_of(tts, lines, chosen, table, rope, learns=False)
+        loss, _ = code_loss(logits, labels, table.n_unused)
+        total += float(loss) * len(labels)
+        right += float((logits[:, :-1].argmax(1) == labels).sum())
+        count += len(labels)
+    return total / count, right / count

@@ -6,7 +6,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 
-scripts/setup.sh gateway,worker,dev,browser || exit 1
+scripts/setup.sh gateway,worker,dev,browser,bench || exit 1
 scripts/setup.sh pages --with-checks || exit 1
 node=$(scripts/find_node.sh) || exit 1
 CHROMIUM=$(scripts/find_chromium.sh) || exit 1

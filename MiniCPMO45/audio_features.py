@@ -172,5 +172,6 @@ def _piece_embedding_count(n_samples: int) -> int:
 
 
 @lru_cache(maxsize=1)
+@torch.inference_mode(False)  # whoever asks first, training may ask later
 def _hann_window() -> Tensor:
     return torch.hann_window(N_FFT, periodic=True, device="cpu")

@@ -20,6 +20,7 @@ LOG_STEP = np.log(6.4) / 27.0  # natural log of the frequency ratio per mel abov
 
 
 @lru_cache(maxsize=16)
+@torch.inference_mode(False)  # whoever asks first, training may ask later
 def mel_filter_bank(
     sample_rate_hz: int, n_fft: int, n_mels: int, f_min_hz: float, f_max_hz: float
 ) -> Tensor:

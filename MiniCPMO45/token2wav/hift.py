@@ -27,6 +27,7 @@ SNAKE_EPS = 1e-9
 
 
 @lru_cache(maxsize=16)
+@torch.inference_mode(False)  # whoever asks first, training may ask later
 def _window(kind: str, size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Periodic Hann for the STFT or symmetric Hamming for the cross-fade."""
     if kind == "hann":

@@ -41,7 +41,7 @@ def _sum_neighbours(x):
 def _load(pointers, k, start, K: tl.constexpr, BLOCK_K: tl.constexpr):
     """Load values of the inputs start + k, zero where there is no such input."""
     if K % BLOCK_K == 0:
-        return tl.load(pointers, mask=start < K, other=0.0)
+        return tl.load(pointers, mask=start + tl.zeros_like(k) < K, other=0.0)
     else:
         return tl.load(pointers, mask=start + k < K, other=0.0)
 

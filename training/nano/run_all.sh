@@ -11,7 +11,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 run=${NANO_RUN:-/tmp/nano_run}
 out=${OUT:-$here/.nano/out}
-src=$run/src logs=$run/logs parts=$run/parts
+src=$run/src logs=$run/logs parts=$run/parts work=$run/work
 export CORES=${CORES:-$(nproc --all)}
 quick_minutes=${QUICK_MINUTES:-1.2} held_out_minutes=${HELD_OUT_MINUTES:-0.5}
 kokoro_minutes=${KOKORO_MINUTES:-5} sound_minutes=${SOUND_MINUTES:-14}
@@ -56,7 +56,7 @@ stage() {
 
 everything() {
     cd "$src"
-    export OUT=$run/out NANO_WORK=$run/work
+    export OUT=$run/out NANO_WORK=$work
     local ears=training/nano/run_gpu.sh voice=training/nano/voice/run_gpu.sh
     local eyes=training/nano/vision/run_gpu.sh later=$((CORES > 3 ? CORES - 3 : 0))
     mkdir -p "$NANO_WORK/listening" "$OUT"
@@ -91,12 +91,12 @@ everything() {
 bring() {
     mkdir -p "$out"
     for name in listening flow hift hift_judges tts; do
-        cp "$run/work/listening/$name.pt" "$out/" 2>/dev/null || true
+        cp "$work/listening/$name.pt" "$out/" 2>/dev/null || true
     done
     for name in vision vision_told; do
-        cp "$run/work/vision/$name.pt" "$out/" 2>/dev/null || true
+        cp "$work/vision/$name.pt" "$out/" 2>/dev/null || true
     done
-    cp -a "$run/work/listening/tokenizer" "$out/" 2>/dev/null || true
+    cp -a "$work/listening/tokenizer" "$out/" 2>/dev/null || true
 }
 
 hold() {

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field, TypeAdapter
 from starlette.responses import JSONResponse, Response
 
-from core.errors import AppDisabledError, NotFoundError, NoWorkerError
+from core.errors import AppDisabledError, NotFoundError, NoWorkerError, WorkerUnreachableError
 from core.schemas import limits
 from core.schemas.chat import ChatRequest, GatewayChatResponse
 from core.schemas.common import WireModel
@@ -123,28 +123,37 @@ def _prepared(body: bytes, voices: VoiceLibrary) -> bytes:
 
 
 async def _answer(gateway: Gateway, body: bytes, address: str) -> GatewayChatResponse:
-    clock = asyncio.get_running_loop().time
+    """Have a worker answer; one that cannot be reached, or is not ready, makes room for another."""
     session_id = generate_session_id("chat")
+    pool, clock = gateway.pool, asyncio.get_running_loop().time
     began_s = clock()
-    with gateway.pool.place(RequestType.CHAT, session_id, client=address) as place:
-        estimated_s = place.ticket.estimated_wait_s
+    patience_s = gateway.timing.patience_s
 
-        async def check(ticket: QueueTicket) -> None:
+    async def check(ticket: QueueTicket) -> None:
+        if clock() - began_s >= patience_s and not is_anybody_left(pool):
+            raise NoWorkerError()
+
+    moves_left = gateway.timing.queueing.max_moves
+    while True:
+        with pool.place(RequestType.CHAT, session_id, client=address) as place:
+            estimated_s = place.ticket.estimated_wait_s
+            worker = await place.wait(check, min(UPDATE_PERIOD_S, patience_s))
             waited_s = clock() - began_s
-            if waited_s >= gateway.timing.patience_s and not is_anybody_left(gateway.pool):
-                raise NoWorkerError()
-
-        period_s = min(UPDATE_PERIOD_S, gateway.timing.patience_s)
-        worker = await place.wait(check, period_s)
-        waited_s = clock() - began_s
+            try:
+                reply = await pool.client.chat(worker, body)
+            except (WorkerUnreachableError, NoWorkerError):
+                pool.report_unreachable(worker)
+                if not moves_left or not pool.is_served_beside(worker):
+                    raise
+                moves_left -= 1
+                continue
+            place.note_started()
         gateway.metrics.waited(RequestType.CHAT.value, waited_s, "assigned")
-        place.note_started()
-        reply = await gateway.pool.client.chat(worker, body)
-    return GatewayChatResponse(
-        **dict(reply),
-        queue_wait_ms=round(waited_s * MS_PER_S),
-        estimated_queue_wait_s=estimated_s,
-    )
+        return GatewayChatResponse(
+            **dict(reply),
+            queue_wait_ms=round(waited_s * MS_PER_S),
+            estimated_queue_wait_s=estimated_s,
+        )
 
 
 async def _until_hang_up(request: Request) -> None:

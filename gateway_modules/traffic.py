@@ -103,7 +103,7 @@ class Traffic(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """What was read last is what a worker is asked for."""
+        """What was read last is what a worker is asked for, perhaps not for the first time."""
 
     @abstractmethod
     async def opening(self, held: str, place: Place) -> Upward:
@@ -209,7 +209,8 @@ class TurnTraffic(Traffic):
 
     def begin(self) -> None:
         """The turn begins."""
-        self._turn, self._read = self._read, None
+        if self._read is not None:  # else the same turn begins once more, on another worker
+            self._turn, self._read = self._read, None
         self._is_stopping, self._is_plain = False, True
         self.history_hash = self._turn.history_hash if self._turn else ""
 

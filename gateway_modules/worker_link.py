@@ -24,6 +24,7 @@ from core.protocols.events import (
     WorkerClosed,
     WorkerConnected,
     WorkerFailed,
+    WorkerMissed,
 )
 from core.protocols.events import Place as PlaceReport
 from core.schemas.queue import RequestType
@@ -168,20 +169,22 @@ class WorkerLink:
         """Have a socket to the worker for as long as it lives; return how it ended."""
         request, worker = self._request, place.worker
         query = worker_query(request.session_id, request.request_type)
+        tries = 1 if self._pool.has_room_beside(worker) else request.tries
         try:
             async with self._pool.client.connected(
                 worker,
                 request.kind.path,
                 query,
                 max_bytes=request.max_bytes,
-                tries=request.tries,
+                tries=tries,
             ) as socket:
                 self._socket = socket
                 await self._tell(WorkerConnected())
                 return await self._listen(socket, place)
         except WorkerUnreachableError as error:
             self._pool.report_unreachable(worker)
-            return WorkerFailed(error)
+            is_another_there = self._pool.is_served_beside(worker)
+            return WorkerMissed(error) if is_another_there else WorkerFailed(error)
 
     async def _listen(self, socket: ClientConnection, place: Place) -> Event:
         try:

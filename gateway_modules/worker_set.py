@@ -74,6 +74,17 @@ class WorkerSet:
                 return worker
         return None
 
+    def is_served_beside(self, worker: WorkerConnection) -> bool:
+        """Whether another worker is in service, however busy."""
+        return any(other.is_in_service for other in self._beside(worker))
+
+    def has_room_beside(self, worker: WorkerConnection) -> bool:
+        """Whether another worker could take somebody now."""
+        return any(other.free_slots() for other in self._beside(worker))
+
+    def _beside(self, worker: WorkerConnection) -> list[WorkerConnection]:
+        return [other for other in self.workers.values() if other is not worker]
+
     @property
     def idle_count(self) -> int:
         """Workers that serve nobody and could."""

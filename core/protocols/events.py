@@ -323,6 +323,14 @@ class WorkerConnected(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerMissed(Event):
+    """The worker cannot be reached, and there is another one."""
+
+    KIND: ClassVar[str] = "worker_missed"
+    error: OmniError
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerFailed(Event):
     """The worker cannot be reached, or its socket broke before it said its last word."""
 

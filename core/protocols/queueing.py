@@ -49,6 +49,7 @@ from core.protocols.events import (
     WorkerClosed,
     WorkerConnected,
     WorkerFailed,
+    WorkerMissed,
 )
 from core.protocols.machine import RECOVERABLE, warn
 from core.protocols.tables import SAME, Index, Row, index_rows
@@ -68,15 +69,17 @@ class QueueingPhase(StrEnum):
 
 @dataclass(frozen=True)
 class QueueingLimits:
-    """How often and how long. Source of the first: service specification, 2.2; the other is ours.
+    """How often and how long. Source of the first: service specification, 2.2; others are ours.
 
     Attributes:
         update_period_s: between two reports of the place.
         open_timeout_s: longest time between turns; nothing is occupied meanwhile.
+        max_moves: how often a request goes to another worker because one cannot be reached.
     """
 
     update_period_s: float = 3.0
     open_timeout_s: float = 300.0
+    max_moves: int = 3
 
 
 class QueueingMachine:
@@ -96,6 +99,7 @@ class QueueingMachine:
         self._phase = QueueingPhase.OPEN
         self._held: str | None = None  # the `prepare` or `prefill` that came before the worker
         self._is_worker_ours = False
+        self._moves = 0
 
     @property
     def phase(self) -> QueueingPhase:
@@ -193,6 +197,7 @@ class QueueingMachine:
     def connected(self, event: WorkerConnected) -> list[QueueEffect]:
         """Pass on what was held, then everything."""
         self._phase = QueueingPhase.RELAYING
+        self._moves = 0
         held: list[QueueEffect] = [] if self._held is None else [Forward(self._held)]
         self._held = None
         return [*held, StartRelay()]
@@ -202,6 +207,16 @@ class QueueingMachine:
         if not self._queues_per_turn:
             return []
         return [*self._let_go(is_clean=True), *self._reopen()]
+
+    def worker_missed(self, event: WorkerMissed) -> list[QueueEffect]:
+        """Queue again for another worker: this one was given nothing yet."""
+        if self._moves == self._limits.max_moves:
+            return self._fail(event.error)
+        self._moves += 1
+        effects = self._let_go(is_clean=True)
+        self._phase = QueueingPhase.WAITING
+        history = self._held if self._queues_per_turn else None
+        return [*effects, Enqueue(self._request_type, history)]
 
     def worker_failed(self, event: WorkerFailed) -> list[QueueEffect]:
         """The worker said no last word: say it for it."""
@@ -301,6 +316,7 @@ QUEUED: Final = (*WAITING, *CONNECTING)
 CLOSED: Final = QueueingPhase.CLOSED
 LET_GO: Final = "CancelTicket ReleaseWorker"
 REOPEN: Final = "StopTimer(queue_update) StartTimer(idle)"
+AGAIN: Final = "StartTimer(queue_update)"
 
 TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
     Row(OPEN, "opened", f"{SAME} {WAITING[0]}", "StartTimer(idle) Enqueue", QueueingMachine.open),
@@ -311,27 +327,11 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
         Row(OPEN, kind, SAME, "Send(warning)", QueueingMachine.out_of_order)
         for kind in ("stop", "generate")
     ),
+    Row(WAITING, "place_taken", SAME, f"Send(queued) {AGAIN}", QueueingMachine.place_taken),
     Row(
-        WAITING,
-        "place_taken",
-        SAME,
-        "Send(queued) StartTimer(queue_update)",
-        QueueingMachine.place_taken,
+        WAITING, "place_changed", SAME, f"Send(queue_update) {AGAIN}", QueueingMachine.place_changed
     ),
-    Row(
-        WAITING,
-        "place_changed",
-        SAME,
-        "Send(queue_update) StartTimer(queue_update)",
-        QueueingMachine.place_changed,
-    ),
-    Row(
-        WAITING,
-        "queue_update_timer",
-        SAME,
-        "ReportPlace StartTimer(queue_update)",
-        QueueingMachine.report,
-    ),
+    Row(WAITING, "queue_update_timer", SAME, f"ReportPlace {AGAIN}", QueueingMachine.report),
     Row(WAITING, "queue_refused", CLOSED, "Send(error) Close", QueueingMachine.refuse),
     Row(
         WAITING,
@@ -357,6 +357,13 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
     Row((*OPEN, *QUEUED), "close", CLOSED, f"{LET_GO} Close", QueueingMachine.close),
     Row(
         CONNECTING, "worker_connected", RELAYING[0], "Forward StartRelay", QueueingMachine.connected
+    ),
+    Row(
+        CONNECTING,
+        "worker_missed",
+        f"{WAITING[0]} {CLOSED}",
+        "Send(error) ReleaseWorker Enqueue Close",
+        QueueingMachine.worker_missed,
     ),
     Row(
         RELAYING,

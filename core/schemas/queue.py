@@ -76,7 +76,10 @@ class QueueUpdate(_QueuePlace):
 
 
 class QueueDone(WireModel):
-    """A worker is assigned; the client may prepare now."""
+    """A worker is assigned; the client may prepare now.
+
+    It comes again if that worker could not be reached and another one takes over.
+    """
 
     type: Literal["queue_done"] = Field("queue_done", description="Kind of message.")
     worker_id: str | None = Field(None, description="Name of the worker.")

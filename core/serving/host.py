@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket
 
 from core.errors import NoWorkerError, OmniError, SessionInUseError, ShuttingDownError
@@ -151,12 +152,19 @@ class WorkerHost:
     ) -> None:
         """Serve one socket from its acceptance to its end.
 
+        A worker that is not ready accepts nobody, so that who asked can try another one.
+
         Args:
             websocket: Not accepted yet.
             kind: Which path it came to.
             session_id: What the client calls the session.
             variant: Which kind of duplex the gateway says it is.
         """
+        try:
+            self._check_open()
+        except OmniError as error:
+            await deny(websocket, error)
+            return
         await websocket.accept()
         socket = StarletteSocket(websocket)
         name = session_id or generate_session_id(UNNAMED)
@@ -346,6 +354,12 @@ class WorkerHost:
         """Tokens of all conversations, active or kept; 0 is how one knows that nothing is kept."""
         active = sum(owner.kv_tokens() for owner in self.workshop.slots.owners)
         return active + self.workshop.store.kv_tokens
+
+
+async def deny(websocket: WebSocket, error: OmniError) -> None:
+    """Answer the handshake with the reason instead of a socket."""
+    body = ErrorMessage.of(error).model_dump(mode="json")
+    await websocket.send_denial_response(JSONResponse(body, error.http_status))
 
 
 async def refuse(socket: StarletteSocket, error: OmniError) -> None:

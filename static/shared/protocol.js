@@ -234,7 +234,7 @@
  * @property {number} eta_seconds Same as estimated_wait_s.
  */
 
-/** A worker is assigned; the client may prepare now.
+/** A worker is assigned; the client may prepare now. It comes again if that worker could not be reached and another one takes over.
  * @typedef {Object} QueueDone
  * @property {"queue_done"} type Kind of message.
  * @property {string | null} worker_id Name of the worker.

@@ -109,6 +109,14 @@ async def test_a_place_taken_away_is_told(stage: Stage) -> None:
         gate.set()
 
 
+@on_stage(workers=2)
+async def test_a_worker_that_is_not_ready_makes_room_for_another(stage: Stage) -> None:
+    stage.worker.script.chat_status = 503
+    answer = await stage.http.post("/api/chat", json=REQUEST)
+    assert (answer.status_code, answer.json()["text"]) == (200, "Hello")
+    assert stage.workers[1].told == [REQUEST]
+
+
 @on_stage()
 async def test_without_any_worker_nobody_waits_for_ever(stage: Stage) -> None:
     stage.worker.script.status = "error"

@@ -269,6 +269,18 @@ async def test_a_worker_that_takes_nobody_is_unreachable(stage: Stage) -> None:
         assert (await client.expect_end())[0] == 1011
 
 
+@on_stage(workers=2)
+async def test_a_worker_that_takes_nobody_makes_room_for_another(stage: Stage) -> None:
+    stage.worker.script.refuses = True
+    async with stage.client(DUPLEX) as client:
+        assert (await client.expect("queue_done"))["worker_id"] == "worker_0"
+        await client.say("prepare", prefix_system_prompt="Be kind.")
+        assert (await client.expect("queue_done"))["worker_id"] == "worker_1"
+        await client.expect("prepared")
+    (prepare,) = stage.workers[1].told
+    assert prepare["prefix_system_prompt"] == "Be kind."
+
+
 @on_stage(timing=replace(HURRY, connect_tries=5))
 async def test_a_client_that_leaves_while_the_worker_is_tried_frees_it(stage: Stage) -> None:
     stage.worker.script.refuses = True

@@ -63,6 +63,23 @@ async def test_the_second_turn_sends_only_what_is_new(stage: Stage) -> None:
     assert following["expect_hash"] == compute_history_hash(history[:-1])
 
 
+@on_stage(workers=2)
+async def test_a_conversation_whose_worker_takes_nobody_goes_on_at_another(stage: Stage) -> None:
+    history = [user("Hi")]
+    async with stage.client(PATH) as client:
+        await turn(client, history)
+        history += [model("Hello"), user("And now?")]
+        stage.worker.script.refuses = True
+        await client.say("prefill", messages=history)
+        assert (await client.expect("queue_done"))["worker_id"] == "worker_0"
+        assert (await client.expect("queue_done"))["worker_id"] == "worker_1"
+        assert (await client.expect("prefill_done"))["cache_hit"] is False
+        await client.say("generate")
+        await client.expect("chunk", "chunk", "done")
+    prefill = stage.workers[1].told[0]
+    assert (prefill["clear_kv_cache"], prefill["messages"]) == (True, history)
+
+
 @on_stage()
 async def test_a_new_socket_finds_the_cache_too(stage: Stage) -> None:
     async with stage.client(PATH) as client:

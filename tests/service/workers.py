@@ -20,11 +20,12 @@ from typing import Any
 import httpx
 import numpy as np
 import numpy.typing as npt
+import pytest
 import soundfile as sf
 import structlog
 from PIL import Image
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from config import Settings
 from core.serving.backend import Backend
@@ -172,6 +173,17 @@ class Client:
             url, max_size=None, additional_headers=self.headers, open_timeout=LIMIT_S, proxy=None
         ) as socket:
             yield Talk(socket, name)
+
+    async def denied(self, kind: str) -> str:
+        """Ask for a socket that a worker that is not ready denies; return the reason."""
+        with pytest.raises(InvalidStatus) as refused:
+            async with self.talk(kind):
+                pass
+        answer = refused.value.response
+        assert answer.status_code == 503
+        told = json.loads(answer.body or b"")
+        assert (told["type"], told["code"]) == ("error", "no_worker")
+        return str(told["message"])
 
     async def get(self, path: str) -> Message:
         """Ask over HTTP."""

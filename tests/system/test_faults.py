@@ -322,5 +322,10 @@ def test_every_recording_was_closed(crowd: RunningSystem, bystander: Bystander) 
         return len([name for name in still_open() if not name.startswith("stm_")]) == 1
 
     wait_until("every recording is closed but the bystander's", are_closed, RESTART_LIMIT_S)
-    writing = set(still_open())  # these may be renaming a file at this very moment
-    assert [path for path in sessions.rglob("*.tmp") if path.parent.name not in writing] == []
+
+    def nothing_is_left_over() -> bool:
+        writing = set(still_open())  # these may be renaming a file at any moment
+        return all(path.parent.name in writing for path in sessions.rglob("*.tmp"))
+
+    # One that was closed just now is still being made ready to play.
+    wait_until("no unfinished file is left", nothing_is_left_over, RESTART_LIMIT_S)

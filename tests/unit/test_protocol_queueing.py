@@ -42,8 +42,9 @@ from core.protocols.events import (
     WorkerClosed,
     WorkerConnected,
     WorkerFailed,
+    WorkerMissed,
 )
-from core.protocols.queueing import TABLE, QueueingMachine
+from core.protocols.queueing import TABLE, QueueingLimits, QueueingMachine
 from core.protocols.tables import SAME
 from core.schemas.chat import ChatDone
 from core.schemas.queue import ErrorMessage, Queued, QueueDone, QueueUpdate, RequestType
@@ -213,6 +214,30 @@ def test_a_worker_that_fails() -> None:
     assert not stage.only(ReleaseWorker).is_clean
 
 
+@pytest.mark.parametrize(("kind", "history"), [(LIVE, None), (TURNS, "held")])
+def test_a_worker_that_cannot_be_reached_makes_room_for_another(
+    kind: RequestType, history: str | None
+) -> None:
+    stage = Stage(kind, "connecting")
+    for _ in range(QueueingLimits().max_moves):
+        assert stage.tell(WorkerMissed(WorkerUnreachableError())) == ["ReleaseWorker", "Enqueue"]
+        assert stage.only(ReleaseWorker).is_clean, "the worker was given nothing"
+        assert stage.only(Enqueue) == Enqueue(kind, history)
+        stage.tell(Assigned("worker_1"))
+    told = stage.tell(WorkerMissed(WorkerUnreachableError()))
+    assert told == ["Send(error)", "ReleaseWorker", "Close"]
+    assert stage.only(ErrorMessage).code == "worker_unreachable"
+
+
+def test_what_was_held_goes_to_the_worker_that_is_reached() -> None:
+    stage = Stage(LIVE, "connecting")
+    stage.say("prepare")
+    stage.tell(WorkerMissed(WorkerUnreachableError()))
+    stage.tell(Assigned("worker_1"))
+    assert stage.tell(WorkerConnected()) == ["Forward", "StartRelay"]
+    assert stage.only(Forward).text == '{"type": "prepare"}'
+
+
 def test_the_workers_close_code_is_passed_on() -> None:
     for given_code, passed_on in ((1007, 1007), (1000, 1000), (4999, 1000)):
         stage = Stage(LIVE, "relaying")
@@ -251,6 +276,7 @@ EVENTS: list[Event] = [
     QueueRefused(QueueFullError()),
     Assigned("worker_0"),
     WorkerConnected(),
+    WorkerMissed(WorkerUnreachableError()),
     WorkerFailed(WorkerLostError()),
     WorkerClosed(1000),
     TurnEnded(),

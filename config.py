@@ -70,6 +70,7 @@ class FrontendDefaults(Section):
 
     playback_delay_ms: int = Field(description="Buffer before playing, ms.")
     default_lang: str | None = Field(description="Language, if the server says.")
+    languages: dict[str, str] = Field(description="What each language calls itself, by code.")
     chat_vocoder: str = Field(description="Vocoder of one-shot chat.")
     max_kv_tokens: int = Field(description="Longest context, tokens.")
     recording_enabled: bool = Field(description="Sessions are recorded.")
@@ -144,11 +145,16 @@ class Settings(BaseSettings):
             host = f"[{host}]"
         return [f"{host}:{self.worker_port(index)}" for index in range(count)]
 
-    def frontend_defaults(self) -> FrontendDefaults:
-        """Return what pages are told."""
+    def frontend_defaults(self, languages: dict[str, str]) -> FrontendDefaults:
+        """Return what pages are told.
+
+        Args:
+            languages: what each language of the pages calls itself, by its code.
+        """
         return FrontendDefaults(
             playback_delay_ms=self.audio.playback_delay_ms,
             default_lang=self.service.default_lang,
+            languages=languages,
             chat_vocoder=self.audio.chat_vocoder,
             max_kv_tokens=self.duplex.max_kv_tokens,
             recording_enabled=self.recording.enabled,

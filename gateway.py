@@ -178,7 +178,7 @@ def main(
         bool | None, typer.Option("--insecure-admin", help="Administration for everyone.")
     ] = None,
     lang: Annotated[
-        str | None, typer.Option(help="Language of the pages, zh or en; else the browser decides.")
+        str | None, typer.Option(help="Language of the pages, as en; else the browser decides.")
     ] = None,
 ) -> None:
     """Serve people: pages, HTTP and WebSockets in front of the workers."""

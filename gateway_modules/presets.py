@@ -24,7 +24,7 @@ LAST_ORDER: Final = 999  # source: service specification, section 6.1
 FILE_MAX_BYTES: Final = 256 * 1024  # ours
 PRESETS_MAX: Final = 200  # ours: of one mode; those last by name are left out
 
-Words: TypeAlias = str | dict[Literal["zh", "en"], str]
+Words: TypeAlias = str | dict[str, str]
 """A text, or one for each language of the pages."""
 
 

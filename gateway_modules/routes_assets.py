@@ -62,7 +62,7 @@ class RefAudioChanged(WireModel):
 @router.get("/api/frontend_defaults")
 async def frontend_defaults(gateway: GatewayHere) -> FrontendDefaults:
     """Say what pages start from."""
-    return gateway.settings.frontend_defaults()
+    return gateway.settings.frontend_defaults(gateway.languages.names)
 
 
 @router.get("/api/presets")

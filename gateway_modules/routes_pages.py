@@ -29,8 +29,7 @@ async def on_http_problem(request: Request, error: Exception) -> Response:
     """Answer what the framework refuses; a person gets a page in place of one that is not there."""
     assert isinstance(error, HTTPException)
     if error.status_code == HTTPStatus.NOT_FOUND and wants_page(request):
-        lang = gateway_of(request).settings.service.default_lang
-        return missing_page(request, Missing.PAGE, lang)
+        return _missing(request, Missing.PAGE)
     return await on_http_exception(request, error)
 
 
@@ -111,11 +110,15 @@ async def viewer(recording_id: str, request: Request, gateway: GatewayHere) -> R
         comment_chars=limits.comment_chars,
         upload_bytes=limits.recording_upload_bytes,
     )
-    lang = gateway.settings.service.default_lang
     if not gateway.settings.recording.enabled:
-        return missing_page(request, Missing.RECORDING_OFF, lang)
+        return _missing(request, Missing.RECORDING_OFF)
     try:
         await asyncio.to_thread(files.folder, recording_id)
     except (InvalidSessionIdError, NotFoundError):
-        return missing_page(request, Missing.RECORDING, lang)
+        return _missing(request, Missing.RECORDING)
     return await page(request, VIEWER)
+
+
+def _missing(request: Request, missing: Missing) -> Response:
+    gateway = gateway_of(request)
+    return missing_page(request, missing, gateway.languages, gateway.settings.service.default_lang)

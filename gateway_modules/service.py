@@ -22,6 +22,7 @@ from gateway_modules.compact import as_written, compact
 from gateway_modules.default_voice import find_default_voice
 from gateway_modules.eta_store import EtaStore
 from gateway_modules.kinds import SizeLimits, SocketKind
+from gateway_modules.languages import Languages
 from gateway_modules.live_sessions import TAKEOVER_GRACE_S, LiveSessions
 from gateway_modules.log_tail import LogTail
 from gateway_modules.presets import PresetLibrary
@@ -81,6 +82,7 @@ class Gateway:
     eta: EtaStore
     registry: CollectorRegistry
     metrics: GatewayMetrics
+    languages: Languages
     web_files: WebFiles
     vendor: VendorFiles
     recordings: RecordingList
@@ -131,8 +133,13 @@ def build_gateway(
         settings: The configuration.
         worker_addresses: "host:port" of each worker.
         timing: How long and how often.
+
+    Raises:
+        ValueError: A catalogue of words cannot be used, or the configured language is not there.
     """
     timing = timing or Timing()
+    languages = Languages(STATIC / "i18n")
+    languages.check(settings.service.default_lang)
     data_dir = settings.service.data_dir
     decoder = SoundDecoder()
     voices = _voices(settings, decoder)
@@ -155,6 +162,7 @@ def build_gateway(
         eta=eta,
         registry=registry,
         metrics=metrics,
+        languages=languages,
         web_files=WebFiles(as_written if settings.service.readable_pages else compact),
         vendor=VendorFiles(NODE_MODULES),
         recordings=RecordingList(data_dir),

@@ -92,8 +92,8 @@ class ServiceSettings(Section):
     readable_pages: bool = Field(
         False, description="Send scripts and styles with comments and blanks, for those who read."
     )
-    default_lang: Literal["zh", "en"] | None = Field(
-        None, description="Language of the pages; null: the browser decides."
+    default_lang: str | None = Field(
+        None, description="Language of the pages, such as en; null: the browser decides."
     )
     eta_chat_s: float = Field(15, gt=0, description="First guess of a chat's length, s.")
     eta_streaming_s: float = Field(20, gt=0, description="Of a streamed turn, s.")

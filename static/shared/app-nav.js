@@ -6,7 +6,7 @@
 import { getJson } from "./api.js";
 import { fill, h, icon, on } from "./dom.js";
 import { mountHealthBadge } from "./health-badge.js";
-import { LANGUAGES, getLang, onLangChange, setLang, t } from "./i18n.js";
+import { getLang, languageNames, onLangChange, setLang, t } from "./i18n.js";
 import { THEMES, getTheme, setTheme } from "./theme.js";
 
 /**
@@ -109,14 +109,14 @@ export function appTitle(appId, name) {
 }
 
 function otherLanguage() {
-  const codes = Object.keys(LANGUAGES);
+  const codes = Object.keys(languageNames());
   return codes[(codes.indexOf(getLang()) + 1) % codes.length];
 }
 
 /** @param {HTMLElement} button */
 function drawLanguage(button) {
-  const next = /** @type {keyof typeof LANGUAGES} */ (otherLanguage());
-  fill(button, LANGUAGES[next]);
+  const next = otherLanguage();
+  fill(button, languageNames()[next]);
   button.lang = next;
 }
 

@@ -5,8 +5,10 @@
 
 import { fill, h, icon, on, setText } from "./dom.js";
 import { plainParagraphs, splitFaq } from "./faq-text.js";
-import { LANGUAGES, getLang, onLangChange, t } from "./i18n.js";
+import { getLang, languageNames, onLangChange, t } from "./i18n.js";
 import { loadMarkdown } from "./markdown.js";
+
+const FALLBACK = "en";
 
 /** @typedef {"turnbased" | "half-duplex" | "omni" | "audio-duplex"} FaqMode */
 /** @typedef {(markdown: string) => (Node | string)[]} Render */
@@ -15,6 +17,21 @@ import { loadMarkdown } from "./markdown.js";
 const texts = new Map();
 /** @type {Promise<Render> | null} */
 let renderer = null;
+
+/**
+ * @param {string} mode
+ * @param {string} lang
+ * @returns {Promise<{text: string, lang: string}>} in English if there is none in that language
+ */
+function loadAny(mode, lang) {
+  return loadText(mode, lang).then(
+    (text) => ({ text, lang }),
+    async (error) => {
+      if (lang === FALLBACK) throw error;
+      return { text: await loadText(mode, FALLBACK), lang: FALLBACK };
+    },
+  );
+}
 
 /**
  * @param {string} mode
@@ -73,11 +90,11 @@ export function mountFaqSidebar(el, { mode, opener }) {
     if (wanted === shown) return;
     shown = wanted;
     try {
-      const [text, render] = await Promise.all([loadText(mode, wanted), loadRenderer()]);
+      const [found, render] = await Promise.all([loadAny(mode, wanted), loadRenderer()]);
       if (wanted !== lang()) return;
-      const faq = splitFaq(text);
+      const faq = splitFaq(found.text);
       setText(parts.title, faq.title);
-      parts.body.lang = wanted;
+      parts.body.lang = found.lang;
       fill(parts.body, render(faq.intro), faq.sections.map((section) => questionNode(section, render)));
     } catch {
       shown = "";
@@ -129,7 +146,7 @@ function drawHead({ languages, shut, title }, lang) {
   if (!title.textContent) setText(title, t("faq.label"));
   languages.setAttribute("aria-label", t("faq.language"));
   const hadFocus = languages.contains(document.activeElement);
-  const buttons = Object.entries(LANGUAGES).map(([code, name]) =>
+  const buttons = Object.entries(languageNames()).map(([code, name]) =>
     h("button", { type: "button", class: "pill", lang: code, "aria-pressed": String(code === lang) }, name),
   );
   fill(languages, buttons);

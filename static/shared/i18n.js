@@ -6,44 +6,49 @@
  */
 
 import { interpolate, pickLanguage } from "./messages.js";
+import { serverDefaults } from "./server-defaults.js";
 
-export const LANGUAGES = Object.freeze({ en: "English", zh: "中文" });
 const FALLBACK = "en";
 const STORAGE_KEY = "minicpmo_lang";
 const CHANGED = "languagechange";
 
 const changes = new EventTarget();
-/** @type {{lang: string, texts: Record<string, string>}} */
-const current = { lang: FALLBACK, texts: {} };
+/** @type {{lang: string, texts: Record<string, string>, names: Readonly<Record<string, string>>}} */
+const current = { lang: FALLBACK, texts: {}, names: {} };
 
 // Pages start this module before all others, so that the words come while those are still loaded.
-const likely = pickLanguage(Object.keys(LANGUAGES), wishes());
-const likelyTexts = loadTexts(likely);
-likelyTexts.catch(() => undefined); // told by whoever awaits them
+const opening = open();
+opening.catch(() => undefined); // told by whoever awaits it
 
 /** @returns {string} the language shown now */
 export function getLang() {
   return current.lang;
 }
 
-/**
- * Loads the words of the visitor's language and translates the page.
- *
- * @param {Promise<string | null | undefined>} serverDefault where the visitor has no say; seldom told
- */
-export async function initLanguage(serverDefault) {
-  const lang = pickLanguage(Object.keys(LANGUAGES), { ...wishes(), server: await serverDefault });
-  show(lang, await (lang === likely ? likelyTexts : loadTexts(lang)));
+/** @returns {Readonly<Record<string, string>>} what each language calls itself, by its code */
+export function languageNames() {
+  return current.names;
 }
 
-/** What is known without the server. */
-function wishes() {
-  return {
+/** Translates the page into the visitor's language. */
+export async function initLanguage() {
+  const { lang, texts, names } = await opening;
+  current.names = names;
+  show(lang, texts);
+}
+
+/** Loads the words of the visitor's language. */
+async function open() {
+  const told = await serverDefaults;
+  const names = told?.languages ?? { [FALLBACK]: "English" };
+  const lang = pickLanguage(Object.keys(names), {
     query: new URLSearchParams(location.search).get("lang"),
     stored: storedLanguage(),
+    server: told?.default_lang,
     browser: navigator.languages,
     fallback: FALLBACK,
-  };
+  });
+  return { lang, texts: await loadTexts(lang), names };
 }
 
 /**
@@ -71,7 +76,7 @@ async function loadTexts(lang) {
 function show(lang, texts) {
   current.texts = texts;
   current.lang = lang;
-  document.documentElement.lang = lang === "zh" ? "zh-CN" : lang;
+  document.documentElement.lang = t("language.tag");
   translateTree(document.documentElement);
   changes.dispatchEvent(new Event(CHANGED));
 }

@@ -3,27 +3,18 @@
  * What every page does first: words, bar, foot, title, and the look at how the server is.
  */
 
-import { getJson } from "./api.js";
 import { loadApps, mountAppNav } from "./app-nav.js";
 import { byId, fill, h } from "./dom.js";
 import { initLanguage, onLangChange, t } from "./i18n.js";
+import { serverDefaults } from "./server-defaults.js";
 import { watchStatus } from "./status-source.js";
 
 const PRODUCT = "MiniCPM-o live";
 const READY_MARK = "page-interactive";
 
 /**
- * @typedef {Object} FrontendDefaults the answer of GET /api/frontend_defaults
- * @property {number} playback_delay_ms
- * @property {string | null} default_lang
- * @property {number} max_kv_tokens
- * @property {boolean} recording_enabled
- * @property {Record<string, number>} half_duplex
- * @property {Record<string, number>} duplex
- * @property {Record<string, number>} limits
- *
  * @typedef {Object} Page
- * @property {FrontendDefaults | null} defaults null if the server was not reached
+ * @property {import("./server-defaults.js").FrontendDefaults | null} defaults null if the server was not reached
  * @property {Promise<import("./app-nav.js").App[]>} apps
  * @property {(listener: (report: import("./status-source.js").StatusReport) => void) => void} onStatus
  *   called at once with the latest report, then with every new one
@@ -37,13 +28,8 @@ const READY_MARK = "page-interactive";
  */
 export async function startPage({ titleKey, statusIntervalMs }) {
   const apps = loadApps();
-  /** @type {Promise<FrontendDefaults | null>} */
-  const asked = getJson("/api/frontend_defaults").then(
-    (answer) => /** @type {FrontendDefaults} */ (answer),
-    () => null,
-  );
-  await initLanguage(asked.then((told) => told?.default_lang));
-  const defaults = await asked;
+  const defaults = await serverDefaults;
+  await initLanguage();
 
   const nav = mountAppNav(byId("nav", HTMLElement), apps);
   mountFooter(byId("footer", HTMLElement));

@@ -3,7 +3,7 @@
  * After a conversation: add a comment and the browser's own recording, and get the link to its replay.
  */
 
-import { getJson, sendJson } from "./api.js";
+import { sendJson } from "./api.js";
 import { mountCommentField } from "./comment-field.js";
 import { fill, h, icon, on, setText } from "./dom.js";
 import { formatBytes, formatNumber } from "./formats.js";
@@ -11,6 +11,7 @@ import { onLangChange, t } from "./i18n.js";
 import { mountNotice } from "./notice.js";
 import { addRecent } from "./recent-sessions.js";
 import { sendFile } from "./send-file.js";
+import { serverDefaults } from "./server-defaults.js";
 import { linkOf, mountShareLink } from "./share-link.js";
 import { MAX_UPLOAD_BYTES, uploadHindrance, uploadType } from "./share-rules.js";
 
@@ -132,12 +133,7 @@ const pathOf = (recordingId, what) => `/api/sessions/${encodeURIComponent(record
 
 /** @returns {Promise<number>} the largest file the server takes, bytes */
 async function uploadLimit() {
-  /** @type {import("./page.js").FrontendDefaults | null} */
-  const defaults = await getJson("/api/frontend_defaults").then(
-    (answer) => /** @type {import("./page.js").FrontendDefaults} */ (answer),
-    () => null,
-  );
-  return defaults?.limits.recording_upload_bytes ?? MAX_UPLOAD_BYTES;
+  return (await serverDefaults)?.limits.recording_upload_bytes ?? MAX_UPLOAD_BYTES;
 }
 
 /** @typedef {ReturnType<typeof makeParts>} Parts */

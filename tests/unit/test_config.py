@@ -274,7 +274,7 @@ def test_pages_get_what_they_need_and_no_secret() -> None:
     settings = Settings.model_validate(
         {"security": {"admin_token": "do not tell"}, "service": {"default_lang": "zh"}}
     )
-    told = json.loads(settings.frontend_defaults().model_dump_json())
+    told = json.loads(settings.frontend_defaults({"en": "English"}).model_dump_json())
     assert told["playback_delay_ms"] == 200
     assert told["default_lang"] == "zh"
     assert told["half_duplex"]["vad_threshold"] == 0.8

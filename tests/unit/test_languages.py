@@ -1,0 +1,69 @@
+"""Languages of the pages: a new one is one file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway_modules.languages import Languages
+from tests.page_tree import STATIC
+
+
+def folder_with(folder: Path, **catalogues: object) -> Path:
+    """Write catalogues into a folder."""
+    for code, words in catalogues.items():
+        (folder / f"{code}.json").write_text(json.dumps(words), "utf8")
+    return folder
+
+
+ENGLISH = {"language.name": "English"}
+FRENCH = {"language.name": "Français", "missing.home": "Accueil"}
+
+
+def test_a_file_is_all_a_language_needs(tmp_path: Path) -> None:
+    languages = Languages(folder_with(tmp_path, en=ENGLISH, fr=FRENCH))
+    assert languages.names == {"en": "English", "fr": "Français"}
+    assert languages.words("fr")["missing.home"] == "Accueil"
+    languages.check("fr")
+    languages.check(None)
+
+
+def test_the_pages_offer_every_catalogue() -> None:
+    codes = {path.stem for path in (STATIC / "i18n").glob("*.json")}
+    assert set(Languages(STATIC / "i18n").names) == codes >= {"en", "zh"}
+
+
+@pytest.mark.parametrize(
+    ("wishes", "picked"),
+    [
+        (["fr"], "fr"),
+        ([None, "", "de", "fr-CA"], "fr"),
+        (["FR-ca", "en"], "fr"),
+        ([" fr "], "fr"),
+        (["xx", "../fr"], "en"),
+        ([], "en"),
+    ],
+)
+def test_the_first_wish_that_can_be_met(
+    tmp_path: Path, wishes: list[str | None], picked: str
+) -> None:
+    assert Languages(folder_with(tmp_path, en=ENGLISH, fr=FRENCH)).pick(wishes) == picked
+
+
+def test_a_configured_language_must_be_there(tmp_path: Path) -> None:
+    languages = Languages(folder_with(tmp_path, en=ENGLISH, fr=FRENCH))
+    with pytest.raises(ValueError, match=r"service.default_lang = 'de': there are en, fr"):
+        languages.check("de")
+
+
+@pytest.mark.parametrize("broken", [["a list"], {"language.name": 1}, {"other": "words"}])
+def test_a_catalogue_that_cannot_be_used_is_named(tmp_path: Path, broken: object) -> None:
+    with pytest.raises(ValueError, match="fr.json"):
+        Languages(folder_with(tmp_path, en=ENGLISH, fr=broken))
+
+
+def test_english_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="en.json"):
+        Languages(folder_with(tmp_path, fr=FRENCH))

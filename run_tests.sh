@@ -11,6 +11,7 @@ scripts/setup.sh pages --with-checks || exit 1
 node=$(scripts/find_node.sh) || exit 1
 CHROMIUM=$(scripts/find_chromium.sh) || exit 1
 export CHROMIUM
+[ ! -e assets/nano/SHA256SUMS ] || scripts/find_gate_programs.sh || exit 1
 
 python=.venv/bin/python
 # One thread a process: the tests run on all cores, and toy tensors gain nothing from more threads.
@@ -54,6 +55,9 @@ run_pytest() {
     [ $status = 0 ] || { [ $status = $nothing_chosen ] && [ -n "${PYTEST_ARGS:-}" ]; }
 }
 
+# What they need is fetched from PyPI and npm.
+gates() { PATH=$node:$PATH run_pytest tests/gates -rsx; }
+
 stage "lint" "$python" -m ruff check .
 stage "format" "$python" -m ruff format --check .
 stage "types" "$python" -m mypy
@@ -62,7 +66,7 @@ stage "modules of the pages" page_modules
 # A file's tests stay in one process: recordings share what was computed from them.
 stage "tests" run_pytest --ignore=tests/browser --ignore=tests/gates -n auto --dist loadfile
 # One process: all gates share a loaded model. Skipped and expected failures are told with reasons.
-stage "gates of the embedded model" run_pytest tests/gates -rsx
+stage "gates of the embedded model" gates
 # Each process has a system and up to two browsers of its own.
 stage "browser tests" run_pytest tests/browser --ignore=tests/browser/measured \
     -n auto --maxprocesses 4 --dist loadfile

@@ -17,6 +17,7 @@ from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.kv_cache import KvStore
 from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.picture_slices import Slice, patches_of
 from MiniCPMO45.rope import Rope
 from MiniCPMO45.session import HearingState, SamplerState, Session, SpeechState, TurnState
 from MiniCPMO45.steps import (
@@ -96,7 +97,7 @@ class Executor:
         """Answer requests of any kinds, one forward pass per kind.
 
         Args:
-            requests: at most one per conversation.
+            requests: at most one per conversation, beside pictures that are looked at ahead.
 
         Returns:
             The answers in the order of the requests; each request type documents its own.
@@ -261,8 +262,18 @@ class Executor:
             model.apm, model.audio_projection_layer, items, pool_step=model.config.audio_pool_step
         )
 
+    def prepare_slices(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
+        """Do what is done on the CPU before slices are encoded; any thread may call this.
+
+        Whoever asks for slices that were not prepared waits for it inside the request.
+
+        Args:
+            slices: patch vectors or pixels.
+        """
+        return tuple(patches_of(slices))
+
     def _encode_images(self, requests: Sequence[EncodeImages]) -> list[list[Tensor]]:
-        slices = [patches for request in requests for patches in request.slices]
+        slices = patches_of([each for request in requests for each in request.slices])
         encoded = iter(
             encode_slices(
                 self.model.vpm,

@@ -1,4 +1,4 @@
-"""From a picture to slices and from a slice to patch vectors, on the CPU.
+"""Sizes of slices, pixels of slices and their patch vectors, on the CPU.
 
 Pure functions of their arguments. Decides sizes, grids and pixel values; knows nothing about
 tokens, tensors on a device or files.
@@ -27,6 +27,7 @@ PIXEL_MAX = 255.0
 PIXEL_MEAN = 0.5  # per channel; preprocessor_config.json, norm_mean
 PIXEL_STD = 0.5  # per channel; preprocessor_config.json, norm_std
 PATCH_SIDE = 14  # pixels; preprocessor_config.json, patch_size
+PATCH_VALUES = CHANNELS * PATCH_SIDE**2
 
 SEPARATOR_PX = 6  # between stacked frames; section 4.7
 SEPARATOR_COLOUR = (0, 0, 0)
@@ -58,19 +59,6 @@ class SlicePlan:
     def patch_grids(self, patch_size: int = PATCH_SIDE) -> list[tuple[int, int]]:
         """Rows and columns of patches of every slice."""
         return [(height // patch_size, width // patch_size) for width, height in self.sizes]
-
-
-@dataclass(frozen=True)
-class SlicedImage:
-    """A picture as the vision tower takes it.
-
-    Attributes:
-        slices: RGB pictures: the overview, then the cells row by row.
-        grid: columns and rows of cells, None when the overview is the only slice.
-    """
-
-    slices: list[Image.Image]
-    grid: Grid | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,33 +152,18 @@ def plan_slices(width: int, height: int, max_slice_nums: int, config: SliceConfi
     )
 
 
-def slice_image(image: Image.Image, max_slice_nums: int, config: SliceConfig) -> SlicedImage:
-    """Resize a picture to its overview and cut its enlarged copy into cells.
+def resize(image: Image.Image, size: Size) -> Image.Image:
+    """Resize a picture with bicubic weights, first along its rows, then along its columns.
 
-    Nothing is cropped away or padded; the aspect ratio is kept to within rounding.
+    The passes are asked for one by one because their order shows in the pixels: in one call,
+    Pillow 13 takes tall pictures the other way round, Pillow 12 none.
 
     Args:
-        image: RGB picture of any size.
-        max_slice_nums: most cells beside the overview; 1 gives the overview alone.
-        config: area and patch side.
-
-    Raises:
-        ValueError: the picture is not RGB, or its size is refused by `plan_slices`.
+        image: of any size.
+        size: wanted.
     """
-    _require_rgb(image)
-    plan = plan_slices(image.width, image.height, max_slice_nums, config)
-    source = _resize(image, plan.source)
-    if plan.grid is None or plan.cell is None:
-        return SlicedImage([source], None)
-    cols, rows = plan.grid
-    width, height = plan.cell
-    refined = _resize(image, (width * cols, height * rows))
-    cells = [
-        refined.crop((x, y, x + width, y + height))
-        for y in range(0, height * rows, height)
-        for x in range(0, width * cols, width)
-    ]
-    return SlicedImage([source, *cells], plan.grid)
+    rows = image.resize((size[0], image.height), Image.Resampling.BICUBIC)
+    return rows.resize(size, Image.Resampling.BICUBIC)
 
 
 def to_patches(picture: Image.Image, patch_size: int = PATCH_SIDE) -> Patches:
@@ -203,7 +176,7 @@ def to_patches(picture: Image.Image, patch_size: int = PATCH_SIDE) -> Patches:
     Raises:
         ValueError: the picture is not RGB or does not lie on the patch grid.
     """
-    _require_rgb(picture)
+    require_rgb(picture)
     width, height = picture.size
     if width % patch_size or height % patch_size:
         raise ValueError(f"{width}x{height} is not a multiple of {patch_size} pixels")
@@ -262,7 +235,7 @@ def stack_frames(frames: Sequence[Image.Image]) -> Image.Image:
     if not frames:
         raise ValueError("no frames to stack")
     for frame in frames:
-        _require_rgb(frame)
+        require_rgb(frame)
     width = max(frame.width for frame in frames)
     height = max(frame.height for frame in frames)
     cols, rows = _stack_layout(len(frames), width, height)
@@ -300,18 +273,19 @@ def _letterbox(frame: Image.Image, width: int, height: int) -> Image.Image:
     scale = min(width / frame.width, height / frame.height)
     fitted = (max(1, round(frame.width * scale)), max(1, round(frame.height * scale)))
     cell = Image.new("RGB", (width, height), LETTERBOX_COLOUR)
-    cell.paste(_resize(frame, fitted), ((width - fitted[0]) // 2, (height - fitted[1]) // 2))
+    cell.paste(resize(frame, fitted), ((width - fitted[0]) // 2, (height - fitted[1]) // 2))
     return cell
-
-
-def _resize(image: Image.Image, size: Size) -> Image.Image:
-    return image.resize(size, Image.Resampling.BICUBIC)
 
 
 def _to_multiple(length: float, step: int) -> int:
     return max(round(length / step) * step, step)
 
 
-def _require_rgb(image: Image.Image) -> None:
+def require_rgb(image: Image.Image) -> None:
+    """Check the mode of a picture.
+
+    Raises:
+        ValueError: it is not RGB.
+    """
     if image.mode != "RGB":
         raise ValueError(f"an RGB picture is needed, got mode {image.mode!r}")

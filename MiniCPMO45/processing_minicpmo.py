@@ -17,7 +17,7 @@ from PIL import Image
 
 from MiniCPMO45.audio_features import MIN_CLIP_SAMPLES, embedding_count
 from MiniCPMO45.configuration_minicpmo import SliceConfig
-from MiniCPMO45.image_processing import SlicedImage, slice_image
+from MiniCPMO45.picture_slices import SlicedImage, slice_image
 from MiniCPMO45.placeholders import Placeholder, Span, audio_placeholder, image_placeholder
 from MiniCPMO45.prompts import AUDIO_MARKER, IMAGE_MARKER
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast

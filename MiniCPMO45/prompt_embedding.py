@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.audio_features import LogFloor, clip_mels
-from MiniCPMO45.image_processing import to_patches
 from MiniCPMO45.placeholders import Span
 from MiniCPMO45.processing_minicpmo import Prompt
 from MiniCPMO45.steps import Embeddings, EncodeClips, EncodeImages, Steps, TokenIds
@@ -18,7 +17,7 @@ Pieces = tuple[TokenIds | Embeddings, ...]
 
 def embed_pictures(prompt: Prompt) -> Steps[list[Tensor]]:
     """Encode every slice of the prompt's pictures; one [64, hidden] per image span."""
-    slices = tuple(to_patches(each) for picture in prompt.pictures for each in picture.slices)
+    slices = tuple(each for picture in prompt.pictures for each in picture.slices)
     if not slices:
         return []
     rows = yield EncodeImages(slices)

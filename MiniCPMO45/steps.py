@@ -16,8 +16,8 @@ from torch import Tensor
 
 from MiniCPMO45.audio_cache import AudioCache
 from MiniCPMO45.code_rule import CodeRule
-from MiniCPMO45.image_processing import Patches
 from MiniCPMO45.kv_cache import KvHandle
+from MiniCPMO45.picture_slices import Slice
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 from MiniCPMO45.unit_policy import UnitPolicy
@@ -146,7 +146,7 @@ class EncodeImages:
     Answer: one Tensor [64, hidden] per slice.
     """
 
-    slices: tuple[Patches, ...]
+    slices: tuple[Slice, ...]
 
 
 @dataclass(frozen=True, eq=False)

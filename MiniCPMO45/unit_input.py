@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from MiniCPMO45.audio_features import LogFloor
 from MiniCPMO45.configuration_minicpmo import SliceConfig, StreamTiming
-from MiniCPMO45.image_processing import Patches, slice_image, to_patches
+from MiniCPMO45.picture_slices import Slice, slice_image
 from MiniCPMO45.session import HearingState
 from MiniCPMO45.special_tokens import SpecialTokens
 from MiniCPMO45.steps import Embeddings, EncodeImages, EncodeStream, Steps, TokenIds
@@ -30,17 +31,33 @@ class SlicedPicture:
         slices: the whole picture first, then its parts.
     """
 
-    slices: tuple[Patches, ...]
+    slices: tuple[Slice, ...]
 
 
-Frame = Image.Image | SlicedPicture
-"""An RGB picture, sliced or not."""
+@dataclass(frozen=True, eq=False)
+class SeenPicture:
+    """A picture encoded ahead of its unit.
+
+    Attributes:
+        rows: [num_queries, hidden] of each slice: the whole picture first, then its parts.
+        max_slices: limit that it was sliced by.
+    """
+
+    rows: tuple[Tensor, ...]
+    max_slices: int
+
+
+PreparedFrame = SlicedPicture | SeenPicture
+"""A picture of which at least the slices are made."""
+
+Frame = Image.Image | PreparedFrame
+"""An RGB picture, prepared or not."""
 
 
 def slice_pictures(
     frames: Sequence[Frame], max_slice_nums: int | Sequence[int], config: SliceConfig
-) -> list[SlicedPicture]:
-    """Cut pictures into slices; those that are cut already stay as they are.
+) -> list[PreparedFrame]:
+    """Cut pictures into slices; those that are prepared already stay as they are.
 
     Args:
         frames: pictures, oldest first.
@@ -54,15 +71,13 @@ def slice_pictures(
     if len(limits) != len(frames):
         raise ValueError(f"max_slice_nums has {len(limits)} entries for {len(frames)} frames")
     return [
-        frame if isinstance(frame, SlicedPicture) else _sliced(frame, limit, config)
+        _sliced(frame, limit, config) if isinstance(frame, Image.Image) else frame
         for frame, limit in zip(frames, limits, strict=True)
     ]
 
 
 def _sliced(frame: Image.Image, limit: int, config: SliceConfig) -> SlicedPicture:
-    return SlicedPicture(
-        tuple(to_patches(each) for each in slice_image(frame, limit, config).slices)
-    )
+    return SlicedPicture(slice_image(frame, limit, config).slices)
 
 
 def split_unit_audio(
@@ -118,6 +133,17 @@ def encode_unit_audio(
     return rows
 
 
+def see_picture(picture: SlicedPicture, max_slices: int) -> Steps[SeenPicture]:
+    """Encode a picture ahead of its unit; touches no conversation.
+
+    Args:
+        picture: cut into slices.
+        max_slices: limit that it was cut by.
+    """
+    rows = yield EncodeImages(picture.slices)
+    return SeenPicture(tuple(rows), max_slices)
+
+
 def picture_pieces(
     frames: Sequence[Frame],
     max_slice_nums: int | Sequence[int],
@@ -125,7 +151,7 @@ def picture_pieces(
     tokens: SpecialTokens,
     watch: Stopwatch,
 ) -> Steps[tuple[Pieces, int]]:
-    """Encode pictures and lay them out between their marks.
+    """Encode pictures, unless that was done ahead, and lay them out between their marks.
 
     Args:
         frames: pictures, oldest first.
@@ -140,16 +166,30 @@ def picture_pieces(
     Raises:
         ValueError: a list of limits whose length differs from the frames'.
     """
-    pictures = [each.slices for each in slice_pictures(frames, max_slice_nums, config)]
+    pictures = slice_pictures(frames, max_slice_nums, config)
     watch.lap("vision_process")
-    rows = yield EncodeImages(tuple(each for picture in pictures for each in picture))
+    unseen = [each for each in pictures if isinstance(each, SlicedPicture)]
+    slices = tuple(each for picture in unseen for each in picture.slices)
+    encoded = iter((yield EncodeImages(slices)) if slices else ())
     watch.lap("vision_embed")
-    remaining = iter(rows)
     pieces: Pieces = []
+    count = 0
     for picture in pictures:
-        for index in range(len(picture)):
-            is_source = index == 0
-            opening = tokens.image_start if is_source else tokens.slice_start
-            closing = tokens.image_end if is_source else tokens.slice_end
-            pieces += [TokenIds((opening,)), Embeddings(next(remaining)), TokenIds((closing,))]
-    return pieces, len(rows)
+        if isinstance(picture, SeenPicture):
+            rows = picture.rows
+        else:
+            rows = tuple(islice(encoded, len(picture.slices)))
+        pieces += _between_marks(rows, tokens)
+        count += len(rows)
+    return pieces, count
+
+
+def _between_marks(rows: Sequence[Tensor], tokens: SpecialTokens) -> Pieces:
+    """Lay out one picture's slices, the whole picture first."""
+    pieces: Pieces = []
+    for index, each in enumerate(rows):
+        is_source = index == 0
+        opening = tokens.image_start if is_source else tokens.slice_start
+        closing = tokens.image_end if is_source else tokens.slice_end
+        pieces += [TokenIds((opening,)), Embeddings(each), TokenIds((closing,))]
+    return pieces

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from PIL import Image
 
 from benchmarks.inputs import Inputs
 from benchmarks.machine import (
@@ -24,7 +26,7 @@ from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.settings import WindowMode
 from MiniCPMO45.speech import CODES_PER_UNIT
 from MiniCPMO45.steps import run_alone, stream_alone
-from MiniCPMO45.unit_input import slice_pictures
+from MiniCPMO45.unit_input import SeenPicture, see_picture
 from MiniCPMO45.unit_results import UnitResult
 
 PICTURE_MARKS = 2  # tokens around a picture
@@ -42,6 +44,7 @@ class Plan:
         warm_up: units before them.
         extra: units that may follow, for a profile.
         picture_size: width and height of each unit's picture; None for sound alone.
+        looks_ahead: pictures are looked at before their unit's sound is complete.
         waits: wait for the device after each stage, so that stages are told apart.
         seed: of inputs and draws.
         most_spread: 99th percentile per median of the answers at most; None for no limit.
@@ -52,6 +55,7 @@ class Plan:
     warm_up: int = 0
     extra: int = 0
     picture_size: tuple[int, int] | None = None
+    looks_ahead: bool = False
     waits: bool = True
     seed: int = 0
     most_spread: float | None = None
@@ -95,9 +99,10 @@ class Conversation:
         act, cuts = talker.begin_unit()
         reset_peak(device)
         self.wait()
+        look_s, seen = self._look_ahead(frames)
         clock.begin()
         began_s = time.perf_counter()
-        pictures = slice_pictures(frames, 1, self.rig.config.slice_config)
+        pictures = seen if self.plan.looks_ahead else self.rig.cut(frames)
         clock.seconds["picture"] = time.perf_counter() - began_s
         steps = stream_alone(talker.unit(audio, pictures, act, cuts=cuts), clock)
         heard_s: float | None = None
@@ -121,6 +126,8 @@ class Conversation:
             "finalize": done_s - answered_s,
             "unit": done_s - began_s,
         }
+        if self.plan.looks_ahead:
+            stages_s["look"] = look_s
         if not result.is_listen:
             stages_s["first_audio"] = (heard_s or answered_s) - began_s
         wave = result.audio_waveform
@@ -134,6 +141,15 @@ class Conversation:
             speech_codes=result.n_tts_tokens,
             samples=0 if result.is_listen or wave is None else len(wave),
         )
+
+    def _look_ahead(self, frames: Sequence[Image.Image]) -> tuple[float, list[SeenPicture]]:
+        """Look at a unit's pictures ahead if that is asked for; also return what it took."""
+        if not self.plan.looks_ahead:
+            return 0.0, []
+        began_s = time.perf_counter()
+        seen = [run_alone(see_picture(each, 1), self._clock) for each in self.rig.cut(frames)]
+        self.wait()
+        return time.perf_counter() - began_s, seen
 
     def close(self) -> None:
         """Free everything."""

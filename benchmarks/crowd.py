@@ -23,7 +23,7 @@ from benchmarks.talker import Script, Talker
 from core.processors.rounds import Rounds
 from MiniCPMO45.settings import WindowMode, WindowSettings
 from MiniCPMO45.steps import Steps
-from MiniCPMO45.unit_input import SlicedPicture, slice_pictures
+from MiniCPMO45.unit_input import SlicedPicture
 from MiniCPMO45.unit_results import UnitResult
 
 MS_PER_S = 1_000.0
@@ -180,8 +180,7 @@ class Crowd:
         """Make inputs beforehand; also return what slicing one unit's pictures takes."""
         raw = [self._inputs.unit() for _ in range(POOL)]
         began_s = time.perf_counter()
-        config = self._rig.config.slice_config
-        heard = [_Heard(audio, slice_pictures(frames, 1, config)) for audio, frames in raw]
+        heard = [_Heard(audio, self._rig.cut(frames)) for audio, frames in raw]
         return heard, (time.perf_counter() - began_s) / POOL
 
     def _open(self, sessions: int) -> None:

@@ -66,6 +66,7 @@ class Kind(StrEnum):
     OMNI = "omni"  # one picture a unit
     AUDIO = "audio"
     EARLY = "early"  # omni, with the beginning of each unit's sound ahead
+    AHEAD = "ahead"  # omni, each picture looked at before its unit's sound is complete
 
     @property
     def picture_size(self) -> tuple[int, int] | None:
@@ -131,8 +132,9 @@ TalkNames = Annotated[
     list[str] | None,
     typer.Option(
         "--talk",
-        help="A conversation: omni (pictures of 1280x720), audio or early, and the length to keep "
-        "the cache at, if any: omni:4096. May be given more than once.",
+        help="A conversation: omni (pictures of 1280x720), ahead (the same, looked at before the "
+        "sound is complete), audio or early, and the length to keep the cache at, if any: "
+        "omni:4096. May be given more than once.",
     ),
 ]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the GPU after each stage.")]
@@ -209,7 +211,8 @@ def main(
 
 def _of_kind(kind: Kind, plan: Plan, length: int | None) -> Plan:
     script = replace(plan.script, context_tokens=length, has_early_audio=kind is Kind.EARLY)
-    return replace(plan, script=script, picture_size=kind.picture_size)
+    looks_ahead = kind is Kind.AHEAD
+    return replace(plan, script=script, picture_size=kind.picture_size, looks_ahead=looks_ahead)
 
 
 def _kind_and_length(text: str) -> tuple[Kind, int | None]:
@@ -244,6 +247,8 @@ def _crowd(text: str, text_tokens: int, seed: int) -> CrowdPlan:
         ValueError: it cannot be read.
     """
     kind, speaking, sizes, seconds = text.split(":")
+    if kind == Kind.AHEAD:
+        raise ValueError("crowds look at their pictures with their units: ask for omni")
     return CrowdPlan(
         tuple(int(size) for size in sizes.split(",")),
         int(seconds),

@@ -17,7 +17,6 @@ from benchmarks.inputs import Inputs
 from benchmarks.rig import Rig
 from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND
 from MiniCPMO45.speech import CODES_PER_UNIT
-from MiniCPMO45.unit_input import slice_pictures
 
 MS_PER_S = 1_000.0
 COPIED_BYTES = {"cuda": 2**31, "cpu": 2**26}
@@ -104,9 +103,11 @@ class Floors:
         assert vocoder is not None, "the rig is built with a vocoder"
         layers, head = _bytes(model.llm.model.layers), _bytes(model.llm.lm_head)
         cached = cache_tokens * rig.executor.llm_store.bytes_per_token
-        slices = slice_pictures(Inputs(plan.picture_size, 0).pictures(), 1, rig.config.slice_config)
-        patches = sum(len(each.values) for picture in slices for each in picture.slices)
-        pictured = rig.config.query_num * sum(len(picture.slices) for picture in slices)
+        pictures = rig.cut(Inputs(plan.picture_size, 0).pictures())
+        slices = [each for picture in pictures for each in picture.slices]
+        patches = sum(rows * cols for rows, cols in (each.size for each in slices))
+        pictured = rig.config.query_num * len(slices)
+        sees = bool(slices) and not plan.looks_ahead
         heard = ENCODER_FRAMES_PER_SECOND // rig.config.audio_pool_step
         rows = pictured + heard + CONTROL_ROWS
         vision = _bytes(model.vpm) + _bytes(model.resampler)
@@ -114,7 +115,7 @@ class Floors:
         codes = CODES_PER_UNIT * (_bytes(model.tts.model.layers) + rig.executor.speech_head.nbytes)
         return cls(
             encode_audio=rates.pass_ms(hearing, 2 * _count(model.apm) * ENCODER_FRAMES_PER_SECOND),
-            encode_vision=rates.pass_ms(vision, 2 * _count(model.vpm) * patches) if slices else 0.0,
+            encode_vision=rates.pass_ms(vision, 2 * _count(model.vpm) * patches) if sees else 0.0,
             prefill=rates.pass_ms(
                 layers + head + cached, 2 * _count(model.llm.model.layers) * rows
             ),

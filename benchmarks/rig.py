@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import nn
 
 from MiniCPMO45.checkpoint import (
@@ -28,6 +29,7 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
 from MiniCPMO45.device.engine import make_executor
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.picture_slices import slice_image
 from MiniCPMO45.tiny_tokenizer import train_vocabulary, write_tokenizer
 from MiniCPMO45.token2wav.campplus import SPEAKER_SIZE, SpeakerEncoder
 from MiniCPMO45.token2wav.config import Token2WavConfig
@@ -39,6 +41,7 @@ from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
 from MiniCPMO45.token2wav.vocoder_state import VoiceBase
 from MiniCPMO45.token2wav.voice import MEL_FRAMES_PER_CODE, VoicePrompt
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.unit_input import SlicedPicture
 from MiniCPMO45.voices import VoiceLibrary
 
 ASSETS = Path("assets") / "token2wav"
@@ -82,6 +85,12 @@ class Rig:
     executor: Executor
     voice: VoiceBase
     build: dict[str, float]
+
+    def cut(self, pictures: Sequence[Image.Image]) -> list[SlicedPicture]:
+        """Prepare pictures as a session's own thread does, one slice each."""
+        slicing = self.config.slice_config
+        cut = [slice_image(each, 1, slicing).slices for each in pictures]
+        return [SlicedPicture(self.executor.prepare_slices(slices)) for slices in cut]
 
 
 def random_full_rig(options: RigOptions, wait: Callable[[], None]) -> Rig:

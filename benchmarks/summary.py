@@ -25,10 +25,10 @@ PARTS = (
     "host",
 )
 """Stages of an answer that follow each other."""
-STAGES = (*PARTS, "first_audio", "answer", "finalize", "unit")
-"""Stages in the order of a unit. `picture` cuts pictures on the CPU, `host` is what else the CPU
-does between requests; `first_audio` and `answer` are the times from complete input to the first
-sound and to the result; `unit` is all."""
+STAGES = (*PARTS, "first_audio", "answer", "finalize", "unit", "look")
+"""Stages in the order of a unit. `picture` prepares pictures on the CPU, `host` is what else the
+CPU does between requests; `first_audio` and `answer` are the times from complete input to the first
+sound and to the result; `unit` is all of that; `look` came before the unit's sound was complete."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
 """Vision tower and resampler for slices of any usual size, on static shapes.
 
-Slices with a usual number of patches run as they are; others are padded to one length, so that
-pictures of different sizes share a batch. What is too large is left to the plain encoder.
+Pictures come as bytes and are resized on the device. Slices with a usual number of patches run as
+they are; others are padded to one length, so that pictures of different sizes share a batch. What
+is too large is left to the plain encoder.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,17 +15,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from MiniCPMO45.device import stream_ops
+from MiniCPMO45.device import picture_ops, stream_ops
 from MiniCPMO45.device.encoders_layers import PackedLayer
 from MiniCPMO45.device.graphs import Piece
 from MiniCPMO45.device.packed_linear import all_of, pack_norm
-from MiniCPMO45.image_processing import Patches
+from MiniCPMO45.device.upload import upload_array
+from MiniCPMO45.image_processing import PATCH_SIDE, PATCH_VALUES
 from MiniCPMO45.modeling_navit_siglip import (
     SiglipEncoderLayer,
     SiglipVisionTransformer,
     position_ids,
 )
 from MiniCPMO45.patch_grid import patch_layout
+from MiniCPMO45.picture_slices import PixelSlice, Slice, patches_of
 from MiniCPMO45.resampler import Resampler, sincos_table
 from MiniCPMO45.vision_encoder import encode_slices
 
@@ -60,25 +64,33 @@ class SliceEncoder:
         self._pieces: dict[tuple[int, int], tuple[SliceProgram, Piece[Tensor]]] = {}
 
     @torch.no_grad()
-    def encode(self, patches: Sequence[Patches]) -> list[Tensor]:
+    def encode(self, slices: Sequence[Slice]) -> list[Tensor]:
         """Encode slices, like `vision_encoder.encode_slices`.
 
         Args:
-            patches: slices in any order and of any sizes.
+            slices: in any order and of any sizes.
 
         Returns:
             One tensor [num_queries, H] per slice, in order.
         """
         by_length: dict[int, list[int]] = {}
-        for index, each in enumerate(patches):
+        for index, each in enumerate(slices):
             by_length.setdefault(_length_for(each), []).append(index)
+        pictures = _Pictures(self.device)
         answers: dict[int, Tensor] = {}
         for length, indices in by_length.items():
             for start in range(0, len(indices), ROWS[-1]):
                 batch = indices[start : start + ROWS[-1]]
-                slices = [patches[index] for index in batch]
-                answers.update(zip(batch, self._run(length, slices), strict=True))
-        return [answers[index] for index in range(len(patches))]
+                encoded = self._run(length, [slices[index] for index in batch], pictures)
+                answers.update(zip(batch, encoded, strict=True))
+        return [answers[index] for index in range(len(slices))]
+
+    def rehearse(self) -> None:
+        """Resize a blank picture, so that kernels are compiled."""
+        side, pixels = PATCH_SIDE, np.zeros((PATCH_SIDE, PATCH_SIDE, 3), np.uint8)
+        blank = PixelSlice(pixels, (side, side), (0, 0), (side, side))
+        out = torch.empty(1, PATCH_VALUES, device=self.device)
+        picture_ops.write_patches(upload_array(pixels, self.device), blank, out)
 
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Piece[Tensor]]:
         """Return the batches to be captured before the first call.
@@ -89,13 +101,13 @@ class SliceEncoder:
         lengths = (*USUAL_COUNTS, PADDED)
         return [self._piece(length, n)[1] for n in sorted(rows, reverse=True) for length in lengths]
 
-    def _run(self, length: int, patches: Sequence[Patches]) -> list[Tensor]:
+    def _run(self, length: int, slices: Sequence[Slice], pictures: _Pictures) -> list[Tensor]:
         if length > PADDED:
-            return encode_slices(self.vision, self.resampler, patches)
-        program, piece = self._piece(length, next(n for n in ROWS if n >= len(patches)))
-        program.load(patches)
+            return encode_slices(self.vision, self.resampler, patches_of(slices))
+        program, piece = self._piece(length, next(n for n in ROWS if n >= len(slices)))
+        program.load(slices, pictures)
         # A copy, because the next replay writes over the original.
-        return list(piece.run()[: len(patches)].clone())
+        return list(piece.run()[: len(slices)].clone())
 
     def _piece(self, length: int, n_rows: int) -> tuple[SliceProgram, Piece[Tensor]]:
         key = (length, n_rows)
@@ -120,11 +132,7 @@ class SliceProgram:
         """
         self._weights, self._length = weights, length
         device, width = weights.device, weights.vision.embeddings.patch_embedding.weight[0].numel()
-        is_cuda = device.type == "cuda"
-        shape = (n_rows, length, width)
-        self._on_host = torch.zeros(shape, pin_memory=is_cuda)
-        self._copied = torch.cuda.Event() if is_cuda else None
-        self._patches = torch.zeros(shape, device=device)
+        self._patches = torch.zeros(n_rows, length, width, device=device)
         self._ids, self._rows, self._cols = torch.zeros(
             3, n_rows, length, dtype=torch.int64, device=device
         )
@@ -132,22 +140,20 @@ class SliceProgram:
         if length == PADDED:
             self._mask = torch.ones(n_rows, 1, 1, length, dtype=torch.bool, device=device)
 
-    def load(self, patches: Sequence[Patches]) -> None:
+    def load(self, slices: Sequence[Slice], pictures: _Pictures) -> None:
         """Write the inputs.
 
         Args:
-            patches: at most as many slices as there are rows.
+            slices: at most as many as there are rows.
+            pictures: where their pixels are.
         """
-        if self._copied is not None:
-            self._copied.synchronize()  # the last copy may still read them
-        device, n, length = self._weights.device, len(patches), self._length
-        on_host = self._on_host.numpy()
-        for row, each in zip(on_host, patches, strict=False):
-            np.copyto(row[: len(each.values)], each.values)
-        self._patches[:n].copy_(self._on_host[:n], non_blocking=True)
-        if self._copied is not None:
-            self._copied.record()
-        sizes = [each.size for each in patches]
+        device, n, length = self._weights.device, len(slices), self._length
+        for row, each in zip(self._patches, slices, strict=False):
+            if isinstance(each, PixelSlice):
+                picture_ops.write_patches(pictures.of(each.pixels), each, row)
+            else:
+                row[: len(each.values)] = upload_array(each.values, device)
+        sizes = [each.size for each in slices]
         layout = patch_layout(sizes, length, device)
         buckets = self._weights.vision.embeddings.buckets
         self._ids[:n] = position_ids(sizes, length, buckets, device)
@@ -175,9 +181,23 @@ class SliceProgram:
         return resampler.condense(x, weights.table, self._rows, self._cols, self._mask)
 
 
-def _length_for(each: Patches) -> int:
+class _Pictures:
+    """Pictures of one batch on the device; slices of one picture share it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._uploaded: dict[int, Tensor] = {}
+
+    def of(self, pixels: np.ndarray) -> Tensor:
+        """Return a picture's bytes, uint8 [height, width, 3]; the caller keeps `pixels` alive."""
+        if id(pixels) not in self._uploaded:
+            self._uploaded[id(pixels)] = upload_array(pixels, self._device)
+        return self._uploaded[id(pixels)]
+
+
+def _length_for(each: Slice) -> int:
     """Patches of the batch a slice goes to."""
-    count = len(each.values)
+    count = math.prod(each.size)
     if max(each.size) > LONGEST_SIDE:
         return max(count, PADDED + 1)
     return count if count in USUAL_COUNTS else max(count, PADDED)

@@ -34,6 +34,7 @@ from MiniCPMO45.device.vocoder_streams import VocoderStream
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.kv_cache import KvHandle
 from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.picture_slices import Slice
 from MiniCPMO45.steps import (
     ChooseToken,
     DrawCodes,
@@ -138,8 +139,8 @@ class DeviceExecutor(Executor):
             [*self._audio.pieces(rows), *self._vision.pieces()],
             [] if self._voice is None else self._voice.pieces(rows),
         )
-        for store in (self.llm_store, self.tts_store):
-            store.rehearse()  # before there are threads, and so alone with what compiles kernels
+        for part in (self.llm_store, self.tts_store, self._vision):
+            part.rehearse()  # before there are threads, and so alone with what compiles kernels
         capture_all(families, show_progress=self.options.show_progress)
         seconds = time.perf_counter() - start
         logger.info("captured the graphs in %.1f s", seconds)
@@ -215,8 +216,12 @@ class DeviceExecutor(Executor):
             [StreamItem(r.mel, r.cache, r.prefix_frames, r.suffix_frames) for r in requests]
         )
 
+    def prepare_slices(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
+        """Leave slices as they are: the device makes patch vectors of pixels."""
+        return tuple(slices)
+
     def _encode_images(self, requests: Sequence[EncodeImages]) -> list[list[Tensor]]:
-        slices = [patches for request in requests for patches in request.slices]
+        slices = [each for request in requests for each in request.slices]
         encoded = iter(self._vision.encode(slices))
         return [[next(encoded) for _ in request.slices] for request in requests]
 

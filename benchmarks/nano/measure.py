@@ -37,7 +37,8 @@ class Sizes:
     """How many cases stand behind each figure.
 
     Attributes:
-        questions: per kind of voice.
+        questions: in synthetic voices, and as recordings of a person.
+        natural: questions in natural voices, which take longest to make.
         noises: conversations without a question, of 20 s each.
         replies: spoken replies.
         interruptions: of long replies.
@@ -46,6 +47,7 @@ class Sizes:
     """
 
     questions: int = 200
+    natural: int = 200
     noises: int = 30
     replies: int = 200
     interruptions: int = 60
@@ -116,13 +118,20 @@ class Measurement:
         except InputError:
             return synthetic(asked, seed)
 
+    def quick_voices(self, asked: Sequence[Question], seed: int) -> list[Utterance]:
+        """Speak with synthetic voices, or with natural ones where those cannot be had."""
+        try:
+            return synthetic(asked, seed)
+        except InputError:
+            return natural(asked, seed, self.folder)
+
     def _hearing(self) -> Iterator[Figure]:
         size, seed = self.sizes.questions, self.seed
         asked = held_out_questions(size, seed)
         outcomes: list[Outcome] = []
         kinds: tuple[tuple[Gate, Callable[[], list[Utterance]]], ...] = (
             (gates.HEARS_SYNTHETIC, lambda: synthetic(asked, seed)),
-            (gates.HEARS_NATURAL, lambda: natural(asked, seed, self.folder)),
+            (gates.HEARS_NATURAL, lambda: natural(asked[: self.sizes.natural], seed, self.folder)),
             (gates.HEARS_PEOPLE, lambda: people(size, seed, self.folder)),
         )
         for gate, utterances in kinds:
@@ -139,8 +148,8 @@ class Measurement:
 
     def _yielding(self) -> Iterator[Figure]:
         size, seed = self.sizes.interruptions, self.seed
-        asked = self.voices(long_questions(size, seed), seed)
-        stops = self.voices(stop_questions(size, seed), seed + 1)
+        asked = self.quick_voices(long_questions(size, seed), seed)
+        stops = self.quick_voices(stop_questions(size, seed), seed + 1)
         yield from yields(self.stage, asked, stops, seed)
 
     def _speaking(self) -> Iterator[Figure]:
@@ -151,7 +160,7 @@ class Measurement:
         yield sounds(replies, Taster(self.folder / PACKAGES))
 
     def _timing(self) -> Iterator[Figure]:
-        asked = self.voices(held_out_questions(self.sizes.timed, self.seed), self.seed)
+        asked = self.quick_voices(held_out_questions(self.sizes.timed, self.seed), self.seed)
         yield from is_quick(self.stage, asked, self.seed)
 
     def _end_to_end(self) -> Iterator[Figure]:

@@ -21,6 +21,7 @@ from MiniCPMO45.reply_policy import GenerationSettings
 from training.nano.domain.camera import DIGIT, INTENTS
 from training.nano.domain.catalogue import answer, words_of
 from training.nano.domain.kinds import Context, Scene
+from training.nano.inputs import InputError
 from training.nano.vision.pictures import Painter
 from training.nano.vision.stencils import Stencils, write_stencils
 
@@ -42,10 +43,14 @@ def scenes(count: int, seed: int, folder: Path) -> Iterator[tuple[Scene, Image.I
         count: pictures.
         seed: of everything.
         folder: keeps the stencils.
+
+    Raises:
+        InputError: no font is installed that was kept out of training.
     """
     stencils = folder / "stencils.npz"
-    if not stencils.is_file():
-        write_stencils(stencils, FONTS)
+    if not stencils.is_file() and not write_stencils(stencils, FONTS)[1]:
+        stencils.unlink()
+        raise InputError("no font to write digits with: apt-get install fonts-liberation")
     generator = torch.Generator().manual_seed(seed)
     painter = Painter(Stencils.load(stencils, torch.device("cpu"), held_out=True), generator)
     made, random = 0, Random(seed)

@@ -111,6 +111,7 @@ async def _talk(url: str, spoken: Sequence[Utterance]) -> list[Said]:
             replies = [await call.turn(utterance) for utterance in spoken]
         finally:
             reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
         await leave(socket)
         return replies
 

@@ -9,6 +9,7 @@ from core.processors.half_duplex_view import HalfDuplexView
 from core.processors.results import SpokenPiece
 from core.processors.streaming_view import StreamingView
 from core.processors.unified import ProcessorOptions, UnifiedProcessor
+from MiniCPMO45.unit_input import SeenPicture
 
 __all__ = [
     "AloneDriver",
@@ -18,6 +19,7 @@ __all__ = [
     "DuplexView",
     "HalfDuplexView",
     "ProcessorOptions",
+    "SeenPicture",
     "SpokenPiece",
     "StreamingView",
     "UnifiedProcessor",

@@ -57,6 +57,7 @@ class ViewContext:
     Attributes:
         model: the loaded model.
         driver: carries out its steps.
+        aside: carries out what nobody waits for yet; None takes `driver`.
         default_voice: voice sample used when a caller brings none, [T] float32 at 16 kHz.
         seed: of every session's draws; None takes a fresh seed for each.
     """
@@ -65,6 +66,7 @@ class ViewContext:
     driver: Driver
     default_voice: FloatArray | None = None
     seed: int | None = None
+    aside: Driver | None = None
 
     @property
     def compat(self) -> Compat:
@@ -89,6 +91,11 @@ class ViewContext:
         """
         with model_errors():
             return self.driver.run(steps)
+
+    def run_aside(self, steps: Steps[T]) -> T:
+        """Run to the end what touches no conversation and nobody waits for yet; raises as `run`."""
+        with model_errors():
+            return (self.aside or self.driver).run(steps)
 
     def stream(self, steps: Steps[T]) -> Generator[Any, None, T]:
         """Run a capability, yielding what it emits.

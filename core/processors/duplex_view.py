@@ -31,7 +31,13 @@ from MiniCPMO45.prompts import DUPLEX_SYSTEM_PROMPT, duplex_suffix
 from MiniCPMO45.session import Session
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.steps import Steps
-from MiniCPMO45.unit_input import SlicedPicture, slice_pictures
+from MiniCPMO45.unit_input import (
+    PreparedFrame,
+    SeenPicture,
+    SlicedPicture,
+    see_picture,
+    slice_pictures,
+)
 from MiniCPMO45.unit_results import PrefillResult, UnitResult
 
 DUPLEX_SESSION = "duplex"
@@ -141,6 +147,25 @@ class DuplexView(View):
         frames = self._sliced(decode_frames(frame_list or ()), max_slice_nums)
         return self.context.run(self.context.model.duplex_prefill(session, audio, frames))
 
+    def look(self, picture: Image.Image) -> SeenPicture:
+        """Encode a picture ahead of its unit, as many slices as the conversation's setting allows.
+
+        Changes nothing of the conversation; a unit may be under way meanwhile.
+
+        Args:
+            picture: RGB.
+
+        Returns:
+            What `stream_unit` takes instead of the picture.
+
+        Raises:
+            NotPreparedError: `prepare` was not called.
+        """
+        limit = self.settings.max_slice_nums
+        [cut] = self._sliced([picture], limit)
+        assert isinstance(cut, SlicedPicture), "it was not seen before"
+        return self.context.run_aside(see_picture(cut, limit))
+
     def generate(self, force_listen: bool = False) -> DuplexGenerateResult:
         """Let the model decide and speak in the prefilled unit.
 
@@ -162,7 +187,7 @@ class DuplexView(View):
     def stream_unit(
         self,
         audio: FloatArray,
-        frames: Sequence[Image.Image] = (),
+        frames: Sequence[Image.Image | SeenPicture] = (),
         max_slice_nums: int | None = None,
         force_listen: bool = False,
     ) -> Generator[FloatArray, None, tuple[PrefillResult, UnitResult | None]]:
@@ -170,7 +195,7 @@ class DuplexView(View):
 
         Args:
             audio: see `prefill`, as the next two.
-            frames: see there.
+            frames: see there; or what `look` returned, if the limit is the one it was cut by.
             max_slice_nums: see there.
             force_listen: see `generate`.
 
@@ -267,7 +292,7 @@ class DuplexView(View):
         )
 
     def _unit_steps(
-        self, audio: FloatArray, pictures: Sequence[SlicedPicture], force_listen: bool
+        self, audio: FloatArray, pictures: Sequence[PreparedFrame], force_listen: bool
     ) -> Steps[tuple[PrefillResult, UnitResult | None]]:
         model, session = self.context.model, self.session
         fed = yield from model.duplex_prefill(session, audio, pictures)
@@ -276,12 +301,21 @@ class DuplexView(View):
         return fed, (yield from model.duplex_generate(session, force_listen))
 
     def _sliced(
-        self, frames: Sequence[Image.Image], max_slice_nums: int | Sequence[int] | None
-    ) -> list[SlicedPicture]:
+        self,
+        frames: Sequence[Image.Image | SeenPicture],
+        max_slice_nums: int | Sequence[int] | None,
+    ) -> list[PreparedFrame]:
         """Cut pictures here, on the session's own thread, where it holds up nobody else."""
         limit = self.settings.max_slice_nums if max_slice_nums is None else max_slice_nums
+        model = self.context.model
         with model_errors():
-            return slice_pictures(frames, limit, self.context.model.duplex.config.slice_config)
+            pictures = slice_pictures(frames, limit, model.duplex.config.slice_config)
+            return [
+                SlicedPicture(model.executor.prepare_slices(each.slices))
+                if isinstance(each, SlicedPicture)
+                else each
+                for each in pictures
+            ]
 
     def _start_prepared(self, session_id: str) -> Session:
         """Begin a fresh session; D33 and D4: with what the one before left in the hearing."""

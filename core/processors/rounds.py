@@ -159,8 +159,8 @@ class Rounds:
         """Let each course go on, and answer what they ask for, as much as one round takes.
 
         Args:
-            courses: of different conversations. Each then waits for its next round, or has an
-                outcome.
+            courses: of different conversations, beside looks at pictures ahead. Each then waits
+                for its next round, or has an outcome.
         """
         now_s = self._now_s()
         asking = [course for course in courses if course.go_on(now_s) is not None]

@@ -22,6 +22,12 @@ class WaitingChunk:
     has_own_frame: bool = False  # one that came with the chunk or after it
     is_judged: bool = True  # voice activity detection has heard it, or need not
 
+    @property
+    def loose_frames(self) -> list[str]:
+        """Its pictures that were sent as messages of their own, oldest first."""
+        inline = self.chunk.frame_base64_list or []
+        return [frame for frame in self.frames if frame not in inline]
+
 
 class Backlog:
     """The chunks that wait, each with the pictures that will go with it."""
@@ -52,6 +58,11 @@ class Backlog:
     def held_frames(self) -> int:
         """How many pictures wait for a chunk."""
         return len(self._held)
+
+    @property
+    def loose_frames(self) -> list[str]:
+        """The pictures that wait and were sent as messages of their own, oldest first."""
+        return [*(f for entry in self._waiting for f in entry.loose_frames), *self._held]
 
     def add_chunk(self, chunk: AudioChunk, at_s: float, *, is_judged: bool) -> None:
         """Take in a chunk; pictures that waited for one go with it.

@@ -26,6 +26,7 @@ from core.protocols.effects import (
 from core.protocols.events import (
     Detected,
     FinalizeDone,
+    Looked,
     Opened,
     PrefillDone,
     Received,
@@ -35,6 +36,7 @@ from core.protocols.events import (
     TimerName,
 )
 from core.protocols.machine import (
+    ENDING,
     FAILURE,
     LiveMachine,
     SessionNames,
@@ -146,7 +148,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         effects: list[Effect] = [Send(message), *self._restart_idle_timer()]
         if self._limits.max_session_s > 0:
             effects.append(StartTimer(TimerName.SESSION, self._limits.max_session_s))
-        return effects
+        return [*effects, *self._units.look_ahead()]
 
     # --- input ---
 
@@ -157,13 +159,21 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         is_judged = self._prepare.barge_in is None
         effects = self._units.add_chunk(event.message, event.at_s, is_judged=is_judged)
         effects += self._restart_idle_timer()
-        return [*effects, *self._units.judge_next(), *self._begin_unit(event.at_s)]
+        effects += [*self._units.judge_next(), *self._begin_unit(event.at_s)]
+        return [*effects, *self._units.look_ahead()]
 
     def frame(self, event: Received) -> list[Effect]:
-        """Take in a picture; it may be what a chunk waits for."""
+        """Take in a picture: what a chunk waits for, or what is looked at ahead of its chunk."""
         assert isinstance(event.message, VideoFrame)
         effects = self._units.add_frame(event.message.frame, event.at_s)
-        return [*effects, *self._begin_unit(event.at_s)]
+        if self._phase != DuplexPhase.ACTIVE:
+            return effects
+        return [*effects, *self._begin_unit(event.at_s), *self._units.look_ahead()]
+
+    def looked(self, event: Looked) -> list[Effect]:
+        """Look at what came meanwhile."""
+        self._units.looked()
+        return self._units.look_ahead()
 
     def frame_is_late(self, event: TimerFired) -> list[Effect]:
         """Begin the unit without the picture it waited for."""
@@ -255,6 +265,11 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
 
     # --- helpers ---
 
+    @property
+    def is_working(self) -> bool:
+        """The engine works for this session, be it on a picture alone."""
+        return super().is_working or self._units.is_looking
+
     def _begin_unit(self, now_s: float) -> list[Effect]:
         if self._phase != DuplexPhase.ACTIVE or self._work is not None:
             return []
@@ -301,7 +316,7 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
         PREPARING,
         "prefill_done",
         DuplexPhase.ACTIVE,
-        "Send(prepared) StartTimer(idle) StartTimer(session)",
+        "Send(prepared) StartTimer(idle) StartTimer(session) Look",
         DuplexMachine.prepared,
     ),
     Row(PREPARING, "turn_failed", CLOSED, FAILURE, DuplexMachine.preparation_failed),
@@ -316,33 +331,34 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
         ACTIVE,
         "audio_chunk",
         SAME,
-        f"Send(warning) StartTimer(idle) Detect {UNIT}",
+        f"Send(warning) StartTimer(idle) Detect {UNIT} Look",
         DuplexMachine.chunk,
     ),
     Row(
         (*PREPARING, *ACTIVE),
         "video_frame",
         SAME,
-        "Send(warning) StopTimer(frame) Step",
+        "Send(warning) StopTimer(frame) Step Look",
         DuplexMachine.frame,
     ),
     Row(PAUSED, "audio_chunk", SAME, "Send(warning)", DuplexMachine.drop_while_paused),
     Row(PAUSED, "video_frame", SAME, "Send(warning)", DuplexMachine.drop_while_paused),
     Row(RUNNING[2:], "frame_timer", SAME, "Step", DuplexMachine.frame_is_late),
     Row(RUNNING[2:], "detected", SAME, f"Interrupt Detect {UNIT}", DuplexMachine.detected),
+    Row(RUNNING[2:], "looked", SAME, "Look", DuplexMachine.looked),
     Row(RUNNING[2:], "sound_ready", SAME, "Send(result_part)", DuplexMachine.sound_ready),
     Row(
         RUNNING[2:],
         "step_done",
         STAY_OR_CLOSE,
-        f"Send(result) Send(warning) Finalize {FAILURE}",
+        f"Send(result) Send(warning) Finalize {ENDING}",
         DuplexMachine.step_done,
     ),
     Row(
         RUNNING[2:],
         "finalize_done",
         STAY_OR_CLOSE,
-        f"Send(result) Send(warning) {UNIT} {FAILURE}",
+        f"Send(result) Send(warning) {UNIT} {ENDING}",
         DuplexMachine.finalize_done,
     ),
     Row(RUNNING[2:], "interrupt", SAME, "Interrupt Send(interrupted)", DuplexMachine.interrupt),

@@ -11,6 +11,7 @@ from core.errors import ErrorCode
 from core.protocols.backlog import Backlog, WaitingChunk
 from core.protocols.effects import Detect, Effect, Send, StartTimer, Step, StopTimer
 from core.protocols.events import MS_PER_S, StepDone, TimerName
+from core.protocols.lookout import Lookout
 from core.protocols.unit_results import ResultWriter, audio_samples
 from core.schemas.duplex import AudioChunk, Result, ResultPart
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
@@ -56,6 +57,7 @@ class DuplexUnits:
         self._backlog = Backlog(
             limits.max_backlog_chunks, limits.max_frames_per_chunk, limits.frame_grace_s
         )
+        self._lookout = Lookout()
         self._writer = ResultWriter()
         self._current: WaitingChunk | None = None  # the one the engine works on
         self._next_index = 0
@@ -67,6 +69,11 @@ class DuplexUnits:
     def is_speaking(self) -> bool:
         """The model is in the middle of a turn."""
         return self._writer.is_speaking
+
+    @property
+    def is_looking(self) -> bool:
+        """Pictures are looked at ahead of their unit."""
+        return self._lookout.is_looking
 
     def add_chunk(self, chunk: AudioChunk, at_s: float, *, is_judged: bool) -> list[Effect]:
         """Take in audio; returns warnings of what it pushed out."""
@@ -93,6 +100,15 @@ class DuplexUnits:
             self._backlog.judged(self._judging)
         self._judging = None
 
+    def look_ahead(self) -> list[Effect]:
+        """Have pictures that wait looked at, unless a look is under way."""
+        look = self._lookout.next_look(self._backlog.loose_frames)
+        return [] if look is None else [look]
+
+    def looked(self) -> None:
+        """The look has ended."""
+        self._lookout.looked()
+
     def begin_next(self, now_s: float) -> tuple[list[Effect], Step | None]:
         """Begin the next unit if its input is complete.
 
@@ -106,6 +122,7 @@ class DuplexUnits:
         if entry is None:
             return [], None
         self._current = entry
+        self._lookout.taken(entry.frames)
         due_s = entry.arrived_s + audio_samples(entry.chunk.audio) / INPUT_SAMPLE_RATE_HZ
         step = Step(entry.chunk, tuple(entry.frames), self._next_index, due_s)
         self._next_index += 1

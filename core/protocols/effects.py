@@ -1,7 +1,8 @@
 """What a machine may ask for; plain frozen values, carried out in the order given.
 
-`Prefill`, `Step`, `Finalize`, `Generate` and `Detect` each end in exactly one event; the machine
-asks for the next engine work only after it. The others end in none unless they fail.
+`Prefill`, `Step`, `Finalize`, `Generate`, `Detect` and `Look` each end in exactly one event; the
+machine asks for the next one of its kind only after it, and for engine work one piece at a time.
+The others end in none unless they fail.
 """
 
 from __future__ import annotations
@@ -93,6 +94,21 @@ class Step:
     def is_forced_to_listen(self) -> bool:
         """The client asks for it in this unit."""
         return self.chunk.force_listen
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Prepare pictures that wait for their unit, beside other work. Ends in `Looked`.
+
+    A `Step` uses what was made of its pictures; whatever is wrong with one is told there.
+
+    Attributes:
+        frames: Base64 pictures to look at, oldest first.
+        dropped: pictures asked for earlier that no unit will need.
+    """
+
+    frames: tuple[str, ...] = field(repr=False)
+    dropped: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +233,15 @@ DetectorEffect = Detect | ResetDetector
 WorkEffect = Prefill | Step | Finalize | Generate | Rollback | Retain
 SignalEffect = Interrupt | Halt
 Effect = (
-    Send | StartTimer | StopTimer | Close | DetectorEffect | WorkEffect | SignalEffect | Release
+    Send
+    | StartTimer
+    | StopTimer
+    | Close
+    | DetectorEffect
+    | Look
+    | WorkEffect
+    | SignalEffect
+    | Release
 )
 """Everything a worker's machine may ask for."""
 

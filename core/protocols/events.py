@@ -223,6 +223,13 @@ class Detected(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Looked(Event):
+    """The pictures were looked at, as far as somebody still waits for them: ends `Look`."""
+
+    KIND: ClassVar[str] = "looked"
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkReady(Event):
     """A piece of the reply; any number of them come before `GenerateDone`."""
 

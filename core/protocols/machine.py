@@ -165,7 +165,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
 
     def _halt(self) -> list[Effect]:
         """End work under way, once."""
-        if self._work is None or self._is_halted:
+        if not self.is_working or self._is_halted:
             return []
         self._is_halted = True
         return [Halt()]

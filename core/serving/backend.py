@@ -86,6 +86,20 @@ class EarlySound:
     audio_data: str
 
 
+class SeenPicture(Protocol):
+    """A picture that was looked at ahead of its unit; what was made of it is the talk's own.
+
+    Attributes:
+        max_slices: limit that it was sliced by.
+    """
+
+    @property
+    def max_slices(self) -> int: ...
+
+
+UnitPicture = Image.Image | SeenPicture
+"""A picture of a unit, looked at already or not."""
+
 Unit = Generator[EarlySound, None, StepDone]
 """A unit in the making; `next` blocks until there is sound or it is complete."""
 
@@ -176,10 +190,26 @@ class DuplexTalk(Talk, Protocol):
         """Begin with the system prompt and the voice; raises as `StreamingTalk.prefill`."""
         ...
 
+    @property
+    def slice_limit(self) -> int:
+        """Slices per picture where a unit does not ask for another number."""
+        ...
+
+    def look(self, picture: Image.Image) -> SeenPicture:
+        """Look at a picture ahead of its unit, beside a unit that may be under way.
+
+        It changes nothing of the conversation.
+
+        Raises:
+            OmniError: It cannot be looked at.
+            GivenUpError: `signals.give_up` was set.
+        """
+        ...
+
     def step(
         self,
         audio: FloatArray,
-        frames: Sequence[Image.Image],
+        frames: Sequence[UnitPicture],
         max_slices: int | None,
         is_forced_to_listen: bool,
     ) -> Unit:

@@ -21,6 +21,7 @@ from core.protocols.effects import (
     Effect,
     Halt,
     Interrupt,
+    Look,
     Release,
     ResetDetector,
     Send,
@@ -96,6 +97,7 @@ class _Backstage:
         self._log = log
         parts = (inbox, scheduler, stall_limit_s, log)
         self.work: Lane[WorkEffect] = Lane(performer.perform, *parts)
+        self.looking: Lane[Look] = Lane(performer.look, *parts)
         self.hearing: Lane[DetectorEffect] = Lane(performer.detect, *parts)
         self.released = asyncio.Event()
         self.is_ending = False
@@ -108,16 +110,16 @@ class _Backstage:
             self._log.exception("halt_failed")
 
     def end(self) -> None:
-        """Release once both lanes have done what they were asked."""
+        """Release once all lanes have done what they were asked."""
         if not self.is_ending:
             self.is_ending = True
-            self.work.end()
-            self.hearing.end()
+            for lane in (self.work, self.looking, self.hearing):
+                lane.end()
 
     async def run(self) -> None:
         """Run the lanes to their end, then release."""
         try:
-            await asyncio.gather(self.work.run(), self.hearing.run())
+            await asyncio.gather(self.work.run(), self.looking.run(), self.hearing.run())
             await self.performer.release()
         except Exception:
             self._log.exception("release_failed")
@@ -275,6 +277,9 @@ class Connection:
                 self.performer.interrupt()
             case Halt():
                 self.performer.halt()
+            case Look():
+                self.performer.expect_look(effect)
+                self._backstage.looking.put(effect)
             case Detect() | ResetDetector():
                 self._backstage.hearing.put(effect)
             case Release():

@@ -1,4 +1,4 @@
-"""Threads for what blocks: views of the model, and listening for speech. Never the event loop.
+"""Threads for what blocks: views of the model, looks ahead, and hearing. Never the event loop.
 
 Whatever goes wrong there comes back as one of our errors.
 """
@@ -37,6 +37,7 @@ class Crew:
         """
         self.failures = 0
         self._callers = ThreadPoolExecutor(slots + SPARE_THREADS, "call")
+        self._looking = ThreadPoolExecutor(slots, "look")
         self._hearing = ThreadPoolExecutor(HEARING_THREADS, "hear")
         self._log = structlog.stdlib.get_logger("crew")
 
@@ -49,6 +50,10 @@ class Crew:
         """
         return await self._run(self._callers, work)
 
+    async def look(self, work: Callable[[], T]) -> T:
+        """Look at a picture, where it keeps no call waiting; raises as `call`."""
+        return await self._run(self._looking, work)
+
     async def hear(self, work: Callable[[], T]) -> T:
         """Run detection; raises as `call`."""
         return await self._run(self._hearing, work)
@@ -56,6 +61,7 @@ class Crew:
     def close(self) -> None:
         """End the threads as soon as they are done; does not wait for them."""
         self._callers.shutdown(wait=False, cancel_futures=True)
+        self._looking.shutdown(wait=False, cancel_futures=True)
         self._hearing.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:

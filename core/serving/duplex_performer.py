@@ -1,19 +1,21 @@
-"""Full duplex: each unit is fed, answered and closed; a listener may break the model off."""
+"""Full duplex: each unit is fed, answered and closed; a listener may break the model off.
+
+A unit's pictures may have been looked at before.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from PIL import Image
-
 from core.errors import PictureError
-from core.images import FRAME_LIMITS, decode_wire_picture
-from core.protocols.effects import Detect, DetectorEffect, Finalize, Prefill, Step, WorkEffect
+from core.protocols.effects import Detect, DetectorEffect, Finalize, Look, Prefill, Step, WorkEffect
 from core.protocols.events import (
     Detected,
     FinalizeDone,
+    Looked,
     Noticed,
     PrefillDone,
     SoundReady,
@@ -21,10 +23,11 @@ from core.protocols.events import (
 )
 from core.schemas import duplex
 from core.schemas.duplex_calls import DuplexGenerateResult
-from core.serving.backend import DuplexTalk, EarlySound, Fed, Unit
+from core.serving.backend import DuplexTalk, EarlySound, Fed, Unit, UnitPicture
 from core.serving.detection import BargeInListener, decode_chunk
 from core.serving.engine import GivenUpError
 from core.serving.lanes import Emit
+from core.serving.looking import Looks, Seen, decode_frame
 from core.serving.ownership import Lease, Owner
 from core.serving.performing import SessionPerformer
 from core.serving.workshop import Workshop
@@ -40,6 +43,7 @@ class DuplexPerformer(SessionPerformer):
         super().__init__(workshop, owner, lease)
         self._conversation: DuplexTalk | None = None
         self._listener: BargeInListener | None = None
+        self._looks = Looks()
 
     @property
     def _talk(self) -> DuplexTalk | None:
@@ -60,6 +64,28 @@ class DuplexPerformer(SessionPerformer):
                 await self._finalize(emit)
             case _:
                 raise AssertionError(f"{effect} is no part of this protocol")
+
+    def expect_look(self, effect: Look) -> None:
+        """Note the pictures; forget those that were dropped."""
+        self._looks.ask(effect)
+
+    async def look(self, effect: Look, emit: Emit) -> None:
+        """Look at the pictures that still wait for their unit."""
+        talk = self._conversation
+        assert talk is not None, "the session is prepared"
+        if not self._is_halted:
+            await self._looks.run(self._workshop.crew, talk)
+        await emit(Looked())
+
+    def halt(self) -> None:
+        """End running work; nobody needs the pictures that wait any more."""
+        super().halt()
+        self._looks.clear()
+
+    async def release(self) -> None:
+        """Free what was seen, the conversation, then the slot."""
+        self._looks.clear()
+        await super().release()
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
         """Listen whether the user begins to speak."""
@@ -103,7 +129,8 @@ class DuplexPerformer(SessionPerformer):
             GivenUpError: The session was halted: nobody looks at the result.
         """
         crew = self._workshop.crew
-        unit, made, problems = await crew.call(partial(_begin_unit, talk, effect))
+        seen = await self._looks.take(effect.frames)
+        unit, made, problems = await crew.call(partial(_begin_unit, talk, effect, seen))
         for problem in problems:
             await emit(Noticed(problem))
         while isinstance(made, EarlySound):
@@ -125,16 +152,22 @@ class DuplexPerformer(SessionPerformer):
 
 
 def _begin_unit(
-    talk: DuplexTalk, effect: Step
+    talk: DuplexTalk, effect: Step, seen: Sequence[Seen | None]
 ) -> tuple[Unit, EarlySound | StepDone, list[PictureError]]:
     """Decode one unit's input and let the model have it; blocks.
+
+    Args:
+        talk: The conversation.
+        effect: The unit.
+        seen: What came of looking at each of its pictures ahead.
 
     Returns:
         The unit, what came of it first, and what is wrong with pictures that were left out.
     """
     samples = decode_chunk(effect.chunk)
-    pictures, problems = _decode_pictures(effect.frames)
     slices = effect.chunk.max_slice_nums
+    limit = talk.slice_limit if slices is None else slices
+    pictures, problems = _pictures(effect.frames, seen, limit)
     unit = talk.step(samples, pictures, slices, effect.is_forced_to_listen)
     return unit, _go_on(unit), problems
 
@@ -148,12 +181,20 @@ def _go_on(unit: Unit) -> EarlySound | StepDone:
         return done
 
 
-def _decode_pictures(frames: tuple[str, ...]) -> tuple[list[Image.Image], list[PictureError]]:
-    pictures: list[Image.Image] = []
+def _pictures(
+    frames: Sequence[str], seen: Sequence[Seen | None], limit: int
+) -> tuple[list[UnitPicture], list[PictureError]]:
+    """Return what the model needs of each picture, and what is wrong with those left out."""
+    pictures: list[UnitPicture] = []
     problems: list[PictureError] = []
-    for frame in frames:
-        try:
-            pictures.append(decode_wire_picture(frame, allowed=FRAME_LIMITS))
-        except PictureError as error:
-            problems.append(error)
+    for frame, found in zip(frames, seen, strict=True):
+        if isinstance(found, PictureError):
+            problems.append(found)
+        elif found is not None and found.max_slices == limit:
+            pictures.append(found)
+        else:
+            try:
+                pictures.append(decode_frame(frame))
+            except PictureError as error:
+                problems.append(error)
     return pictures, problems

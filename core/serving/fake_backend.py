@@ -9,14 +9,12 @@ import hashlib
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
 from PIL import Image
 
-from core.audio import FloatArray, encode_wire_audio, encode_wire_wav
+from core.audio import FloatArray, encode_wire_wav
 from core.protocols.events import StepDone
 from core.schemas import duplex, half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
@@ -25,16 +23,22 @@ from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import StreamingChunk
 from core.schemas.worker import ModelFacts, ModelKind
-from core.serving.backend import EarlySound, Fed, Reply, ReplyEnd, Report, Signals, Unit
+from core.serving.backend import (
+    EarlySound,
+    Fed,
+    Reply,
+    ReplyEnd,
+    Report,
+    Signals,
+    Unit,
+    UnitPicture,
+)
 from core.serving.engine import Engine, GivenUpError
+from core.serving.fake_media import TONE_TOKENS, FakeSeenPicture, tone, tone_base64, tone_halves
 
 MS_PER_S: Final = 1_000
-TONE_HZ: Final = 440.0
-TONE_PEAK: Final = 0.2
-TONE_S: Final = 1.0  # as long as a duplex unit
 SPEAK_UNITS: Final = 3  # of a duplex turn
 LISTEN_UNITS: Final = 2  # between two turns
-SPEECH_TOKENS_PER_S: Final = 25  # source: model specification
 TOKENS_PER_UNIT: Final = 14
 LOAD_STEPS: Final = 10
 DIGEST_CHARS: Final = 6
@@ -47,7 +51,8 @@ class FakeTimes:
     Attributes:
         load_ms: until it is ready.
         prefill_ms: for a system prompt, a message or a segment.
-        unit_ms: for a duplex unit without its bookkeeping.
+        unit_ms: for a duplex unit without its bookkeeping and its pictures.
+        look_ms: for each picture, ahead of its unit or with it.
         finalize_ms: for the bookkeeping.
         piece_ms: for each piece of a reply.
     """
@@ -55,6 +60,7 @@ class FakeTimes:
     load_ms: float = 0.0
     prefill_ms: float = 2.0
     unit_ms: float = 20.0
+    look_ms: float = 0.0
     finalize_ms: float = 5.0
     piece_ms: float = 10.0
 
@@ -169,8 +175,7 @@ class _FakeTalk:
         before = self._kv_tokens
         for text in texts:
             self._remember(text)
-        fed = self._kv_tokens - before
-        return Fed(before, fed, sum(map(len, texts)), self._kv_tokens)
+        return Fed(before, self._kv_tokens - before, sum(map(len, texts)), self._kv_tokens)
 
     def _remember(self, text: str) -> None:
         self._said.append(text)
@@ -255,24 +260,37 @@ class FakeDuplexTalk(_FakeTalk):
         self._spoken = 0  # units of the turn under way
         self._has_break = False
         self._has_early_sound = False
+        self._slice_limit = 1
 
     def prepare(self, message: duplex.Prepare) -> Fed:
         """Begin."""
         self._speaks = message.config.generate_audio
         self._has_early_sound = message.early_audio
+        self._slice_limit = message.slice_limit
         self._listens_for = message.config.force_listen_count
         fed = self._take_in(f"system: {message.prefix_system_prompt or 'talk'}")
-        return Fed(0, fed.input_tokens, fed.prompt_length, fed.kv_tokens)
+        return replace(fed, cached_tokens=0)
+
+    @property
+    def slice_limit(self) -> int:
+        """Slices per picture where a unit does not ask for another number."""
+        return self._slice_limit
+
+    def look(self, picture: Image.Image) -> FakeSeenPicture:
+        """Look at a picture ahead of its unit."""
+        self._wait(self._times.look_ms)
+        return FakeSeenPicture(self._slice_limit)
 
     def step(
         self,
         audio: FloatArray,
-        frames: Sequence[Image.Image],
+        frames: Sequence[UnitPicture],
         max_slices: int | None,
         is_forced_to_listen: bool,
     ) -> Unit:
         """Listen or speak."""
-        self._wait(self._times.unit_ms)
+        unseen = sum(not isinstance(frame, FakeSeenPicture) for frame in frames)
+        self._wait(self._times.unit_ms + unseen * self._times.look_ms)
         self._kv_tokens += TOKENS_PER_UNIT
         must_listen = is_forced_to_listen or self._has_break
         self._has_break = False
@@ -306,7 +324,7 @@ class FakeDuplexTalk(_FakeTalk):
             audio_data=tone_base64() if self._speaks else None,
             end_of_turn=is_last,
             n_tokens=TOKENS_PER_UNIT,
-            n_tts_tokens=SPEECH_TOKENS_PER_S if self._speaks else 0,
+            n_tts_tokens=TONE_TOKENS if self._speaks else 0,
             **self._costs(),
         )
         if is_last:
@@ -346,10 +364,9 @@ class FakeChatTalk(_FakeTalk):
         began_s = time.perf_counter()
         fed = self.prefill(request)
         end = _finished(self.reply(in_pieces=True))
-        sound = encode_wire_wav(_tone(), OUTPUT_SAMPLE_RATE_HZ) if self._speaks else None
         return ChatResponse(
             text=end.text,
-            audio_data=sound,
+            audio_data=encode_wire_wav(tone(), OUTPUT_SAMPLE_RATE_HZ) if self._speaks else None,
             tokens_generated=end.generated_tokens,
             duration_ms=(time.perf_counter() - began_s) * MS_PER_S,
             prompt="\n".join(self._said) if request.return_prompt else None,
@@ -381,20 +398,3 @@ def _line(message: Message) -> str:
     items = [TextContent(text=content)] if isinstance(content, str) else content
     words = [item.text if isinstance(item, TextContent) else item.type for item in items]
     return f"{message.role.value}: {' '.join(words)}"
-
-
-def _tone() -> FloatArray:
-    times_s = np.arange(int(TONE_S * OUTPUT_SAMPLE_RATE_HZ)) / OUTPUT_SAMPLE_RATE_HZ
-    return (TONE_PEAK * np.sin(2 * np.pi * TONE_HZ * times_s)).astype(np.float32)
-
-
-@cache
-def tone_base64() -> str:
-    """Return the sound of one piece as wire audio."""
-    return encode_wire_audio(_tone())
-
-
-@cache
-def tone_halves() -> list[str]:
-    """Return the same in two parts."""
-    return [encode_wire_audio(part) for part in np.split(_tone(), 2)]

@@ -1,6 +1,7 @@
 """Where a session's engine work runs: in order, one piece at a time, beside the serve loop.
 
-Two lanes: work on the model, and detection. Whatever goes wrong in one becomes an event.
+Three lanes: work on the model, pictures ahead of their unit, and detection. Whatever goes wrong in
+one becomes an event.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import structlog
 
 from core.errors import GenerationFailedError, InternalError, OmniError
-from core.protocols.effects import DetectorEffect, WorkEffect
+from core.protocols.effects import DetectorEffect, Look, WorkEffect
 from core.protocols.events import EngineFailed, Event
 from core.serving.inbox import Inbox
 from core.serving.scheduling import Scheduler, TimerHandle
@@ -30,7 +31,7 @@ LANE_EFFECTS: Final = 16
 class Performer(Protocol):
     """Carries out what a machine asks of the engine, for one session.
 
-    `perform` and `detect` run one effect at a time each, in order, and are never cancelled.
+    `perform`, `look` and `detect` run one effect at a time each, in order, and are never cancelled.
     """
 
     async def perform(self, effect: WorkEffect, emit: Emit) -> None:
@@ -39,6 +40,10 @@ class Performer(Protocol):
         Raises:
             OmniError: It failed, and the session with it; anything else raised is told as such.
         """
+        ...
+
+    async def look(self, effect: Look, emit: Emit) -> None:
+        """Look at the pictures that `expect_look` was told of; raises as `perform`."""
         ...
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
@@ -51,6 +56,10 @@ class Performer(Protocol):
 
     def expect(self) -> None:
         """Learn that an effect was asked for, which `perform` will get after those before it."""
+        ...
+
+    def expect_look(self, effect: Look) -> None:
+        """Learn of a `Look` when it was asked for; a `Step` may come before `look` does."""
         ...
 
     def interrupt(self) -> None:

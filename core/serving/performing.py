@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from core.errors import InternalError
-from core.protocols.effects import DetectorEffect, WorkEffect
+from core.protocols.effects import DetectorEffect, Look, WorkEffect
 from core.protocols.events import ChunkReady
 from core.schemas.streaming import StreamingChunk
 from core.serving.backend import Fed, Reply, ReplyEnd, Talk
@@ -62,8 +62,16 @@ class SessionPerformer(ABC):
         finally:
             self._ended += 1
 
+    async def look(self, effect: Look, emit: Emit) -> None:
+        """Look at pictures; sessions without units are never asked to."""
+        raise InternalError
+
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
         """Listen; sessions without an ear are never asked to."""
+        raise InternalError
+
+    def expect_look(self, effect: Look) -> None:
+        """See `look`."""
         raise InternalError
 
     def interrupt(self) -> None:

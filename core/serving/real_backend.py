@@ -184,7 +184,8 @@ class RealBackend:
         assert self._engine is not None
         signals = Signals()
         driver = EngineDriver(self._engine, signals.give_up.is_set, lambda: signals.due_s)
-        return replace(self.context, driver=driver), signals
+        aside = EngineDriver(self._engine, signals.give_up.is_set)
+        return replace(self.context, driver=driver, aside=aside), signals
 
     def _warm_up(self) -> None:
         duplex = self.open_duplex()

@@ -13,7 +13,14 @@ from PIL import Image
 
 from core.audio import FloatArray, encode_wire_audio
 from core.errors import OmniError
-from core.processors import ChatView, DuplexView, HalfDuplexView, StreamingView, View
+from core.processors import (
+    ChatView,
+    DuplexView,
+    HalfDuplexView,
+    SeenPicture,
+    StreamingView,
+    View,
+)
 from core.processors.content import decode_voice, model_items
 from core.processors.results import MS_PER_S, SpokenPiece
 from core.protocols.events import StepDone
@@ -22,7 +29,16 @@ from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import GenerationConfig, ImageConfig, TextContent
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk, StreamingConfig, StreamingRequest
-from core.serving.backend import EarlySound, Fed, OneVoiceError, Reply, ReplyEnd, Signals, Unit
+from core.serving.backend import (
+    EarlySound,
+    Fed,
+    OneVoiceError,
+    Reply,
+    ReplyEnd,
+    Signals,
+    Unit,
+    UnitPicture,
+)
 
 # A session's id inside the model; the talk around it is what tells sessions apart.
 STREAMING_SESSION: Final = "streaming"
@@ -227,16 +243,29 @@ class RealDuplexTalk(_ViewTalk[DuplexView]):
         left_out = self._unused(heard, spoken)
         return Fed(0, tokens, len(prompt), self._view.kv_cache_length, left_out)
 
+    @property
+    def slice_limit(self) -> int:
+        """Slices per picture where a unit does not ask for another number."""
+        return self._view.settings.max_slice_nums
+
+    def look(self, picture: Image.Image) -> SeenPicture:
+        """Look at a picture ahead of its unit."""
+        return self._view.look(picture)
+
     def step(
         self,
         audio: FloatArray,
-        frames: Sequence[Image.Image],
+        frames: Sequence[UnitPicture],
         max_slices: int | None,
         is_forced_to_listen: bool,
     ) -> Unit:
         """Feed one unit, let the model listen or speak."""
         view = self._view
-        unit = view.stream_unit(audio, frames, max_slices, is_forced_to_listen)
+        pictures: list[Image.Image | SeenPicture] = []
+        for each in frames:
+            assert isinstance(each, Image.Image | SeenPicture), "another model looked at it"
+            pictures.append(each)
+        unit = view.stream_unit(audio, pictures, max_slices, is_forced_to_listen)
         while True:
             try:
                 sound = next(unit)

@@ -100,7 +100,6 @@ const call = new LiveCall({
   idPrefix: "omni",
   settings: () => liveSettingsOf(store, devices.speakerId),
   openSource,
-  takeFrames: pictures.take,
   maxSliceNums: () => sliceCountOf(store),
 });
 

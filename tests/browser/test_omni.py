@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -38,14 +39,16 @@ def open_call(
 
 
 def pictures_of(wire: Wire) -> list[list[Image.Image]]:
-    """Return the pictures of each chunk a page sent."""
-    return [
-        [
-            Image.open(io.BytesIO(base64.b64decode(text)))
-            for text in chunk.get("frame_base64_list", [])
-        ]
-        for chunk in wire.said("audio_chunk")
-    ]
+    """Return the pictures that a page sent ahead of each of its chunks."""
+    units: list[list[Image.Image]] = []
+    ahead: list[Image.Image] = []
+    for message in wire.sent:
+        if message["type"] == "video_frame":
+            ahead.append(Image.open(io.BytesIO(base64.b64decode(message["frame"]))))
+        elif message["type"] == "audio_chunk":
+            units.append(ahead)
+            ahead = []
+    return units
 
 
 def test_a_whole_call_in_which_the_model_sees(visit: Visits, site: RunningSystem) -> None:
@@ -63,13 +66,33 @@ def test_a_whole_call_in_which_the_model_sees(visit: Visits, site: RunningSystem
     sent = pictures_of(wire)
     assert all(len(pictures) <= 1 for pictures in sent)
     seen = [pictures[0] for pictures in sent if pictures]
-    assert len(seen) >= len(sent) - 1
+    # On a busy machine a picture may be late for its unit; it is the next one's then.
+    numbers = [number for number, pictures in enumerate(sent) if pictures]
+    assert all(later - earlier <= 2 for earlier, later in pairwise([*numbers, len(sent)]))
+    assert len(seen) >= 3
     assert {(picture.format, picture.size) for picture in seen} == {("JPEG", FILM_SIZE)}
     assert all(result["vision_tokens"] <= TOKENS_PER_TILE for result in wire.got("result"))
     assert held_tracks(page, "camera") == held_tracks(page, "microphone") == 0
     expect(page.locator("#screen")).to_have_attribute("data-picture", "none")
     recording_id = wire.got("prepared")[0]["recording_session_id"]
     expect(page.locator("[data-action=replay]")).to_have_attribute("href", f"/s/{recording_id}")
+
+
+def test_pictures_go_ahead_of_the_sound_and_are_all_seen(
+    visit: Visits, site: RunningSystem
+) -> None:
+    page = open_call(visit, site)
+    wire = Wire(page)
+    calls.start(page)
+    calls.wait_for_units(page, 4)
+    calls.stop(page)
+    assert not any("frame_base64_list" in chunk for chunk in wire.said("audio_chunk"))
+    seen = [result["vision_slices"] for result in wire.got("result")]
+    ahead = [len(pictures) for pictures in pictures_of(wire)][: len(seen)]
+    # A unit that has to wait on a busy machine takes the next one's picture along.
+    assert 0 < sum(ahead) <= sum(seen) <= len(wire.said("video_frame"))
+    warned = {warning["code"] for warning in wire.got("warning")}
+    assert not warned & {"bad_frame", "late_chunk"}
 
 
 def test_the_settings_go_to_the_model(visit: Visits, site: RunningSystem) -> None:

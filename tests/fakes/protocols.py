@@ -22,6 +22,7 @@ from core.protocols.events import (
     Event,
     FinalizeDone,
     GenerateDone,
+    Looked,
     Noticed,
     Opened,
     PrefillDone,
@@ -101,6 +102,7 @@ class Engine:
     def __init__(self) -> None:
         self.work: Any = None
         self.is_detecting = False
+        self.is_looking = False
 
     def ask(self, effects: Sequence[Any]) -> None:
         """Note what is asked for."""
@@ -111,6 +113,9 @@ class Engine:
             elif label(effect) == "Detect":
                 assert not self.is_detecting
                 self.is_detecting = True
+            elif label(effect) == "Look":
+                assert not self.is_looking
+                self.is_looking = True
 
     def ends(self) -> list[Event]:
         """What may end the work under way."""
@@ -125,12 +130,16 @@ class Engine:
             found.append(ChunkReady(StreamingChunk(chunk_index=0, audio_data=SOUND)))
         if isinstance(self.work, Step):
             found.append(SoundReady(SOUND))
+        if self.is_looking:
+            found.append(Looked())
         return found + (list(HEARD) if self.is_detecting else [])
 
     def said(self, event: Event) -> None:
         """Note that it has said something."""
         if isinstance(event, Detected):
             self.is_detecting = False
+        elif isinstance(event, Looked):
+            self.is_looking = False
         elif self.work is not None and event in ENDS[type(self.work)]:
             self.work = None
 
@@ -191,6 +200,7 @@ PROTOCOLS = {
             {"type": "audio_chunk", "audio": SOUND},
             {"type": "audio_chunk", "audio": SOUND, "frame_base64_list": ["a"] * 6},
             {"type": "video_frame", "frame": "a"},
+            {"type": "video_frame", "frame": "b"},
             {"type": "pause"},
             {"type": "resume"},
             {"type": "client_diagnostic"},
@@ -209,11 +219,14 @@ PROTOCOLS = {
                 FinalizeDone(),
                 CHUNK,
             ),
+            "active/looking": (*PREPARED, say("video_frame", frame="a")),
             "paused": (*PREPARED, say("pause")),
+            "paused/looking": (*PREPARED, say("video_frame", frame="a"), say("pause")),
             "paused/stepping": (*PREPARED, CHUNK, CHUNK, say("pause")),
             "stopping/preparing": (say("prepare"), say("stop")),
             "stopping/stepping": (*PREPARED, CHUNK, say("stop")),
             "stopping/finalizing": (*PREPARED, CHUNK, LISTENED, say("stop")),
+            "stopping/looking": (*PREPARED, CHUNK, say("video_frame", frame="a"), say("stop")),
         },
     ),
     "half_duplex": Protocol(

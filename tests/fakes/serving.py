@@ -14,6 +14,7 @@ from core.protocols.effects import (
     DetectorEffect,
     Finalize,
     Generate,
+    Look,
     Prefill,
     Release,
     Step,
@@ -25,6 +26,7 @@ from core.protocols.events import (
     Event,
     FinalizeDone,
     GenerateDone,
+    Looked,
     PrefillDone,
     StepDone,
 )
@@ -201,7 +203,19 @@ class FakePerformer:
             await emit(found)
         self._running.remove("detect")
 
+    async def look(self, effect: Look, emit: Emit) -> None:
+        """Look at once."""
+        assert "look" not in self._running
+        self._running.add("look")
+        self.log.append(type(effect).__name__)
+        await asyncio.sleep(0)
+        await emit(Looked())
+        self._running.remove("look")
+
     def expect(self) -> None:
+        """Nothing to prepare."""
+
+    def expect_look(self, effect: Look) -> None:
         """Nothing to prepare."""
 
     def interrupt(self) -> None:

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from MiniCPMO45.image_processing import Patches, SlicedImage, slice_image, to_patches, to_strip
+from MiniCPMO45.image_processing import Patches, to_patches, to_strip
 from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer
 from MiniCPMO45.patch_grid import PatchSize
+from MiniCPMO45.picture_slices import SlicedImage, render_slices, slice_image
 from MiniCPMO45.resampler import Resampler
 from MiniCPMO45.vision_encoder import encode_slices, pad_patches
 from tests.goldens.folder import GoldenFolder
@@ -54,6 +55,7 @@ class Pictures:
     def __init__(self, folder: GoldenFolder) -> None:
         self.folder = folder
         self.sliced = cache(self._slice)
+        self.rendered = cache(self._render)
         self.patches = cache(self._patches)
 
     @cached_property
@@ -72,9 +74,12 @@ class Pictures:
         limit = self.notes[name]["max_slice_nums"]
         return slice_image(self.original(name), limit, self.folder.config.slice_config)
 
+    def _render(self, name: str) -> list[Image.Image]:
+        return render_slices(self.sliced(name).slices)
+
     def _patches(self, name: str) -> list[Patches]:
         side = self.folder.config.slice_config.patch_size
-        return [to_patches(picture, side) for picture in self.sliced(name).slices]
+        return [to_patches(picture, side) for picture in self.rendered(name)]
 
 
 def _aliases(path: Path) -> set[str]:
@@ -88,7 +93,7 @@ def _compare_plans(pictures: Pictures, report: Report) -> None:
         actual = {
             "size": list(pictures.original(name).size),
             "grid": list(sliced.grid) if sliced.grid else None,
-            "slice_sizes": [list(picture.size) for picture in sliced.slices],
+            "slice_sizes": [list(each.extent) for each in sliced.slices],
         }
         for key, expected in note.items():
             if key == "max_slice_nums":
@@ -121,7 +126,7 @@ def _compare_rgb(pictures: Pictures, report: Report) -> None:
         assert found, f"{key} follows no known pattern"
         name, index = found[1], int(found[2])
         counts[name] = counts.get(name, 0) + 1
-        report.exact(f"{RGB}/{key}", np.asarray(pictures.sliced(name).slices[index]), expected)
+        report.exact(f"{RGB}/{key}", np.asarray(pictures.rendered(name)[index]), expected)
     for name, count in counts.items():
         report.exact(f"{RGB}/(slices of {name})", len(pictures.sliced(name).slices), count)
 

@@ -190,12 +190,14 @@ test("warnings of the server are passed on with their code", () => {
 
 test("a slow network costs pictures first, then the newest chunks, and both are told", () => {
   const { session, socket, events } = running();
-  const unit = { audio: SECOND, frames: ["J".repeat(300_000)] };
+  const [unit, picture] = [{ audio: SECOND }, "J".repeat(300_000)];
+  assert.equal(session.sendPicture(picture), true);
   assert.equal(session.sendChunk(unit), "sent");
-  const unitBytes = JSON.stringify(socket.last).length;
+  const unitBytes = socket.sent.slice(-2).reduce((sum, message) => sum + JSON.stringify(message).length, 0);
   socket.bufferedAmount = Math.floor(unitBytes * 1.6);
-  assert.equal(session.sendChunk(unit), "sent_without_frames");
-  assert.equal(socket.last.frame_base64_list, undefined);
+  assert.equal(session.sendPicture(picture), false);
+  assert.equal(session.sendChunk(unit), "sent");
+  assert.equal(session.state.framesSent, 1);
   socket.bufferedAmount = unitBytes * 3 + 1;
   const { length } = socket.sent;
   assert.equal(session.sendChunk(unit), "upload_dropped");

@@ -44,20 +44,35 @@ test("a chunk before the session runs, and after it, is left out", () => {
   assert.deepEqual(sockets.last().sent, []);
 });
 
-test("chunks are numbered and carry sound, pictures and switches", () => {
+test("pictures go ahead of their chunk as messages of their own", () => {
+  const { session, sockets } = stage();
+  assert.equal(session.sendPicture("JPEG"), false, "nobody is there yet");
+  session.start(START);
+  const socket = sockets.last();
+  socket.open();
+  socket.hear(QUEUE_DONE, PREPARED);
+  assert.equal(session.sendPicture("JPEG"), true);
+  assert.deepEqual(socket.last, { type: "video_frame", frame: "JPEG" });
+  session.sendChunk({ audio: SECOND });
+  assert.deepEqual(socket.sent.slice(-2).map(({ type }) => type), ["video_frame", "audio_chunk"]);
+  assert.equal(session.state.framesSent, 1);
+  assert.equal(session.state.chunksSent, 1);
+  session.pause();
+  assert.equal(session.sendPicture("JPEG"), false);
+});
+
+test("chunks are numbered and carry sound and switches", () => {
   const { session, socket, clock } = running();
-  assert.equal(session.sendChunk({ audio: SECOND, frames: ["JPEG"], maxSliceNums: 2 }), "sent");
+  assert.equal(session.sendChunk({ audio: SECOND, maxSliceNums: 2 }), "sent");
   session.setForceListen(true);
   session.sendChunk({ audio: SECOND });
   const [first, second] = socket.sent.slice(-2);
   assert.equal(first?.audio.length, 85_336); // Base64 of 64 000 bytes
-  assert.deepEqual(first?.frame_base64_list, ["JPEG"]);
   assert.equal(first?.max_slice_nums, 2);
   assert.equal(first?.client_ts, clock.unixMs() / 1_000);
   assert.deepEqual([first?.seq, second?.seq], [0, 1]);
   assert.equal(first?.force_listen, undefined);
   assert.equal(second?.force_listen, true);
-  assert.equal(session.state.framesSent, 1);
 });
 
 test("what the model says is to be played, with the bounds of its turns", () => {

@@ -24,7 +24,7 @@ const server = (message, nowMs = 0, unixMs = 0) => ({ type: "server", message, n
 const after = (state, ...events) => events.reduce(reduce, state);
 
 const START = /** @type {const} */ ({ type: "start", sessionId: "s", nowMs: 5 });
-const SENT = /** @type {const} */ ({ type: "chunk_sent", frameCount: 1 });
+const SENT = /** @type {const} */ ({ type: "chunk_sent" });
 const running = () => after(initialState(), START, server(QUEUE_DONE), server(PREPARED, 100));
 
 test("a session goes through its phases in order", () => {

@@ -14,13 +14,14 @@ from benchmarks.summary import STAGES
 
 ASKED: dict[str, Any] = {
     "device": "cpu",
-    "talk": ["omni:700", "audio:700", "early:700"],
+    "talk": ["omni:700", "audio:700", "early:700", "ahead:700"],
     "units": 4,
     "warm_up": 0,
     "prepares": 1,
     "crowd": ["audio:half:1,3:2"],
 }
 TOTALS = {"first_audio", "answer", "finalize", "unit"}
+USUAL = set(STAGES) - {"look"}
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +41,10 @@ def talk(measured: dict[str, Any], kind: duplex.Kind) -> dict[str, Any]:
 def test_every_stage_of_every_kind_is_timed(measured: dict[str, Any]) -> None:
     stages = talk(measured, duplex.Kind.OMNI)["summary_ms"]
     assert list(stages) == ["listen", "speak", "speak, end"]
-    assert set(stages["speak"]) == set(STAGES)
+    assert set(stages["speak"]) == USUAL
     spoken = {"decode", "tts", "token2wav", "first_audio"}
-    assert set(stages["listen"]) == set(STAGES) - spoken
-    assert set(talk(measured, duplex.Kind.AUDIO)["summary_ms"]["listen"]) == set(STAGES) - {
+    assert set(stages["listen"]) == USUAL - spoken
+    assert set(talk(measured, duplex.Kind.AUDIO)["summary_ms"]["listen"]) == USUAL - {
         *spoken,
         "encode_vision",
     }
@@ -73,6 +74,16 @@ def test_early_sound_comes_before_the_answer(measured: dict[str, Any]) -> None:
     )
     assert early and all(stages["first_audio"] < stages["answer"] for stages in early)
     assert all(stages["first_audio"] == pytest.approx(stages["answer"]) for stages in whole)
+
+
+def test_a_look_ahead_is_no_part_of_the_answer(measured: dict[str, Any]) -> None:
+    record = talk(measured, duplex.Kind.AHEAD)
+    for unit in record["units"]:
+        stages = unit["stages_ms"]
+        assert stages["look"] > 0 and "encode_vision" not in stages
+        parts = [ms for stage, ms in stages.items() if stage not in {*TOTALS, "look"}]
+        assert sum(parts) == pytest.approx(stages["answer"])
+    assert all(floors["encode_vision"] == 0 for floors in record["floors_ms"].values())
 
 
 def test_the_cache_is_kept_at_the_length_asked_for(measured: dict[str, Any]) -> None:

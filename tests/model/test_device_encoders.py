@@ -5,12 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from MiniCPMO45.audio_cache import AudioCache, new_audio_cache
 from MiniCPMO45.audio_encoder import StreamItem, encode_streams
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.configuration_minicpmo import SliceConfig
 from MiniCPMO45.device.encoders_audio import AudioStreamEncoder
 from MiniCPMO45.device.encoders_vision import PADDED, SliceEncoder
+from MiniCPMO45.device.engine import DeviceExecutor
+from MiniCPMO45.device.upload import STAGED_BYTES, upload_array
 from MiniCPMO45.image_processing import Patches
+from MiniCPMO45.picture_slices import Slice, patches_of, slice_image
+from MiniCPMO45.steps import EncodeImages
 from MiniCPMO45.vision_encoder import encode_slices
 from tests.model.toy import Toy, assert_close
 
@@ -100,6 +107,39 @@ def test_slices_of_any_size_share_a_batch(toy: Toy, sizes: list[tuple[int, int]]
         assert_close(ours, theirs)
 
 
+def photo(width: int, height: int, seed: int) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+def test_pixels_are_encoded_as_their_patch_vectors(toy: Toy) -> None:
+    """An overview and its cells, beside another picture, one too narrow for a batch and vectors."""
+    config, encoder = SliceConfig(), SliceEncoder(toy.model.vpm, toy.model.resampler)
+    shapes = ((640, 480, 9), (100, 150, 1), (2000, 40, 1))
+    cut = [slice_image(photo(w, h, w), most, config).slices for w, h, most in shapes]
+    slices: list[Slice] = [each for picture in cut for each in picture]
+    slices.insert(2, patches(5, 6, seed=0))
+    vectors = patches_of(slices)
+    expected = encode_slices(toy.model.vpm, toy.model.resampler, vectors)
+    for ours, theirs in zip(encoder.encode(slices), expected, strict=True):
+        assert_close(ours, theirs)
+    for ours, theirs in zip(encoder.encode(slices), encoder.encode(vectors), strict=True):
+        assert torch.equal(ours, theirs), "the pixels were resized otherwise"
+
+
+def test_what_is_done_on_the_cpu_beforehand_depends_on_the_executor(toy: Toy) -> None:
+    slices = slice_image(photo(640, 480, 0), 9, SliceConfig()).slices
+    engine = DeviceExecutor(toy.model, compat=Compat())
+    assert engine.prepare_slices(slices) == slices
+    prepared = toy.executor().prepare_slices(slices)
+    assert all(isinstance(each, Patches) for each in prepared)
+    answers = [engine.answer([EncodeImages(each)])[0] for each in (slices, prepared)]
+    plain = [toy.executor().answer([EncodeImages(each)])[0] for each in (slices, prepared)]
+    for ours, same, theirs, also in zip(*answers, *plain, strict=True):
+        assert torch.equal(ours, same) and torch.equal(theirs, also)
+        assert_close(ours, theirs)
+
+
 def test_a_smaller_slice_does_not_see_the_one_before(toy: Toy) -> None:
     """The memory of a batch is used again."""
     encoder = SliceEncoder(toy.model.vpm, toy.model.resampler)
@@ -108,3 +148,16 @@ def test_a_smaller_slice_does_not_see_the_one_before(toy: Toy) -> None:
     encoder.encode([patches(32, 34, seed=2)])
     assert PADDED == 32 * 34
     assert torch.equal(encoder.encode([small])[0], alone)
+
+
+@pytest.mark.parametrize("kind", ["large", "read-only", "turned", "empty"])
+def test_an_array_arrives_whole(kind: str) -> None:
+    """Larger ones in parts."""
+    numbers = np.arange(3 * STAGED_BYTES // 4, dtype=np.float32).reshape(-1, 16)
+    fixed = numbers[:5].copy()
+    fixed.flags.writeable = False
+    given = {"large": numbers, "read-only": fixed, "turned": numbers.T[::-1], "empty": numbers[:0]}
+    copy = upload_array(given[kind], torch.device("cpu"))
+    np.testing.assert_array_equal(copy.numpy(), given[kind])
+    copy += 1
+    np.testing.assert_array_equal(numbers[:2, 0], [0, 16])

@@ -17,12 +17,14 @@ from tests.service.workers import (
     RunningWorker,
     Talk,
     eventually,
+    jpeg,
     running_worker,
     settings_for,
     speech,
     wire,
 )
 
+PICTURE = jpeg(40, 30)
 USER = {"role": "user", "content": "Hello"}
 INSTANT = FakeTimes(prefill_ms=0, unit_ms=0, finalize_ms=0, piece_ms=0)
 Conversation = Callable[[Talk], Awaitable[None]]
@@ -55,11 +57,13 @@ async def take_turns(talk: Talk) -> None:
 
 
 async def converse(talk: Talk) -> None:
-    """Two units, one of them judged for a barge-in, and a pause."""
+    """Two units, judged for a barge-in, with pictures ahead of them, and a pause."""
     await talk.say("prepare", config={"force_listen_count": 1}, barge_in={})
     await talk.hear_until("prepared")
+    await talk.say("video_frame", frame=PICTURE)
     await talk.say("audio_chunk", audio=SILENCE)
     await talk.hear_until("result")
+    await talk.say("video_frame", frame=PICTURE)
     await talk.say("pause")
     await talk.say("resume")
     await talk.say("audio_chunk", audio=SILENCE)

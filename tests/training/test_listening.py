@@ -1,13 +1,21 @@
-"""Training goes on after a stop as if there had been none."""
+"""Training goes on after a stop as if there had been none, and learns the words that are heard."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
+import numpy as np
+import pytest
 import torch
 
 from tests.training.conftest import Nano
+from training.nano.bank import Bank, BankWriter, UnrecordedError
+from training.nano.batches import collate
+from training.nano.domain import control
+from training.nano.domain.catalogue import intents, words_of
 from training.nano.listening import FILE, Plan, train
+from training.nano.sessions import DuplexSession
 
 CPU = torch.device("cpu")
 STEPS = 3
@@ -25,3 +33,35 @@ def test_resumed_training_equals_uninterrupted_training(nano: Nano, tmp_path: Pa
     assert whole.keys() == parted.keys()
     assert all(torch.equal(whole[name], parted[name]) for name in whole)
     assert any(not torch.equal(whole[n], weights("fresh", 1)[n]) for n in whole)
+
+
+def test_the_words_of_a_conversation_are_learned_from_its_sound(nano: Nano) -> None:
+    tokenizer = nano.processor.tokenizer
+    sessions = [DuplexSession(nano.bank, tokenizer, Random(seed), 12) for seed in range(4)]
+    batch = collate([each.compose() for each in sessions], tokenizer.special.unk)
+    told = tokenizer.decode(batch.heard[: batch.heard_sizes[0]].tolist()).split()
+    known = {word for each in nano.bank.recordings for word in words_of(each.text)}
+    assert told
+    assert set(told) <= known
+
+    brain = nano.fresh_brain()
+    optimizer = torch.optim.Adam(brain.audio_projection_layer.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(3):
+        loss = brain.transcription_loss(batch, brain(batch).hidden)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[2] < losses[1] < losses[0]
+
+
+def test_an_intent_that_was_never_recorded_is_named(tmp_path: Path) -> None:
+    hello = next(iter(intents().values()))
+    writer = BankWriter(tmp_path)
+    writer.add(hello.questions[0], "noise", np.ones(8_000, np.float32))
+    writer.close()
+    bank = Bank([tmp_path])
+    assert bank.draw(Random(0), hello.name) == 0
+    with pytest.raises(UnrecordedError, match=f"{control.STOP}.*record --minutes"):
+        bank.draw(Random(0), control.STOP)

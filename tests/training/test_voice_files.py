@@ -16,6 +16,7 @@ from tests.training.voice_recordings import recordings
 from training.nano.voice.alphabet import CODES_USED, TIMING
 from training.nano.voice.export import write_voice_assets
 from training.nano.voice.flow_stage import train_flow
+from training.nano.voice.fundamental import train_fundamental
 from training.nano.voice.hift_stage import train_hift
 from training.nano.voice.recordings import Recordings
 from training.nano.voice.sizes import PROMPT_CODES, vocoder_config
@@ -34,7 +35,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Recordings:
 def weights(told: Recordings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("weights")
     train_flow(told, folder, StageClock(N_STEPS), batch_size=2)
-    train_hift(told, folder, StageClock(N_STEPS), batch_size=1, judges_from=0.5)
+    train_hift(told, folder, StageClock(N_STEPS), batch_size=1, judges_from=0.5, f0_steps=2)
     return folder
 
 
@@ -85,3 +86,14 @@ def test_the_vocoder_in_training_is_the_one_that_is_served() -> None:
     noise = torch.randn(2, 20 * TIMING.samples_per_mel_frame, 9)
     with torch.no_grad():
         assert torch.allclose(trained(mel, noise), served(mel, noise), atol=1e-5)
+
+
+def test_the_fundamental_is_learned_without_touching_the_filter() -> None:
+    torch.manual_seed(0)
+    hift = HiFT(vocoder_config().hift)
+    before = {name: value.clone() for name, value in hift.state_dict().items()}
+    mel, f0_hz = torch.randn(4, 80, 16), torch.full((4, 16), 200.0)
+    missed = float((hift.predict_f0(mel) - f0_hz).detach().abs().mean())
+    assert train_fundamental(hift, lambda: (mel, f0_hz), 60) < missed / 4
+    changed = {n for n, v in hift.state_dict().items() if not torch.equal(v, before[n])}
+    assert changed and all(name.startswith("f0_predictor.") for name in changed)

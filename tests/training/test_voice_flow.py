@@ -60,8 +60,31 @@ def test_padding_behind_a_short_utterance_changes_nothing() -> None:
     drawn = torch.tensor(CODES_USED)[torch.randint(len(CODES_USED), (2, PROMPT_CODES + 60))]
     lengths = torch.tensor([60, 41])
     with torch.no_grad():
-        together = encode(flow, drawn, Layout.of(PROMPT_CODES, 60, lengths))
+        together = encode(flow, drawn, Layout.apart(PROMPT_CODES, 60, lengths))
         alone = encode(
-            flow, drawn[1:, : PROMPT_CODES + 41], Layout.of(PROMPT_CODES, 41, lengths[1:])
+            flow, drawn[1:, : PROMPT_CODES + 41], Layout.apart(PROMPT_CODES, 41, lengths[1:])
         )
     assert torch.allclose(together[1:, : alone.shape[1]], alone, atol=1e-5)
+
+
+def test_an_utterance_is_encoded_alike_whatever_follows_in_its_row() -> None:
+    torch.manual_seed(2)
+    flow = Token2Wav(vocoder_config()).flow.eval()
+    gap = TIMING.lookahead_codes
+    first, second = 41, 30
+    drawn = torch.tensor(CODES_USED)[
+        torch.randint(len(CODES_USED), (1, PROMPT_CODES + first + gap + second))
+    ]
+    place = torch.cat((torch.arange(first + gap), torch.arange(second)))[None]
+    length = torch.tensor([first] * (first + gap) + [second] * second)[None]
+    layout = Layout.of(PROMPT_CODES, place, length)
+    begin = PROMPT_CODES + first + gap
+    assert not layout.sees[0, begin:, PROMPT_CODES:begin].any()
+    assert layout.sees[0, begin:, :PROMPT_CODES].all()
+    with torch.no_grad():
+        row = encode(flow, drawn, layout)
+        n_alone = PROMPT_CODES + first
+        alone = encode(
+            flow, drawn[:, :n_alone], Layout.apart(PROMPT_CODES, first, torch.tensor([first]))
+        )
+    assert torch.allclose(row[:, : 2 * n_alone], alone, atol=1e-5)

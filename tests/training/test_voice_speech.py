@@ -9,7 +9,7 @@ import torch
 
 from MiniCPMO45.transformer import CausalLM
 from MiniCPMO45.tts import MiniCPMTTS
-from tests.training.voice_recordings import recordings
+from tests.training.voice_recordings import FILE_NAME, recordings
 from training.nano import shapes
 from training.nano.spoken import SpokenUnits
 from training.nano.voice.alphabet import CODES_USED
@@ -38,7 +38,9 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> LineWriter:
 
 @pytest.fixture(scope="module")
 def spoken(tmp_path_factory: pytest.TempPathFactory) -> list[Spoken]:
-    return spoken_lines(recordings(tmp_path_factory.mktemp("recordings")))
+    folder = tmp_path_factory.mktemp("recordings")
+    recordings(folder)
+    return spoken_lines(folder / FILE_NAME)
 
 
 @pytest.fixture(scope="module")

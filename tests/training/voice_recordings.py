@@ -12,6 +12,7 @@ from training.nano.voice.fixed import PROMPT_TEXT
 from training.nano.voice.pronunciation import LEAD_CODES, Utterance
 from training.nano.voice.recordings import Recordings, write
 
+FILE_NAME = "voice.npz"
 TEXTS = (PROMPT_TEXT, "The sky is blue.", "One, two, three, four.")
 CODES_PER_WORD = 8
 
@@ -32,6 +33,6 @@ def hum(text: str, seed: int) -> Utterance:
 
 def recordings(folder: Path) -> Recordings:
     """Write and load a set of three hums."""
-    path = folder / "voice.npz"
+    path = folder / FILE_NAME
     write([hum(text, seed) for seed, text in enumerate(TEXTS)], path)
     return Recordings.load(path, torch.device("cpu"))

@@ -16,7 +16,8 @@ from core.schemas.duplex import AudioChunk, Prepare, Prepared, Result, ResultPar
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
 from core.serving.duplex_performer import DuplexPerformer
-from core.serving.fake_backend import LISTEN_UNITS, FakeBackend, FakeTimes, tone_base64
+from core.serving.fake_backend import LISTEN_UNITS, FakeBackend, FakeTimes
+from core.serving.fake_media import tone_base64
 from core.serving.observers import MetricsObserver
 from core.serving.ownership import Owner
 from core.serving.recording_observer import DuplexRecording

@@ -9,6 +9,7 @@ from core.protocols.effects import Detect, Step
 from core.protocols.events import (
     Detected,
     FinalizeDone,
+    Looked,
     PrefillDone,
     StepDone,
 )
@@ -68,7 +69,7 @@ def test_a_frame_without_a_chunk_waits_for_the_next() -> None:
 def test_the_newest_frames_are_kept() -> None:
     stage = scene()
     told = [stage.say("video_frame", 0.1, frame=f"f{number}") for number in range(6)]
-    assert told == [[], [], [], [], ["Send(warning)"], []]
+    assert told == [["Look"], [], [], [], ["Send(warning)"], []]
     stage.say("audio_chunk", 0.1, audio=CHUNK, frame_base64_list=["inline"])
     assert stage.only(Step).frames == ("f3", "f4", "f5", "inline")
 
@@ -110,8 +111,9 @@ def test_a_frame_that_does_not_follow_is_not_waited_for_again() -> None:
 def test_a_client_that_sends_frames_first_never_waits() -> None:
     stage = scene()
     for number in range(3):
-        assert stage.say("video_frame", 0.5, frame=f"f{number}") == []
-        assert stage.say("audio_chunk", 0.5, audio=CHUNK) == ["StartTimer(idle)", "Step"]
+        assert stage.say("video_frame", 0.5, frame=f"f{number}") == ["Look"]
+        assert stage.tell(Looked(), 0.1) == []
+        assert stage.say("audio_chunk", 0.4, audio=CHUNK) == ["StartTimer(idle)", "Step"]
         assert stage.only(Step).frames == (f"f{number}",)
         step(stage)
 

@@ -11,6 +11,7 @@ import typer
 
 from MiniCPMO45.whisper_encoder import write_shard
 from training.nano import listening, shapes
+from training.nano.batches import UNITS
 from training.nano.brain import Brain
 from training.nano.domain.catalogue import reply_texts
 from training.nano.examination import examine
@@ -85,12 +86,13 @@ def listen(
     units: int = 1024,
     processes: int = 0,
     rate: float = listening.PEAK_RATE,
+    longest: Annotated[int, typer.Option(help="Seconds of a conversation at most.")] = max(UNITS),
     device: Device = "cpu",
     seed: Seed = 0,
 ) -> None:
     """Train projection and language model; goes on where an earlier run stopped."""
     _allow_fast_matrices()
-    plan = listening.Plan(steps, minutes, minutes_now, units, processes, seed, rate)
+    plan = listening.Plan(steps, minutes, minutes_now, units, processes, seed, rate, longest)
     listening.train(_all_folders(bank), encoder, out, plan, torch.device(device))
 
 
@@ -120,7 +122,7 @@ def examine_(
 
 @app.command("export")
 def export_(
-    weights: Annotated[Path, typer.Option(help="Folder with the trained parts, *.pt.")],
+    weights: Annotated[Path, typer.Option(help="Folder with listening.pt and vision.pt.")],
     out: Out,
     voice: Annotated[Path | None, typer.Option(help="Weights of the voice; none: random.")] = None,
     recordings: Annotated[Path | None, typer.Option(help="What the voice learned from.")] = None,

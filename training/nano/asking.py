@@ -89,7 +89,7 @@ class Talk:
         if chance < 0.2:
             return np.zeros(0, np.float32)
         own = self.bank.own_texts()
-        wanted = int(self.random.uniform(1.0, 5.0) * SAMPLE_RATE_HZ)
+        wanted = int(self.random.triangular(0.8, 5.0, 0.8) * SAMPLE_RATE_HZ)
         parts: list[Samples] = []
         while sum(map(len, parts)) < wanted:
             if chance < 0.85 and own:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,10 +21,14 @@ LIST_FILE = "recordings.jsonl"
 OWN_VOICE = "own"
 INT16_PEAK = 32_767.0
 ENGINE_SHARES = {"kokoro": 0.4, "flite": 0.2, "espeak": 0.22, "hibari": 0.18}
-"""How often an engine is heard, however many recordings it made."""
+"""How often an engine should be heard; one with few recordings is heard less."""
 OTHER_SHARE = 0.2
 
 Samples = NDArray[np.float32]
+
+
+class UnrecordedError(LookupError):
+    """A bank has no recording of what is to be asked; the text says what to record."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +135,25 @@ class Bank:
         return wave[each.start : each.start + each.n_samples].astype(np.float32) / INT16_PEAK
 
     def draw(self, random: Random, intent: str) -> int:
-        """Draw a recording of an intent: an engine by its share, then any of its recordings."""
+        """Draw a recording of an intent: an engine, then any of its recordings.
+
+        Engines are drawn by the geometric mean of their share and their number of recordings, so
+        that rare voices are heard more often than they were recorded, yet not learned by heart.
+
+        Raises:
+            UnrecordedError: the intent was never recorded.
+        """
+        if intent not in self._questions:
+            missing = ", ".join(sorted(intents().keys() - self._questions.keys()))
+            raise UnrecordedError(
+                f"{len(self.recordings)} recordings, but none of: {missing}. Record for longer: "
+                "python -m training.nano record --minutes …"
+            )
         engines = self._questions[intent]
-        shares = [ENGINE_SHARES.get(engine, OTHER_SHARE) for engine in engines]
+        shares = [
+            math.sqrt(ENGINE_SHARES.get(engine, OTHER_SHARE) * len(made))
+            for engine, made in engines.items()
+        ]
         [engine] = random.choices(list(engines), shares)
         return random.choice(engines[engine])
 

@@ -18,13 +18,14 @@ from training.nano.bank import INT16_PEAK, Bank
 from training.nano.hearing import ROWS_PER_UNIT
 from training.nano.layout import PICTURE_ROWS, SpokenReply
 from training.nano.sessions import DuplexSession, Example
-from training.nano.turns import TurnsSession
+from training.nano.turns import ONE_SHOT, TurnsSession
 
 UNITS = (6, 8, 10, 12, 16, 20, 24, 32, 40)
 UNIT_WEIGHTS = (2, 3, 3, 4, 4, 3, 2, 1.5, 1)
-TURNS_SHARE = 0.22  # of the batches
+TURNS_SHARE = 0.3  # of the batches
 PICTURES_SHARE = 0.15  # of the other batches
 UNIT_ROWS_WITH_PICTURE = 4  # about as many times as without one
+UNITS_ONE_SHOT, UNITS_STREAMED = 4, 8  # that cost about as much as one conversation in turns
 NO_WORD = -1
 
 
@@ -45,6 +46,9 @@ class Batch:
         picture_words: id of the word that stands in each of these rows until there are eyes; -1
             in pictures that mean nothing.
         replies: what is said in each sequence.
+        heard: ids of the words in the units' sound, one sequence after the other.
+        heard_sizes: words of each sequence.
+        blank: id that stands for no word.
     """
 
     ids: Tensor
@@ -58,6 +62,9 @@ class Batch:
     picture_places: Tensor
     picture_words: Tensor
     replies: list[list[SpokenReply]]
+    heard: Tensor
+    heard_sizes: list[int]
+    blank: int
 
 
 def collate(examples: Sequence[Example], padding_id: int) -> Batch:
@@ -93,6 +100,9 @@ def collate(examples: Sequence[Example], padding_id: int) -> Batch:
         torch.tensor(seen, dtype=torch.long),
         torch.tensor(words, dtype=torch.long),
         [each.layout.replies for each in examples],
+        torch.tensor([word for each in examples for word in each.layout.heard], dtype=torch.long),
+        [len(each.layout.heard) for each in examples],
+        padding_id,
     )
 
 
@@ -100,7 +110,13 @@ class Conversations(IterableDataset[Batch]):
     """Endless batches; processes take turns, so their order does not depend on how many."""
 
     def __init__(
-        self, folders: Sequence[Path], checkpoint: Path, units: int, seed: int, first: int = 0
+        self,
+        folders: Sequence[Path],
+        checkpoint: Path,
+        units: int,
+        seed: int,
+        first: int = 0,
+        longest: int = max(UNITS),
     ) -> None:
         """Name the inputs; they are opened in the process that reads them.
 
@@ -110,12 +126,14 @@ class Conversations(IterableDataset[Batch]):
             units: of all sequences of a batch together.
             seed: of every conversation.
             first: number of the batch to begin with; a batch depends on seed and number alone.
+            longest: units of a conversation at most.
         """
         self.folders = list(folders)
         self.checkpoint = checkpoint
         self.units = units
         self.seed = seed
         self.first = first
+        self.lengths = [n for n in UNITS if n <= longest]
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield batches for ever."""
@@ -130,13 +148,14 @@ class Conversations(IterableDataset[Batch]):
 
     def _examples(self, bank: Bank, processor: MiniCPMOProcessor, random: Random) -> list[Example]:
         if random.random() < TURNS_SHARE:
-            drawn = [
-                TurnsSession(bank, processor, random).compose() for _ in range(self.units // 8)
+            is_one_shot = random.random() < ONE_SHOT
+            width = UNITS_ONE_SHOT if is_one_shot else UNITS_STREAMED
+            return [
+                TurnsSession(bank, processor, random, is_one_shot=is_one_shot).compose()
+                for _ in range(max(1, self.units // width))
             ]
-            is_blocked = drawn[0].has_blocked_clips
-            return [each for each in drawn if each.has_blocked_clips == is_blocked]
         has_pictures = random.random() < PICTURES_SHARE
-        [n_units] = random.choices(UNITS, UNIT_WEIGHTS)
+        [n_units] = random.choices(self.lengths, UNIT_WEIGHTS[: len(self.lengths)])
         width = UNIT_ROWS_WITH_PICTURE if has_pictures else 1
         return [
             DuplexSession(

@@ -17,6 +17,7 @@ from training.nano.augment import Augmenter
 from training.nano.bank import INT16_PEAK
 from training.nano.batches import Batch
 from training.nano.hearing import (
+    ROWS_PER_UNIT,
     TIMING,
     clip_frames,
     embed_frames,
@@ -43,6 +44,19 @@ class Read:
     hidden: Tensor
     loss: Tensor
     n_right: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Sounds:
+    """What the frozen encoder makes of a batch's sounds.
+
+    Attributes:
+        stream: [B, 50 * units, audio width]; None without units.
+        clips: [frames, audio width] of each clip.
+    """
+
+    stream: Tensor | None
+    clips: list[Tensor]
 
 
 class Brain(nn.Module):
@@ -76,14 +90,29 @@ class Brain(nn.Module):
         """Return everything but the encoder, by checkpoint name."""
         return {n: t for n, t in self.state_dict().items() if not n.startswith("apm.")}
 
-    def forward(self, batch: Batch, augment: Augmenter | None = None) -> Read:
-        """Read a batch.
+    @torch.no_grad()
+    def hear(self, batch: Batch, augment: Augmenter | None = None) -> Sounds:
+        """Encode a batch's sounds.
 
         Args:
             batch: on the model's device.
             augment: changes the sounds; None leaves them.
         """
-        rows = self._embedded(batch, augment)  # [B, T, width]
+        has_units, has_clips = len(batch.unit_places) > 0, bool(batch.clip_sizes)
+        return Sounds(
+            self._encoded_stream(batch, augment) if has_units else None,
+            self._encoded_clips(batch, augment) if has_clips else [],
+        )
+
+    def forward(self, batch: Batch, sounds: Sounds | None = None) -> Read:
+        """Read a batch.
+
+        Args:
+            batch: on the model's device.
+            sounds: of the batch, some of whose values are dropped; None hears them as they are.
+        """
+        unheard = 0.0 if sounds is None else UNHEARD
+        rows = self._embedded(batch, sounds or self.hear(batch), unheard)  # [B, T, width]
         hidden = self.hidden(rows)
         logits = self.llm.lm_head(hidden[:, :-1]).float()
         weights = batch.weights[:, 1:]
@@ -95,6 +124,34 @@ class Brain(nn.Module):
         loss = (surprise * weights.flatten()).sum() / total
         return Read(hidden, loss, (right * weights).sum() / total)
 
+    def transcription_loss(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Return the surprise at the words heard, spelled along the units' rows: nats a word.
+
+        The rows at which decisions are made take no part; the others mean nothing when serving.
+
+        Args:
+            batch: on the model's device.
+            hidden: [B, T, width] of the batch.
+        """
+        n_words = len(batch.heard)
+        if not n_words:
+            return hidden.new_zeros(())
+        units = hidden.flatten(0, 1)[batch.unit_places].unflatten(
+            0, (len(hidden), -1, ROWS_PER_UNIT)
+        )
+        spelled = units[:, :, :-1].flatten(1, 2).transpose(0, 1)  # [rows, B, width]
+        chances = self.llm.lm_head(spelled).float().log_softmax(-1)
+        total = F.ctc_loss(
+            chances,
+            batch.heard,
+            torch.full((len(hidden),), len(spelled)),
+            torch.tensor(batch.heard_sizes),
+            blank=batch.blank,
+            reduction="sum",
+            zero_infinity=True,
+        )
+        return total / n_words
+
     def hidden(self, rows: Tensor) -> Tensor:
         """Run the language model over whole sequences [B, T, width]."""
         shape = self.config.decoder
@@ -102,16 +159,20 @@ class Brain(nn.Module):
         padded = PaddedBatch.build(rows.shape[0], rows.shape[1], rope, torch.float32)
         return self.llm.model(rows.flatten(0, 1), padded).unflatten(0, rows.shape[:2])
 
-    def _embedded(self, batch: Batch, augment: Augmenter | None) -> Tensor:
+    def _embedded(self, batch: Batch, sounds: Sounds, unheard: float) -> Tensor:
         rows = self.llm.model.embed_tokens(batch.ids).float()
         flat = rows.flatten(0, 1)
         places, values = [], []
-        if len(batch.unit_places):
+        project = self.audio_projection_layer
+        if sounds.stream is not None:
+            frames = F.dropout(sounds.stream, unheard)
             places.append(batch.unit_places)
-            values.append(self._heard_stream(batch, augment))
-        if batch.clip_sizes:
+            values.append(embed_frames(project, frames).flatten(0, 1))
+        if sounds.clips:
+            joined = F.dropout(torch.cat(sounds.clips), unheard)
+            projected = project(joined).split([len(clip) for clip in sounds.clips])
             places.append(batch.clip_places)
-            values.append(self._heard_clips(batch, augment))
+            values.append(torch.cat([pool(each) for each in projected]))
         if len(batch.picture_places):
             places.append(batch.picture_places)
             values.append(self._seen(batch.picture_words))
@@ -119,30 +180,22 @@ class Brain(nn.Module):
             flat = flat.index_copy(0, torch.cat(places), torch.cat([v.float() for v in values]))
         return flat.unflatten(0, batch.ids.shape)
 
-    def _heard_stream(self, batch: Batch, augment: Augmenter | None) -> Tensor:
+    def _encoded_stream(self, batch: Batch, augment: Augmenter | None) -> Tensor:
         audio = batch.stream.float() / INT16_PEAK
         if augment is not None:
             audio = augment(audio)
             audio[:, : TIMING.first_pad_samples - TIMING.unit_samples] = 0.0
         n_units = (audio.shape[1] - TIMING.first_unit_samples) // TIMING.unit_samples + 1
-        with torch.no_grad():
-            frames = stream_frames(self.apm, stream_mels(audio, n_units))
-        frames = F.dropout(frames, UNHEARD, training=augment is not None)
-        return embed_frames(self.audio_projection_layer, frames).flatten(0, 1)
+        return stream_frames(self.apm, stream_mels(audio, n_units))
 
-    def _heard_clips(self, batch: Batch, augment: Augmenter | None) -> Tensor:
+    def _encoded_clips(self, batch: Batch, augment: Augmenter | None) -> list[Tensor]:
         clips = list((batch.clips.float() / INT16_PEAK).split(batch.clip_sizes))
         if augment is not None:
             whole = torch.nn.utils.rnn.pad_sequence(clips, batch_first=True)
             changed = augment(whole)
             clips = [row[: len(clip)] for row, clip in zip(changed, clips, strict=True)]
         block = self.config.audio_block_frames if batch.has_blocked_clips else None
-        with torch.no_grad():
-            frames = clip_frames(self.apm, clips, block)
-        sizes = [len(each) for each in frames]
-        joined = F.dropout(torch.cat(frames), UNHEARD, training=augment is not None)
-        projected = self.audio_projection_layer(joined).split(sizes)
-        return torch.cat([pool(each) for each in projected])
+        return clip_frames(self.apm, clips, block)
 
     def _seen(self, words: Tensor) -> Tensor:
         """Rows of pictures until there are eyes: the words of what they show, over and over."""

@@ -23,7 +23,8 @@ from training.nano.turns import TurnsSession
 
 SESSIONS_PER_BATCH = 16
 UNITS = 16
-FEWEST_WRONG_SHOWN = 12
+MOST_WRONG_SHOWN = 12
+WEAKEST_SHOWN = 20
 
 
 def examine(
@@ -46,7 +47,7 @@ def examine(
         device: of the brain.
 
     Returns:
-        Shares between 0 and 1 by name; wrong replies are printed.
+        Shares between 0 and 1 by name; wrong replies and the weakest intents are printed.
     """
     bank, processor = Bank(banks), MiniCPMOProcessor.from_folder(checkpoint)
     random, tally = Random(seed), Tally(processor)
@@ -61,6 +62,7 @@ def examine(
             chosen = [each for each in turns if each.has_blocked_clips == is_blocked]
             if chosen:
                 tally.add(brain, chosen, device)
+    print(f"  weakest: {tally.weakest()}", flush=True)
     return tally.shares()
 
 
@@ -76,6 +78,8 @@ class Tally:
         self._tokens = processor.tokenizer.special
         self._tokenizer = processor.tokenizer
         self._counts: Counter[str] = Counter()
+        self._asked: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
         self._wrong = 0
 
     @torch.no_grad()
@@ -97,6 +101,11 @@ class Tally:
             for name in dict.fromkeys(key.partition("/")[0] for key in counts)
         }
 
+    def weakest(self) -> str:
+        """Return the intents with the most wrong replies: wrong of all."""
+        worst = self._failed.most_common(WEAKEST_SHOWN)
+        return ", ".join(f"{name} {wrong}/{self._asked[name]}" for name, wrong in worst)
+
     def _book(self, name: str, is_right: bool) -> None:
         self._counts[f"{name}/all"] += 1
         self._counts[f"{name}/right"] += is_right
@@ -107,7 +116,9 @@ class Tally:
             spans = [span for span in reply.units if span[1] > span[0]]
             is_right = all(bool((guessed[row, a:b] == batch.ids[row, a:b]).all()) for a, b in spans)
             self._book(f"{kind} exact reply", is_right)
-            if not is_right and self._wrong < FEWEST_WRONG_SHOWN:
+            self._asked[reply.intent] += 1
+            self._failed[reply.intent] += not is_right
+            if not is_right and self._wrong < MOST_WRONG_SHOWN:
                 self._wrong += 1
                 said = [int(token) for a, b in spans for token in guessed[row, a:b]]
                 print(f"  wrong: {reply.text!r} -> {self._tokenizer.decode(said)!r}", flush=True)

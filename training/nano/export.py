@@ -18,6 +18,8 @@ from MiniCPMO45.tiny_tokenizer import write_json
 from MiniCPMO45.whisper_encoder import SHARD_FILE, SHARD_PREFIX
 from training.nano import shapes
 from training.nano.card import write_card
+from training.nano.listening import FILE as LISTENING_FILE
+from training.nano.vision.stages import FILE as VISION_FILE
 from training.nano.voice.export import speech_decoder_tensors, write_voice_assets
 from training.nano.voice.recordings import Recordings
 
@@ -29,6 +31,7 @@ SHARDS = {
     SHARD_FILE: (SHARD_PREFIX,),
 }
 ITEM_BYTES = 2
+READABLE = 0o644
 
 
 def export(
@@ -38,7 +41,7 @@ def export(
 
     Args:
         out: the folder, made if needed.
-        weights: files of trained tensors under their checkpoint names (`*.pt`).
+        weights: folder with `listening.pt` and `vision.pt`; one that is missing stays random.
         voice: folder with the voice's weights; None writes a random voice, for rehearsals.
         recordings: hold the prompt of the voice; needed with `voice`.
         seed: of whatever is not trained yet.
@@ -47,7 +50,9 @@ def export(
     shapes.write_side_files(out)
     torch.manual_seed(seed)
     tensors = {name: t.half() for name, t in MiniCPMO(shapes.config()).state_dict().items()}
-    for path in sorted(weights.glob("*.pt")):
+    for path in (weights / LISTENING_FILE, weights / VISION_FILE):
+        if not path.is_file():
+            continue
         trained = torch.load(path, map_location="cpu", weights_only=True)
         tensors.update({name: t.half() for name, t in trained.items() if name in tensors})
     if voice is not None and recordings is not None:
@@ -67,6 +72,7 @@ def _write_shards(out: Path, tensors: Mapping[str, Tensor]) -> None:
         total_bytes += sum(tensor.numel() * ITEM_BYTES for tensor in shard.values())
         if file != SHARD_FILE:
             save_file(shard, out / file, metadata={"format": "pt"})
+            (out / file).chmod(READABLE)  # safetensors lets the owner alone read
     assert len(places) == len(tensors)
     index = {"metadata": {"total_size": total_bytes}, "weight_map": dict(sorted(places.items()))}
     write_json(out / INDEX_FILE, index)

@@ -27,11 +27,13 @@ class SpokenReply:
         units: positions of the spoken ids of each unit, the turn end among them; a turn-based
             reply is one unit.
         has_ended: the reply was said to its end.
+        intent: of the question it answers.
     """
 
     text: str
     units: tuple[Span, ...]
     has_ended: bool
+    intent: str = ""
 
 
 @dataclass
@@ -45,6 +47,7 @@ class Layout:
         clips: (start, stop) of each clip's rows, in clip order.
         pictures: first position of each picture's rows.
         replies: what is said.
+        heard: ids of the words in the units' sound, in their order.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -53,6 +56,7 @@ class Layout:
     clips: list[Span] = field(default_factory=list)
     pictures: list[int] = field(default_factory=list)
     replies: list[SpokenReply] = field(default_factory=list)
+    heard: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         """Return the number of positions."""
@@ -139,9 +143,9 @@ class DuplexLayout(Layout):
         self.say([self._tokens.turn_eos, self._tokens.listen], weight)
         self.give([self._tokens.unit_end])
 
-    def close_reply(self, text: str, *, has_ended: bool) -> None:
+    def close_reply(self, text: str, *, has_ended: bool, intent: str = "") -> None:
         """Remember the units written by `speak` since the last call as one reply."""
-        self.replies.append(SpokenReply(text, tuple(self._saying), has_ended))
+        self.replies.append(SpokenReply(text, tuple(self._saying), has_ended, intent))
         self._saying = []
 
 
@@ -168,15 +172,16 @@ class TurnsLayout(Layout):
         """Write the prefix of a streamed reply."""
         self.give(self._tokenizer.encode(prompts.reply_prefix(use_tts_template=can_be_spoken)))
 
-    def answer(self, text: str, *, is_one_shot: bool) -> None:
+    def answer(self, text: str, *, is_one_shot: bool, intent: str = "") -> None:
         """Write a reply and its end.
 
         Args:
             text: the reply.
             is_one_shot: nothing follows; the end of the message is learned, too.
+            intent: of the question.
         """
         span = self.say(self._tokenizer.encode(text), TEXT)
-        self.replies.append(SpokenReply(text, (span,), has_ended=True))
+        self.replies.append(SpokenReply(text, (span,), has_ended=True, intent=intent))
         self.say([self._tokens.tts_eos], TURN_END)
         if is_one_shot:
             self.say([self._tokens.im_end], TURN_END)

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from training.nano import shapes
 from training.nano.augment import Augmenter
-from training.nano.batches import Batch, Conversations, loader
+from training.nano.batches import UNITS, Batch, Conversations, loader
 from training.nano.brain import Brain
 from training.nano.voice.stage_clock import Average, Tick, save, set_rate
 
@@ -28,6 +28,7 @@ BETAS = (0.9, 0.98)
 LARGEST_GRADIENT = 1.0
 SAVE_EVERY_S = 120.0
 REPORT_EVERY_STEPS = 100
+TRANSCRIPTION = 0.3  # share of the loss of spelling what is heard
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Plan:
         processes: that compose conversations; 0 composes in this one.
         seed: of weights, conversations and noise.
         peak_rate: of learning, after the warm-up.
+        longest: units of a conversation at most.
         stop_at: step to stop at early, as an interruption does; 0 for none.
     """
 
@@ -52,6 +54,7 @@ class Plan:
     processes: int = 0
     seed: int = 0
     peak_rate: float = PEAK_RATE
+    longest: int = max(UNITS)
     stop_at: int = 0
 
 
@@ -95,16 +98,17 @@ def train(
         generator.manual_seed(plan.seed * plan.steps + tick.step)
         torch.manual_seed(plan.seed * plan.steps + tick.step)
         set_rate(optimizer, tick, plan.peak_rate)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            read = brain(batch, Augmenter(generator))
+        with torch.autocast(device.type, torch.bfloat16):
+            read = brain(batch, brain.hear(batch, Augmenter(generator)))
+            spelled = brain.transcription_loss(batch, read.hidden)
         optimizer.zero_grad(set_to_none=True)
-        read.loss.backward()
+        (read.loss + TRANSCRIPTION * spelled).backward()
         torch.nn.utils.clip_grad_norm_(trained, LARGEST_GRADIENT)
         optimizer.step()
         average.update(tick.step)
         if tick.step % REPORT_EVERY_STEPS == 0 or tick.is_save_due:
-            loss, right = read.loss.item(), read.n_right.item()
-            print(f"listen {tick.step} loss {loss:.3f} right {right:.3f}", flush=True)
+            figures = f"loss {read.loss.item():.3f} right {read.n_right.item():.3f}"
+            print(f"listen {tick.step} {figures} words {spelled.item():.3f}", flush=True)
         if tick.is_save_due:
             _save(out, brain, optimizer, average, tick.step + 1, time.monotonic() - began_s)
         bar.update()
@@ -139,6 +143,7 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
         clip_places=moved(batch.clip_places),
         picture_places=moved(batch.picture_places),
         picture_words=moved(batch.picture_words),
+        heard=moved(batch.heard),
     )
 
 
@@ -154,7 +159,7 @@ def _groups(brain: Brain) -> list[dict[str, Any]]:
 
 
 def _batches(banks: Sequence[Path], side: Path, plan: Plan, first: int) -> Iterator[Batch]:
-    conversations = Conversations(banks, side, plan.units, plan.seed, first)
+    conversations = Conversations(banks, side, plan.units, plan.seed, first, plan.longest)
     return iter(loader(conversations, plan.processes))
 
 

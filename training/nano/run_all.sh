@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # The whole nano on one rented GPU machine that takes one command of at most ten minutes at a time,
 # brings a limited number of bytes with each, and may clear the working tree in between:
-#   run_all.sh pack INPUTS PROGRAMS   lays .nano/1, 2 and 3 out (each below 55 MB), before renting
+#   run_all.sh pack INPUTS PROGRAMS [WEIGHTS]   lays .nano/1 to 4 out (each below 55 MB), before
+#                              renting; WEIGHTS: what an earlier run brought back, to begin with
 #   run_all.sh stash           keeps what this command brought in .nano/, outside the working tree
 #   run_all.sh start MINUTES   stashes, copies the code, starts everything in the background, holds
 #   run_all.sh hold MINUTES    holds the machine, shows progress, keeps the newest weights in $OUT
+#   run_all.sh unpack OUT TO   takes the weights apart that came back
 # Bring the parts of .nano/ with one `stash` each, then `start` once, then `hold` until it says done.
 # Machine settings: NANO_RUN (a folder of its own), CORES, and the minutes below.
 set -euo pipefail
@@ -21,15 +23,47 @@ see_minutes=${SEE_MINUTES:-11} look_minutes=${LOOK_MINUTES:-4} speech_minutes=${
 part() { dd if="$1" of="$4" bs=1000000 skip="$2" count="$3" status=none; }
 
 pack() {
-    local to=$here/.nano
+    local to=$here/.nano program
+    for program in bin/espeak-ng bin/flite share/espeak-ng-data; do
+        [ -e "$2/$program" ] || { echo "no $program in $2" >&2 && exit 1; }
+    done
     mkdir -p "$to/1" "$to/2" "$to/3"
-    part "$1/kokoro.onnx" 0 6 "$to/3/kokoro.0"
-    part "$1/kokoro.onnx" 6 50 "$to/1/kokoro.1"
-    part "$1/kokoro.onnx" 56 1000 "$to/2/kokoro.2"
+    part "$1/kokoro.onnx" 0 4 "$to/3/kokoro.0"
+    part "$1/kokoro.onnx" 4 53 "$to/1/kokoro.1"
+    part "$1/kokoro.onnx" 57 1000 "$to/2/kokoro.2"
     cp -a "$1/hibari" "$to/2/"
     cp -a "$1/styles" "$1/encoder.pt" "$to/3/"
     tar czf "$to/3/engines.tar.gz" -C "$2" .
+    if [ -n "${3:-}" ]; then
+        mkdir -p "$to/4"
+        cp "$3"/*.pt "$to/4/"
+    fi
     du -sb "$to"/*
+}
+
+# Says what was not brought; everything is found out before the first minute is paid for.
+lack() {
+    local file missing=0
+    for file in 1/kokoro.1 2/kokoro.2 2/hibari 2/voice/texts.json 3/kokoro.0 3/styles 3/encoder.pt \
+        3/engines.tar.gz 3/vision/stencils.npz; do
+        [ -e "$parts/$file" ] && continue
+        echo "not brought: .nano/$file" >&2
+        missing=1
+    done
+    [ $missing = 1 ]
+}
+
+# Stages go on from what they find.
+take_earlier_weights() {
+    local path name
+    for path in "$parts"/4/*.pt; do
+        [ -e "$path" ] || continue
+        name=$(basename "$path")
+        case $name in
+            vision*) cp -n "$path" "$work/vision/" ;;
+            *) cp -n "$path" "$work/listening/" ;;
+        esac
+    done
 }
 
 stash() {
@@ -39,11 +73,19 @@ stash() {
 }
 
 begin() {
+    if lack; then exit 1; fi
     mkdir -p "$src" "$logs" "$run/out"
     cp -a "$here/MiniCPMO45" "$here/training" "$here/core" "$src/"
     ln -sfn "$parts" "$src/.nano"
     setsid nohup bash "$src/training/nano/run_all.sh" everything \
         >"$logs/everything.log" 2>&1 </dev/null &
+}
+
+# The GPU of a kind of work: 0 voice, 1 ears and brain, 2 eyes; fewer GPUs are shared.
+device() {
+    local gpus
+    gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
+    echo "${DEVICE:-cuda:$((gpus > 0 ? $1 % gpus : 0))}"
 }
 
 # One line in steps.log when a stage ends, whatever becomes of it.
@@ -59,11 +101,17 @@ everything() {
     export OUT=$run/out NANO_WORK=$work
     local ears=training/nano/run_gpu.sh voice=training/nano/voice/run_gpu.sh
     local eyes=training/nano/vision/run_gpu.sh later=$((CORES > 3 ? CORES - 3 : 0))
-    mkdir -p "$NANO_WORK/listening" "$OUT"
+    mkdir -p "$NANO_WORK/listening" "$NANO_WORK/vision" "$OUT"
+    take_earlier_weights
     echo "0 s: begun on $CORES cores" >"$logs/steps.log"
-    (stage voice_record "$voice" record && stage sound "$voice" sound "$sound_minutes") &
+    local for_voice for_brain for_eyes
+    for_voice=$(device 0) for_brain=$(device 1) for_eyes=$(device 2)
+    (
+        stage voice_record "$voice" record
+        DEVICE=$for_voice stage sound "$voice" sound "$sound_minutes"
+    ) &
     local sound=$!
-    stage see "$eyes" see "$see_minutes" &
+    DEVICE=$for_eyes stage see "$eyes" see "$see_minutes" &
     local see=$!
     stage unpack "$ears" unpack
     stage record_quick nice -n 3 "$ears" record quick flite,espeak,hibari "$quick_minutes" "$CORES"
@@ -74,29 +122,26 @@ everything() {
     ) &
     local recording=$! all_minutes
     all_minutes=$(awk "BEGIN { print $first_minutes + $later_minutes }")
-    stage listen "$ears" listen "$first_minutes" "$all_minutes" $((CORES / 3))
+    DEVICE=$for_brain stage listen "$ears" listen "$first_minutes" "$all_minutes" $((CORES / 3))
     wait "$recording"
-    stage listen "$ears" listen "$later_minutes" "$all_minutes" "$later"
-    stage examine "$ears" examine &
+    DEVICE=$for_brain stage listen "$ears" listen "$later_minutes" "$all_minutes" "$later"
+    DEVICE=$for_brain stage examine "$ears" examine &
     local exam=$!
     wait "$sound" "$see"
-    stage speech "$voice" speech "$speech_minutes" &
+    DEVICE=$for_voice stage speech "$voice" speech "$speech_minutes" &
     local speech=$!
-    stage look "$eyes" look "$look_minutes"
+    DEVICE=$for_eyes stage look "$eyes" look "$look_minutes"
     wait "$speech" "$exam"
     echo "$SECONDS s: done" >>"$logs/steps.log"
     touch "$run/done"
 }
 
+# Few files, none large: the newest weights as a tar in parts.
 bring() {
-    mkdir -p "$out"
-    for name in listening flow hift hift_judges tts; do
-        cp "$work/listening/$name.pt" "$out/" 2>/dev/null || true
-    done
-    for name in vision vision_told; do
-        cp "$work/vision/$name.pt" "$out/" 2>/dev/null || true
-    done
-    cp -a "$work/listening/tokenizer" "$out/" 2>/dev/null || true
+    mkdir -p "$out" "$run/bringing"
+    cp "$work"/listening/*.pt "$work"/vision/vision*.pt "$run/bringing/" 2>/dev/null || true
+    tar cf "$run/weights.tar" -C "$run/bringing" .
+    split -b 15000000 -d "$run/weights.tar" "$out/weights.tar."
 }
 
 hold() {
@@ -115,7 +160,7 @@ hold() {
 }
 
 case ${1:-} in
-    pack) pack "$2" "$3" ;;
+    pack) pack "$2" "$3" "${4:-}" ;;
     stash) stash ;;
     start)
         [ ! -d "$here/.nano" ] || stash
@@ -123,9 +168,13 @@ case ${1:-} in
         hold "${2:-9}"
         ;;
     hold) hold "${2:-9}" ;;
+    unpack)
+        mkdir -p "$3"
+        cat "$2"/weights.tar.* | tar xf - -C "$3"
+        ;;
     everything) everything ;;
     *)
-        sed -n 's/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | head -9
+        sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         exit 2
         ;;
 esac

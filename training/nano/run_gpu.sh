@@ -47,9 +47,7 @@ case ${1:-} in
         voices --out "$work/held_out" --engines kokoro,flite,espeak --held-out --no-own-voice \
             --minutes "$2" --processes "${3:-$cores}" --seed 77
         ;;
-    listen) # weights of an earlier machine are where it begins
-        [ -e "$work/listening/listening.pt" ] || [ ! -e .nano/3/listening.pt ] ||
-            cp .nano/3/listening.pt "$work/listening/"
+    listen) # on the weights that are there, if any
         nano listen --bank "$work/bank" --encoder .nano/3/encoder.pt --out "$work/listening" \
             --steps 1000000 --minutes-now "$2" --minutes "$3" --units "${UNITS:-1024}" \
             --rate "${RATE:-1.5e-3}" --processes "${4:-$((cores - 2))}" \
@@ -61,7 +59,7 @@ case ${1:-} in
             --out "$work/listening" --batches "${BATCHES:-6}" --device "${DEVICE:-cuda}"
         ;;
     *)
-        sed -n 's/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | head -7
+        sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         exit 2
         ;;
 esac

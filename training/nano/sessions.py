@@ -19,6 +19,7 @@ from training.nano.asking import SAMPLE_RATE_HZ, Asked, Talk, at_speed
 from training.nano.bank import Bank, Samples
 from training.nano.domain import control
 from training.nano.domain.camera import shown_words
+from training.nano.domain.catalogue import words_of
 from training.nano.hearing import stream_samples
 from training.nano.layout import DuplexLayout, Layout
 from training.nano.pace import split_reply
@@ -30,6 +31,8 @@ QUIET_S = 0.12  # silence after which a sentence may have ended
 EVIDENCE_S = 0.45  # of the user's voice, enough to give way
 DOUBT_S = 0.12  # less than this is no reason yet
 FORCED_UNITS = 3  # listened to whatever the model wants. Source: DuplexSettings
+FORCED = 0.5  # of the sessions
+WAITS = 0.3  # of the questions may come seconds later; the others follow at once
 
 IDLE, ATTENTIVE, DECISION = 0.3, 1.0, 2.0  # weights of decisions
 QUIET_SESSIONS = 0.06
@@ -87,7 +90,7 @@ class DuplexSession:
         self.talk = Talk.begin(bank, random, has_pictures=self.shows_scene)
         self.layout = DuplexLayout(tokenizer)
         self.stream = np.zeros(stream_samples(n_units), np.float32)
-        self.forced = FORCED_UNITS if random.random() < 0.75 else 0
+        self.forced = FORCED_UNITS if random.random() < FORCED else 0
         self.echo_gain = 10 ** (random.uniform(-25, -6) / 20) if random.random() < ECHOES else 0.0
         self.unit = 0
         self.voiced_until_s = -1.0
@@ -106,11 +109,11 @@ class DuplexSession:
         return Example(self.layout, self.stream, clips, self._caption())
 
     def _converse(self) -> None:
-        start_s = self.random.uniform(0.0, 1.5 if self.random.random() < 0.5 else 5.0)
+        start_s = self.random.uniform(0.0, 5.0 if self.random.random() < WAITS else 1.2)
         asked = self.talk.ask()
         while True:
             end_s = start_s + asked.duration_s
-            self._sound(asked.samples, start_s)
+            self._ask(asked, start_s)
             answered = max(unit_after(end_s + QUIET_S), self.forced, self.unit)
             self._listen_until(min(answered, self.n_units), start_s)
             if answered >= self.n_units:
@@ -124,22 +127,22 @@ class DuplexSession:
         pieces = split_reply(reply)
         stop_unit, stop_s, barging = first + len(pieces), math.inf, None
         if len(pieces) > 1 and random.random() < INTERRUPTED * min(2.0, len(pieces) / 3):
-            is_stop = random.random() < STOPPED
+            is_stop = random.random() < STOPPED and control.STOP in self.talk.bank.weights
             barging = self.talk.ask_about(control.STOP) if is_stop else self.talk.ask()
             stop_s = random.uniform(first + 1.05, first + len(pieces) + 0.3)
             heard_s = min(stop_s + EVIDENCE_S, stop_s + barging.duration_s)
             stop_unit = min(stop_unit, max(unit_after(heard_s), first + 1))
         said = self._speak(pieces, stop_unit, stop_s)
         is_cut = said < len(pieces)
-        self.layout.close_reply(reply, has_ended=not is_cut)
+        self.layout.close_reply(reply, has_ended=not is_cut, intent=asked.question.intent)
         self._echo(reply, first, said)
         if is_cut and self.unit < self.n_units:
             self._give_way("".join(pieces[said:]))
         if barging is None:
-            gap_s = random.uniform(-0.6, 3.5)
+            gap_s = random.uniform(-0.6, 3.5 if random.random() < WAITS else 0.8)
             return first + said + 1 + max(gap_s, 0.1 - 1.0), self.talk.ask()
         if barging.question.intent == control.STOP and is_cut:
-            self._sound(barging.samples, stop_s)
+            self._ask(barging, stop_s)
             after_s = stop_s + barging.duration_s
             return after_s + random.uniform(0.6, 3.0), self.talk.ask()
         return stop_s, barging
@@ -174,12 +177,15 @@ class DuplexSession:
             self.layout.listen(0.0 if self.unit < self.forced else weight)
             self.unit += 1
 
-    def _sound(self, samples: Samples, start_s: float) -> None:
-        """Mix a sound into the stream at a time of the client's clock."""
+    def _ask(self, asked: Asked, start_s: float) -> None:
+        """Mix a question into the stream at a time of the client's clock."""
         start = LEAD_SAMPLES + int(start_s * SAMPLE_RATE_HZ)
-        part = samples[: max(0, len(self.stream) - start)]
+        part = asked.samples[: max(0, len(self.stream) - start)]
         self.stream[start : start + len(part)] += part
-        self.voiced_until_s = max(self.voiced_until_s, start_s + len(samples) / SAMPLE_RATE_HZ)
+        self.voiced_until_s = max(self.voiced_until_s, start_s + asked.duration_s)
+        if len(part) == len(asked.samples):
+            words = " ".join(words_of(asked.question.text))
+            self.layout.heard += self._tokenizer.encode(f" {words}")
 
     def _echo(self, reply: str, first: int, said: int) -> None:
         """Let the nano's own voice come back from the room while it is played."""

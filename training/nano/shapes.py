@@ -34,7 +34,8 @@ FEED_FORWARD = 768
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 64
 AUDIO_WIDTH, AUDIO_LAYERS, AUDIO_HEADS = 384, 4, 6  # Source: Whisper tiny.en
 VISION_WIDTH, VISION_LAYERS = 128, 4
-MAX_SLICES = 1  # what it was trained on
+VISION_SIDE = 490  # pixels; its table of positions is 35 x 35
+MAX_SLICES, SLICE_RESOLUTION = 1, 336  # what it was trained on
 TTS_WIDTH, TTS_LAYERS, TTS_HEADS = 256, 4, 4
 
 
@@ -79,9 +80,10 @@ def config_values() -> dict[str, Any]:
         "head_dim": HEAD_DIM,
         "max_window_layers": LAYERS,
     }
-    values["slice_config"] |= {"max_slice_nums": MAX_SLICES}
+    values["slice_config"] |= _slicing()
     values["vision_config"] |= {
         "hidden_size": VISION_WIDTH,
+        "image_size": VISION_SIDE,
         "intermediate_size": 4 * VISION_WIDTH,
         "num_hidden_layers": VISION_LAYERS,
         "num_attention_heads": 4,
@@ -114,8 +116,7 @@ def write_side_files(folder: Path) -> None:
     words = vocabulary()
     write_json(folder / "config.json", config_values())
     write_json(folder / "generation_config.json", generation_config(words))
-    sliced = preprocessor_config() | {"max_slice_nums": MAX_SLICES}
-    write_json(folder / "preprocessor_config.json", sliced)
+    write_json(folder / "preprocessor_config.json", preprocessor_config() | _slicing())
     write_tokenizer(folder, words)
 
 
@@ -124,6 +125,10 @@ def tokenizer(folder: Path) -> MiniCPMOTokenizerFast:
     folder.mkdir(parents=True, exist_ok=True)
     write_tokenizer(folder, vocabulary())
     return MiniCPMOTokenizerFast.from_folder(folder)
+
+
+def _slicing() -> dict[str, int]:
+    return {"max_slice_nums": MAX_SLICES, "scale_resolution": SLICE_RESOLUTION}
 
 
 def _thinned(questions: Sequence[Question], most: int) -> list[Question]:

@@ -22,8 +22,9 @@ from training.nano.domain.spoken_numbers import cardinal
 from training.nano.layout import TurnsLayout
 from training.nano.sessions import Example
 
-SPOKEN = 0.6  # of the questions
-PICTURED = 0.12  # of the conversations
+SPOKEN = 0.5  # of the questions
+ONE_SHOT = 0.5  # of the conversations
+PICTURED = 0.3  # of the conversations
 FIRST_CLIP_SAMPLES = StreamTiming().first_pad_samples
 PIECE = PromptOptions(max_slice_nums=1, use_image_id=False, omni_mode=True)
 _DIGITS = {cardinal(n): str(n) for n in range(101)}
@@ -39,13 +40,21 @@ class TurnsSession:
         can_be_spoken: the replies are to be spoken.
     """
 
-    def __init__(self, bank: Bank, processor: MiniCPMOProcessor, random: Random) -> None:
+    def __init__(
+        self,
+        bank: Bank,
+        processor: MiniCPMOProcessor,
+        random: Random,
+        *,
+        is_one_shot: bool | None = None,
+    ) -> None:
         """Draw the setting.
 
         Args:
             bank: recorded questions.
             processor: of the nano.
-            random: decides everything.
+            random: decides everything else.
+            is_one_shot: the whole history is one prompt; None draws that, too.
         """
         self.random = random
         self.processor = processor
@@ -54,7 +63,7 @@ class TurnsSession:
         self.layout = TurnsLayout(processor.tokenizer)
         self.clips: list[Samples] = []
         self.messages: list[Message] = []
-        self.is_one_shot = random.random() < 0.35
+        self.is_one_shot = random.random() < ONE_SHOT if is_one_shot is None else is_one_shot
         self.can_be_spoken = random.random() < 0.8
 
     def compose(self) -> Example:
@@ -87,7 +96,7 @@ class TurnsSession:
             self.layout.open_reply(can_be_spoken=self.can_be_spoken)
             reply = self.talk.reply(question)
             self.messages.append(Message("assistant", reply))
-            self.layout.answer(reply, is_one_shot=False)
+            self.layout.answer(reply, is_one_shot=False, intent=question.intent)
 
     def _one_shot(self) -> None:
         messages = self.messages
@@ -111,7 +120,7 @@ class TurnsSession:
         self.clips += [np.asarray(clip, np.float32) for clip in prompt.clips]
         self.layout.place(prompt.ids, prompt.audio_spans, prompt.image_spans)
         reply = self.talk.reply(question)
-        self.layout.answer(reply, is_one_shot=True)
+        self.layout.answer(reply, is_one_shot=True, intent=question.intent)
         messages.append(Message("assistant", reply))
 
     def _piece(

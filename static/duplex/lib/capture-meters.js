@@ -3,9 +3,9 @@
  * What the capture worklet measures on the way: levels and windows, each as a message used again and
  * again (a port copies what it is given). Allocates nothing after the constructor. Pure.
  */
-import { CAPTURE_RATE_HZ, WINDOW_SAMPLES } from "./capture-format.js";
+import { CAPTURE_RATE_HZ, LEVELS_PER_S, WINDOW_SAMPLES } from "./capture-format.js";
 
-const LEVEL_SAMPLES = CAPTURE_RATE_HZ / 20;
+const LEVEL_SAMPLES = CAPTURE_RATE_HZ / LEVELS_PER_S;
 
 /** Level of each 50 ms. */
 export class LevelMeter {

@@ -15,6 +15,7 @@ import { openSessionLink } from "../../shared/session-link.js";
 import { createDiagnostics } from "./diagnostics.js";
 import { initialState, isMuted, reduce } from "./session-state.js";
 import { breaksOff, isTurnStart } from "./unit-log.js";
+import { UploadBudget } from "./upload-budget.js";
 
 /** @typedef {import("../../shared/protocol.js").DuplexPrepared} DuplexPrepared */
 /** @typedef {import("../../shared/protocol.js").DuplexServerMessage} DuplexServerMessage */
@@ -37,9 +38,6 @@ const DEFAULT_MAX_KV_TOKENS = 8_192;
 const DEFAULT_OUTPUT_RATE_HZ = 24_000;
 const DRAIN_POLL_MS = 100;
 const MS_PER_S = 1_000;
-/** Unsent bytes from which on a chunk is left out: three units, as many as the server keeps. */
-const BACKLOG_UNITS = 3;
-const BACKLOG_FLOOR_BYTES = 256 * 1024;
 
 /** @extends {Emitter<DuplexEvents>} */
 export class DuplexSession extends Emitter {
@@ -50,7 +48,7 @@ export class DuplexSession extends Emitter {
   /** @type {DuplexStart | null} */
   #given = null;
   #seq = 0;
-  #largestUnitBytes = 0;
+  #budget = new UploadBudget();
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #drainTimer;
   #diagnostics;
@@ -101,7 +99,7 @@ export class DuplexSession extends Emitter {
     const sessionId = newSessionId(idPrefix, clock.unixMs());
     this.#given = given;
     this.#seq = 0;
-    this.#largestUnitBytes = 0;
+    this.#budget = new UploadBudget();
     this.#link = openSessionLink({
       url: url(sessionId),
       socketFactory,
@@ -123,9 +121,23 @@ export class DuplexSession extends Emitter {
   }
 
   /**
-   * Send one unit. What the network cannot take is left out here, the newest first, because what
-   * was handed to the browser cannot be taken back: pictures from half the backlog on, whole chunks
-   * from all of it on.
+   * Send a picture ahead of the unit it belongs to.
+   * @param {string} base64 JPEG, PNG or WebP
+   * @returns {boolean} Whether it went out.
+   */
+  sendPicture(base64) {
+    if (this.#state.phase !== "running" || !this.#link?.isOpen()) return false;
+    if (!this.#budget.allowsPicture(this.#link.bufferedBytes())) {
+      this.#warn("frames_left_out", "", 1);
+      return false;
+    }
+    this.#budget.notePicture(this.#link.send({ type: "video_frame", frame: base64 }));
+    this.#apply({ type: "picture_sent" });
+    return true;
+  }
+
+  /**
+   * Send one unit's sound.
    * @param {DuplexInput} input
    * @returns {SendOutcome}
    */
@@ -134,20 +146,14 @@ export class DuplexSession extends Emitter {
       this.#apply({ type: "chunk_dropped", why: "idle" });
       return "not_running";
     }
-    const bufferedBytes = this.#link.bufferedBytes();
-    const boundBytes = Math.max(BACKLOG_FLOOR_BYTES, BACKLOG_UNITS * this.#largestUnitBytes);
-    if (bufferedBytes > boundBytes) {
+    if (!this.#budget.allowsChunk(this.#link.bufferedBytes())) {
       this.#apply({ type: "chunk_dropped", why: "upload" });
       this.#warn("upload_slow", "", this.#state.chunksUploadDropped);
       return "upload_dropped";
     }
-    const wanted = input.frames ?? [];
-    const frames = bufferedBytes > boundBytes / 2 ? [] : wanted;
-    this.#largestUnitBytes = Math.max(this.#largestUnitBytes, this.#sendUnit(input, frames));
-    this.#apply({ type: "chunk_sent", frameCount: frames.length });
-    if (frames.length === wanted.length) return "sent";
-    this.#warn("frames_left_out", "", wanted.length);
-    return "sent_without_frames";
+    this.#budget.noteChunk(this.#sendUnit(input));
+    this.#apply({ type: "chunk_sent" });
+    return "sent";
   }
 
   /**
@@ -236,16 +242,14 @@ export class DuplexSession extends Emitter {
 
   /**
    * @param {DuplexInput} input
-   * @param {string[]} frames
    * @returns {number} Bytes of the message.
    */
-  #sendUnit(input, frames) {
+  #sendUnit(input) {
     const message = {
       type: "audio_chunk",
       audio: floatsToBase64(input.audio),
       seq: this.#seq,
       client_ts: this.#options.clock.unixMs() / MS_PER_S,
-      ...(frames.length > 0 && { frame_base64_list: frames }),
       ...(this.#state.isForceListen && { force_listen: true }),
       ...(input.maxSliceNums && { max_slice_nums: input.maxSliceNums }),
     };

@@ -43,7 +43,6 @@
 /** One unit's input.
  * @typedef {Object} DuplexInput
  * @property {Float32Array} audio 16 kHz mono, `chunkMs` long.
- * @property {string[]} [frames] Base64 JPEG, PNG or WebP.
  * @property {number} [maxSliceNums] For this unit.
  */
 
@@ -81,6 +80,6 @@
  * @property {{reason: EndReason, state: SessionState}} ended
  */
 
-/** @typedef {"sent" | "sent_without_frames" | "upload_dropped" | "not_running"} SendOutcome */
+/** @typedef {"sent" | "upload_dropped" | "not_running"} SendOutcome */
 
 export {};

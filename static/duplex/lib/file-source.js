@@ -103,6 +103,7 @@ export class FileSource extends EventTarget {
   #microphone = null;
   #startS = 0;
   #chunkCount = 0;
+  #isHeld = false;
   #frameIndex = 0;
   /** @type {"ready" | "running" | "ended"} */
   #state = "ready";
@@ -171,11 +172,13 @@ export class FileSource extends EventTarget {
 
   /** Stand still: neither file nor microphone is delivered. */
   async pause() {
+    this.#isHeld = true;
     this.#options.video?.pause();
     await this.#options.context.suspend();
   }
 
   async resume() {
+    this.#isHeld = false;
     await this.#options.context.resume();
   }
 
@@ -241,7 +244,7 @@ export class FileSource extends EventTarget {
   /** Keep the picture with the sound. @param {number} fileTimeS */
   #followVideo(fileTimeS) {
     const { video, sound } = this.#options;
-    if (!video) return;
+    if (!video || this.#isHeld) return; // levels may still come that were heard before the pause
     if (fileTimeS < 0 || fileTimeS >= sound.duration) {
       if (!video.paused) video.pause();
       return;

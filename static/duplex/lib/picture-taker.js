@@ -1,6 +1,7 @@
 // @ts-check
 /**
- * Takes the pictures that go with the sound: one for each unit, ready when the chunk is. Device.
+ * Takes the pictures that go with the sound and sends them ahead of it: one for each unit, as soon as
+ * it is there, so that the model has looked at it when the unit's sound is complete. Device.
  */
 
 import { PictureTempo, SentRate } from "./picture-tempo.js";
@@ -9,9 +10,8 @@ import { PictureTempo, SentRate } from "./picture-tempo.js";
 
 /**
  * @typedef {Object} PictureTaker
- * @property {(source: EventTarget) => void} attach follow a source: its `frame-due` where it tells them, else its levels
- * @property {() => string[]} take the picture for the chunk that goes now
- * @property {(framesSent: number) => void} noteSent
+ * @property {(source: EventTarget, send: (base64: string) => boolean) => void} attach follow a source: its
+ *   `frame-due` where it tells them, else its levels; `send` tells whether a picture went out
  * @property {() => {rateHz: number, frame: Frame | null}} sent what really went out; `frame` is the last one
  * @property {() => void} clear
  */
@@ -24,10 +24,6 @@ import { PictureTempo, SentRate } from "./picture-tempo.js";
 export function createPictureTaker({ grab, isFile, nowMs = () => performance.now() }) {
   const rate = new SentRate();
   /** @type {Frame | null} */
-  let ready = null;
-  /** @type {Frame | null} */
-  let given = null;
-  /** @type {Frame | null} */
   let sent = null;
   let framesSent = 0;
   let round = 0; // a picture that comes after `clear` or from a source before is not wanted
@@ -37,8 +33,9 @@ export function createPictureTaker({ grab, isFile, nowMs = () => performance.now
   /** Tried again at the next level while the element has no picture yet. */
   let isWanted = false;
   let isShooting = false;
+  let isUnitServed = false; // by a picture that came too late for the unit before, perhaps
 
-  const shoot = async () => {
+  const shoot = async (/** @type {(base64: string) => boolean} */ send) => {
     if (isShooting) return;
     isShooting = true;
     const mine = round;
@@ -46,45 +43,40 @@ export function createPictureTaker({ grab, isFile, nowMs = () => performance.now
     isShooting = false;
     if (mine !== round || !frame) return;
     isWanted = false;
-    ready = frame;
-  };
-  const clear = () => {
-    round += 1;
-    [ready, given, sent] = [null, null, null];
-    isWanted = false;
-    framesSent = 0;
-    rate.clear();
-    following?.abort();
+    if (isUnitServed || !send(frame.base64)) return;
+    isUnitServed = true;
+    sent = frame;
+    rate.note((framesSent += 1), nowMs());
   };
   return {
-    attach(source) {
+    attach(source, send) {
       following?.abort();
       following = new AbortController();
       const { signal } = following;
-      const tempo = new PictureTempo(nowMs());
-      source.addEventListener("chunk", () => tempo.beginUnit(nowMs()), { signal });
+      const tempo = new PictureTempo();
+      isUnitServed = false;
+      source.addEventListener("chunk", () => {
+        isUnitServed = false;
+        tempo.beginUnit();
+      }, { signal });
       const want = () => {
         isWanted = true;
-        void shoot();
+        void shoot(send);
       };
       source.addEventListener("frame-due", want, { signal });
       source.addEventListener("level", () => {
-        if (isWanted) void shoot();
-        else if (!isFile() && tempo.isDue(nowMs())) want();
+        const isDue = tempo.hear() && !isFile();
+        if (isWanted || isDue) want();
       }, { signal });
     },
-    take() {
-      given = ready;
-      ready = null;
-      return given ? [given.base64] : [];
-    },
-    noteSent(total) {
-      if (total === framesSent) return;
-      if (total > framesSent) sent = given;
-      framesSent = total;
-      rate.note(total, nowMs());
-    },
     sent: () => ({ rateHz: rate.rateHz, frame: sent }),
-    clear,
+    clear() {
+      round += 1;
+      sent = null;
+      isWanted = false;
+      framesSent = 0;
+      rate.clear();
+      following?.abort();
+    },
   };
 }

@@ -3,37 +3,30 @@
  * When the next camera picture is taken, and how many really went out in a second. Pure.
  */
 
-/** A picture is taken at this part of a unit, as of a file: what happened in it, and time to encode it. */
-const INSTANT = 0.5;
+import { LEVELS_PER_S } from "./capture-format.js";
+
+/**
+ * A picture is taken so long before its unit ends. It has to be there, and the model has to have looked
+ * at it, when the sound is complete: up to 200 ms to encode it, 100 on the way, 100 of looking.
+ */
+export const AHEAD_MS = 400;
 const KEPT_MS = 10_000;
 const MS_PER_S = 1_000;
+const DUE_LEVELS = Math.round(((MS_PER_S - AHEAD_MS) / MS_PER_S) * LEVELS_PER_S);
 
-/** One picture a unit. */
+/** One picture a unit, counted in what was heard of it: a busy page hears late, but never too little. */
 export class PictureTempo {
-  #unitStartMs;
-  #isTaken = false;
-  #unitMs;
+  #levels = 0;
 
-  /** @param {number} nowMs @param {number} [unitMs] */
-  constructor(nowMs, unitMs = MS_PER_S) {
-    this.#unitStartMs = nowMs;
-    this.#unitMs = unitMs;
+  /** A chunk was complete: the next unit begins. */
+  beginUnit() {
+    this.#levels = 0;
   }
 
-  /** A chunk was complete: the next unit begins. @param {number} nowMs */
-  beginUnit(nowMs) {
-    this.#unitStartMs = nowMs;
-    this.#isTaken = false;
-  }
-
-  /**
-   * Whether to take a picture now; true once for each unit.
-   * @param {number} nowMs
-   */
-  isDue(nowMs) {
-    if (this.#isTaken || nowMs - this.#unitStartMs < INSTANT * this.#unitMs) return false;
-    this.#isTaken = true;
-    return true;
+  /** Another level was heard: whether to take a picture now; true once for each unit. */
+  hear() {
+    this.#levels += 1;
+    return this.#levels === DUE_LEVELS;
   }
 }
 

@@ -74,7 +74,8 @@ import { timeToSpeech, turnStaysOpen, unitRecord, UNITS_KEPT } from "./unit-log.
 /** What happens to a session.
  * @typedef {{type: "start", sessionId: string, nowMs: number}
  *  | {type: "server", message: DuplexServerMessage, nowMs: number, unixMs: number}
- *  | {type: "chunk_sent", frameCount: number}
+ *  | {type: "chunk_sent"}
+ *  | {type: "picture_sent"}
  *  | {type: "chunk_dropped", why: "upload" | "idle"}
  *  | {type: "pause_asked", isAuto: boolean}
  *  | {type: "drained"}
@@ -192,11 +193,12 @@ function reduceClient(state, event) {
       if (!OVER.has(state.phase)) return state;
       return { ...initialState(), phase: "connecting", sessionId, startedAtMs: nowMs };
     }
-    case "chunk_sent": {
+    case "chunk_sent":
       if (state.phase !== "running") return state;
-      const framesSent = state.framesSent + event.frameCount;
-      return { ...state, chunksSent: state.chunksSent + 1, framesSent };
-    }
+      return { ...state, chunksSent: state.chunksSent + 1 };
+    case "picture_sent":
+      if (state.phase !== "running") return state;
+      return { ...state, framesSent: state.framesSent + 1 };
     case "chunk_dropped":
       if (OVER.has(state.phase)) return state;
       return event.why === "upload"

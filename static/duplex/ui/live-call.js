@@ -301,7 +301,8 @@ export class LiveCall extends Emitter {
     this.#bargeIn?.attach(source);
     this.#enableBargeIn();
     this.#setDevices({ canMute: source.isMicrophone !== false });
-    this.emit("opened", { player: /** @type {AudioPlayer} */ (this.#player), source });
+    const sendPicture = (/** @type {string} */ base64) => this.#session?.sendPicture(base64) ?? false;
+    this.emit("opened", { player: /** @type {AudioPlayer} */ (this.#player), source, sendPicture });
   }
 
   /** @param {LiveSource} source */
@@ -340,8 +341,7 @@ export class LiveCall extends Emitter {
   #send(audio) {
     if (this.#devices.isMuted) audio.fill(0);
     const source = this.#source;
-    const { takeFrames, maxSliceNums } = this.#options;
-    const outcome = this.#session?.sendChunk({ audio, frames: takeFrames?.() ?? [], maxSliceNums: maxSliceNums?.() });
+    const outcome = this.#session?.sendChunk({ audio, maxSliceNums: this.#options.maxSliceNums?.() });
     if (outcome && outcome !== "not_running") this.emit("chunk", { audio });
     queueMicrotask(() => source?.recycle?.(audio)); // others that hear the same event need it yet
   }

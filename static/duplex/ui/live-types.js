@@ -34,8 +34,7 @@
  * @property {string} idPrefix of session ids: "adx" or "omni"
  * @property {() => Promise<LiveSource>} openSource opens the microphone or file as the settings say
  * @property {() => LiveSettings} settings
- * @property {() => string[]} [takeFrames] pictures that go with the next chunk, Base64
- * @property {() => number} [maxSliceNums] tiles of each of them; the server's own choice when left out
+ * @property {() => number} [maxSliceNums] tiles of each picture; the server's own choice when left out
  * @property {Pick<import("../lib/duplex-types.js").DuplexSessionOptions, "url" | "socketFactory" | "visibility" | "glance">} [session]
  */
 
@@ -54,7 +53,8 @@
  * @property {LiveProblem} problem stays until `solved` with its code, or a new start
  * @property {{code: string}} solved
  * @property {SessionWarning} warning
- * @property {{player: import("../lib/audio-player.js").AudioPlayer, source: LiveSource}} opened devices are open; meters may connect
+ * @property {{player: import("../lib/audio-player.js").AudioPlayer, source: LiveSource, sendPicture: (base64: string) => boolean}} opened
+ *   devices are open; meters may connect. `sendPicture` sends one ahead of its unit and tells whether it went out
  * @property {{audio: Float32Array}} chunk what goes to the model while it listens; not to be kept
  * @property {null} sourceended a file is over
  * @property {null} assigned the wait is over, a worker is there

@@ -37,9 +37,8 @@ export function mountPictureView(call, { store, video, pictures }) {
     mountRecordings(call, { video, look, subtitle: subtitles.text, isAutomatic: () => store.get("record") }),
   );
 
-  call.on("opened", ({ source }) => pictures.attach(source));
+  call.on("opened", ({ source, sendPicture }) => pictures.attach(source, sendPicture));
   call.on("state", (state) => {
-    pictures.noteSent(state.framesSent);
     figures.update(pictures.sent(), state);
     subtitles.update();
     overlay.update();

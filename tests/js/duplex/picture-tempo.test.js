@@ -1,17 +1,21 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { LEVELS_PER_S } from "../../../static/duplex/lib/capture-format.js";
 import { createPictureTaker } from "../../../static/duplex/lib/picture-taker.js";
-import { PictureTempo, SentRate } from "../../../static/duplex/lib/picture-tempo.js";
+import { AHEAD_MS, PictureTempo, SentRate } from "../../../static/duplex/lib/picture-tempo.js";
 
-test("one picture is due in each unit, in the middle of it", () => {
-  const tempo = new PictureTempo(1_000);
-  assert.equal(tempo.isDue(1_450), false);
-  assert.equal(tempo.isDue(1_500), true);
-  assert.equal(tempo.isDue(1_550), false);
-  tempo.beginUnit(2_000);
-  assert.equal(tempo.isDue(2_100), false);
-  assert.equal(tempo.isDue(2_900), true);
+const LEVEL_MS = 1_000 / LEVELS_PER_S;
+const LEVELS_BEFORE = (1_000 - AHEAD_MS) / LEVEL_MS - 1;
+
+test("one picture is due in each unit, a little before its end", () => {
+  const tempo = new PictureTempo();
+  for (let unit = 0; unit < 3; unit += 1) {
+    const due = Array.from({ length: LEVELS_PER_S }, () => tempo.hear());
+    assert.equal(due.indexOf(true), LEVELS_BEFORE);
+    assert.equal(due.filter(Boolean).length, 1);
+    tempo.beginUnit();
+  }
 });
 
 test("the rate is that of the last ten seconds", () => {
@@ -28,85 +32,105 @@ test("the rate is that of the last ten seconds", () => {
 const frame = { base64: "x", widthPx: 640, heightPx: 360, bytes: 10 };
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
-/** @param {boolean} isFile */
-function scene(isFile) {
+/** @param {boolean} isFile @param {() => Promise<typeof frame | null>} [grab] */
+function scene(isFile, grab) {
   let nowMs = 0;
   const source = new EventTarget();
+  /** @type {string[]} */
+  const sent = [];
+  const line = { isOpen: true };
   let grabbed = 0;
   const taker = createPictureTaker({
-    grab: async () => ({ ...frame, base64: `picture ${(grabbed += 1)}` }),
+    grab: grab ?? (async () => ({ ...frame, base64: `picture ${(grabbed += 1)}` })),
     isFile: () => isFile,
     nowMs: () => nowMs,
   });
-  taker.attach(source);
+  taker.attach(source, (base64) => line.isOpen && sent.push(base64) > 0);
+  const tell = async (/** @type {string} */ type) => {
+    source.dispatchEvent(new Event(type));
+    await settled();
+  };
   return {
     taker,
-    source,
-    /** @param {number} ms */
-    async at(ms) {
-      nowMs = ms;
-      source.dispatchEvent(new Event("level"));
-      await settled();
+    sent,
+    line,
+    tell,
+    /** @param {number} count */
+    async hear(count) {
+      for (let level = 0; level < count; level += 1) await tell("level");
+      nowMs += count * LEVEL_MS;
     },
   };
 }
 
-test("a camera gives one picture for each chunk", async () => {
-  const { taker, source, at } = scene(false);
-  await at(400);
-  assert.deepEqual(taker.take(), []);
-  await at(800);
-  await at(850);
-  assert.deepEqual(taker.take(), ["picture 1"]);
-  assert.deepEqual(taker.take(), []);
-  source.dispatchEvent(new Event("chunk"));
-  await at(1_600);
-  assert.deepEqual(taker.take(), ["picture 2"]);
+test("a camera gives one picture for each unit, ahead of its chunk", async () => {
+  const { sent, tell, hear } = scene(false);
+  await hear(LEVELS_BEFORE);
+  assert.deepEqual(sent, []);
+  await hear(1);
+  assert.deepEqual(sent, ["picture 1"]);
+  await hear(LEVELS_PER_S - LEVELS_BEFORE - 1);
+  await tell("chunk");
+  await hear(LEVELS_BEFORE);
+  assert.deepEqual(sent, ["picture 1"]);
+  await hear(1);
+  assert.deepEqual(sent, ["picture 1", "picture 2"]);
 });
 
 test("a file gives its pictures at its own instants", async () => {
-  const { taker, source, at } = scene(true);
-  await at(900);
-  assert.deepEqual(taker.take(), []);
-  source.dispatchEvent(new Event("frame-due"));
-  await settled();
-  assert.deepEqual(taker.take(), ["picture 1"]);
+  const { sent, tell, hear } = scene(true);
+  await hear(LEVELS_PER_S);
+  assert.deepEqual(sent, []);
+  await tell("frame-due");
+  assert.deepEqual(sent, ["picture 1"]);
 });
 
 test("what was really sent is told, not what was taken", async () => {
-  const { taker, at } = scene(false);
-  await at(800);
-  taker.take();
+  const { taker, line, tell, hear } = scene(false);
+  line.isOpen = false;
+  await hear(LEVELS_PER_S);
   assert.equal(taker.sent().frame, null);
-  taker.noteSent(1);
+  line.isOpen = true;
+  await tell("chunk");
+  await hear(LEVELS_PER_S);
   assert.equal(taker.sent().frame?.widthPx, 640);
   taker.clear();
   assert.deepEqual(taker.sent(), { rateHz: 0, frame: null });
 });
 
 test("a camera that goes away in the middle gives no picture and no error", async () => {
-  const source = new EventTarget();
-  const taker = createPictureTaker({ grab: () => Promise.reject(new Error("gone")), isFile: () => true });
-  taker.attach(source);
-  source.dispatchEvent(new Event("frame-due"));
-  await settled();
-  assert.deepEqual(taker.take(), []);
+  const { sent, tell } = scene(true, () => Promise.reject(new Error("gone")));
+  await tell("frame-due");
+  assert.deepEqual(sent, []);
 });
 
 test("a picture that is not there yet is taken as soon as it is", async () => {
-  const source = new EventTarget();
   /** @type {typeof frame | null} */
   let picture = null;
-  const taker = createPictureTaker({ grab: async () => picture, isFile: () => true });
-  taker.attach(source);
-  source.dispatchEvent(new Event("frame-due"));
-  await settled();
-  assert.deepEqual(taker.take(), []);
+  const { sent, tell } = scene(true, async () => picture);
+  await tell("frame-due");
+  assert.deepEqual(sent, []);
   picture = frame;
-  source.dispatchEvent(new Event("level"));
+  await tell("level");
+  await tell("level");
+  assert.deepEqual(sent, ["x"]);
+});
+
+test("a picture too late for its unit takes the place of the next one's", async () => {
+  /** @type {((picture: typeof frame) => void)[]} */
+  const shots = [];
+  const { sent, tell } = scene(true, () => new Promise((resolve) => shots.push(resolve)));
+  await tell("frame-due");
+  await tell("chunk");
+  shots.shift()?.({ ...frame, base64: "late" });
   await settled();
-  assert.deepEqual(taker.take(), ["x"]);
-  source.dispatchEvent(new Event("level"));
+  await tell("frame-due");
+  shots.shift()?.({ ...frame, base64: "its own" });
   await settled();
-  assert.deepEqual(taker.take(), []);
+  assert.deepEqual(sent, ["late"], "two would be too much for one unit");
+  await tell("chunk");
+  await tell("frame-due");
+  shots.shift()?.({ ...frame, base64: "the next" });
+  await settled();
+  assert.deepEqual(sent, ["late", "the next"]);
 });

@@ -14,14 +14,13 @@ from training.nano.brain import Brain
 from training.nano.layout import PICTURE_ROWS
 from training.nano.sessions import DuplexSession, Example
 from training.nano.turns import TurnsSession
-from training.nano.vision.eyes import CAMERA_WEIGHTS, CAMERAS, Eyes, served_size
+from training.nano.vision.eyes import CAMERA_WEIGHTS, CAMERAS, SERVED_RESOLUTION, Eyes, served_size
 from training.nano.vision.pictures import Painter
 from training.nano.vision.places import PLACES, told
 from training.nano.vision.scenes import N_SHAPES, NOTHING, Labels
 
 UNITS = (4, 5, 6, 7, 8)
 TURNS_SHARE = 0.4
-SERVED_RESOLUTION = 448
 
 
 class PicturedConversations(Conversations):

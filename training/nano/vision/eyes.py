@@ -7,13 +7,16 @@ from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SliceConfig
 from MiniCPMO45.image_processing import plan_slices
-from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer
+from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer, position_ids
 from MiniCPMO45.resampler import Resampler, sincos_table
+from training.nano import shapes
 from training.nano.vision.pictures import to_patches
 
 CAMERAS = ((640, 480), (1280, 720), (448, 448), (480, 640), (720, 1280))
 CAMERA_WEIGHTS = (4, 4, 2, 1, 1)
 POSITION_SCALE = 0.3
+LEAST_POWER = 0.01  # of a patch's component; weaker ones are mostly a camera's noise
+SERVED_RESOLUTION = shapes.config().slice_config.scale_resolution
 
 
 class Eyes(nn.Module):
@@ -55,9 +58,65 @@ class Eyes(nn.Module):
         Returns:
             [B, 64, width of the language model].
         """
-        size = (pictures.shape[2] // self.patch_side, pictures.shape[3] // self.patch_side)
-        sizes = [size] * len(pictures)
-        return self.resampler(self.vpm(to_patches(pictures, self.patch_side), sizes), sizes)
+        size = self.patches(pictures)
+        return self.condense(self.features(pictures, self.positions(size, size)), size)
+
+    def features(self, pictures: Tensor, positions: Tensor) -> Tensor:
+        """Return what the tower makes of every patch.
+
+        Args:
+            pictures: [B, 3, H, W].
+            positions: of their patches, from `positions`.
+
+        Returns:
+            [B, L, width of the tower].
+        """
+        patches = to_patches(pictures, self.patch_side)
+        return self.vpm.encode(patches, positions.expand(len(patches), -1), None)
+
+    def positions(
+        self, size: tuple[int, int], whole: tuple[int, int], start: tuple[int, int] = (0, 0)
+    ) -> Tensor:
+        """Return rows of the tower's table of positions for a window of a picture.
+
+        Args:
+            size: rows and columns of patches of the window.
+            whole: of the picture.
+            start: row and column at which the window begins.
+
+        Returns:
+            int64 [rows * columns].
+        """
+        embeddings = self.vpm.embeddings
+        device = embeddings.position_embedding.weight.device
+        ids = position_ids([whole], whole[0] * whole[1], embeddings.buckets, device).view(whole)
+        return ids[start[0] : start[0] + size[0], start[1] : start[1] + size[1]].flatten()
+
+    @torch.no_grad()
+    def begin(self, pictures: Tensor) -> None:
+        """Let fresh weights of the patches be the principal components of pictures, whitened.
+
+        Args:
+            pictures: [B, 3, H, W], like those to come.
+        """
+        patches = to_patches(pictures, self.patch_side).flatten(0, 1).double()
+        centre = patches.mean(0)
+        powers, components = torch.linalg.eigh((patches - centre).T.cov())
+        embedding = self.vpm.embeddings.patch_embedding
+        kept = embedding.weight.shape[0]
+        scale = (powers[-kept:] + LEAST_POWER).rsqrt()
+        weight = components[:, -kept:].T * scale[:, None]  # [width, 588]
+        embedding.weight.copy_(weight.view_as(embedding.weight))
+        assert embedding.bias is not None
+        embedding.bias.copy_(-weight @ centre)
+
+    def condense(self, features: Tensor, size: tuple[int, int]) -> Tensor:
+        """Return the rows [B, 64, width] of features of pictures of one size."""
+        return self.resampler(features, [size] * len(features))
+
+    def patches(self, pictures: Tensor) -> tuple[int, int]:
+        """Return rows and columns of patches of pictures [B, 3, H, W]."""
+        return pictures.shape[2] // self.patch_side, pictures.shape[3] // self.patch_side
 
 
 def served_size(camera: tuple[int, int], resolution: int) -> tuple[int, int]:
@@ -65,6 +124,6 @@ def served_size(camera: tuple[int, int], resolution: int) -> tuple[int, int]:
 
     Args:
         camera: width and height of its pictures.
-        resolution: side of a square with the area of a slice, 448 as served.
+        resolution: side of a square with the area of a slice; `SERVED_RESOLUTION` as served.
     """
     return plan_slices(*camera, 1, SliceConfig(scale_resolution=resolution)).source

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from random import Random
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +18,10 @@ from training.nano.vision.stencils import Stencils
 
 CONTRAST = 0.42  # least distance between a thing and what is behind it
 TURN_DEGREES = 24.0
-WARP = 0.05  # how far a hand-drawn line strays, as a share of the radius
+WARP, WARP_CELLS = 0.05, 6  # how far a hand-drawn line strays, as a share of the radius
+OWNER_STEP = 4  # pixels; so finely is known which thing a pixel belongs to
+EDGE = 0.99  # of a stencil; what lies beyond would be its neighbour's
+BLUR_PER_PX = 1400.0  # side of a picture whose finest blur is one pixel
 REGIONS = 4
 SHARP_EDGES = 12.0
 
@@ -33,30 +38,37 @@ class Painter:
         """
         self._stencils = stencils
         self._generator = generator
+        self._random = Random(generator.initial_seed())  # of what a batch shares; needs no device
 
     def draw_labels(self, n: int) -> Labels:
         """Draw what n pictures show."""
         return Labels.draw(n, self._generator)
 
+    def place(self, labels: Labels, width: int, height: int, least_radius_px: float) -> Placing:
+        """Lay things out for `paint`; see `scenes.place`."""
+        return place(labels, width, height, self._generator, least_radius_px)
+
     @torch.no_grad()
-    def paint(self, labels: Labels, width: int, height: int) -> Tensor:
+    def paint(
+        self, labels: Labels, width: int, height: int, placing: Placing | None = None
+    ) -> Tensor:
         """Draw one picture per label.
 
         Args:
             labels: on the painter's device.
             width: pixels.
             height: pixels.
+            placing: where the things lie; None leaves it to the painter.
 
         Returns:
             float32 [B, 3, height, width], whole 255ths between 0 and 1.
         """
         with torch.autocast(self._generator.device.type, enabled=False):
-            placing = place(labels, width, height, self._generator)
+            placing = placing or place(labels, width, height, self._generator)
             colours = draw_colours(labels.colour.clamp(min=0), self._generator)  # [B, 3]
             picture = self._background(colours, width, height)
             picture = self._with_panel(picture, placing, colours)
-            for number in range(MOST_THINGS):
-                picture = self._with_thing(picture, placing, labels, colours, number)
+            picture = self._with_things(picture, placing, labels, colours)
             picture = self._seen_by_camera(self._lit(picture))
             return (picture.clamp(0, 1) * 255).round() / 255
 
@@ -67,13 +79,13 @@ class Painter:
         shades = draw_apart(others, CONTRAST, generator)  # [B, R, 3]
         is_plain = self._rand(n, 1, 1) < 0.35
         shades = torch.where(is_plain, shades[:, :1], shades)
-        coarse = self._noise((n, REGIONS), int(2 + 5 * self._scalar()), width, height)
+        coarse = self._noise((n, REGIONS), int(2 + 5 * self._random.random()), width, height)
         sharpness = 2.0 + SHARP_EDGES * self._rand(n, 1, 1, 1)
         shares = torch.softmax(coarse * sharpness, dim=1)
         picture = torch.einsum("brhw,brc->bchw", shares, shades)
-        texture = self._noise((n, 1), 24, width, height) + self._noise((n, 3), 60, width, height)
+        fine = self._noise((n, 3), 60, 60, 60) + self._noise((n, 1), 24, 60, 60)
         strength = 0.06 * self._rand(n, 1, 1, 1) * (self._rand(n, 1, 1, 1) < 0.6)
-        return picture + texture * strength
+        return picture + _enlarged(fine * strength, width, height)
 
     def _with_panel(self, picture: Tensor, placing: Placing, colours: Tensor) -> Tensor:
         """Lay a card of one colour, mostly light, over the background."""
@@ -90,38 +102,51 @@ class Painter:
         mask = inside_x * inside_y
         return picture * (1 - mask) + shade[:, :, None, None] * mask
 
-    def _with_thing(
-        self, picture: Tensor, placing: Placing, labels: Labels, colours: Tensor, number: int
+    def _with_things(
+        self, picture: Tensor, placing: Placing, labels: Labels, colours: Tensor
     ) -> Tensor:
+        """Draw all things in one go: each pixel belongs to the thing that is nearest to it."""
         n, _, height, width = picture.shape
-        generator, device = self._generator, picture.device
-        masks = self._stencils.masks[self._stencils.draw(labels.kinds, generator)]  # [B, S, S]
-        radius = placing.radii[:, number].clamp(min=1e-3)
-        degrees = (2 * self._rand(n) - 1) * TURN_DEGREES
-        angle = degrees * (math.pi / 180)
-        stretch = 1.0 + 0.22 * self._rand(n)
-        shear = 0.15 * (2 * self._rand(n) - 1)
+        device = picture.device
+        kinds = labels.kinds[:, None].expand(n, MOST_THINGS)
+        masks = self._stencils.masks[self._stencils.draw(kinds, self._generator)]  # [B, 5, S, S]
         x = torch.arange(width, device=device) + 0.5
         y = torch.arange(height, device=device) + 0.5
-        dx = (x[None] - placing.centres[:, number, :1]) / radius[:, None]  # [B, W]
-        dy = (y[None] - placing.centres[:, number, 1:]) / radius[:, None]  # [B, H]
-        cos, sin = angle.cos()[:, None, None], angle.sin()[:, None, None]
-        u = dx[:, None, :] * cos + dy[:, :, None] * sin
-        v = (dy[:, :, None] * cos - dx[:, None, :] * sin) * stretch[:, None, None]
-        u = u + shear[:, None, None] * v
-        phase = 6.28 * self._rand(n, 2, 1, 1)
-        warp = WARP * self._rand(n, 1, 1)
-        grid = torch.stack(
-            (
-                u + warp * torch.sin(2.6 * v + phase[:, 0]),
-                v + warp * torch.sin(2.6 * u + phase[:, 1]),
-            ),
-            dim=-1,
+        nearest = placing.nearest(x[::OWNER_STEP], y[::OWNER_STEP])  # [B, h, w]
+        owner = nearest.repeat_interleave(OWNER_STEP, 1).repeat_interleave(OWNER_STEP, 2)
+        owner = owner[:, :height, :width].flatten(1)  # [B, H * W]
+        a, b, c, d, e, f, drop = (
+            each.gather(1, owner).view(n, height, width) for each in self._strains(placing)
         )
-        mask = F.grid_sample(masks[:, None], grid, align_corners=False)  # [B, 1, H, W]
-        mask = mask * (placing.radii[:, number] > 0)[:, None, None, None]
-        shading = 1 - 0.15 * self._rand(n, 1, 1, 1) * (0.5 + 0.5 * torch.tanh(u))[:, None]
+        warp = WARP * self._rand(n, 1, 1, 1) * self._noise((n, 2), WARP_CELLS, width, height)
+        u = a * x + b * y[:, None] + c + warp[:, 0]
+        v = d * x + e * y[:, None] + f + warp[:, 1]
+        tiles = masks.transpose(1, 2).flatten(2)[:, None]  # [B, 1, S, 5 * S], side by side
+        tile = owner.view(n, height, width)
+        across = (u.clamp(-EDGE, EDGE) + (2 * tile + 1 - MOST_THINGS)) / MOST_THINGS
+        grid = torch.stack((across, v), dim=-1)
+        inside = ((u.abs() < EDGE) & (drop == 0))[:, None]
+        mask = F.grid_sample(tiles, grid, align_corners=False) * inside  # [B, 1, H, W]
+        shading = 1 - 0.15 * self._rand(n, 1, 1, 1) * (0.5 + 0.5 * u.clamp(-1, 1))[:, None]
         return picture * (1 - mask) + colours[:, :, None, None] * shading * mask
+
+    def _strains(self, placing: Placing) -> tuple[Tensor, ...]:
+        """Draw how each stencil is turned, stretched and sheared.
+
+        Returns:
+            u = ax + by + c and v = dx + ey + f are a pixel's place in the stencil, and 1 for
+            things that are not there; [B, 5] each.
+        """
+        shape = placing.radii.shape
+        angle = (2 * self._rand(*shape) - 1) * (TURN_DEGREES * math.pi / 180)
+        stretch = 1.0 + 0.22 * self._rand(*shape)
+        shear = 0.15 * (2 * self._rand(*shape) - 1)
+        scale = 1 / placing.radii.clamp(min=1e-3)
+        d, e = -angle.sin() * stretch * scale, angle.cos() * stretch * scale
+        a, b = angle.cos() * scale + shear * d, angle.sin() * scale + shear * e
+        x, y = placing.centres.unbind(-1)
+        is_missing = (placing.radii <= 0).float()
+        return a, b, -(a * x + b * y), d, e, -(d * x + e * y), is_missing
 
     def _lit(self, picture: Tensor) -> Tensor:
         n, _, height, width = picture.shape
@@ -135,17 +160,19 @@ class Painter:
         return haze + (1 - haze) * picture * exposure * tint * ramp
 
     def _seen_by_camera(self, picture: Tensor) -> Tensor:
-        if self._scalar() < 0.6:
-            picture = _blurred(picture, 0.4 + 1.4 * self._scalar())
-        if self._scalar() < 0.35:
-            share = 0.5 + 0.4 * self._scalar()
+        height, width = picture.shape[2:]
+        if self._random.random() < 0.6:
+            sharpest = math.sqrt(width * height) / BLUR_PER_PX
+            picture = _blurred(picture, sharpest * (1 + 3.5 * self._random.random()))
+        if self._random.random() < 0.35:
+            share = 0.5 + 0.4 * self._random.random()
             small = F.interpolate(picture, scale_factor=share, mode="bilinear", antialias=True)
             picture = F.interpolate(small, size=picture.shape[2:], mode="bilinear")
         strength = 0.04 * self._rand(len(picture), 1, 1, 1) ** 2
         noise = torch.randn(picture.shape, generator=self._generator, device=picture.device)
         picture = (picture + noise * strength).clamp(0, 1)
-        if self._scalar() < 0.5:
-            picture = through_jpeg(picture, int(30 + 60 * self._scalar()))
+        if self._random.random() < 0.5:
+            picture = through_jpeg(picture, int(30 + 60 * self._random.random()))
         return picture
 
     def _noise(self, channels: tuple[int, int], cells: int, width: int, height: int) -> Tensor:
@@ -153,13 +180,10 @@ class Painter:
         coarse = torch.randn(
             (*channels, *size), generator=self._generator, device=self._generator.device
         )
-        return F.interpolate(coarse, size=(height, width), mode="bilinear", align_corners=True)
+        return _enlarged(coarse, width, height)
 
     def _rand(self, *shape: int) -> Tensor:
         return torch.rand(shape, generator=self._generator, device=self._generator.device)
-
-    def _scalar(self) -> float:
-        return float(torch.rand((), generator=self._generator, device=self._generator.device))
 
 
 def to_patches(pictures: Tensor, side: int) -> Tensor:
@@ -176,11 +200,16 @@ def to_patches(pictures: Tensor, side: int) -> Tensor:
     return (tiles.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2) - 0.5) / 0.5
 
 
+def _enlarged(picture: Tensor, width: int, height: int) -> Tensor:
+    return F.interpolate(picture, size=(height, width), mode="bilinear", align_corners=True)
+
+
 def _blurred(picture: Tensor, sigma: float) -> Tensor:
     reach = math.ceil(2.5 * sigma)
-    offsets = torch.arange(-reach, reach + 1, device=picture.device)
-    kernel = torch.exp(-0.5 * (offsets / sigma) ** 2)
-    kernel = (kernel / kernel.sum()).expand(3, 1, 1, -1)
+    taps = [math.exp(-0.5 * (offset / sigma) ** 2) for offset in range(-reach, reach + 1)]
     padded = F.pad(picture, (reach, reach, reach, reach), mode="replicate")
-    rows = F.conv2d(padded, kernel, groups=3)
-    return F.conv2d(rows, kernel.transpose(2, 3), groups=3)
+    for axis in (2, 3):
+        size = padded.shape[axis] - 2 * reach
+        parts = (padded.narrow(axis, at, size) * (tap / sum(taps)) for at, tap in enumerate(taps))
+        padded = functools.reduce(Tensor.add_, parts)
+    return padded

@@ -87,6 +87,10 @@ class EmbeddingReaders(nn.Module):
         words = torch.stack([self._words(p)[wanted[:, p]] for p in range(PLACES)], dim=1)
         return words.repeat(1, 64 // PLACES, 1)
 
+    def apart(self, rows: Tensor, wanted: Tensor) -> Tensor:
+        """Return the mean squared distance of rows to those that tell `wanted`, in `power`."""
+        return (rows.float() - self.targets(wanted)).square().sum(-1).mean() / self.power
+
     def forward(self, rows: Tensor) -> list[Tensor]:
         """Return minus the squared distance to every word, relative to a word's length."""
         return [

@@ -18,7 +18,7 @@ vision() {
 }
 
 case ${1:-} in
-    see)
+    see) # on the weights that are there, if any
         vision see --minutes "${2:-6}"
         ;;
     look)

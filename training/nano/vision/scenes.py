@@ -107,8 +107,41 @@ class Placing:
     radii: Tensor
     panels: Tensor
 
+    def nearest(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return which thing is nearest to each point of a grid.
 
-def place(labels: Labels, width: int, height: int, generator: torch.Generator) -> Placing:
+        Args:
+            x: float32 [w], pixels.
+            y: float32 [h], pixels.
+
+        Returns:
+            int64 [B, h, w]; things count by their distance in radii.
+        """
+        return self.distances(x, y).argmin(1)
+
+    def distances(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return how far each thing is from each point of a grid, in its radii.
+
+        Args:
+            x: float32 [w], pixels.
+            y: float32 [h], pixels.
+
+        Returns:
+            float32 [B, 5, h, w]: the larger of both axes' distances.
+        """
+        radii = self.radii.clamp(min=1e-3)[..., None]
+        across = (x - self.centres[..., :1]).abs() / radii  # [B, 5, w]
+        down = (y - self.centres[..., 1:]).abs() / radii  # [B, 5, h]
+        return torch.maximum(across[:, :, None], down[..., None])
+
+
+def place(
+    labels: Labels,
+    width: int,
+    height: int,
+    generator: torch.Generator,
+    least_radius_px: float = LEAST_RADIUS_PX,
+) -> Placing:
     """Lay out the things of each picture so that they do not touch.
 
     Args:
@@ -116,6 +149,7 @@ def place(labels: Labels, width: int, height: int, generator: torch.Generator) -
         width: of the pictures, in pixels.
         height: of the pictures, in pixels.
         generator: on the labels' device.
+        least_radius_px: where there is room for it.
     """
     n, device = len(labels.count), labels.count.device
     table = torch.tensor(GRIDS, device=device)  # [5, choices, 2]
@@ -136,7 +170,7 @@ def place(labels: Labels, width: int, height: int, generator: torch.Generator) -
     half = cell.amin(1)[:, None] / 2
     common = 0.5 + 0.45 * _rand((n, 1), generator)
     share = (common * (0.8 + 0.4 * _rand((n, MOST_THINGS), generator))).clamp(max=0.96)
-    radii = torch.minimum((half * share).clamp(min=LEAST_RADIUS_PX), half * 0.98)
+    radii = torch.minimum((half * share).clamp(min=least_radius_px), half * 0.98)
     room = (cell[:, None] / 2 - radii[..., None]).clamp(min=0)
     jitter = (2 * _rand((n, MOST_THINGS, 2), generator) - 1) * room * 0.9
     centres = start[:, None] + (corner + 0.5) * cell[:, None] + jitter

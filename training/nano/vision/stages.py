@@ -10,6 +10,7 @@ from random import Random
 import torch
 from torch import Tensor, nn
 
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 from training.nano import shapes
 from training.nano.augment import Augmenter
@@ -18,7 +19,9 @@ from training.nano.brain import Brain
 from training.nano.listening import FILE as LISTENING_FILE
 from training.nano.listening import SIDE_FOLDER, resume_trained, to_device
 from training.nano.vision.asked import PicturedConversations, SeeingBrain
-from training.nano.vision.eyes import CAMERA_WEIGHTS, CAMERAS, Eyes, served_size
+from training.nano.vision.eyes import CAMERA_WEIGHTS, CAMERAS, SERVED_RESOLUTION, Eyes, served_size
+from training.nano.vision.optimizing import Optimizer, fast
+from training.nano.vision.patches import PatchReaders, patch_labels, patch_loss
 from training.nano.vision.pictures import Painter
 from training.nano.vision.places import (
     NAMES,
@@ -29,18 +32,16 @@ from training.nano.vision.places import (
     told,
     word_ids,
 )
-from training.nano.vision.scenes import Labels
+from training.nano.vision.scenes import Labels, Placing
 from training.nano.vision.stencils import Stencils
-from training.nano.voice.stage_clock import Average, StageClock, Tick, resume, save, set_rate
+from training.nano.voice.stage_clock import Average, StageClock, Tick, resume, save
 
 FILE = "vision.pt"
-READERS_FILE = "vision_readers.pt"
-BETAS = (0.9, 0.98)
-WEIGHT_DECAY = 0.05
-LARGEST_GRADIENT = 1.0
-SERVED_RESOLUTION = 448
-# Small pictures first: until this share of the stage, at this resolution, so many times the batch.
-CURRICULUM = ((0.35, 224, 4), (0.6, 336, 2), (1.1, SERVED_RESOLUTION, 1))
+FILES = {"eyes": FILE, "readers": "vision_readers.pt", "patch_readers": "vision_patches.pt"}
+# Small windows first: until this share of the stage, of this resolution, so many times the batch.
+CURRICULUM = ((0.4, 112, 8), (0.55, 168, 4), (0.75, 224, 2), (1.1, SERVED_RESOLUTION, 1))
+LEAST_RADIUS_PX = 8.5  # of things in pictures of every resolution
+PATCHES_SHARE = 0.5  # of the loss
 REPORT_EVERY_STEPS = 200
 SHARPNESS = 8.0  # of reading by distance
 FITTED_BATCHES, FIT_DAMPING = 12, 1e-4
@@ -69,30 +70,84 @@ class Setting:
     seed: int = 0
 
 
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Pictures of one size, and what is in them.
+
+    Attributes:
+        labels: what they show.
+        placing: where.
+        pictures: float32 [B, 3, H, W] between 0 and 1.
+        whole: width and height of the pictures that these are windows of.
+    """
+
+    labels: Labels
+    placing: Placing
+    pictures: Tensor
+    whole: tuple[int, int]
+
+
+class Teaching(nn.Module):
+    """Eyes with everything that teaches them before there is a language model."""
+
+    def __init__(self, config: MiniCPMOConfig) -> None:
+        """Make fresh weights.
+
+        Args:
+            config: of the nano.
+        """
+        super().__init__()
+        self.eyes = Eyes(config)
+        self.readers = Readers(config.hidden_size)
+        self.patch_readers = PatchReaders(config.vision_config.hidden_size)
+
+    @classmethod
+    def load(cls, setting: Setting) -> Teaching:
+        """Return what earlier stages left, or fresh weights."""
+        torch.manual_seed(setting.seed)
+        teaching = cls(shapes.config()).to(setting.device)
+        teaching.eyes.begin(
+            _draw(_painter(setting, held_out=False), setting, None, Random(0)).pictures
+        )
+        for name, part in teaching.named_children():
+            resume(part, setting.out / FILES[name])
+        return teaching
+
+    def forward(self, drawn: Drawn, random: Random) -> tuple[Tensor, Tensor]:
+        """See a batch, somewhere in the pictures that it is a window of.
+
+        Returns:
+            The rows [B, 64, width], and the loss of the patches.
+        """
+        eyes, size = self.eyes, self.eyes.patches(drawn.pictures)
+        width, height = drawn.whole
+        whole = height // eyes.patch_side, width // eyes.patch_side
+        start = random.randint(0, whole[0] - size[0]), random.randint(0, whole[1] - size[1])
+        features = eyes.features(drawn.pictures, eyes.positions(size, whole, start))
+        wanted = patch_labels(drawn.labels, drawn.placing, size, eyes.patch_side)
+        return eyes.condense(features, size), patch_loss(self.patch_readers(features), wanted)
+
+
 def learn_attributes(setting: Setting) -> Eyes:
     """Train eyes that tell attributes through readers of their own; needs no language model."""
-    config = shapes.config()
-    torch.manual_seed(setting.seed)
-    eyes, readers = Eyes(config).to(setting.device), Readers(config.hidden_size).to(setting.device)
-    resume(eyes, setting.out / FILE)
-    resume(readers, setting.out / READERS_FILE)
-    both = nn.ModuleList((eyes, readers))
-    average, optimizer = Average(both), _optimizer(both, setting)
+    teaching = Teaching.load(setting)
+    average, optimizer = Average(teaching), Optimizer(teaching, setting.rate)
     painter, random = _painter(setting, held_out=False), Random(setting.seed)
     for tick in setting.clock.ticks("see"):
-        labels, pictures = _pictures(painter, setting, tick, random)
-        wanted = told(labels)
-        with _autocast(setting.device):
-            read = readers(eyes(pictures))
-        loss = reading_loss([scores.float() for scores in read], wanted)
-        _step(loss, both, optimizer, tick, setting.rate)
+        drawn = _draw(painter, setting, tick, random)
+        wanted = told(drawn.labels)
+        with fast(setting.device):
+            rows, by_patch = teaching(drawn, random)
+            read = [scores.float() for scores in teaching.readers(rows)]
+        loss = reading_loss(read, wanted) + PATCHES_SHARE * by_patch
+        optimizer.step(loss, tick)
         average.update(tick.step)
         _report("see", tick, loss, read, wanted)
         if tick.is_save_due:
             _save(average, setting.out)
-    _load(average, both)
-    _examine(eyes, readers, setting)
-    return eyes
+    _load(average, teaching)
+    _examine(teaching.eyes, teaching.readers, setting)
+    return teaching.eyes
 
 
 def learn_words(setting: Setting, llm_folder: Path) -> Eyes:
@@ -102,30 +157,27 @@ def learn_words(setting: Setting, llm_folder: Path) -> Eyes:
         setting: as for every stage.
         llm_folder: holds the trained language model.
     """
-    torch.manual_seed(setting.seed)
-    eyes = Eyes(shapes.config()).to(setting.device)
-    resume(eyes, setting.out / FILE)
+    teaching = Teaching.load(setting)
     brain = load_brain(llm_folder, None).to(setting.device)
     words = _words(brain, llm_folder)
     painter, random = _painter(setting, held_out=False), Random(setting.seed + 1)
-    _fit(eyes, words, painter, setting, random)
-    average, optimizer = Average(eyes), _optimizer(eyes, setting)
+    _fit(teaching.eyes, words, painter, setting, random)
+    average, optimizer = Average(teaching), Optimizer(teaching, setting.rate)
     for tick in setting.clock.ticks("tell"):
-        labels, pictures = _pictures(painter, setting, None, random)
-        wanted = told(labels)
-        with _autocast(setting.device):
-            rows = eyes(pictures)
-        apart = (rows.float() - words.targets(wanted)).square().sum(-1).mean() / words.power
-        read = words(rows)
-        loss = apart + reading_loss([SHARPNESS * scores for scores in read], wanted)
-        _step(loss, eyes, optimizer, tick, setting.rate)
+        drawn = _draw(painter, setting, None, random)
+        wanted = told(drawn.labels)
+        with fast(setting.device):
+            rows, by_patch = teaching(drawn, random)
+        apart, read = words.apart(rows, wanted), words(rows)
+        reading = reading_loss([SHARPNESS * scores for scores in read], wanted)
+        optimizer.step(apart + reading + PATCHES_SHARE * by_patch, tick)
         average.update(tick.step)
         _report("tell", tick, apart, read, wanted)
         if tick.is_save_due:
-            save(average.state_dict(), setting.out / FILE)
-    _load(average, eyes)
-    _examine(eyes, words, setting)
-    return eyes
+            _save(average, setting.out)
+    _load(average, teaching)
+    _examine(teaching.eyes, words, setting)
+    return teaching.eyes
 
 
 def learn_questions(
@@ -148,17 +200,17 @@ def learn_questions(
     seeing = SeeingBrain(brain, eyes, painter, word_ids(_tokenizer(llm_folder)), setting.seed)
     seeing.to(setting.device).eval()
     words = _words(seeing, llm_folder)
-    average, optimizer = Average(eyes), _optimizer(eyes, setting)
+    average, optimizer = Average(eyes), Optimizer(eyes, setting.rate)
     talks = PicturedConversations(banks, llm_folder / SIDE_FOLDER, setting.batch, setting.seed)
     batches = iter(loader(talks, processes))
     augment = Augmenter(torch.Generator(device=setting.device).manual_seed(setting.seed))
     for tick in setting.clock.ticks("asked"):
         batch = to_device(next(batches), setting.device)
-        with _autocast(setting.device):
-            read = seeing(batch, augment)
+        with fast(setting.device):
+            read = seeing(batch, seeing.hear(batch, augment))
         rows, wanted = seeing.newest
-        apart = (rows.float() - words.targets(wanted)).square().sum(-1).mean() / words.power
-        _step(read.loss + 0.3 * apart, eyes, optimizer, tick, setting.rate)
+        apart = words.apart(rows, wanted)
+        optimizer.step(read.loss + 0.3 * apart, tick)
         average.update(tick.step)
         if tick.step % REPORT_EVERY_STEPS == 0 or tick.is_save_due:
             print(
@@ -197,9 +249,9 @@ def _fit(
     """Turn the resampler's last matrix so that its rows come as near to the words as it can."""
     rows, targets = [], []
     for _ in range(FITTED_BATCHES):
-        labels, pictures = _pictures(painter, setting, None, random)
-        rows.append(eyes(pictures).flatten(0, 1))
-        targets.append(words.targets(told(labels)).flatten(0, 1))
+        drawn = _draw(painter, setting, None, random)
+        rows.append(eyes(drawn.pictures).flatten(0, 1))
+        targets.append(words.targets(told(drawn.labels)).flatten(0, 1))
     seen, wanted = torch.cat(rows).double(), torch.cat(targets).double()
     power = seen.T @ seen
     power += FIT_DAMPING * power.diagonal().mean() * torch.eye(len(power), device=power.device)
@@ -212,10 +264,10 @@ def _examine(eyes: Eyes, readers: nn.Module, setting: Setting) -> dict[str, floa
     painter, random = _painter(setting, held_out=True), Random(setting.seed + 77)
     right = []
     for _ in range(4 if setting.device.type == "cpu" else 24):
-        labels, pictures = _pictures(painter, setting, None, random)
-        with _autocast(setting.device):
-            read = readers(eyes(pictures))
-        right.append(is_right(read, told(labels)))
+        drawn = _draw(painter, setting, None, random)
+        with fast(setting.device):
+            read = readers(eyes(drawn.pictures))
+        right.append(is_right(read, told(drawn.labels)))
     columns = torch.cat(right).float()
     shares = dict(zip(NAMES, columns.mean(0).tolist(), strict=True))
     shares["all four"] = float(columns.prod(1).mean())
@@ -224,17 +276,18 @@ def _examine(eyes: Eyes, readers: nn.Module, setting: Setting) -> dict[str, floa
     return shares
 
 
-def _pictures(
-    painter: Painter, setting: Setting, tick: Tick | None, random: Random
-) -> tuple[Labels, Tensor]:
+def _draw(painter: Painter, setting: Setting, tick: Tick | None, random: Random) -> Drawn:
     resolution, times = SERVED_RESOLUTION, 1
     if tick is not None:
         resolution, times = next(
             (side, times) for until, side, times in CURRICULUM if tick.progress < until
         )
     [camera] = random.choices(CAMERAS, CAMERA_WEIGHTS)
+    width, height = served_size(camera, resolution)
     labels = painter.draw_labels(setting.batch * times)
-    return labels, painter.paint(labels, *served_size(camera, resolution))
+    placing = painter.place(labels, width, height, LEAST_RADIUS_PX)
+    pictures = painter.paint(labels, width, height, placing)
+    return Drawn(labels, placing, pictures, served_size(camera, SERVED_RESOLUTION))
 
 
 def _painter(setting: Setting, *, held_out: bool) -> Painter:
@@ -255,27 +308,6 @@ def _tokenizer(folder: Path) -> MiniCPMOTokenizerFast:
     return MiniCPMOTokenizerFast.from_folder(side)
 
 
-def _optimizer(model: nn.Module, setting: Setting) -> torch.optim.Optimizer:
-    matrices = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
-    others = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": WEIGHT_DECAY},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    is_fused = setting.device.type == "cuda"
-    return torch.optim.AdamW(groups, lr=setting.rate, betas=BETAS, fused=is_fused)
-
-
-def _step(
-    loss: Tensor, model: nn.Module, optimizer: torch.optim.Optimizer, tick: Tick, rate: float
-) -> None:
-    set_rate(optimizer, tick, rate)
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), LARGEST_GRADIENT)
-    optimizer.step()
-
-
 def _report(name: str, tick: Tick, loss: Tensor, read: list[Tensor], wanted: Tensor) -> None:
     if tick.step % REPORT_EVERY_STEPS and not tick.is_save_due:
         return
@@ -287,7 +319,8 @@ def _report(name: str, tick: Tick, loss: Tensor, read: list[Tensor], wanted: Ten
 
 def _save(average: Average, out: Path) -> None:
     state = average.state_dict()
-    for prefix, name in (("0.", FILE), ("1.", READERS_FILE)):
+    for part, name in FILES.items():
+        prefix = f"{part}."
         own = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
         save(own, out / name)
 
@@ -295,7 +328,3 @@ def _save(average: Average, out: Path) -> None:
 def _load(average: Average, model: nn.Module) -> None:
     model.load_state_dict(average.state_dict())
     model.eval()
-
-
-def _autocast(device: torch.device) -> torch.autocast:
-    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")

@@ -19,7 +19,7 @@ Out = Annotated[Path, typer.Option(help="Folder with the weights.")]
 Device = Annotated[str, typer.Option(help="Where to train.")]
 Steps = Annotated[int, typer.Option(help="Steps at most.")]
 Minutes = Annotated[float, typer.Option(help="Minutes at most.")]
-Batch = Annotated[int, typer.Option(help="Crops per step.")]
+Batch = Annotated[int, typer.Option(help="Rows or segments per step.")]
 
 
 @app.command()
@@ -35,7 +35,7 @@ def texts(
 def record(
     texts: Annotated[Path, typer.Option(help="What `texts` wrote.")],
     data: Data,
-    most: Annotated[int | None, typer.Option(help="Texts at most.")] = None,
+    most: Annotated[int | None, typer.Option(help="Texts at most beside the domain's.")] = None,
 ) -> None:
     """Speak the texts in the target voice, on all cores."""
     stages.speak_texts(texts, data, most=most)
@@ -48,7 +48,7 @@ def flow(
     device: Device = "cpu",
     steps: Steps = 20_000,
     minutes: Minutes = 6.0,
-    batch: Batch = 96,
+    batch: Batch = 32,
 ) -> None:
     """Train the flow: speech codes to mel."""
     stages.learn_flow(data, out, StageClock(steps, minutes), torch.device(device), batch)
@@ -76,13 +76,14 @@ def tts(
     device: Device = "cpu",
     steps: Steps = 20_000,
     minutes: Minutes = 7.0,
+    batch: Annotated[int, typer.Option(help="Rows of text and codes per step.")] = 16_384,
     bank: Annotated[list[Path] | None, typer.Option(help="Recorded questions.")] = None,
     encoder: Annotated[Path | None, typer.Option(help="The frozen encoder.")] = None,
 ) -> None:
     """Train the speech decoder: text and states of the language model to speech codes."""
     found = tuple(folder for each in bank or [] for folder in folders(each))
     talks = stages.Talks(found, encoder) if found and encoder else None
-    stages.learn_tts(data, out, StageClock(steps, minutes), torch.device(device), talks)
+    stages.learn_tts(data, out, StageClock(steps, minutes), torch.device(device), batch, talks)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ class SpectrumJudge(nn.Module):
         width = SPECTRUM_WIDTH
         self.convs = nn.ModuleList(
             [
-                weight_norm(nn.Conv2d(1, width, (9, 3), (1, 1), (4, 1))),
+                weight_norm(nn.Conv2d(1, width, (9, 3), (2, 1), (4, 1))),
                 *(weight_norm(nn.Conv2d(width, width, (9, 3), (2, 1), (4, 1))) for _ in range(3)),
                 weight_norm(nn.Conv2d(width, width, 3, 1, 1)),
             ]
@@ -84,7 +84,7 @@ class Judges(nn.Module):
 def judge_loss(real: Sequence[Sequence[Tensor]], made: Sequence[Sequence[Tensor]]) -> Tensor:
     """Least-squares loss of the judges: real is 1, made is 0."""
     losses = [
-        (true[-1] - 1).square().mean() + false[-1].square().mean()
+        (true[-1].float() - 1).square().mean() + false[-1].float().square().mean()
         for true, false in zip(real, made, strict=True)
     ]
     return torch.stack(losses).mean()
@@ -92,7 +92,7 @@ def judge_loss(real: Sequence[Sequence[Tensor]], made: Sequence[Sequence[Tensor]
 
 def deceit_loss(made: Sequence[Sequence[Tensor]]) -> Tensor:
     """Least-squares loss of the generator: made should be 1."""
-    return torch.stack([(maps[-1] - 1).square().mean() for maps in made]).mean()
+    return torch.stack([(maps[-1].float() - 1).square().mean() for maps in made]).mean()
 
 
 def feature_loss(real: Sequence[Sequence[Tensor]], made: Sequence[Sequence[Tensor]]) -> Tensor:

@@ -1,4 +1,4 @@
-"""The flow over whole padded utterances at once, cut and masked as it is served.
+"""The flow over rows of whole utterances at once, cut and masked as it is served.
 
 The very weights of `MiniCPMO45.token2wav.flow`, whose forward passes take one chunk of each stream
 with caches; a test holds both forms equal. Serving never comes here.
@@ -46,32 +46,56 @@ class Layout:
     farthest: tuple[int, int]
 
     @classmethod
-    def of(cls, n_prompt: int, n_codes: int, lengths: Tensor) -> Layout:
-        """Lay out a prompt and utterances of different lengths behind it, at the codes' rate.
+    def of(cls, n_prompt: int, place: Tensor, length: Tensor) -> Layout:
+        """Lay out a prompt and rows of utterances behind it, at the codes' rate.
+
+        Args:
+            n_prompt: codes of the prompt.
+            place: of each code in its utterance, int64 [B, n]; each utterance begins at 0.
+            length: codes of the utterance each belongs to, int64 [B, n]; places from there on
+                are padding.
+        """
+        n_rows, n_codes = place.shape
+        number = (place == 0).cumsum(1)
+        before = torch.arange(-n_prompt, 0, device=place.device).expand(n_rows, -1)
+        place, number, length = (
+            torch.cat(parts, dim=1)
+            for parts in (
+                (before, place),
+                (torch.zeros_like(before), number),
+                (torch.zeros_like(before), length),
+            )
+        )
+        # The last three codes wait for their look-ahead and make a chunk of their own.
+        held = length - TIMING.lookahead_codes
+        first = place.clamp(min=0) // CHUNK_CODES * CHUNK_CODES  # first code of the chunk
+        is_prompt = place < 0
+        start = torch.where(place >= held, torch.maximum(first, held), first)  # [B, T]
+        start = torch.where(is_prompt, -n_prompt, start)
+        query, key = start[:, :, None], place[:, None]
+        is_same = query == start[:, None]
+        is_recent = (key < query) & (key >= query - HISTORY_CODES)
+        is_own = number[:, :, None] == number[:, None]
+        sees = (is_own & (is_same | is_recent)) | is_prompt[:, None]
+        is_real = place < length
+        sees = (sees & is_real[:, None]) | torch.eye(n_prompt + n_codes, device=sees.device).bool()
+        forgotten = (start - HISTORY_CODES).clamp(min=0)[:, :, None]
+        distance = place[:, :, None] - key - torch.where(is_prompt[:, None], forgotten, 0)
+        ahead = max(n_prompt, CHUNK_CODES) - 1
+        farthest = (n_prompt + n_codes - 1, ahead)
+        return cls(sees, distance.clamp(-ahead, farthest[0]), is_real, farthest)
+
+    @classmethod
+    def apart(cls, n_prompt: int, n_codes: int, lengths: Tensor) -> Layout:
+        """Lay out a prompt and one utterance a row behind it.
 
         Args:
             n_prompt: codes of the prompt.
             n_codes: codes of the longest utterance.
             lengths: codes of each, int64 [B].
         """
-        place = torch.arange(n_prompt + n_codes, device=lengths.device) - n_prompt  # [T]
-        # The last three codes wait for their look-ahead and make a chunk of their own.
-        held = (lengths - TIMING.lookahead_codes)[:, None]
-        first = place.clamp(min=0) // CHUNK_CODES * CHUNK_CODES  # [T], first code of the chunk
-        start = torch.where(place >= held, torch.maximum(first, held), first)  # [B, T]
-        is_prompt = (place < 0)[None].expand_as(start)
-        start = torch.where(is_prompt, -n_prompt, start)
-        query, key = start[:, :, None], place[None, None]
-        is_same = start[:, :, None] == start[:, None, :]
-        is_recent = (key >= 0) & (key < query) & (key >= query - HISTORY_CODES)
-        sees = is_same | ((is_recent | is_prompt[:, None]) & ~is_prompt[:, :, None])
-        is_real = place < lengths[:, None]
-        sees = (sees & is_real[:, None]) | torch.eye(len(place), device=sees.device).bool()
-        forgotten = (start - HISTORY_CODES).clamp(min=0)[:, :, None]
-        distance = place[None, :, None] - key - torch.where(is_prompt[:, None], forgotten, 0)
-        ahead = max(n_prompt, CHUNK_CODES) - 1
-        farthest = (n_prompt + n_codes - 1, ahead)
-        return cls(sees, distance.clamp(-ahead, farthest[0]), is_real, farthest)
+        place = torch.arange(n_codes, device=lengths.device).expand(len(lengths), -1)
+        return cls.of(n_prompt, place, lengths[:, None].expand_as(place))
 
     def upsampled(self) -> Layout:
         """Return the same at the mel's rate [B, 2T, 2T]."""
@@ -119,10 +143,10 @@ def estimate(dit: DiT, x: Tensor, condition: Tensor, times: Tensor, sees: Tensor
     """
     embedded = dit.t_embedder(times)  # [B, C]
     hidden = dit.in_proj(torch.cat((x, condition), dim=2))
-    mask = sees[:, None]
+    bias = _bias(sees, hidden)
     for block in dit.blocks:
         assert isinstance(block, DiTBlock)
-        hidden = _run_block(block, hidden, embedded, mask)
+        hidden = _run_block(block, hidden, embedded, bias)
     shift, scale = dit.final_layer.adaLN_modulation(embedded)[:, None].chunk(2, dim=2)
     return dit.final_layer.linear(_modulated(hidden, scale, shift))
 
@@ -158,7 +182,7 @@ def integrate(
         mel [B, 2n, bins].
     """
     size, rate = len(codes), flow.config.cfg_rate
-    layout = Layout.of(voice.codes.shape[1], codes.shape[1], lengths)
+    layout = Layout.apart(voice.codes.shape[1], codes.shape[1], lengths)
     mu = encode(flow, torch.cat((voice.codes.expand(size, -1), codes), dim=1), layout)
     prompt = torch.zeros_like(mu)
     prompt[:, : voice.frames] = voice.mel
@@ -178,7 +202,7 @@ def _run(layers: torch.nn.ModuleList, x: Tensor, layout: Layout) -> Tensor:
     past, ahead = layout.farthest
     # Row r of the table is distance past - r.
     table = relative_positions(1 + ahead, past + 1, x.shape[2], x)
-    bias = torch.where(layout.sees, 0.0, -torch.inf)[:, None].to(x.dtype)
+    bias = _bias(layout.sees, x)
     rows = past - layout.distance
     for layer in layers:
         assert isinstance(layer, ConformerLayer)
@@ -193,36 +217,39 @@ def _attend(
     heads, head_dim = attention.pos_bias_u.shape
     split = (heads, head_dim)
     query = attention.linear_q(x).unflatten(2, split)
+    scale = 1 / math.sqrt(head_dim)
     key = attention.linear_k(x).unflatten(2, split).transpose(1, 2)  # [B, heads, T, d]
     value = attention.linear_v(x).unflatten(2, split).transpose(1, 2)
     places = attention.linear_pos(table).unflatten(1, split).permute(1, 2, 0)  # [heads, d, R]
-    by_row = (query + attention.pos_bias_v).transpose(1, 2) @ places  # [B, heads, T, R]
+    by_row = (scale * (query + attention.pos_bias_v)).transpose(1, 2) @ places  # [B, heads, T, R]
     by_place = by_row.gather(3, rows[:, None].expand(-1, heads, -1, -1))
-    out = F.scaled_dot_product_attention(
-        (query + attention.pos_bias_u).transpose(1, 2),
-        key,
-        value,
-        attn_mask=by_place / math.sqrt(head_dim) + bias,
-    )
+    by_content = (scale * (query + attention.pos_bias_u)).transpose(1, 2) @ key.transpose(2, 3)
+    out = (by_content + by_place + bias).softmax(dim=3).to(value.dtype) @ value
     return attention.linear_out(out.transpose(1, 2).flatten(2))
 
 
-def _run_block(block: DiTBlock, x: Tensor, embedded: Tensor, mask: Tensor) -> Tensor:
+def _run_block(block: DiTBlock, x: Tensor, embedded: Tensor, bias: Tensor) -> Tensor:
     parts = block.adaLN_modulation(embedded)[:, None].chunk(MODULATION_CHUNKS, dim=2)
     sa, ca, ga, sm, cm, gm, sv, cv, gv = parts
-    x = x + ga * _mix(block, _modulated(x, ca, sa), mask)
+    x = x + ga * _mix(block, _modulated(x, ca, sa), bias)
     x = x + gv * block.conv(_modulated(x, cv, sv), 0, None)
     return x + gm * block.mlp(_modulated(x, cm, sm))
 
 
-def _mix(block: DiTBlock, x: Tensor, mask: Tensor) -> Tensor:
+def _mix(block: DiTBlock, x: Tensor, bias: Tensor) -> Tensor:
     attention = block.attn
     split = (-1, attention.head_dim)
     query = attention.q_norm(attention.to_q(x).unflatten(2, split)).transpose(1, 2)
     key = attention.k_norm(attention.to_k(x).unflatten(2, split)).transpose(1, 2)
     value = attention.to_v(x).unflatten(2, split).transpose(1, 2)
-    out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    # On a CPU faster, forth and back, than the fused form with a mask.
+    scores = query / math.sqrt(attention.head_dim) @ key.transpose(2, 3)
+    out = (scores + bias).softmax(dim=3).to(value.dtype) @ value
     return attention.proj(out.transpose(1, 2).flatten(2))
+
+
+def _bias(sees: Tensor, like: Tensor) -> Tensor:
+    return torch.where(sees, 0.0, -torch.inf)[:, None].to(like.dtype)
 
 
 def _modulated(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:

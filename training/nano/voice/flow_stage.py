@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.voice import MEL_FRAMES_PER_CODE, VoicePrompt
@@ -15,7 +17,7 @@ from training.nano.voice.alphabet import SILENCE, TIMING
 from training.nano.voice.fixed import fixed_voice
 from training.nano.voice.flow_batch import Layout, encode, estimate, join_condition
 from training.nano.voice.recordings import Recordings
-from training.nano.voice.replayed import ReplayedStep, rate_for
+from training.nano.voice.replayed import ReplayedStep, half_precision, rate_for
 from training.nano.voice.sizes import vocoder_config
 from training.nano.voice.stage_clock import Average, StageClock, resume, save, set_rate
 
@@ -23,6 +25,7 @@ PEAK_RATE = 1e-3
 WEIGHT_DECAY = 0.01
 CLIP_NORM = 1.0
 CROP_CODES = 3 * TIMING.codes_per_second + TIMING.lookahead_codes
+ROW_CODES = 6 * TIMING.codes_per_second
 FROM_THE_START = 0.7  # share of crops that begin where a turn begins
 GUIDANCE_DROPOUT = 0.2
 MU_WEIGHT = 0.5
@@ -31,20 +34,22 @@ FILE = "flow.pt"
 
 @dataclass(frozen=True, eq=False)
 class FlowBatch:
-    """Padded crops of utterances.
+    """Rows of utterances and of crops of them, with padding in between and at the end.
 
     Attributes:
         codes: int64 [B, n].
         mel: float32 [B, 2n, 80].
-        lengths: codes of each crop, int64 [B].
-        counts: how far each crop is like what is served, in codes, int64 [B]; a crop that ends
-            inside an utterance ends without its look-ahead.
+        place: of each code in its utterance, int64 [B, n].
+        length: codes of the utterance each belongs to, int64 [B, n].
+        count: how far that utterance is like what is served, in codes, int64 [B, n]; a crop that
+            ends inside an utterance ends without its look-ahead.
     """
 
     codes: Tensor
     mel: Tensor
-    lengths: Tensor
-    counts: Tensor
+    place: Tensor
+    length: Tensor
+    count: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +59,7 @@ class FlowDraws:
     Attributes:
         noise: where the flow begins, prompt included, float32 [B, 2P + 2n, 80].
         times: ODE times, drawn along the schedule that is served, float32 [B].
-        is_told: float32 [B], 0 for crops that learn to do without a condition.
+        is_told: float32 [B], 0 for rows that learn to do without a condition.
     """
 
     noise: Tensor
@@ -63,7 +68,7 @@ class FlowDraws:
 
     @classmethod
     def draw(cls, size: int, n_frames: int, n_bins: int, generator: torch.Generator) -> FlowDraws:
-        """Draw for B crops of so many mel frames, on the generator's device."""
+        """Draw for B rows of so many mel frames, on the generator's device."""
         device = generator.device
         noise = torch.randn(size, n_frames, n_bins, generator=generator, device=device)
         drawn = torch.rand(2, size, generator=generator, device=device)
@@ -71,31 +76,43 @@ class FlowDraws:
         return cls(noise, 1 - torch.cos(drawn[0] * (math.pi / 2)), is_told)
 
 
-def draw_batch(recordings: Recordings, size: int, generator: torch.Generator) -> FlowBatch:
-    """Draw crops of at most 78 codes.
+def draw_batch(recordings: Recordings, size: int, random: Random) -> FlowBatch:
+    """Fill rows with utterances drawn at random.
 
     Args:
         recordings: where from.
-        size: number of crops.
-        generator: on the CPU.
+        size: number of rows.
+        random: of the choice.
     """
     device = recordings.codes.device
-    index = torch.randint(len(recordings), (size,), generator=generator)
-    begin, end = recordings.starts[index], recordings.starts[index + 1]
-    inside = torch.rand(size, generator=generator) > FROM_THE_START
-    offset = torch.rand(size, generator=generator) * (end - begin - TIMING.codes_per_second).clamp(
-        min=0
-    )
-    first = begin + torch.where(inside, offset.long(), 0)
-    lengths = (end - first).clamp(max=CROP_CODES)
-    counts = torch.where(first + lengths < end, lengths - TIMING.lookahead_codes, lengths)
-    place = torch.arange(CROP_CODES)
-    at = torch.minimum(first[:, None] + place, end[:, None] - 1).to(device)
-    is_real = (place < lengths[:, None]).to(device)
-    codes = torch.where(is_real, recordings.codes[at], SILENCE)
-    frames = at[:, :, None] * MEL_FRAMES_PER_CODE + torch.arange(MEL_FRAMES_PER_CODE, device=device)
-    mel = recordings.mel[frames.flatten(1)].float()
-    return FlowBatch(codes, mel, lengths.to(device), counts.to(device))
+    filled = [each for _ in range(size) for each in _fill_row(recordings, random)]
+    at, place, length, count = torch.tensor(filled).to(device).unbind(1)
+    codes = torch.where(place < length, recordings.codes[at], SILENCE)
+    frames = at[:, None] * MEL_FRAMES_PER_CODE + torch.arange(MEL_FRAMES_PER_CODE, device=device)
+    mel = recordings.mel[frames.flatten()].float()
+    parts = (codes, mel, place, length, count)
+    return FlowBatch(*(each.unflatten(0, (size, -1)) for each in parts))
+
+
+def _fill_row(recordings: Recordings, random: Random) -> list[tuple[int, int, int, int]]:
+    """Return for each code of a row: which it is, its place, the length and count it belongs to."""
+    row: list[tuple[int, int, int, int]] = []
+    while (room := ROW_CODES - len(row)) > TIMING.codes_per_second:
+        first, end = _draw_crop(recordings, random)
+        length = min(end - first, room, CROP_CODES)
+        count = length if first + length == end else length - TIMING.lookahead_codes
+        width = min(length + TIMING.lookahead_codes, room)  # nothing looks into what follows
+        row += [(min(first + at, end - 1), at, length, count) for at in range(width)]
+    return row + [(0, 1, 0, 0)] * (ROW_CODES - len(row))  # behind the end of nothing
+
+
+def _draw_crop(recordings: Recordings, random: Random) -> tuple[int, int]:
+    """Draw an utterance: where to begin in it, and its end."""
+    index = random.randrange(len(recordings))
+    begin, end = int(recordings.starts[index]), int(recordings.starts[index + 1])
+    if random.random() > FROM_THE_START:
+        begin += random.randrange(max(1, end - begin - TIMING.codes_per_second))
+    return begin, end
 
 
 def flow_loss(
@@ -105,13 +122,13 @@ def flow_loss(
 
     Args:
         flow: being trained.
-        voice: the prompt in front of every crop, on the flow's device.
-        batch: the crops.
+        voice: the prompt in front of every row, on the flow's device.
+        batch: the rows.
         draws: what is random.
     """
-    size, n_codes = batch.codes.shape
+    size = len(batch.codes)
     n_prompt = voice.codes.shape[1]
-    layout = Layout.of(n_prompt, n_codes, batch.lengths)
+    layout = Layout.of(n_prompt, batch.place, batch.length)
     mu = encode(flow, torch.cat((voice.codes.expand(size, -1), batch.codes), dim=1), layout)
     mel = torch.cat((voice.mel.expand(size, -1, -1), batch.mel), dim=1)
     prompt = torch.cat((voice.mel.expand(size, -1, -1), torch.zeros_like(batch.mel)), dim=1)
@@ -124,15 +141,15 @@ def flow_loss(
         draws.times,
         layout.upsampled().sees,
     )
-    place = torch.arange(n_prompt + n_codes, device=mel.device) - n_prompt
-    weight = (place < batch.counts[:, None]).repeat_interleave(MEL_FRAMES_PER_CODE, 1)[..., None]
+    is_counted = F.pad(batch.place < batch.count, (n_prompt, 0), value=True)
+    weight = is_counted.repeat_interleave(MEL_FRAMES_PER_CODE, 1)[..., None]
     total = weight.sum() * mel.shape[2]
     matching = ((velocity - (mel - draws.noise)).square() * weight).sum() / total
     return matching, ((mu - mel).abs() * weight).sum() / total
 
 
 def train_flow(
-    recordings: Recordings, folder: Path, clock: StageClock, *, batch_size: int = 96, seed: int = 0
+    recordings: Recordings, folder: Path, clock: StageClock, *, batch_size: int = 32, seed: int = 0
 ) -> Flow:
     """Train or go on training; writes `flow.pt`.
 
@@ -140,8 +157,8 @@ def train_flow(
         recordings: on the device to train on.
         folder: where the weights are and go.
         clock: when to stop.
-        batch_size: crops per step.
-        seed: of weights, crops and noise.
+        batch_size: rows per step.
+        seed: of weights, utterances and noise.
     """
     torch.manual_seed(seed)
     device = recordings.codes.device
@@ -149,7 +166,7 @@ def train_flow(
     peak = PEAK_RATE * resume(flow, folder / FILE)
     flow.to(device).train()
     average = Average(flow)
-    on_cpu = torch.Generator().manual_seed(seed)
+    random = Random(seed)
     on_device = torch.Generator(device).manual_seed(seed)
     voice = fixed_voice(recordings)
     is_recorded = device.type == "cuda"
@@ -161,8 +178,9 @@ def train_flow(
     )
 
     def learn(*tensors: Tensor) -> tuple[Tensor, ...]:
-        batch, draws = FlowBatch(*tensors[:4]), FlowDraws(*tensors[4:])
-        matching, distance = flow_loss(flow, voice, batch, draws)
+        batch, draws = FlowBatch(*tensors[:5]), FlowDraws(*tensors[5:])
+        with half_precision(device):
+            matching, distance = flow_loss(flow, voice, batch, draws)
         optimizer.zero_grad(set_to_none=True)
         (matching + MU_WEIGHT * distance).backward()
         torch.nn.utils.clip_grad_norm_(flow.parameters(), CLIP_NORM)
@@ -170,20 +188,12 @@ def train_flow(
         return matching.detach(), distance.detach()
 
     step = ReplayedStep(learn, [optimizer])
-    n_frames = voice.frames + CROP_CODES * MEL_FRAMES_PER_CODE
+    n_frames = voice.frames + ROW_CODES * MEL_FRAMES_PER_CODE
     for tick in clock.ticks("flow"):
         set_rate(optimizer, tick, peak)
-        batch = draw_batch(recordings, batch_size, on_cpu)
+        batch = draw_batch(recordings, batch_size, random)
         draws = FlowDraws.draw(batch_size, n_frames, batch.mel.shape[2], on_device)
-        matching, distance = step(
-            batch.codes,
-            batch.mel,
-            batch.lengths,
-            batch.counts,
-            draws.noise,
-            draws.times,
-            draws.is_told,
-        )
+        matching, distance = step(*vars(batch).values(), *vars(draws).values())
         average.update(tick.step)
         tick.show(cfm=matching, mu=distance)
         if tick.is_save_due:

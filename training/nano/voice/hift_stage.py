@@ -1,4 +1,7 @@
-"""Stage: trains the vocoder, from mel to waveform: spectra first, then against judges as well."""
+"""Stage: trains the vocoder, from mel to waveform: spectra first, then against judges as well.
+
+Its fundamental is predicted from the mel; the filter learns with the true one.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ from training.nano.voice.discriminators import Judges, deceit_loss, feature_loss
 from training.nano.voice.fixed import fixed_voice
 from training.nano.voice.flow_batch import integrate
 from training.nano.voice.flow_stage import FILE as FLOW_FILE
+from training.nano.voice.fundamental import train_fundamental
 from training.nano.voice.recordings import INT16_PEAK, Recordings
-from training.nano.voice.replayed import ReplayedStep, rate_for
+from training.nano.voice.replayed import ReplayedStep, half_precision, rate_for
 from training.nano.voice.sizes import vocoder_config
 from training.nano.voice.spectral_loss import SpectralLoss
 from training.nano.voice.stage_clock import Average, StageClock, resume, save, set_rate
@@ -27,9 +31,7 @@ SEGMENT_FRAMES = 32
 PEAK_RATE = 5e-4
 BETAS = (0.8, 0.99)
 CLIP_NORM = 5.0
-F0_OUTPUT_RATE_SCALE = 100.0  # the predictor's last layer speaks in Hz
-F0_UNIT_HZ = 100.0
-TOLD_F0_SHARE = 0.5  # of segments excited by the true fundamental, not the predicted one
+F0_BATCH = 24
 MEL_WEIGHT, SPECTRUM_WEIGHT, FEATURE_WEIGHT = 8.0, 1.0, 10.0
 JUDGES_FROM = 0.2  # share of the stage after which the judges join
 FLOW_FROM = 0.6  # after which half of the mels come from the flow
@@ -50,13 +52,11 @@ class Segments:
         mel: float32 [B, 80, F].
         wave: float32 [B, F * 480].
         f0_hz: float32 [B, F].
-        is_made: bool [B], the mel comes from the flow and not from the wave.
     """
 
     mel: Tensor
     wave: Tensor
     f0_hz: Tensor
-    is_made: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,21 +81,18 @@ def draw_segments(
     device = recordings.mel.device
     last = len(recordings.mel) - SEGMENT_FRAMES
     first = torch.randint(last, (size,), generator=generator, device=device)
-    is_made = torch.zeros(size, dtype=torch.bool, device=device)
-    source = recordings.mel
+    n_made = 0 if made is None else int(size * FLOW_SHARE)
     if made is not None:
-        n_made = int(size * FLOW_SHARE)
         drawn = torch.randint(len(made.frames), (n_made,), generator=generator, device=device)
         first[:n_made] = made.frames[drawn].clamp(max=last)
-        is_made[:n_made] = True
     frames = first[:, None] + torch.arange(SEGMENT_FRAMES, device=device)
-    mel = source[frames].float()
+    mel = recordings.mel[frames].float()
     if made is not None:
-        mel = torch.where(is_made[:, None, None], made.mel[frames].float(), mel)
+        mel[:n_made] = made.mel[frames[:n_made]].float()
     per_frame = TIMING.samples_per_mel_frame
     samples = frames[:, :, None] * per_frame + torch.arange(per_frame, device=device)
     wave = recordings.wave[samples.flatten(1)].float() / INT16_PEAK
-    return Segments(mel.transpose(1, 2), wave, recordings.f0_hz[frames], is_made)
+    return Segments(mel.transpose(1, 2), wave, recordings.f0_hz[frames])
 
 
 @torch.no_grad()
@@ -131,39 +128,10 @@ def make_flow_mels(recordings: Recordings, flow: Flow, generator: torch.Generato
     return FlowMels(mel, torch.cat(frames).to(device))
 
 
-@dataclass(frozen=True, eq=False)
-class SegmentDraws:
-    """What is random in a step.
-
-    Attributes:
-        noise: of the excitation [B, L, harmonics + 1].
-        is_told: bool [B], the segment is excited by the true fundamental.
-    """
-
-    noise: Tensor
-    is_told: Tensor
-
-    @classmethod
-    def draw(cls, segments: Segments, n_waves: int, generator: torch.Generator) -> SegmentDraws:
-        """Draw for these segments, on the generator's device."""
-        device, size = generator.device, len(segments.wave)
-        shape = (*segments.wave.shape, n_waves)
-        told = torch.rand(size, generator=generator, device=device) < TOLD_F0_SHARE
-        return cls(torch.randn(shape, generator=generator, device=device), told | segments.is_made)
-
-
-def speak(hift: HiFT, segments: Segments, draws: SegmentDraws) -> tuple[Tensor, Tensor]:
-    """Make the waveforms of segments.
-
-    Returns:
-        Waveforms [B, L] and the loss of the predicted fundamental.
-    """
-    told = segments.f0_hz
-    predicted = hift.predict_f0(segments.mel)
-    is_true = ~segments.is_made[:, None]
-    distance = ((predicted - told).abs() * is_true).sum() / (is_true.sum() * told.shape[1])
-    f0 = torch.where(draws.is_told[:, None], told, predicted.detach())
-    return hift.decode(segments.mel, hift.excite(f0, draws.noise)), distance / F0_UNIT_HZ
+def draw_noise(segments: Segments, n_waves: int, generator: torch.Generator) -> Tensor:
+    """Draw the noise of the excitation [B, L, harmonics + 1], on the generator's device."""
+    shape = (*segments.wave.shape, n_waves)
+    return torch.randn(shape, generator=generator, device=generator.device)
 
 
 class HiFTLesson:
@@ -175,48 +143,60 @@ class HiFTLesson:
         self.judges = judges
         device = next(hift.parameters()).device
         self._spectral = SpectralLoss().to(device)
-        in_hz = list(hift.f0_predictor.classifier.parameters())
-        others = [p for p in hift.parameters() if all(p is not each for each in in_hz)]
-        groups = [
-            {"params": others, "lr": rate_for(device, PEAK_RATE)},
-            {"params": in_hz, "lr": rate_for(device, PEAK_RATE), "scale": F0_OUTPUT_RATE_SCALE},
-        ]
         is_recorded = device.type == "cuda"
         self.ours, self.theirs = (
-            torch.optim.AdamW(chosen, betas=BETAS, weight_decay=0.0, capturable=is_recorded)
-            for chosen in (
-                groups,
-                [{"params": list(judges.parameters()), "lr": rate_for(device, PEAK_RATE)}],
+            torch.optim.AdamW(
+                module.parameters(),
+                rate_for(device, PEAK_RATE),
+                betas=BETAS,
+                weight_decay=0.0,
+                capturable=is_recorded,
             )
+            for module in (hift, judges)
         )
 
-    def plain(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Learn from spectra alone; takes the fields of `Segments`, then of `SegmentDraws`."""
-        segments = Segments(*tensors[:4])
-        wave, f0_loss = speak(self.hift, segments, SegmentDraws(*tensors[4:]))
-        loss, mel_loss = self._spectral_part(wave, segments, f0_loss)
+    def plain(self, mel: Tensor, wave: Tensor, f0_hz: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
+        """Learn from spectra alone.
+
+        Args:
+            mel: [B, 80, F].
+            wave: what it should become [B, L].
+            f0_hz: its fundamental [B, F].
+            noise: of the excitation [B, L, harmonics + 1].
+
+        Returns:
+            Distance of log mels; zero, in the place of the deceit loss.
+        """
+        made = self.hift.decode(mel, self.hift.excite(f0_hz, noise))
+        loss, mel_loss = self._spectral_part(made, wave)
         self._update(loss)
-        return mel_loss.detach(), f0_loss.detach(), torch.zeros_like(loss)
+        return mel_loss.detach(), torch.zeros_like(mel_loss)
 
-    def judged(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Learn from spectra and from the judges, which learn first."""
-        segments = Segments(*tensors[:4])
-        wave, f0_loss = speak(self.hift, segments, SegmentDraws(*tensors[4:]))
-        train_judges(self.judges, self.theirs, segments.wave, wave.detach())
-        with torch.no_grad():
-            real = self.judges(segments.wave)
-        maps = self.judges.requires_grad_(False)(wave)
-        self.judges.requires_grad_(True)
-        deceit = deceit_loss(maps)
-        loss, mel_loss = self._spectral_part(wave, segments, f0_loss)
-        self._update(loss + deceit + FEATURE_WEIGHT * feature_loss(real, maps))
-        return mel_loss.detach(), f0_loss.detach(), deceit.detach()
+    def judged(self, mel: Tensor, wave: Tensor, f0_hz: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
+        """Learn from spectra and from the judges, who learn from the same waveforms."""
+        made = self.hift.decode(mel, self.hift.excite(f0_hz, noise))
+        deceit, wanted = self._judge(wave, made.detach())
+        loss, mel_loss = self._spectral_part(made, wave)
+        self._update(loss + (made * wanted).sum())
+        return mel_loss.detach(), deceit
 
-    def _spectral_part(
-        self, wave: Tensor, segments: Segments, f0_loss: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        mel_loss, rest = self._spectral(wave, segments.wave)
-        return MEL_WEIGHT * mel_loss + SPECTRUM_WEIGHT * rest + f0_loss, mel_loss
+    def _judge(self, real: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
+        """Train the judges; returns the deceit loss and the gradient made waveforms get of them."""
+        made.requires_grad_()
+        with half_precision(made.device):
+            true, false = self.judges(real), self.judges(made)
+            loss, deceit = judge_loss(true, false), deceit_loss(false)
+            features = feature_loss(true, false)
+        (wanted,) = torch.autograd.grad(deceit + FEATURE_WEIGHT * features, made, retain_graph=True)
+        self.theirs.zero_grad(set_to_none=True)
+        loss.backward(inputs=list(self.judges.parameters()))
+        torch.nn.utils.clip_grad_norm_(self.judges.parameters(), CLIP_NORM)
+        self.theirs.step()
+        return deceit.detach(), wanted
+
+    def _spectral_part(self, made: Tensor, wave: Tensor) -> tuple[Tensor, Tensor]:
+        mel_loss, rest = self._spectral(made, wave)
+        return MEL_WEIGHT * mel_loss + SPECTRUM_WEIGHT * rest, mel_loss
 
     def _update(self, loss: Tensor) -> None:
         self.ours.zero_grad(set_to_none=True)
@@ -232,6 +212,7 @@ def train_hift(
     *,
     batch_size: int = 32,
     judges_from: float = JUDGES_FROM,
+    f0_steps: int = 4_000,
     seed: int = 0,
 ) -> HiFT:
     """Train or go on training; writes `hift.pt` and the judges beside it.
@@ -242,37 +223,40 @@ def train_hift(
         clock: when to stop.
         batch_size: segments per step.
         judges_from: share of the stage after which the judges join; 0 when going on.
+        f0_steps: steps of the fundamental's predictor, at the start and on the flow's mels.
         seed: of weights, segments and noise.
     """
     torch.manual_seed(seed)
     device = recordings.mel.device
     hift, judges = TrainableHiFT(vocoder_config().hift), Judges()
+    _pulse(hift)
     peak = PEAK_RATE * resume(hift, folder / FILE)
     resume(judges, folder / JUDGES_FILE)
     lesson = HiFTLesson(hift.to(device).train(), judges.to(device).train())
-    average = Average(hift)
     generator = torch.Generator(device).manual_seed(seed)
     plain = ReplayedStep(lesson.plain, [lesson.ours])
     judged = ReplayedStep(lesson.judged, [lesson.ours, lesson.theirs])
-    made = None
+    made: FlowMels | None = None
+
+    def draw() -> tuple[Tensor, Tensor]:
+        drawn = draw_segments(recordings, F0_BATCH, generator, made)
+        return drawn.mel, drawn.f0_hz
+
+    hertz = train_fundamental(hift, draw, f0_steps)
+    average = Average(hift)
     for tick in clock.ticks("hift"):
         if made is None and tick.progress > FLOW_FROM and (folder / FLOW_FILE).is_file():
             made = _flow_mels(recordings, folder, generator)
+            hertz = train_fundamental(hift, draw, f0_steps)
+            average.load({f"f0_predictor.{n}": p for n, p in hift.f0_predictor.named_parameters()})
         for optimizer in (lesson.ours, lesson.theirs):
             set_rate(optimizer, tick, peak)
         segments = draw_segments(recordings, batch_size, generator, made)
-        draws = SegmentDraws.draw(segments, hift.config.nb_harmonics + 1, generator)
+        noise = draw_noise(segments, hift.config.nb_harmonics + 1, generator)
         step = judged if tick.progress >= judges_from else plain
-        mel_loss, f0_loss, deceit = step(
-            segments.mel,
-            segments.wave,
-            segments.f0_hz,
-            segments.is_made,
-            draws.noise,
-            draws.is_told,
-        )
+        mel_loss, deceit = step(*vars(segments).values(), noise)
         average.update(tick.step)
-        tick.show(mel=mel_loss, f0=f0_loss, deceit=deceit)
+        tick.show(mel=mel_loss, deceit=deceit, hertz=hertz)
         if tick.is_save_due:
             save(average.state_dict(), folder / FILE)
             save(judges.state_dict(), folder / JUDGES_FILE)
@@ -280,25 +264,13 @@ def train_hift(
     return hift.eval()
 
 
+def _pulse(hift: HiFT) -> None:
+    """Let the excitation begin as pulses: a weak one is what the filter learns to ignore."""
+    torch.nn.init.ones_(hift.m_source.l_linear.weight)
+    torch.nn.init.zeros_(hift.m_source.l_linear.bias)
+
+
 def _flow_mels(recordings: Recordings, folder: Path, generator: torch.Generator) -> FlowMels:
     flow = Flow(vocoder_config().flow)
     resume(flow, folder / FLOW_FILE)
     return make_flow_mels(recordings, flow.to(recordings.mel.device).eval(), generator)
-
-
-def train_judges(
-    judges: Judges, optimizer: torch.optim.Optimizer, real: Tensor, made: Tensor
-) -> None:
-    """Take one step of the judges.
-
-    Args:
-        judges: trained here.
-        optimizer: of their parameters.
-        real: true waveforms [B, L].
-        made: what the vocoder made of them [B, L].
-    """
-    loss = judge_loss(judges(real), judges(made))
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(judges.parameters(), CLIP_NORM)
-    optimizer.step()

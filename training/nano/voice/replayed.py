@@ -61,3 +61,8 @@ class ReplayedStep:
 def rate_for(device: torch.device, rate: float) -> float | Tensor:
     """Return a learning rate in the form a recorded step can follow."""
     return torch.tensor(rate, device=device) if device.type == "cuda" else rate
+
+
+def half_precision(device: torch.device) -> torch.autocast:
+    """Multiply in bfloat16; nothing that a recorded step would replay stale is kept."""
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)

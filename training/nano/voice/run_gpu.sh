@@ -16,11 +16,6 @@ mkdir -p "$data" "$weights" "$out"
 
 voice() { "${PYTHON:-python3}" -m training.nano.voice "$@"; }
 
-# Weights brought along from an earlier machine.
-for name in flow.pt hift.pt hift_judges.pt tts.pt; do
-    [ -e "$weights/$name" ] || [ ! -e ".nano/3/voice/$name" ] || cp ".nano/3/voice/$name" "$weights/"
-done
-
 save() { for name in "$@"; do cp "$weights/$name" "$out/" 2>/dev/null || true; done; }
 
 case ${1:-} in
@@ -33,7 +28,7 @@ case ${1:-} in
         [ ! -e "$weights/hift_judges.pt" ] || going_on=0
         voice flow --data "$data" --out "$weights" --device "$device" \
             --minutes "${FLOW_MINUTES:-$(awk "BEGIN { print 0.55 * $minutes }")}" \
-            --steps "${STEPS:-1000000}" --batch "${FLOW_BATCH:-96}" >"$out/flow.log" 2>&1 &
+            --steps "${STEPS:-1000000}" --batch "${FLOW_BATCH:-32}" >"$out/flow.log" 2>&1 &
         flow=$! status=0
         voice hift --data "$data" --out "$weights" --device "$device" --minutes "$minutes" \
             --steps "${STEPS:-1000000}" --batch "${HIFT_BATCH:-32}" --judges-from "$going_on" \

@@ -75,16 +75,19 @@ class StageClock:
                     return
 
 
-def set_rate(optimizer: Optimizer, tick: Tick, peak: float) -> None:
+def set_rate(
+    optimizer: Optimizer, tick: Tick, peak: float, warm_up_steps: int = WARM_UP_STEPS
+) -> None:
     """Warm up linearly, then fall along a cosine over the stage.
 
     Args:
         optimizer: its groups may have a "scale" of their own.
         tick: where the stage is.
         peak: rate after the warm-up.
+        warm_up_steps: of the stage's first steps.
     """
     falling = 0.5 * (1 + math.cos(math.pi * tick.progress))
-    share = min((tick.step + 1) / WARM_UP_STEPS, LAST_RATE_SHARE + (1 - LAST_RATE_SHARE) * falling)
+    share = min((tick.step + 1) / warm_up_steps, LAST_RATE_SHARE + (1 - LAST_RATE_SHARE) * falling)
     for group in optimizer.param_groups:
         rate = peak * share * group.get("scale", 1.0)
         if isinstance(group["lr"], Tensor):  # a recorded step reads it from where it is
@@ -110,7 +113,7 @@ class Average:
         """Take values over that an earlier `state_dict` gave; other parameters stay."""
         for (name, _), value in zip(self.model.named_parameters(), self._values, strict=True):
             if name in state:
-                value.copy_(state[name])
+                value.copy_(state[name].detach())
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the module's state with averaged parameters, on the CPU in float32."""

@@ -100,12 +100,16 @@ def speak_texts(texts_file: Path, out: Path, *, most: int | None = None, seed: i
     Args:
         texts_file: what `choose_texts` wrote.
         out: takes `RECORDINGS_FILE` and `HELD_OUT_FILE`.
-        most: texts at most, chosen at random; None for all.
+        most: texts at most beside the domain's replies, chosen at random; None for all.
         seed: of the order and of the voice's noise.
     """
+    random = Random(seed)
     texts = json.loads(texts_file.read_text(encoding="utf8"))
-    Random(seed).shuffle(texts)
-    texts = texts[:most]
+    random.shuffle(texts)
+    replies = set(reply_texts())
+    others = [text for text in texts if text not in replies]
+    texts = [*(text for text in texts if text in replies), *others[:most]]
+    random.shuffle(texts)
     learned = [PROMPT_TEXT, *(text for text in texts if not is_held_out(text))]
     record(learned, out / RECORDINGS_FILE, seed=seed)
     held_out = [PROMPT_TEXT, *(text for text in texts if is_held_out(text))]
@@ -126,7 +130,12 @@ def learn_hift(
 
 
 def learn_tts(
-    data: Path, out: Path, clock: StageClock, device: torch.device, talks: Talks | None = None
+    data: Path,
+    out: Path,
+    clock: StageClock,
+    device: torch.device,
+    batch_rows: int,
+    talks: Talks | None = None,
 ) -> None:
     """Train the speech decoder on the states of the language model that is in `out`.
 
@@ -137,20 +146,18 @@ def learn_tts(
         out: holds the language model's weights, and takes those of the speech decoder.
         clock: when to stop.
         device: where to train.
+        batch_rows: rows per step.
         talks: conversations whose replies are learned with the states they were said with.
     """
     config = shapes.config()
     writer = LineWriter(shapes.tokenizer(out / "speech_tokenizer"), config.tts_config)
-    cpu = torch.device("cpu")
-    spoken, held_out = (
-        spoken_lines(Recordings.load(data / name, cpu)) for name in (RECORDINGS_FILE, HELD_OUT_FILE)
-    )
+    spoken, held_out = (spoken_lines(data / name) for name in (RECORDINGS_FILE, HELD_OUT_FILE))
     llm = load_llm(out, config).to(device)
     lines = write_lines(writer, spoken)
     if talks is not None:
         lines += write_told(writer, spoken, talks.replies(out, device))
     judged = collect(write_lines(writer, held_out), llm, config)
-    train_tts(collect(lines, llm, config), judged, config, out, clock)
+    train_tts(collect(lines, llm, config), judged, config, out, clock, batch_rows=batch_rows)
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.optim import Optimizer
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, TTSConfig
 from MiniCPMO45.rope import Rope
@@ -21,13 +25,12 @@ from training.nano.trainable_kv import PaddedBatch
 from training.nano.voice.alphabet import CODES_USED, PHONEMES, PITCH_CLASSES, SILENCE
 from training.nano.voice.lines import NO_LABEL, NO_STATE, Line, LineWriter, Spoken, UnfitTextError
 from training.nano.voice.pronunciation import LEAD_CODES
-from training.nano.voice.recordings import Recordings
 from training.nano.voice.stage_clock import Average, StageClock, resume, save, set_rate
 
-PEAK_RATE = 8e-4
+PEAK_RATE = 1e-3
+BETAS = (0.9, 0.98)
 WEIGHT_DECAY = 0.02
 CLIP_NORM = 1.0
-ROWS_PER_BATCH = 16_384
 CONTEXTS_PER_BATCH = 256
 LENGTH_JITTER = 12  # rows; batches of about equal lengths differ from epoch to epoch
 FORGET_STATES = 0.2  # share of sequences that must do without the language model
@@ -79,12 +82,15 @@ class CodeTable:
         return NO_LABEL if label == NO_LABEL else self._index[label]
 
 
-def spoken_lines(recordings: Recordings) -> list[Spoken]:
-    """Return texts with their codes behind the lead."""
+def spoken_lines(path: Path) -> list[Spoken]:
+    """Return the texts of a set of recordings with their codes behind the lead."""
+    with np.load(path) as file:
+        told = json.loads(str(file["told"]))
+        starts, codes = file["starts"].tolist(), file["codes"].tolist()
     return [
-        Spoken(text, tuple(recordings.codes_of(index).tolist()[LEAD_CODES:]), words)
-        for index, (text, words) in enumerate(
-            zip(recordings.texts, recordings.word_codes, strict=True)
+        Spoken(text, tuple(codes[start + LEAD_CODES : stop]), tuple(words))
+        for text, words, (start, stop) in zip(
+            told["texts"], told["word_codes"], pairwise(starts), strict=True
         )
     ]
 
@@ -163,13 +169,20 @@ def read_contexts(lines: Sequence[Line], llm: CausalLM, config: MiniCPMOConfig) 
         contexts = [torch.tensor(line.context) for line in some]
         ids = torch.nn.utils.rnn.pad_sequence(contexts, batch_first=True).to(device)
         batch = PaddedBatch.build(len(ids), ids.shape[1], rope, dtype)
-        hidden = llm.model(llm.model.embed_tokens(ids).flatten(0, 1), batch).half()
+        with torch.autocast(device.type, torch.bfloat16):
+            hidden = llm.model(llm.model.embed_tokens(ids).flatten(0, 1), batch).half()
         for line, rows in zip(some, hidden.unflatten(0, ids.shape), strict=True):
             line.hidden = rows[: len(line.context)].clone()
 
 
-def batches(lines: Lines, random: Random) -> Iterator[Tensor]:
-    """Yield the numbers of the lines of each batch for ever; lines of a batch are about as long."""
+def batches(lines: Lines, n_rows: int, random: Random) -> Iterator[Tensor]:
+    """Yield the numbers of the lines of each batch for ever.
+
+    Args:
+        lines: to choose from; lines of a batch are about as long.
+        n_rows: rows of a batch, padding included.
+        random: of the order.
+    """
     lengths = lines.starts.diff().tolist()
     while True:
         order = sorted(
@@ -177,7 +190,7 @@ def batches(lines: Lines, random: Random) -> Iterator[Tensor]:
         )
         cuts, first = [], 0
         for at, index in enumerate(order):
-            if (at + 1 - first) * (lengths[index] + LENGTH_JITTER) > ROWS_PER_BATCH and at > first:
+            if (at + 1 - first) * (lengths[index] + LENGTH_JITTER) > n_rows and at > first:
                 cuts.append(order[first:at])
                 first = at
         cuts.append(order[first:])
@@ -254,6 +267,17 @@ def silence_unused(tensors: dict[str, Tensor], table: CodeTable) -> dict[str, Te
     return tensors
 
 
+def make_optimizers(tts: MiniCPMTTS, rate: float) -> list[Optimizer]:
+    """Return Muon for the matrices of the layers and AdamW for everything else."""
+    inner = [p for p in tts.model.layers.parameters() if p.ndim == 2]
+    held = {id(p) for p in inner}
+    outer = [p for p in tts.parameters() if id(p) not in held]
+    return [
+        torch.optim.Muon(inner, lr=rate, weight_decay=WEIGHT_DECAY, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(outer, rate, betas=BETAS, weight_decay=WEIGHT_DECAY),
+    ]
+
+
 def train_tts(
     lines: Lines,
     held_out: Lines,
@@ -261,6 +285,7 @@ def train_tts(
     folder: Path,
     clock: StageClock,
     *,
+    batch_rows: int = 16_384,
     seed: int = 0,
 ) -> MiniCPMTTS:
     """Train or go on training; writes `tts.pt`.
@@ -271,6 +296,7 @@ def train_tts(
         config: of the nano.
         folder: where the weights are and go.
         clock: when to stop.
+        batch_rows: rows per step, padding included.
         seed: of weights and order.
     """
     torch.manual_seed(seed)
@@ -282,18 +308,19 @@ def train_tts(
     table = CodeTable(config.tts_config, device)
     shape = config.tts_config.decoder
     rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
-    optimizer = torch.optim.AdamW(
-        tts.parameters(), peak, betas=(0.9, 0.98), weight_decay=WEIGHT_DECAY
-    )
-    order = batches(lines, Random(seed))
+    optimizers = make_optimizers(tts, peak)
+    order = batches(lines, batch_rows, Random(seed))
     for tick in clock.ticks("tts"):
-        set_rate(optimizer, tick, peak)
-        logits, labels = logits_of(tts, lines, next(order), table, rope, learns=True)
+        for optimizer in optimizers:
+            set_rate(optimizer, tick, peak)
+            optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device.type, torch.bfloat16):
+            logits, labels = logits_of(tts, lines, next(order), table, rope, learns=True)
         loss, normaliser = code_loss(logits, labels, table.n_unused)
-        optimizer.zero_grad(set_to_none=True)
         (loss + NORMALISER_WEIGHT * normaliser).backward()
         torch.nn.utils.clip_grad_norm_(tts.parameters(), CLIP_NORM)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         average.update(tick.step)
         tick.show(nats=loss, norm=normaliser)
         if tick.is_save_due:

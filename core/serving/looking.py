@@ -1,0 +1,111 @@
+"""Pictures looked at ahead of their units, for one session: what was made of them, until taken.
+
+Holds exactly what the machine asked for and no unit has taken. Everything but the looking itself
+happens on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from PIL import Image
+
+from core.errors import OmniError, PictureError
+from core.images import FRAME_LIMITS, decode_wire_picture
+from core.protocols.effects import Look
+from core.serving.backend import DuplexTalk, SeenPicture
+from core.serving.crew import Crew
+from core.serving.engine import GivenUpError
+
+Seen = SeenPicture | PictureError
+"""What came of a look: what the model made of the picture, or why it cannot be used."""
+
+
+class _Look:
+    """One picture on its way."""
+
+    def __init__(self, frame: str) -> None:
+        self.frame = frame
+        self.has_begun = False
+        self.seen: Seen | None = None
+        self._has_ended = asyncio.Event()
+
+    async def run(self, crew: Crew, talk: DuplexTalk) -> None:
+        """Look; what fails for other reasons than the picture is left to its unit."""
+        self.has_begun = True
+        try:
+            self.seen = await crew.look(partial(_look_at, talk, self.frame))
+        except PictureError as problem:
+            self.seen = problem
+        except (OmniError, GivenUpError):
+            self.seen = None
+        finally:
+            self._has_ended.set()
+
+    async def result(self) -> Seen | None:
+        """Wait for what came of it; None if its unit has to look itself."""
+        if self.has_begun:
+            await self._has_ended.wait()
+        return self.seen
+
+
+class Looks:
+    """The pictures that were asked for, oldest first."""
+
+    def __init__(self) -> None:
+        """Nothing was asked for."""
+        self._waiting: list[_Look] = []
+
+    def __len__(self) -> int:
+        """How many pictures it holds something of."""
+        return len(self._waiting)
+
+    def ask(self, effect: Look) -> None:
+        """Note what is to be looked at; forget what was dropped."""
+        for frame in effect.dropped:
+            self._take(frame)
+        self._waiting += [_Look(frame) for frame in effect.frames]
+
+    async def run(self, crew: Crew, talk: DuplexTalk) -> None:
+        """Look at everything that still waits, one picture at a time."""
+        while (look := self._next()) is not None:
+            await look.run(crew, talk)
+
+    async def take(self, frames: Sequence[str]) -> list[Seen | None]:
+        """Hand over what came of a unit's pictures, waiting for looks under way.
+
+        A look that has not begun is not begun any more.
+
+        Args:
+            frames: The unit's pictures.
+
+        Returns:
+            For each what came of it, or None if the unit has to look itself.
+        """
+        looks = [self._take(frame) for frame in frames]
+        return [None if look is None else await look.result() for look in looks]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._waiting.clear()
+
+    def _next(self) -> _Look | None:
+        return next((look for look in self._waiting if not look.has_begun), None)
+
+    def _take(self, frame: str) -> _Look | None:
+        look = next((look for look in self._waiting if look.frame == frame), None)
+        if look is not None:
+            self._waiting.remove(look)
+        return look
+
+
+def decode_frame(frame: str) -> Image.Image:
+    """Decode a picture of a unit; raises as `decode_wire_picture`."""
+    return decode_wire_picture(frame, allowed=FRAME_LIMITS)
+
+
+def _look_at(talk: DuplexTalk, frame: str) -> SeenPicture:
+    """Decode a picture and let the model see it; blocks."""
+    return talk.look(decode_frame(frame))

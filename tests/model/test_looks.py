@@ -1,0 +1,125 @@
+"""Pictures encoded ahead of their unit: the model computes the same, and nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from core.processors import DuplexView, SeenPicture, UnifiedProcessor
+from core.schemas.duplex_calls import DuplexConfig
+from MiniCPMO45.session import Session
+from MiniCPMO45.steps import EncodeImages
+from tests.model.toy import picture, speech
+from tests.model.views import clean, load
+
+SECOND = (speech(1.0, 5) * 0.001).astype(np.float32)
+SMALL, LARGE = picture(1), picture(2, 900, 600)
+LIMIT = 4
+
+
+@pytest.fixture(scope="module")
+def loaded(checkpoint: Path) -> UnifiedProcessor:
+    """The checkpoint, loaded once."""
+    return load(checkpoint)
+
+
+@pytest.fixture
+def view(loaded: UnifiedProcessor) -> Iterator[DuplexView]:
+    """A prepared view; pictures may have several slices."""
+    view = loaded.set_duplex_mode()
+    prepare(view)
+    yield view
+    clean(loaded)
+
+
+def prepare(view: DuplexView) -> None:
+    """Begin a conversation that draws as all others do."""
+    view.prepare(config=DuplexConfig(max_slice_nums=LIMIT, force_listen_count=0))
+
+
+def state_after_prefill(
+    view: DuplexView, frames: Sequence[Image.Image | SeenPicture]
+) -> tuple[torch.Tensor, int, int]:
+    """Logits, cache length and number of slices after a unit's input in a fresh conversation."""
+    prepare(view)
+    session, model = view.session, view.context.model
+    view.context.run(model.duplex_prefill(session, SECOND, view._sliced(frames, LIMIT)))
+    logits = session.turn.logits
+    assert logits is not None
+    return logits, session.kv.length, session.turn.vision_slices
+
+
+@pytest.mark.parametrize("ahead", [(True,), (True, True), (False, True), (True, False)])
+def test_a_unit_is_the_same_whoever_encoded_its_pictures(
+    view: DuplexView, ahead: tuple[bool, ...]
+) -> None:
+    pictures = (LARGE, SMALL)[: len(ahead)]
+    frames = [
+        view.look(each) if is_ahead else each
+        for each, is_ahead in zip(pictures, ahead, strict=True)
+    ]
+    logits, length, slices = state_after_prefill(view, frames)
+    expected, usual_length, usual_slices = state_after_prefill(view, pictures)
+    assert (length, slices) == (usual_length, usual_slices)
+    assert slices > len(pictures), "one of them has parts"
+    # Pictures of different sizes share a padded pass: the last bits of a row depend on company.
+    is_same_pass = len(pictures) == 1
+    torch.testing.assert_close(logits, expected, rtol=0, atol=0 if is_same_pass else 1e-5)
+
+
+def facts(session: Session) -> list[object]:
+    """What a look must not change."""
+    hearing, random = session.hearing, session.sampler.generator.get_state().tolist()
+    return [
+        session.cached_tokens,
+        session.nbytes,
+        vars(session.turn).copy(),
+        vars(session.window).copy(),
+        (hearing.units, hearing.audio_units, hearing.pending.tolist()),
+        (list(session.sampler.history), random),
+    ]
+
+
+def test_a_look_changes_nothing_of_the_conversation(view: DuplexView) -> None:
+    assert view.prefill(SECOND).success
+    before = facts(view.session)
+    seen = view.look(SMALL)
+    assert facts(view.session) == before, "in the middle of a unit"
+    assert seen.max_slices == LIMIT
+    view.generate()
+    view.finalize()
+    fed, _ = run(view, [seen])
+    assert fed == 1
+
+
+def run(view: DuplexView, frames: Sequence[Image.Image | SeenPicture]) -> tuple[int, bool]:
+    """A whole unit; its slices, and whether the model listened."""
+    unit = view.stream_unit(SECOND, frames)
+    while True:
+        try:
+            next(unit)
+        except StopIteration as end:
+            fed, done = end.value
+            return fed.vision_slices, done.is_listen
+
+
+def test_what_was_seen_is_not_encoded_again(
+    view: DuplexView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = view.context.model.executor
+    encode, asked = executor._handlers[EncodeImages], 0
+
+    def count(requests: Sequence[EncodeImages]) -> list[object]:
+        nonlocal asked
+        asked += sum(len(request.slices) for request in requests)
+        return list(encode(requests))
+
+    monkeypatch.setitem(executor._handlers, EncodeImages, count)
+    seen = view.look(LARGE)
+    slices, _ = run(view, [seen])
+    assert asked == slices == len(seen.rows) > 1

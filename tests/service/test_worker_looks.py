@@ -1,0 +1,210 @@
+"""A worker with the real model at toy size: pictures that come ahead of their chunk."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from core.processors.rounds import Course, Rounds
+from core.serving.real_backend import ModelOptions, RealBackend
+from MiniCPMO45.steps import EncodeImages
+from MiniCPMO45.tiny import write_tiny_checkpoint
+from tests.service.model_talks import DUPLEX
+from tests.service.workers import (
+    SECOND,
+    Client,
+    Message,
+    RunningWorker,
+    jpeg,
+    running_worker,
+    settings_for,
+    soon,
+    speech,
+    wire,
+)
+from worker import WorkerOptions
+
+PICTURES = [jpeg(120 + 10 * index, 90) for index in range(4)]
+ENCODING_S = 0.3
+SAME = ("is_listen", "text", "end_of_turn", "n_tokens", "kv_cache_length", "vision_slices")
+
+
+class Encoding:
+    """Counts the slices that an executor encodes, and lets it take its time."""
+
+    def __init__(self, backend: RealBackend) -> None:
+        self.slices = 0
+        self.delay_s = 0.0
+        handlers = backend.context.model.executor._handlers
+        self._usual = handlers[EncodeImages]
+        handlers[EncodeImages] = self.run
+
+    def run(self, requests: Sequence[Any]) -> list[Any]:
+        """Encode."""
+        time.sleep(self.delay_s)
+        self.slices += sum(len(request.slices) for request in requests)
+        return list(self._usual(requests))
+
+
+@pytest.fixture(scope="module")
+def backend(tmp_path_factory: pytest.TempPathFactory) -> RealBackend:
+    """Draws the same in each session."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    write_tiny_checkpoint(folder)
+    return RealBackend(ModelOptions(str(folder), seed=3))
+
+
+@pytest.fixture(scope="module")
+def worker(
+    backend: RealBackend, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningWorker]:
+    """One worker for all tests."""
+    settings = settings_for(tmp_path_factory.mktemp("data"), recording={"enabled": False})
+    with running_worker(settings, lambda: backend, WorkerOptions(slots=2)) as running:
+        yield running
+
+
+@pytest.fixture
+def encoding(worker: RunningWorker, backend: RealBackend) -> Iterator[Encoding]:
+    """What is encoded."""
+    executor = backend.context.model.executor
+    usual = executor._handlers[EncodeImages]
+    yield Encoding(backend)
+    executor._handlers[EncodeImages] = usual
+
+
+def second(index: int) -> str:
+    """One second of speech."""
+    return wire(speech()[index * SECOND : (index + 1) * SECOND])
+
+
+async def converse(client: Client, *, is_ahead: bool) -> list[Message]:
+    """A unit for each picture; what was answered."""
+    results = []
+    async with client.talk("duplex") as talk:
+        await talk.prepared(config=DUPLEX)
+        for index, picture in enumerate(PICTURES):
+            if is_ahead:
+                await talk.say("video_frame", frame=picture)
+                await talk.say("audio_chunk", audio=second(index))
+            else:
+                await talk.say("audio_chunk", audio=second(index), frame_base64_list=[picture])
+            results.append(await talk.hear())
+        await talk.say("stop")
+        await talk.hear_all()
+    return results
+
+
+def test_a_conversation_is_the_same_with_its_pictures_ahead(
+    worker: RunningWorker, encoding: Encoding
+) -> None:
+    async def scenario() -> None:
+        client = Client(worker.port)
+        usual = await converse(client, is_ahead=False)
+        assert encoding.slices == len(PICTURES)
+        ahead = await converse(client, is_ahead=True)
+        assert encoding.slices == 2 * len(PICTURES), "each picture is encoded once"
+        for one, other in zip(usual, ahead, strict=True):
+            assert [one[name] for name in SAME] == [other[name] for name in SAME]
+
+    asyncio.run(scenario())
+
+
+def test_what_was_seen_ahead_costs_the_unit_nothing(
+    worker: RunningWorker, encoding: Encoding
+) -> None:
+    encoding.delay_s = ENCODING_S
+
+    async def seen() -> bool:
+        return encoding.slices == 1
+
+    async def scenario() -> None:
+        async with Client(worker.port).talk("duplex") as talk:
+            await talk.prepared(config=DUPLEX)
+            await talk.say("video_frame", frame=PICTURES[0])
+            await soon("the picture is seen", seen)
+            await talk.say("audio_chunk", audio=second(0))
+            ahead = await talk.hear()
+            await talk.say("audio_chunk", audio=second(1), frame_base64_list=[PICTURES[1]])
+            inside = await talk.hear()
+            assert ahead["vision_slices"] == inside["vision_slices"] == 1
+            assert inside["prefill_ms"] > 1_000 * ENCODING_S
+            assert ahead["prefill_ms"] < inside["prefill_ms"]
+            await talk.say("stop")
+            await talk.hear_all()
+
+    asyncio.run(scenario())
+
+
+def test_a_look_is_less_urgent_than_any_unit(
+    worker: RunningWorker, backend: RealBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = worker.host.workshop.engine._rounds
+    assert isinstance(rounds, Rounds)
+    run, due = rounds.run, list[float | None]()
+
+    def watch(courses: Sequence[Course[Any]]) -> None:
+        run(courses)
+        due.extend(course.due_s for course in courses if course.has_ended)
+
+    monkeypatch.setattr(rounds, "run", watch)
+
+    async def seen() -> bool:
+        return None in due
+
+    async def scenario() -> None:
+        async with Client(worker.port).talk("duplex") as talk:
+            await talk.prepared(config=DUPLEX)
+            await talk.say("audio_chunk", audio=second(0))
+            await talk.hear()
+            due.clear()
+            await talk.say("video_frame", frame=PICTURES[0])
+            await soon("the picture is seen", seen)
+            await talk.say("audio_chunk", audio=second(1))
+            await talk.hear()
+            await talk.say("stop")
+            await talk.hear_all()
+
+    asyncio.run(scenario())
+    assert any(each is not None for each in due), "units are due"
+
+
+def test_a_damaged_picture_is_warned_of_once_and_its_unit_runs(worker: RunningWorker) -> None:
+    async def scenario() -> None:
+        async with Client(worker.port).talk("duplex") as talk:
+            await talk.prepared(config=DUPLEX)
+            await talk.say("video_frame", frame="bm8gcGljdHVyZQ==")
+            await talk.say("audio_chunk", audio=second(0))
+            warning, result = await talk.hear(), await talk.hear()
+            assert (warning["type"], warning["code"]) == ("warning", "bad_frame")
+            assert (result["type"], result["vision_slices"]) == ("result", 0)
+            await talk.say("stop")
+            assert [message["type"] for message in await talk.hear_all()] == ["stopped"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("ending", ["stop", "leave"])
+def test_a_session_that_ends_while_it_looks_leaves_nothing(
+    worker: RunningWorker, backend: RealBackend, encoding: Encoding, ending: str
+) -> None:
+    encoding.delay_s = ENCODING_S
+
+    async def scenario() -> None:
+        client = Client(worker.port)
+        async with client.talk("duplex") as talk:
+            await talk.prepared(config=DUPLEX)
+            for picture in PICTURES:
+                await talk.say("video_frame", frame=picture)
+            if ending == "stop":
+                await talk.say("stop")
+                assert (await talk.hear_all())[-1]["type"] == "stopped"
+        await client.idle()
+
+    asyncio.run(scenario())
+    assert encoding.slices <= 1, "what waits is not looked at any more"
+    assert not backend.context.model.executor.llm_store.handles

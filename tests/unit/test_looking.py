@@ -1,0 +1,297 @@
+"""Pictures looked at ahead of their unit: seen once, never lost, and nothing of them stays."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from PIL import Image
+
+from core.audio import FloatArray
+from core.errors import PictureError
+from core.protocols.effects import Look, Prefill, Step
+from core.protocols.events import Event, Looked, Noticed, StepDone
+from core.schemas.duplex import AudioChunk, Prepare
+from core.schemas.queue import RequestType
+from core.serving.backend import Unit, UnitPicture
+from core.serving.duplex_performer import DuplexPerformer
+from core.serving.engine import GivenUpError
+from core.serving.fake_backend import FakeBackend, FakeDuplexTalk, FakeTimes
+from core.serving.fake_media import FakeSeenPicture
+from core.serving.ownership import Owner
+from core.serving.workshop import Workshop
+from tests.fakes.duplex_scenes import CHUNK
+
+INSTANT = FakeTimes(prefill_ms=0, unit_ms=0, finalize_ms=0)
+ROUNDS, ROUND_S = 2_000, 0.002
+
+
+def picture(side_px: int) -> str:
+    """Base64 of a grey picture."""
+    file = io.BytesIO()
+    Image.new("RGB", (side_px, side_px), "grey").save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+A, B = picture(20), picture(30)
+BROKEN = base64.b64encode(b"no picture").decode()
+
+
+class Watched(FakeDuplexTalk):
+    """Notes what it looks at and what its units get; a look may be made to wait, or to fail."""
+
+    def __init__(self) -> None:
+        super().__init__(INSTANT)
+        self.looks: list[int] = []  # sides of the pictures
+        self.got: list[list[UnitPicture]] = []
+        self.may_look = threading.Event()
+        self.may_look.set()
+        self.fails = False
+
+    def look(self, picture: Image.Image) -> FakeSeenPicture:
+        """Look, when it may."""
+        self.looks.append(picture.width)
+        while not self.may_look.wait(ROUND_S):
+            if self.signals.give_up.is_set():
+                raise GivenUpError
+        if self.fails:
+            raise RuntimeError("the device has hiccups")
+        return super().look(picture)
+
+    def step(
+        self,
+        audio: FloatArray,
+        frames: Sequence[UnitPicture],
+        max_slices: int | None,
+        is_forced_to_listen: bool,
+    ) -> Unit:
+        """Note the pictures."""
+        self.got.append(list(frames))
+        return super().step(audio, frames, max_slices, is_forced_to_listen)
+
+
+class WatchedBackend(FakeBackend):
+    """One conversation that is watched."""
+
+    def __init__(self) -> None:
+        super().__init__(INSTANT)
+        self.talk = Watched()
+
+    def open_duplex(self) -> Watched:
+        """Return it."""
+        return self.talk
+
+
+class Bench:
+    """A performer with its two lanes, and what it emitted."""
+
+    def __init__(self, performer: DuplexPerformer, talk: Watched) -> None:
+        self.performer, self.talk = performer, talk
+        self.emitted: list[Event] = []
+
+    async def emit(self, event: Event) -> None:
+        """Take an event."""
+        self.emitted.append(event)
+
+    def ask(self, *frames: str, dropped: Sequence[str] = ()) -> Look:
+        """Ask for a look as the serve loop does; the lane begins with it later."""
+        effect = Look(frames, tuple(dropped))
+        self.performer.expect_look(effect)
+        return effect
+
+    async def look(self, *frames: str, dropped: Sequence[str] = ()) -> None:
+        """Ask for a look and carry it out."""
+        await self.performer.look(self.ask(*frames, dropped=dropped), self.emit)
+
+    async def step(self, *frames: str, max_slices: int | None = None) -> list[UnitPicture]:
+        """Run a unit; return the pictures that the model got."""
+        chunk = AudioChunk(audio=CHUNK, max_slice_nums=max_slices)
+        self.performer.expect()
+        await self.performer.perform(Step(chunk, frames, 0, due_s=1.0), self.emit)
+        return self.talk.got[-1]
+
+    @property
+    def kinds(self) -> list[str]:
+        """Names of the events."""
+        return [type(event).__name__ for event in self.emitted]
+
+
+@asynccontextmanager
+async def bench() -> AsyncIterator[Bench]:
+    """Have a prepared performer for the block; it holds nothing at the end."""
+    backend = WatchedBackend()
+    workshop = Workshop(lambda: backend, 1)
+    await workshop.load()
+    owner = Owner("s", RequestType.OMNI_DUPLEX)
+    performer = DuplexPerformer(workshop, owner, await workshop.slots.take(owner, 1.0))
+    made = Bench(performer, backend.talk)
+    try:
+        performer.expect()
+        await performer.perform(Prefill(Prepare()), made.emit)
+        made.emitted.clear()
+        yield made
+        await performer.release()
+        assert len(performer._looks) == 0 and workshop.slots.is_free
+    finally:
+        workshop.close()
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    """Wait until something is true."""
+    for _ in range(ROUNDS):
+        if is_true():
+            return
+        await asyncio.sleep(ROUND_S)
+    raise AssertionError("it never came true")
+
+
+def test_a_unit_takes_what_was_seen_ahead() -> None:
+    async def scenario() -> None:
+        async with bench() as made:
+            await made.look(A)
+            assert made.emitted == [Looked()]
+            assert await made.step(A) == [FakeSeenPicture(1)]
+            assert made.talk.looks == [20]
+            assert len(made.performer._looks) == 0, "a unit takes it along"
+
+    asyncio.run(scenario())
+
+
+def test_pictures_keep_their_order_whoever_looked_at_them() -> None:
+    async def scenario() -> None:
+        async with bench() as made:
+            await made.look(B)
+            first, second = await made.step(A, B)
+            assert isinstance(first, Image.Image) and first.width == 20
+            assert second == FakeSeenPicture(1)
+
+    asyncio.run(scenario())
+
+
+def test_a_unit_waits_for_a_look_under_way() -> None:
+    async def scenario() -> None:
+        async with bench() as made:
+            made.talk.may_look.clear()
+            looking = asyncio.create_task(made.look(A))
+            await until(lambda: made.talk.looks == [20])
+            step = asyncio.create_task(made.step(A))
+            await asyncio.sleep(5 * ROUND_S)
+            assert not step.done() and not made.talk.got
+            made.talk.may_look.set()
+            assert await step == [FakeSeenPicture(1)]
+            await looking
+            assert made.talk.looks == [20], "not twice"
+
+    asyncio.run(scenario())
+
+
+def test_a_unit_takes_over_what_has_not_begun() -> None:
+    async def scenario() -> None:
+        async with bench() as made:
+            effect = made.ask(A)
+            [got] = await made.step(A)
+            assert isinstance(got, Image.Image)
+            await made.performer.look(effect, made.emit)
+            assert made.talk.looks == [], "not twice"
+            assert made.kinds == ["StepDone", "Looked"]
+
+    asyncio.run(scenario())
+
+
+def test_a_unit_without_the_picture_does_not_wait_for_its_look() -> None:
+    async def scenario() -> None:
+        async with bench() as made:
+            made.talk.may_look.clear()
+            looking = asyncio.create_task(made.look(A))
+            await until(lambda: made.talk.looks == [20])
+            assert await made.step() == []
+            made.talk.may_look.set()
+            await looking
+            assert await made.step(A) == [FakeSeenPicture(1)]
+
+    asyncio.run(scenario())
+
+
+def test_an_undecodable_picture_is_told_once_and_the_unit_runs() -> None:
+    async def scenario() -> None:
+        async with bench() as made:
+            await made.look(BROKEN, A)
+            assert made.kinds == ["Looked"]
+            assert await made.step(BROKEN, A) == [FakeSeenPicture(1)]
+            assert made.kinds == ["Looked", "Noticed", "StepDone"]
+            [noticed] = [event for event in made.emitted if isinstance(event, Noticed)]
+            assert isinstance(noticed.problem, PictureError)
+
+    asyncio.run(scenario())
+
+
+def test_a_unit_that_wants_other_slices_gets_the_picture_itself() -> None:
+    async def scenario() -> None:
+        async with bench() as made:
+            await made.look(A, B)
+            [got] = await made.step(A, max_slices=4)
+            assert isinstance(got, Image.Image)
+            assert await made.step(B, max_slices=1) == [FakeSeenPicture(1)]
+
+    asyncio.run(scenario())
+
+
+def test_what_is_dropped_is_forgotten_looked_at_or_not() -> None:
+    async def scenario() -> None:
+        async with bench() as made:
+            await made.look(A)
+            await made.look(B, dropped=[A])
+            effect = made.ask(A)
+            await made.look(dropped=[A, B])
+            await made.performer.look(effect, made.emit)
+            assert len(made.performer._looks) == 0
+            assert made.talk.looks == [20, 30], "what was dropped before its turn is not looked at"
+
+    asyncio.run(scenario())
+
+
+def test_the_same_picture_twice_is_seen_twice() -> None:
+    async def scenario() -> None:
+        async with bench() as made:
+            await made.look(A, A)
+            assert await made.step(A) == [FakeSeenPicture(1)]
+            assert await made.step(A) == [FakeSeenPicture(1)]
+            assert made.talk.looks == [20, 20]
+
+    asyncio.run(scenario())
+
+
+def test_a_look_that_fails_is_left_to_the_unit() -> None:
+    async def scenario() -> None:
+        async with bench() as made:
+            made.talk.fails = True
+            await made.look(A)
+            [got] = await made.step(A)
+            assert isinstance(got, Image.Image)
+            assert made.kinds == ["Looked", "StepDone"]
+
+    asyncio.run(scenario())
+
+
+def test_a_halted_session_ends_its_look_and_the_unit_that_waits_for_it() -> None:
+    async def scenario() -> None:
+        async with bench() as made:
+            made.talk.may_look.clear()
+            looking = asyncio.create_task(made.look(A, B))
+            await until(lambda: made.talk.looks == [20])
+            made.performer.expect()
+            unit = Step(AudioChunk(audio=CHUNK), (A,), 0, due_s=1.0)
+            step = asyncio.create_task(made.performer.perform(unit, made.emit))
+            await asyncio.sleep(ROUND_S)
+            made.performer.halt()
+            await asyncio.gather(looking, step)
+            assert made.talk.looks == [20], "the next one is not begun"
+            assert sorted(made.kinds) == ["Looked", "StepDone"]
+            [done] = [event for event in made.emitted if isinstance(event, StepDone)]
+            assert not done.was_fed
+
+    asyncio.run(scenario())

@@ -1,0 +1,188 @@
+"""Full duplex: pictures that come ahead of their unit are looked at once, and no others."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.protocols.effects import Effect, Look, Step
+from core.protocols.events import FinalizeDone, Looked, PrefillDone, StepDone
+from tests.fakes.duplex_scenes import CHUNK, LISTEN, scene, step
+from tests.fakes.scenes import Scene
+
+
+def looked_at(stage: Scene) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the last event had looked at, and forgotten."""
+    look = stage.only(Look)
+    return look.frames, look.dropped
+
+
+def test_a_picture_is_looked_at_when_it_comes() -> None:
+    stage = scene()
+    assert stage.say("video_frame", frame="f0") == ["Look"]
+    assert looked_at(stage) == (("f0",), ())
+    assert stage.tell(Looked()) == []
+    stage.say("audio_chunk", 0.2, audio=CHUNK)
+    assert stage.only(Step).frames == ("f0",)
+    assert step(stage) == ["Send(result)", "Finalize"]
+
+
+def test_a_unit_does_not_wait_for_a_look() -> None:
+    """The performer lets the unit's step wait, or look itself."""
+    stage = scene()
+    stage.say("video_frame", frame="f0")
+    assert stage.say("audio_chunk", 0.2, audio=CHUNK) == ["StartTimer(idle)", "Step"]
+    assert stage.tell(Looked()) == [], "nobody has to forget what a unit took along"
+
+
+def test_pictures_are_looked_at_while_another_unit_is_under_way() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    assert stage.say("video_frame", 0.8, frame="f1") == ["Look"]
+
+
+def test_a_picture_that_begins_a_unit_is_the_units_own() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.say("video_frame", 0.004, frame="f0")
+    stage.tell(Looked())
+    step(stage)
+    stage.say("audio_chunk", 1.0, audio=CHUNK)
+    assert stage.say("video_frame", 0.004, frame="f1") == ["StopTimer(frame)", "Step"]
+
+
+def test_pictures_inside_a_chunk_are_not_looked_at_ahead() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.say("audio_chunk", audio=CHUNK, frame_base64_list=["inline"])
+    assert stage.say("video_frame", frame="loose") == ["Look"]
+    assert looked_at(stage) == (("loose",), ())
+
+
+def test_what_comes_during_a_look_is_looked_at_together_after_it() -> None:
+    stage = scene()
+    stage.say("video_frame", frame="f0")
+    assert stage.say("video_frame", frame="f1") == []
+    assert stage.say("video_frame", frame="f2") == []
+    assert stage.tell(Looked()) == ["Look"]
+    assert looked_at(stage) == (("f1", "f2"), ())
+
+
+def test_a_picture_that_is_pushed_out_is_forgotten() -> None:
+    stage = scene(max_frames_per_chunk=1)
+    stage.say("video_frame", frame="f0")
+    stage.tell(Looked())
+    assert stage.say("video_frame", frame="f1") == ["Send(warning)", "Look"]
+    assert looked_at(stage) == (("f1",), ("f0",))
+
+
+def test_pictures_of_a_dropped_chunk_are_forgotten() -> None:
+    stage = scene(max_backlog_chunks=1)
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.say("video_frame", 0.5, frame="f1")
+    stage.tell(Looked())
+    stage.say("audio_chunk", 0.5, audio=CHUNK)
+    assert stage.say("audio_chunk", 1.0, audio=CHUNK)[-1] == "Look"
+    assert looked_at(stage) == ((), ("f1",))
+
+
+def test_the_same_picture_twice_is_two_pictures() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.say("video_frame", frame="same")
+    stage.tell(Looked())
+    step(stage)
+    assert stage.say("video_frame", 0.1, frame="same") == ["Look"]
+    assert looked_at(stage) == (("same",), ())
+
+
+def test_a_picture_from_before_the_talk_is_looked_at_when_it_begins() -> None:
+    stage = scene(active=False)
+    stage.say("prepare")
+    assert stage.say("video_frame", frame="early") == []
+    assert stage.tell(PrefillDone())[-1] == "Look"
+    assert looked_at(stage) == (("early",), ())
+
+
+def test_pictures_of_a_pause_are_not_looked_at_and_those_before_it_stay() -> None:
+    stage = scene()
+    stage.say("video_frame", frame="before")
+    stage.say("pause")
+    assert stage.say("video_frame", frame="during") == ["Send(warning)"]
+    assert stage.tell(Looked()) == []
+    stage.say("resume")
+    stage.say("audio_chunk", audio=CHUNK)
+    assert stage.only(Step).frames == ("before",)
+
+
+def test_the_end_of_a_session_ends_its_look() -> None:
+    stage = scene()
+    stage.say("video_frame", frame="f0")
+    assert stage.say("stop") == ["Halt", "Send(stopped)", "Release", "Close"]
+
+
+def test_a_full_context_ends_a_look() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.say("video_frame", 0.5, frame="f1")
+    told = stage.tell(StepDone(LISTEN, kv_tokens=9_000))
+    assert told == ["Send(result)", "Halt", "Send(error)", "Release", "Close"]
+
+
+class Eyes:
+    """What a performer holds: it must be what waits, once nothing is under way."""
+
+    def __init__(self) -> None:
+        self.held: Counter[str] = Counter()
+        self.looks = 0
+        self.is_looking = False
+
+    def take_in(self, effects: list[Effect]) -> None:
+        """Follow what was asked for."""
+        for effect in effects:
+            match effect:
+                case Look(frames, dropped):
+                    assert not self.is_looking, "two looks at once"
+                    self.is_looking = True
+                    self.looks += len(frames)
+                    assert not Counter(dropped) - self.held, "dropped what it never had"
+                    self.held += Counter(frames)
+                    self.held -= Counter(dropped)
+                case Step(_, frames):
+                    self.held -= Counter(frames)
+
+
+SAID = ("audio_chunk", "video_frame", "video_frame", "pause", "resume", "looked", "stepped")
+
+
+@given(st.lists(st.tuples(st.sampled_from(SAID), st.sampled_from([0.0, 0.01, 0.5]))))
+def test_what_is_held_is_what_waits(said: list[tuple[str, float]]) -> None:
+    stage, eyes = scene(max_frames_per_chunk=2, max_backlog_chunks=2), Eyes()
+    sent = 0
+    for what, after_s in said:
+        if what == "audio_chunk":
+            stage.say(what, after_s, audio=CHUNK)
+        elif what == "video_frame":
+            sent += 1
+            stage.say(what, after_s, frame=f"f{sent % 5}")
+        elif what == "looked":
+            if eyes.is_looking:
+                eyes.is_looking = False
+                stage.tell(Looked(), after_s)
+        elif what == "stepped":
+            stage.tell(StepDone(LISTEN), after_s)
+            eyes.take_in(stage.effects)
+            stage.tell(FinalizeDone())
+        else:
+            stage.say(what, after_s)
+        eyes.take_in(stage.effects)
+    while eyes.is_looking:
+        eyes.is_looking = False
+        stage.tell(Looked())
+        eyes.take_in(stage.effects)
+    assert eyes.held == Counter(stage.machine._units._backlog.loose_frames)  # type: ignore[attr-defined]
+    assert eyes.looks <= sent, "no picture is looked at twice"
+    assert eyes.held.total() <= 2 * (2 + 1), "bounded"

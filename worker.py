@@ -143,7 +143,7 @@ def make_host(
     settings: Settings, make_backend: MakeBackend, options: WorkerOptions, metrics: WorkerMetrics
 ) -> WorkerHost:
     """Return the host of a worker; call it on the event loop."""
-    slots = options.slots or settings.service.worker_slots
+    slots = options.slots or settings.service.worker_slots or 1
     workshop = Workshop(make_backend, slots, options.limits)
     rules = SessionRules.of(settings.limits, settings.duplex, settings.half_duplex)
     recordings = None
@@ -265,7 +265,7 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
         gpu_id,
         settings.model.attn_implementation,
         settings.service.compile,
-        slots=settings.service.worker_slots,
+        slots=settings.service.worker_slots or 1,
     )
     return RealBackend(options)
 

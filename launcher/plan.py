@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from config import PROJECT_ROOT, Settings
+from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import SUPERVISED_VARIABLE
 from launcher.gpus import VISIBLE, Gpu
 from launcher.logs import BYTES_PER_MB, LogFile
@@ -16,6 +17,8 @@ from launcher.restarts import RestartPolicy
 from settings.embedded import EMBEDDED_FOLDER, TOY_FOLDER
 
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+MODEL_GIB = 24.0  # ours: the full-size model, its graphs and what a pass needs; 21.4 measured
+SESSION_GIB = 2.0  # ours: caches of one conversation at its longest, rounded up
 WORKER_PROGRAM = "worker.py"
 GATEWAY_PROGRAM = "gateway.py"
 
@@ -152,6 +155,19 @@ def url_host(host: str) -> str:
     return f"[{reached}]" if ":" in reached else reached
 
 
+def slots_of(gpu: Gpu, sharing: int = 1) -> int:
+    """Return how many conversations the memory of a GPU holds beside the full-size model.
+
+    How many of them it serves in time the worker finds out by itself.
+
+    Args:
+        gpu: the GPU.
+        sharing: workers on it.
+    """
+    room = (gpu.memory_gib / sharing - MODEL_GIB) / SESSION_GIB
+    return min(max(1, int(room)), SLOTS_MAX)
+
+
 def worker_devices(count: int, gpus: Sequence[Gpu]) -> list[Gpu | None]:
     """Return the GPU of each worker; None is the CPU.
 
@@ -200,7 +216,8 @@ class Planner:
         devices = worker_devices(self.worker_count(), gpus)
         threads = max(1, self.cpu_count // len(devices))
         return [
-            self._worker(index, device, checkpoint, threads) for index, device in enumerate(devices)
+            self._worker(index, device, checkpoint, threads, devices.count(device))
+            for index, device in enumerate(devices)
         ]
 
     def gateway(
@@ -229,7 +246,7 @@ class Planner:
         )
 
     def _worker(
-        self, index: int, device: Gpu | None, checkpoint: str | None, threads: int
+        self, index: int, device: Gpu | None, checkpoint: str | None, threads: int, sharing: int
     ) -> ProgramPlan:
         service = self.settings.service
         port = self.settings.worker_port(index)
@@ -239,6 +256,8 @@ class Planner:
         variables = {VISIBLE: visible, SUPERVISED_VARIABLE: "1"}
         if device:
             flags += ["--gpu-id", str(device.index)]
+            if service.worker_slots is None:
+                flags += ["--slots", str(slots_of(device, sharing))]
         elif "OMP_NUM_THREADS" not in self.environment:
             variables["OMP_NUM_THREADS"] = str(threads)
         if checkpoint:

@@ -71,8 +71,11 @@ class ServiceSettings(Section):
     worker_host: str = Field("127.0.0.1", min_length=1, description="Address workers bind to.")
     worker_base_port: Port = Field(22_400, description="Port of worker 0; the next has the next.")
     num_workers: int = Field(0, ge=0, le=64, description="Workers; 0: one per GPU, at least one.")
-    worker_slots: int = Field(
-        1, ge=1, le=wire.SLOTS_MAX, description="Sessions a worker takes at once."
+    worker_slots: int | None = Field(
+        None,
+        ge=1,
+        le=wire.SLOTS_MAX,
+        description="Sessions a worker takes at once; null: what its GPU holds, one on a CPU.",
     )
     max_queue_size: int = Field(1_000, ge=1, le=100_000, description="Requests that may wait.")
     request_timeout: float = Field(300, gt=0, description="Gateway to worker over HTTP, s.")

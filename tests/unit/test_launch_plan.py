@@ -9,7 +9,16 @@ import pytest
 
 from config import Settings
 from launcher.gpus import Gpu
-from launcher.plan import Backend, Options, Planner, ProgramPlan, Programs, url_host, worker_devices
+from launcher.plan import (
+    Backend,
+    Options,
+    Planner,
+    ProgramPlan,
+    Programs,
+    slots_of,
+    url_host,
+    worker_devices,
+)
 
 A, B = Gpu(0, "0", "Card A", 80), Gpu(3, "GPU-bbbb", "Card B", 80)
 
@@ -48,6 +57,27 @@ def test_one_worker_for_each_gpu_unless_told(
     count: int, gpus: list[Gpu], devices: list[Gpu | None]
 ) -> None:
     assert worker_devices(count, gpus) == devices
+
+
+@pytest.mark.parametrize(
+    ("memory_gib", "sharing", "slots"),
+    [(141, 1, 58), (141, 2, 23), (80, 1, 28), (48, 1, 12), (24, 1, 1), (0, 1, 1), (300, 1, 64)],
+)
+def test_a_gpu_takes_as_many_conversations_as_its_memory_holds(
+    memory_gib: float, sharing: int, slots: int
+) -> None:
+    assert slots_of(Gpu(0, "0", "Card", memory_gib), sharing) == slots
+
+
+def test_how_many_conversations_a_worker_takes_can_be_told() -> None:
+    (worker,) = planner().workers([A], None)
+    assert flag(worker, "--slots") == "28"
+    first, *_ = planner({"service": {"num_workers": 3}}).workers([A, B], None)
+    assert flag(first, "--slots") == "8"  # two of the three are on this card
+    (worker,) = planner({"service": {"worker_slots": 4}}).workers([A], None)
+    assert flag(worker, "--slots") is None  # the configuration says it
+    (worker,) = planner().workers([], None)
+    assert flag(worker, "--slots") is None
 
 
 def test_a_worker_sees_its_own_gpu_alone() -> None:

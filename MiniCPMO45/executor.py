@@ -92,6 +92,11 @@ class Executor:
             OpenVoice: self._open_voices,
         }
 
+    @property
+    def free_share(self) -> float:
+        """How much of the memory for conversations is free, 0 to 1; any thread may ask."""
+        return min(self.llm_store.free_share, self.tts_store.free_share)
+
     @torch.inference_mode()
     def answer(self, requests: Sequence[Request]) -> list[Any]:
         """Answer requests of any kinds, one forward pass per kind.

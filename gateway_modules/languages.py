@@ -5,6 +5,7 @@ Read once, when the gateway is made.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 ENGLISH: Final = "en"  # where no wish can be met
 NAME: Final = "language.name"
+CODE: Final = re.compile(r"[a-z]{2,3}")  # of a wish only this much counts
 CATALOGUE: Final[TypeAdapter[dict[str, str]]] = TypeAdapter(dict[str, str])
 
 
@@ -39,8 +41,8 @@ class Languages:
         return {code: words[NAME] for code, words in self._words.items()}
 
     def words(self, code: str) -> Mapping[str, str]:
-        """Return the texts of a language by their keys."""
-        return MappingProxyType(self._words[code])
+        """Return the texts of a language by their keys; English ones where it has none."""
+        return MappingProxyType(self._words[ENGLISH] | self._words[code])
 
     def check(self, code: str | None) -> None:
         """Raise ValueError if a language is configured that is not there."""
@@ -62,6 +64,8 @@ class Languages:
 
 
 def _catalogue(path: Path) -> dict[str, str]:
+    if not CODE.fullmatch(path.stem):
+        raise ValueError(f"{path} is not named after a language: two or three small letters")
     try:
         words = CATALOGUE.validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:

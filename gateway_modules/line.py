@@ -67,9 +67,10 @@ class WaitingLine:
         """Start empty."""
         self.entries: OrderedDict[str, QueueEntry] = OrderedDict()
 
-    def add(self, entry: QueueEntry) -> None:
-        """Put an entry at the end."""
+    def add(self, entry: QueueEntry, *, goes_first: bool = False) -> None:
+        """Put an entry at the end, or before all others."""
         self.entries[entry.ticket.ticket_id] = entry
+        self.entries.move_to_end(entry.ticket.ticket_id, last=not goes_first)
 
     def drop_abandoned(self) -> None:
         """Give up the entries whose future somebody else has ended."""

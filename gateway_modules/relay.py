@@ -177,7 +177,7 @@ class Relay:
                 self._notes.closing(code, reason)
                 await self._wire.close(code, reason)
             case Enqueue():
-                self._start_way()
+                self._start_way(effect)
             case CancelTicket():
                 await self._end_way()
             case ReportPlace():
@@ -206,11 +206,12 @@ class Relay:
 
     # --- the worker's side ---
 
-    def _start_way(self) -> None:
+    def _start_way(self, effect: Enqueue) -> None:
         assert self._tasks is not None and self._way is None, "one worker at a time"
-        self._traffic.begin()
+        self._traffic.begin(effect.first_text)
         self._notes.queued()
-        request = replace(self.request, history_hash=self._traffic.history_hash)
+        history_hash = self._traffic.history_hash
+        request = replace(self.request, history_hash=history_hash, goes_first=effect.goes_first)
         link = WorkerLink(self._pool, request, self._tell, self._pass_down)
         self._way = link, self._tasks.create_task(link.run(), name="relay worker")
 

@@ -11,7 +11,15 @@ import structlog
 
 from core.errors import CloseCode, ErrorCode, QueueCancelledError
 from core.metrics import GatewayMetrics
-from core.protocols.events import Assigned, ClientSaid, Disconnected, Event, QueueRefused
+from core.protocols.events import (
+    Assigned,
+    ClientSaid,
+    Disconnected,
+    Event,
+    QueueRefused,
+    WorkerConnected,
+    WorkerFailed,
+)
 from core.protocols.queueing import QueueingPhase
 
 # What stands behind the sound in a `result`; the sound itself is not looked at.
@@ -61,15 +69,19 @@ class RelayNotes:
         self._close = (int(code), reason)
 
     def queued(self) -> None:
-        """A worker was asked for."""
-        self._queued_s = self._clock()
+        """A worker was asked for, perhaps another one."""
+        if self._queued_s is None:
+            self._queued_s = self._clock()
 
     def saw(self, event: Event, phase: QueueingPhase) -> None:
         """The machine is about to be told something."""
         match event:
             case Assigned(worker_id):
-                self._waited("assigned")
                 self._log.info("worker assigned", worker_id=worker_id)
+            case WorkerConnected():
+                self._waited("assigned")
+            case WorkerFailed():
+                self._waited("refused")
             case QueueRefused(error):
                 is_cancelled = isinstance(error, QueueCancelledError)
                 self._waited("cancelled" if is_cancelled else "refused")

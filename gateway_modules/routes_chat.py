@@ -127,28 +127,34 @@ async def _answer(gateway: Gateway, body: bytes, address: str) -> GatewayChatRes
     session_id = generate_session_id("chat")
     pool, clock = gateway.pool, asyncio.get_running_loop().time
     began_s = clock()
-    patience_s = gateway.timing.patience_s
+    patience_s, max_moves = gateway.timing.patience_s, gateway.timing.queueing.max_moves
 
     async def check(ticket: QueueTicket) -> None:
         if clock() - began_s >= patience_s and not is_anybody_left(pool):
             raise NoWorkerError()
 
-    moves_left = gateway.timing.queueing.max_moves
+    moves, estimated_s = 0, 0.0
     while True:
-        with pool.place(RequestType.CHAT, session_id, client=address) as place:
-            estimated_s = place.ticket.estimated_wait_s
+        with pool.place(
+            RequestType.CHAT, session_id, client=address, goes_first=moves > 0
+        ) as place:
+            if not moves:
+                estimated_s = place.ticket.estimated_wait_s
             worker = await place.wait(check, min(UPDATE_PERIOD_S, patience_s))
             waited_s = clock() - began_s
+            if not moves:
+                gateway.metrics.waited(RequestType.CHAT.value, waited_s, "assigned")
             try:
                 reply = await pool.client.chat(worker, body)
-            except (WorkerUnreachableError, NoWorkerError):
-                pool.report_unreachable(worker)
-                if not moves_left or not pool.is_served_beside(worker):
+            except (WorkerUnreachableError, NoWorkerError) as error:
+                may_move = moves < max_moves and pool.is_served_beside(worker)
+                if may_move or isinstance(error, WorkerUnreachableError):
+                    pool.report_unreachable(worker)
+                if not may_move:
                     raise
-                moves_left -= 1
+                moves += 1
                 continue
             place.note_started()
-        gateway.metrics.waited(RequestType.CHAT.value, waited_s, "assigned")
         return GatewayChatResponse(
             **dict(reply),
             queue_wait_ms=round(waited_s * MS_PER_S),

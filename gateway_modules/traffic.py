@@ -43,6 +43,7 @@ DIAGNOSTIC_MARK: Final = '"client_diagnostic"'
 DIAGNOSTIC_CHARS: Final = 64 * 1024  # a longer one is no diagnostic worth looking for
 LAST_WORDS: Final = frozenset({"stopped", "timeout", "error"})
 NAMES: Final = frozenset({"ref_audio_id", "tts_ref_audio_id", "ref_audio_path"})
+NOTHING_READ: Final = ("", None)
 TURN_COMMANDS: Final = frozenset({"generate", "stop", "close", "heartbeat"})
 
 # Any: a message of the client as JSON has it; what is not looked at goes on as it came.
@@ -102,8 +103,12 @@ class Traffic(ABC):
         """
 
     @abstractmethod
-    def begin(self) -> None:
-        """What was read last is what a worker is asked for, perhaps not for the first time."""
+    def begin(self, text: str | None) -> None:
+        """Note for what a worker is asked for now, perhaps not for the first time.
+
+        Args:
+            text: The message that begins the turn; None where the first message comes later.
+        """
 
     @abstractmethod
     async def opening(self, held: str, place: Place) -> Upward:
@@ -144,7 +149,7 @@ class LiveTraffic(Traffic):
         told = message.get("type")
         return ClientSaid(told if isinstance(told, str) and told in self._types else OTHER, text)
 
-    def begin(self) -> None:
+    def begin(self, text: str | None) -> None:
         """The first message comes later."""
 
     async def opening(self, held: str, place: Place) -> Upward:
@@ -193,7 +198,7 @@ class TurnTraffic(Traffic):
     def __init__(self, voices: VoiceLibrary) -> None:
         """Take what names stand for."""
         self._voices = voices
-        self._read: StreamingTurn | None = None
+        self._read: tuple[str | None, StreamingTurn | None] = NOTHING_READ
         self._turn: StreamingTurn | None = None
         self._is_stopping = False
         self._is_plain = True  # nothing else was fed in this turn
@@ -204,13 +209,13 @@ class TurnTraffic(Traffic):
             kind, turn = await off_loop(is_heavy(text), read_streaming, text, self._voices)
         except UnknownTypeError:
             return ClientSaid(OTHER, text)
-        self._read = turn
+        self._read = text, turn
         return ClientSaid(kind, text)
 
-    def begin(self) -> None:
+    def begin(self, text: str | None) -> None:
         """The turn begins."""
-        if self._read is not None:  # else the same turn begins once more, on another worker
-            self._turn, self._read = self._read, None
+        if self._read[0] == text:  # else it begins once more, on another worker
+            self._turn, self._read = self._read[1], NOTHING_READ
         self._is_stopping, self._is_plain = False, True
         self.history_hash = self._turn.history_hash if self._turn else ""
 
@@ -258,6 +263,7 @@ class ChatTraffic(Traffic):
     def __init__(self, voices: VoiceLibrary) -> None:
         """Take what names stand for."""
         self._voices = voices
+        self._read: tuple[str | None, str | None] = NOTHING_READ
         self._request: str | None = None
 
     async def read(self, text: str) -> ClientSaid:
@@ -267,11 +273,13 @@ class ChatTraffic(Traffic):
         except UnknownTypeError:
             return ClientSaid(OTHER, text)
         if request is not None:
-            self._request = request
+            self._read = text, request
         return ClientSaid(kind, text)
 
-    def begin(self) -> None:
+    def begin(self, text: str | None) -> None:
         """There is one request only."""
+        if self._read[0] == text:
+            self._request, self._read = self._read[1], NOTHING_READ
 
     async def opening(self, held: str, place: Place) -> Upward:
         """Send the request."""

@@ -102,7 +102,8 @@ class WorkerConnection:
     def is_in_service(self) -> bool:
         """It may be given work, if it has room."""
         service = self.service
-        is_leaving = self.is_draining or service.is_restarting
+        is_ending = service.latest is not None and service.latest.is_draining
+        is_leaving = self.is_draining or service.is_restarting or is_ending
         return service.status not in OUT_OF_SERVICE and not is_leaving
 
     @property

@@ -59,6 +59,7 @@ class Request:
         max_bytes: Largest message of the worker.
         tries: How often to try to reach it.
         patience_s: How long to queue while there is no worker at all.
+        goes_first: Its turn had come already, and its worker could not be reached.
     """
 
     kind: SocketKind
@@ -69,6 +70,7 @@ class Request:
     history_hash: str = ""
     tries: int = CONNECT_TRIES
     patience_s: float = PATIENCE_S
+    goes_first: bool = False
 
 
 class WorkerLink:
@@ -150,6 +152,7 @@ class WorkerLink:
                 request.session_id,
                 request.history_hash,
                 client=request.client,
+                goes_first=request.goes_first,
             ) as place:
                 self._place = place
                 worker = await place.wait(self._on_wait, NEVER_S)

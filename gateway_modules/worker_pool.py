@@ -186,9 +186,10 @@ class WorkerPool(WorkerSet):
         history_hash: str | None = None,
         *,
         client: str | None = None,
+        goes_first: bool = False,
     ) -> Iterator[Place]:
-        """Do as `assigned`, but leave the waiting to the block: `await place.wait(...)`."""
-        place = Place(self, self._enter(request_type, session_id, history_hash, client))
+        """Do as `assigned`, but wait in the block; who was assigned a lost worker `goes_first`."""
+        place = Place(self, self._enter(request_type, session_id, history_hash, client, goes_first))
         try:
             yield place
         finally:
@@ -332,16 +333,18 @@ class WorkerPool(WorkerSet):
         session_id: str | None,
         history_hash: str | None,
         client: str | None,
+        goes_first: bool = False,
     ) -> QueueEntry:
         kind = request_type_of(request_type)
-        self._check_intake(client)
+        if not goes_first or self.is_stopped:
+            self._check_intake(client)
         entry = QueueEntry(
             QueueTicket(f"q_{secrets.token_hex(TICKET_BYTES)}", kind, session_id, self._clock()),
             asyncio.get_running_loop().create_future(),
             history_hash or "",
             client,
         )
-        self._line.add(entry)
+        self._line.add(entry, goes_first=goes_first)
         entry.future.add_done_callback(lambda _: self._forget_abandoned(entry))
         self._dispatch_next()
         return entry

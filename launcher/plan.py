@@ -17,8 +17,10 @@ from launcher.restarts import RestartPolicy
 from settings.embedded import EMBEDDED_FOLDER, TOY_FOLDER
 
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-MODEL_GIB = 24.0  # ours: the full-size model, its graphs and what a pass needs; 21.4 measured
-SESSION_GIB = 2.0  # ours: caches of one conversation at its longest, rounded up
+# Ours: allowances for the full-size model.
+MODEL_GIB = 24.0  # weights, graphs and what a pass needs; 21.35 GB were measured without graphs
+SESSION_GIB = 0.875  # of one conversation beside its text: speech, hearing and its own voice
+KV_TOKEN_BYTES = 147_456  # keys and values: 2 x 36 layers x 8 heads x 128 values x 2 bytes
 WORKER_PROGRAM = "worker.py"
 GATEWAY_PROGRAM = "gateway.py"
 
@@ -155,16 +157,18 @@ def url_host(host: str) -> str:
     return f"[{reached}]" if ":" in reached else reached
 
 
-def slots_of(gpu: Gpu, sharing: int = 1) -> int:
+def slots_of(gpu: Gpu, max_kv_tokens: int, sharing: int = 1) -> int:
     """Return how many conversations the memory of a GPU holds beside the full-size model.
 
     How many of them it serves in time the worker finds out by itself.
 
     Args:
         gpu: the GPU.
+        max_kv_tokens: longest context of a conversation.
         sharing: workers on it.
     """
-    room = (gpu.memory_gib / sharing - MODEL_GIB) / SESSION_GIB
+    session_gib = SESSION_GIB + max_kv_tokens * KV_TOKEN_BYTES / 2**30
+    room = (gpu.memory_gib / sharing - MODEL_GIB) / session_gib
     return min(max(1, int(room)), SLOTS_MAX)
 
 
@@ -257,7 +261,8 @@ class Planner:
         if device:
             flags += ["--gpu-id", str(device.index)]
             if service.worker_slots is None:
-                flags += ["--slots", str(slots_of(device, sharing))]
+                slots = slots_of(device, self.settings.duplex.max_kv_tokens, sharing)
+                flags += ["--slots", str(slots)]
         elif "OMP_NUM_THREADS" not in self.environment:
             variables["OMP_NUM_THREADS"] = str(threads)
         if checkpoint:

@@ -76,12 +76,11 @@ class SliceEncoder:
         by_length: dict[int, list[int]] = {}
         for index, each in enumerate(slices):
             by_length.setdefault(_length_for(each), []).append(index)
-        pictures = _Pictures(self.device)
         answers: dict[int, Tensor] = {}
         for length, indices in by_length.items():
             for start in range(0, len(indices), ROWS[-1]):
                 batch = indices[start : start + ROWS[-1]]
-                encoded = self._run(length, [slices[index] for index in batch], pictures)
+                encoded = self._run(length, [slices[index] for index in batch])
                 answers.update(zip(batch, encoded, strict=True))
         return [answers[index] for index in range(len(slices))]
 
@@ -101,11 +100,11 @@ class SliceEncoder:
         lengths = (*USUAL_COUNTS, PADDED)
         return [self._piece(length, n)[1] for n in sorted(rows, reverse=True) for length in lengths]
 
-    def _run(self, length: int, slices: Sequence[Slice], pictures: _Pictures) -> list[Tensor]:
+    def _run(self, length: int, slices: Sequence[Slice]) -> list[Tensor]:
         if length > PADDED:
             return encode_slices(self.vision, self.resampler, patches_of(slices))
         program, piece = self._piece(length, next(n for n in ROWS if n >= len(slices)))
-        program.load(slices, pictures)
+        program.load(slices)
         # A copy, because the next replay writes over the original.
         return list(piece.run()[: len(slices)].clone())
 
@@ -140,17 +139,17 @@ class SliceProgram:
         if length == PADDED:
             self._mask = torch.ones(n_rows, 1, 1, length, dtype=torch.bool, device=device)
 
-    def load(self, slices: Sequence[Slice], pictures: _Pictures) -> None:
+    def load(self, slices: Sequence[Slice]) -> None:
         """Write the inputs.
 
         Args:
             slices: at most as many as there are rows.
-            pictures: where their pixels are.
         """
         device, n, length = self._weights.device, len(slices), self._length
+        picture = _Picture(device)
         for row, each in zip(self._patches, slices, strict=False):
             if isinstance(each, PixelSlice):
-                picture_ops.write_patches(pictures.of(each.pixels), each, row)
+                picture_ops.write_patches(picture.of(each.pixels), each, row)
             else:
                 row[: len(each.values)] = upload_array(each.values, device)
         sizes = [each.size for each in slices]
@@ -181,18 +180,18 @@ class SliceProgram:
         return resampler.condense(x, weights.table, self._rows, self._cols, self._mask)
 
 
-class _Pictures:
-    """Pictures of one batch on the device; slices of one picture share it."""
+class _Picture:
+    """The picture on the device: one at a time, shared by neighbours that are slices of it."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._uploaded: dict[int, Tensor] = {}
+        self._pixels: np.ndarray | None = None
+        self._uploaded = torch.empty(0, device=device)
 
     def of(self, pixels: np.ndarray) -> Tensor:
-        """Return a picture's bytes, uint8 [height, width, 3]; the caller keeps `pixels` alive."""
-        if id(pixels) not in self._uploaded:
-            self._uploaded[id(pixels)] = upload_array(pixels, self._device)
-        return self._uploaded[id(pixels)]
+        """Return a picture's bytes, uint8 [height, width, 3]."""
+        if pixels is not self._pixels:
+            self._pixels, self._uploaded = pixels, upload_array(pixels, self._uploaded.device)
+        return self._uploaded
 
 
 def _length_for(each: Slice) -> int:

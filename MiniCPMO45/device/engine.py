@@ -61,7 +61,8 @@ class DeviceOptions:
     Attributes:
         most_conversations: that share one pass; more are answered in several.
         most_rows: rows of one prefill pass; longer input is fed in several.
-        text_cache_bytes: memory of all language-model caches; None takes a share of what is free.
+        text_cache_bytes: memory of all language-model caches; None takes a share of what is free,
+            at most what all conversations need at `TOKENS_EACH`.
         speech_cache_bytes: memory of all speech-decoder caches, likewise.
         show_progress: draw a progress bar while graphs are captured.
     """
@@ -73,10 +74,40 @@ class DeviceOptions:
     show_progress: bool = True
 
 
+TOKENS_EACH = 8192  # the context a conversation usually ends at; longer ones share the pool
 TEXT_SHARE = 0.55  # of the memory that is free once the weights are loaded
 SPEECH_SHARE = 0.1
 SPEECH_ROWS_EACH = 32  # a unit's text and markers; longer starts are fed in several passes
 CPU_PAGES = 16  # to begin with; the pool grows
+
+
+@dataclass(frozen=True)
+class CardMemory:
+    """Memory of a card.
+
+    Attributes:
+        free_bytes: what the driver has left, for whoever asks first.
+        unused_bytes: what torch holds and nothing is in.
+    """
+
+    free_bytes: int
+    unused_bytes: int
+
+    @classmethod
+    def of(cls, device: torch.device) -> CardMemory:
+        """Return how a card's memory is used now."""
+        free, _ = torch.cuda.mem_get_info(device)
+        held = torch.cuda.memory_reserved(device)
+        return cls(free, held - torch.cuda.memory_allocated(device))
+
+    def share_left(self, now: CardMemory) -> float:
+        """Return how much of what the driver had left then is left now, 0 to 1.
+
+        Args:
+            now: the same card, later. What lay unused then belongs to the graphs for good.
+        """
+        left = now.free_bytes + now.unused_bytes - self.unused_bytes
+        return min(max(left / max(self.free_bytes, 1), 0.0), 1.0)
 
 
 class DeviceExecutor(Executor):
@@ -87,6 +118,7 @@ class DeviceExecutor(Executor):
     Attributes:
         options: how the card is used.
         capture_seconds: how long the capture of all graphs took.
+        memory_at_start: the card's, right after it; None without graphs.
     """
 
     llm_store: PagedKvStore
@@ -123,7 +155,20 @@ class DeviceExecutor(Executor):
         )
         self._vision = SliceEncoder(model.vpm, model.resampler)
         self._voice = DeviceVocoder(vocoder) if _runs_on_device(vocoder, compat) else None
-        self.capture_seconds = self._capture() if self._has_graphs else 0.0
+        self.capture_seconds = 0.0
+        self.memory_at_start: CardMemory | None = None
+        if self._has_graphs:
+            self.capture_seconds = self._capture()
+            torch.cuda.empty_cache()
+            self.memory_at_start = CardMemory.of(self.device)
+
+    @property
+    def free_share(self) -> float:
+        """Of the caches, and of what voices and streams of speech take beside them."""
+        if self.memory_at_start is None:
+            return super().free_share
+        on_card = self.memory_at_start.share_left(CardMemory.of(self.device))
+        return min(super().free_share, on_card)
 
     @property
     def _has_graphs(self) -> bool:
@@ -151,13 +196,15 @@ class DeviceExecutor(Executor):
         asked = self.options.text_cache_bytes if is_text else self.options.speech_cache_bytes
         share = TEXT_SHARE if is_text else SPEECH_SHARE
         plain = super()._store(shape)
-        n_bytes = int(share * self._free_bytes) if asked is None else asked
+        if asked is None:
+            most = most_tokens(shape, self.options.most_conversations) * plain.bytes_per_token
+            asked = min(int(share * self._free_bytes), most)
         return PagedKvStore(
             shape,
             plain.rope,
             device=self.device,
             dtype=self.dtype,
-            pages=max(CPU_PAGES, n_bytes // (PAGE_TOKENS * plain.bytes_per_token)),
+            pages=max(CPU_PAGES, asked // (PAGE_TOKENS * plain.bytes_per_token)),
             can_grow=not self._has_graphs,
         )
 
@@ -265,6 +312,17 @@ def make_executor(
     if is_on_card and ops.HAS_TRITON and not _concerns_decoders(compat):
         return DeviceExecutor(model, vocoder, voices, compat=compat, options=options)
     return Executor(model, vocoder, voices, compat=compat)
+
+
+def most_tokens(shape: DecoderConfig, conversations: int) -> int:
+    """Return how many tokens caches are made for, so that another worker finds room on the card.
+
+    Args:
+        shape: the decoder's shape.
+        conversations: at once; a single one may always use every position there is.
+    """
+    positions = shape.max_position_embeddings
+    return max(conversations * min(TOKENS_EACH, positions), positions)
 
 
 def _concerns_decoders(compat: Compat) -> bool:

@@ -64,9 +64,14 @@ def check_device(model: UnifiedModel) -> None:
 
 
 def cache_room(model: UnifiedModel) -> float:
-    """Return how much of the memory for caches is free, 0 to 1; any thread may ask."""
-    executor = model.executor
-    return min(executor.llm_store.free_share, executor.tts_store.free_share)
+    """Return how much of the memory for conversations is free, 0 to 1; any thread may ask.
+
+    There is none on a device that does not answer; `check_device` says so.
+    """
+    try:
+        return model.executor.free_share
+    except RuntimeError:
+        return 0.0
 
 
 def context_tokens(model: UnifiedModel) -> int:

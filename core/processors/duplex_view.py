@@ -147,24 +147,21 @@ class DuplexView(View):
         frames = self._sliced(decode_frames(frame_list or ()), max_slice_nums)
         return self.context.run(self.context.model.duplex_prefill(session, audio, frames))
 
-    def look(self, picture: Image.Image) -> SeenPicture:
-        """Encode a picture ahead of its unit, as many slices as the conversation's setting allows.
+    def look(self, picture: Image.Image, max_slice_nums: int) -> SeenPicture:
+        """Encode a picture ahead of its unit.
 
         Changes nothing of the conversation; a unit may be under way meanwhile.
 
         Args:
             picture: RGB.
+            max_slice_nums: most slices it is cut into.
 
         Returns:
             What `stream_unit` takes instead of the picture.
-
-        Raises:
-            NotPreparedError: `prepare` was not called.
         """
-        limit = self.settings.max_slice_nums
-        [cut] = self._sliced([picture], limit)
+        [cut] = self._sliced([picture], max_slice_nums)
         assert isinstance(cut, SlicedPicture), "it was not seen before"
-        return self.context.run_aside(see_picture(cut, limit))
+        return self.context.run_aside(see_picture(cut, max_slice_nums))
 
     def generate(self, force_listen: bool = False) -> DuplexGenerateResult:
         """Let the model decide and speak in the prefilled unit.

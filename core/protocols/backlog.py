@@ -55,11 +55,6 @@ class Backlog:
         return len(self._waiting)
 
     @property
-    def held_frames(self) -> int:
-        """How many pictures wait for a chunk."""
-        return len(self._held)
-
-    @property
     def loose_frames(self) -> list[str]:
         """The pictures that wait and were sent as messages of their own, oldest first."""
         return [*(f for entry in self._waiting for f in entry.loose_frames), *self._held]
@@ -96,6 +91,10 @@ class Backlog:
         if len(self._held) > self._max_frames:
             self._held.pop(0)
             self.dropped_frames += 1
+
+    def drop_held_frames(self) -> None:
+        """Forget the pictures that wait for a chunk; they do not count as surplus."""
+        self._held.clear()
 
     def next_unjudged(self) -> AudioChunk | None:
         """Return the oldest chunk that detection has not heard."""

@@ -225,17 +225,19 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     # --- pauses and limits ---
 
     def pause(self, event: Received) -> list[Effect]:
-        """Begin no unit until `resume`; chunks that wait go on waiting."""
+        """Begin no unit until `resume`; chunks that wait go on waiting, pictures alone do not."""
         assert isinstance(event.message, Pause)
         longest = self._limits.pause_timeout_s
         timeout_s = min(event.message.timeout or longest, longest)
         self._phase = DuplexPhase.PAUSED
         self._since_s = event.at_s
         self._warned.discard("paused")
+        self._units.drop_held_frames()
         return [
             StopTimer(TimerName.IDLE),
             StartTimer(TimerName.PAUSE, timeout_s),
             Send(Paused(timeout=timeout_s)),
+            *self._units.look_ahead(),
         ]
 
     def resume(self, event: Received) -> list[Effect]:
@@ -366,7 +368,7 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
         ACTIVE,
         "pause",
         DuplexPhase.PAUSED,
-        "StopTimer(idle) StartTimer(pause) Send(paused)",
+        "StopTimer(idle) StartTimer(pause) Send(paused) Look",
         DuplexMachine.pause,
     ),
     Row(

@@ -57,7 +57,7 @@ class DuplexUnits:
         self._backlog = Backlog(
             limits.max_backlog_chunks, limits.max_frames_per_chunk, limits.frame_grace_s
         )
-        self._lookout = Lookout()
+        self._lookout = Lookout(limits.max_frames_per_chunk)
         self._writer = ResultWriter()
         self._current: WaitingChunk | None = None  # the one the engine works on
         self._next_index = 0
@@ -87,6 +87,10 @@ class DuplexUnits:
         self._backlog.add_frame(frame, at_s)
         return self._warn_of_drops(chunks, frames)
 
+    def drop_held_frames(self) -> None:
+        """Forget the pictures that wait for a chunk."""
+        self._backlog.drop_held_frames()
+
     def judge_next(self) -> list[Effect]:
         """Let detection hear the oldest chunk it has not heard, one at a time."""
         if self._judging is not None:
@@ -101,7 +105,7 @@ class DuplexUnits:
         self._judging = None
 
     def look_ahead(self) -> list[Effect]:
-        """Have pictures that wait looked at, unless a look is under way."""
+        """Have pictures that wait looked at, within the budget, unless a look is under way."""
         look = self._lookout.next_look(self._backlog.loose_frames)
         return [] if look is None else [look]
 

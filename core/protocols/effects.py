@@ -184,10 +184,12 @@ class Enqueue:
 
     Attributes:
         first_text: streaming: the `prefill` whose history decides the worker.
+        goes_first: its turn had come already, and its worker could not be reached.
     """
 
     request_type: RequestType
     first_text: str | None = field(default=None, repr=False)
+    goes_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

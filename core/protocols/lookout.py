@@ -1,6 +1,8 @@
 """Which pictures are looked at ahead of their unit: what is new to the engine, and what went. Pure.
 
-One look is under way at a time; pictures that come meanwhile are asked for together after it.
+One look is under way at a time; pictures that come meanwhile are asked for together after it. A
+client that sends more than its units can use does not keep the engine looking: what is beyond the
+budget of a unit is left to the unit itself.
 """
 
 from __future__ import annotations
@@ -13,8 +15,13 @@ from core.protocols.effects import Look
 class Lookout:
     """The pictures that the performer was told to look at, and whether it still does."""
 
-    def __init__(self) -> None:
-        """Nothing was asked for."""
+    def __init__(self, max_new: int) -> None:
+        """Nothing was asked for.
+
+        Args:
+            max_new: Most pictures that are asked for between the beginnings of two units.
+        """
+        self._max_new = self._left = max_new
         self._asked: list[str] = []  # and neither taken by a unit nor dropped since
         self._is_looking = False
 
@@ -32,10 +39,13 @@ class Lookout:
         if self._is_looking:
             return None
         now = list(waiting)
-        look = Look(_without(now, self._asked), _without(self._asked, now))
+        new, gone = _without(now, self._asked), _without(self._asked, now)
+        look = Look(new[: self._left], gone)
         if not look.frames and not look.dropped:
             return None
-        self._asked, self._is_looking = now, True
+        self._asked = [*_without(self._asked, gone), *look.frames]
+        self._left -= len(look.frames)
+        self._is_looking = True
         return look
 
     def looked(self) -> None:
@@ -45,6 +55,7 @@ class Lookout:
     def taken(self, frames: Iterable[str]) -> None:
         """A unit has begun with these pictures; it takes what was seen of them along."""
         self._asked = list(_without(self._asked, frames))
+        self._left = self._max_new
 
 
 def _without(frames: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:

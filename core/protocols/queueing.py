@@ -137,6 +137,7 @@ class QueueingMachine:
         """Queue for a turn."""
         self._phase = QueueingPhase.WAITING
         self._held = event.text
+        self._moves = 0
         return [StopTimer(TimerName.IDLE), Enqueue(self._request_type, event.text)]
 
     def place_taken(self, event: PlaceTaken) -> list[QueueEffect]:
@@ -197,7 +198,6 @@ class QueueingMachine:
     def connected(self, event: WorkerConnected) -> list[QueueEffect]:
         """Pass on what was held, then everything."""
         self._phase = QueueingPhase.RELAYING
-        self._moves = 0
         held: list[QueueEffect] = [] if self._held is None else [Forward(self._held)]
         self._held = None
         return [*held, StartRelay()]
@@ -216,7 +216,7 @@ class QueueingMachine:
         effects = self._let_go(is_clean=True)
         self._phase = QueueingPhase.WAITING
         history = self._held if self._queues_per_turn else None
-        return [*effects, Enqueue(self._request_type, history)]
+        return [*effects, Enqueue(self._request_type, history, goes_first=True)]
 
     def worker_failed(self, event: WorkerFailed) -> list[QueueEffect]:
         """The worker said no last word: say it for it."""

@@ -104,6 +104,7 @@ class WorkerHealth(WireModel):
     )
     model: ModelFacts | None = Field(None, description="What is loaded; null until it is.")
     is_supervised: bool = Field(False, description="A launcher starts it again when it ends.")
+    is_draining: bool = Field(False, description="It takes nothing new: it is about to end.")
 
 
 class CacheStatus(WireModel):

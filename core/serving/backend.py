@@ -195,10 +195,14 @@ class DuplexTalk(Talk, Protocol):
         """Slices per picture where a unit does not ask for another number."""
         ...
 
-    def look(self, picture: Image.Image) -> SeenPicture:
+    def look(self, picture: Image.Image, max_slices: int) -> SeenPicture:
         """Look at a picture ahead of its unit, beside a unit that may be under way.
 
         It changes nothing of the conversation.
+
+        Args:
+            picture: RGB.
+            max_slices: What its unit will probably ask for.
 
         Raises:
             OmniError: It cannot be looked at.

@@ -44,6 +44,7 @@ class DuplexPerformer(SessionPerformer):
         self._conversation: DuplexTalk | None = None
         self._listener: BargeInListener | None = None
         self._looks = Looks()
+        self._asked_slices: int | None = None  # by the last unit: the next one will ask the same
 
     @property
     def _talk(self) -> DuplexTalk | None:
@@ -74,7 +75,8 @@ class DuplexPerformer(SessionPerformer):
         talk = self._conversation
         assert talk is not None, "the session is prepared"
         if not self._is_halted:
-            await self._looks.run(self._workshop.crew, talk)
+            limit = _slice_limit(talk, self._asked_slices)
+            await self._looks.run(self._workshop.crew, talk, limit)
         await emit(Looked())
 
     def halt(self) -> None:
@@ -113,6 +115,7 @@ class DuplexPerformer(SessionPerformer):
         talk = self._conversation
         assert talk is not None, "the session is prepared"
         done = StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
+        self._asked_slices = effect.chunk.max_slice_nums
         if not self._is_halted:
             talk.signals.due_s = effect.due_s
             try:
@@ -166,10 +169,14 @@ def _begin_unit(
     """
     samples = decode_chunk(effect.chunk)
     slices = effect.chunk.max_slice_nums
-    limit = talk.slice_limit if slices is None else slices
-    pictures, problems = _pictures(effect.frames, seen, limit)
+    pictures, problems = _pictures(effect.frames, seen, _slice_limit(talk, slices))
     unit = talk.step(samples, pictures, slices, effect.is_forced_to_listen)
     return unit, _go_on(unit), problems
+
+
+def _slice_limit(talk: DuplexTalk, asked: int | None) -> int:
+    """Return how many slices a picture of a unit may have."""
+    return talk.slice_limit if asked is None else asked
 
 
 def _go_on(unit: Unit) -> EarlySound | StepDone:

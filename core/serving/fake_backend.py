@@ -276,10 +276,10 @@ class FakeDuplexTalk(_FakeTalk):
         """Slices per picture where a unit does not ask for another number."""
         return self._slice_limit
 
-    def look(self, picture: Image.Image) -> FakeSeenPicture:
+    def look(self, picture: Image.Image, max_slices: int) -> FakeSeenPicture:
         """Look at a picture ahead of its unit."""
         self._wait(self._times.look_ms)
-        return FakeSeenPicture(self._slice_limit)
+        return FakeSeenPicture(max_slices)
 
     def step(
         self,

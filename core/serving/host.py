@@ -265,6 +265,7 @@ class WorkerHost:
                 "active_sessions": len(owners),
                 "model": progress.model,
                 "is_supervised": self.identity.is_supervised,
+                "is_draining": self.workshop.is_draining,
             }
         )
 

@@ -32,11 +32,11 @@ class _Look:
         self.seen: Seen | None = None
         self._has_ended = asyncio.Event()
 
-    async def run(self, crew: Crew, talk: DuplexTalk) -> None:
+    async def run(self, crew: Crew, talk: DuplexTalk, max_slices: int) -> None:
         """Look; what fails for other reasons than the picture is left to its unit."""
         self.has_begun = True
         try:
-            self.seen = await crew.look(partial(_look_at, talk, self.frame))
+            self.seen = await crew.look(partial(_look_at, talk, self.frame, max_slices))
         except PictureError as problem:
             self.seen = problem
         except (OmniError, GivenUpError):
@@ -68,10 +68,10 @@ class Looks:
             self._take(frame)
         self._waiting += [_Look(frame) for frame in effect.frames]
 
-    async def run(self, crew: Crew, talk: DuplexTalk) -> None:
+    async def run(self, crew: Crew, talk: DuplexTalk, max_slices: int) -> None:
         """Look at everything that still waits, one picture at a time."""
         while (look := self._next()) is not None:
-            await look.run(crew, talk)
+            await look.run(crew, talk, max_slices)
 
     async def take(self, frames: Sequence[str]) -> list[Seen | None]:
         """Hand over what came of a unit's pictures, waiting for looks under way.
@@ -106,6 +106,6 @@ def decode_frame(frame: str) -> Image.Image:
     return decode_wire_picture(frame, allowed=FRAME_LIMITS)
 
 
-def _look_at(talk: DuplexTalk, frame: str) -> SeenPicture:
+def _look_at(talk: DuplexTalk, frame: str, max_slices: int) -> SeenPicture:
     """Decode a picture and let the model see it; blocks."""
-    return talk.look(decode_frame(frame))
+    return talk.look(decode_frame(frame), max_slices)

@@ -248,9 +248,9 @@ class RealDuplexTalk(_ViewTalk[DuplexView]):
         """Slices per picture where a unit does not ask for another number."""
         return self._view.settings.max_slice_nums
 
-    def look(self, picture: Image.Image) -> SeenPicture:
+    def look(self, picture: Image.Image, max_slices: int) -> SeenPicture:
         """Look at a picture ahead of its unit."""
-        return self._view.look(picture)
+        return self._view.look(picture, max_slices)
 
     def step(
         self,

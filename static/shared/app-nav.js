@@ -116,6 +116,7 @@ function otherLanguage() {
 /** @param {HTMLElement} button */
 function drawLanguage(button) {
   const next = otherLanguage();
+  button.hidden = Object.keys(languageNames()).length < 2;
   fill(button, languageNames()[next]);
   button.lang = next;
 }

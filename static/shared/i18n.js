@@ -40,15 +40,26 @@ export async function initLanguage() {
 /** Loads the words of the visitor's language. */
 async function open() {
   const told = await serverDefaults;
-  const names = told?.languages ?? { [FALLBACK]: "English" };
-  const lang = pickLanguage(Object.keys(names), {
+  const lang = pickLanguage(told && Object.keys(told.languages), {
     query: new URLSearchParams(location.search).get("lang"),
     stored: storedLanguage(),
     server: told?.default_lang,
     browser: navigator.languages,
     fallback: FALLBACK,
   });
-  return { lang, texts: await loadTexts(lang), names };
+  if (told) return { lang, texts: await loadTexts(lang), names: told.languages };
+  return guess(lang);
+}
+
+/**
+ * Loads a language that may not be there, or else the one that is; nobody knows of others.
+ *
+ * @param {string} lang
+ */
+async function guess(lang) {
+  const found = await loadTexts(lang).then((texts) => ({ lang, texts }), () => null);
+  const { lang: shown, texts } = found ?? { lang: FALLBACK, texts: await loadTexts(FALLBACK) };
+  return { lang: shown, texts, names: { [shown]: texts["language.name"] } };
 }
 
 /**

@@ -3,10 +3,12 @@
  * Which language to show, and names put into texts. Pure.
  */
 
+const CODE = /^[a-z]{2,3}$/;
+
 /**
  * Returns the first wish that can be met.
  *
- * @param {readonly string[]} offered codes such as "en"
+ * @param {readonly string[] | null} offered codes such as "en"; null: whatever looks like one
  * @param {{query?: string | null, stored?: string | null, server?: string | null,
  *   browser?: readonly string[], fallback: string}} wishes strongest first, as named here
  * @returns {string}
@@ -14,7 +16,7 @@
 export function pickLanguage(offered, { query, stored, server, browser = [], fallback }) {
   for (const wish of [query, stored, server, ...browser]) {
     const base = wish?.toLowerCase().split(/[-_]/)[0];
-    if (base && offered.includes(base)) return base;
+    if (base && (offered ? offered.includes(base) : CODE.test(base))) return base;
   }
   return fallback;
 }

@@ -83,6 +83,7 @@ def hear(
     active_sessions: int | None = None,
     kv_cache_length: int = 1,
     uptime_s: float | None = None,
+    is_draining: bool = False,
 ) -> None:
     """Have a worker answer a poll that was sent just now."""
     sample = answer(
@@ -93,4 +94,5 @@ def hear(
         kv_cache_length=kv_cache_length,
         uptime_s=uptime_s,
     )
+    sample = sample.model_copy(update={"is_draining": is_draining})
     worker.observe(sample, worker.service.epoch)

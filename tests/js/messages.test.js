@@ -15,6 +15,12 @@ test("the strongest wish that can be met decides the language", () => {
   assert.equal(pickLanguage(OFFERED, { browser: ["fr"], fallback: "en" }), "en");
 });
 
+test("where nobody knows what there is, the first wish that looks like a language is tried", () => {
+  assert.equal(pickLanguage(null, { query: "../x", stored: "zh", browser: ["en"], fallback: "en" }), "zh");
+  assert.equal(pickLanguage(null, { query: "fil-PH", browser: ["en"], fallback: "en" }), "fil");
+  assert.equal(pickLanguage(null, { query: "", stored: "klingon", fallback: "en" }), "en");
+});
+
 test("names in a text are replaced, unknown ones stay to be seen", () => {
   assert.equal(interpolate("{n} of {total}: {n}", { n: 2, total: 3 }), "2 of 3: 2");
   assert.equal(interpolate("{who}", {}), "{who}");

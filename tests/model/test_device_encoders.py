@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 from MiniCPMO45.audio_cache import AudioCache, new_audio_cache
 from MiniCPMO45.audio_encoder import StreamItem, encode_streams
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import SliceConfig
+from MiniCPMO45.device import encoders_vision
 from MiniCPMO45.device.encoders_audio import AudioStreamEncoder
 from MiniCPMO45.device.encoders_vision import PADDED, SliceEncoder
 from MiniCPMO45.device.engine import DeviceExecutor
@@ -125,6 +129,31 @@ def test_pixels_are_encoded_as_their_patch_vectors(toy: Toy) -> None:
         assert_close(ours, theirs)
     for ours, theirs in zip(encoder.encode(slices), encoder.encode(vectors), strict=True):
         assert torch.equal(ours, theirs), "the pixels were resized otherwise"
+
+
+def test_pictures_lie_on_the_device_one_after_the_other(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most the next arrives beside the one before."""
+    uploaded: list[weakref.ref[Tensor]] = []
+    together: list[int] = []
+
+    def upload(values: np.ndarray, device: torch.device) -> Tensor:
+        together.append(sum(each() is not None for each in uploaded))
+        copy = upload_array(values, device)
+        uploaded.append(weakref.ref(copy))
+        return copy
+
+    monkeypatch.setattr(encoders_vision, "upload_array", upload)
+    slices: list[Slice] = [
+        each
+        for seed in range(6)
+        for each in slice_image(photo(640, 480, seed), 9, SliceConfig()).slices
+    ]
+    SliceEncoder(toy.model.vpm, toy.model.resampler).encode(slices)
+    assert (len(slices), len(uploaded)) == (18, 12), "the two parts of each, in one batch, share it"
+    assert max(together) == 1
+    assert all(each() is None for each in uploaded)
 
 
 def test_what_is_done_on_the_cpu_beforehand_depends_on_the_executor(toy: Toy) -> None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
 
+from core.processors.device import cache_room
 from MiniCPMO45.compat import Compat
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.device import ops
 from MiniCPMO45.device.decoder_runner import fuse
-from MiniCPMO45.device.engine import DeviceExecutor, make_executor
+from MiniCPMO45.device.engine import CardMemory, DeviceExecutor, make_executor, most_tokens
 from MiniCPMO45.device.row_map import PAGE_TOKENS
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.kv_cache import CacheFullError, KvHandle
+from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.steps import (
     ChooseToken,
     DrawCodes,
@@ -290,3 +294,52 @@ def test_a_short_run_beside_a_long_one_writes_behind_nobodys_page(toy: Toy) -> N
     engine.answer([run(short, 1, 1), run(long, 1, 4)])
     assert torch.equal(other.rows(0, 5).keys, before.keys)
     assert torch.equal(other.rows(0, 5).values, before.values)
+
+
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("now", "share"),
+    [
+        (CardMemory(20 * GB, 3 * GB), 1.0),
+        (CardMemory(10 * GB, 3 * GB), 0.5),
+        (CardMemory(1 * GB, 7 * GB), 0.25),  # voices that left: torch has what they held
+        (CardMemory(0, 3 * GB), 0.0),  # what the graphs hold is of no use to others
+        (CardMemory(0, 2 * GB), 0.0),
+        (CardMemory(30 * GB, 3 * GB), 1.0),  # another program ended
+    ],
+)
+def test_room_on_a_card_is_what_graphs_and_weights_left(now: CardMemory, share: float) -> None:
+    assert CardMemory(20 * GB, 3 * GB).share_left(now) == share
+
+
+def test_conversations_fill_the_caches_and_the_card(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Voices and streams of speech lie beside the caches; the scarcer of both counts."""
+    engine = toy.device_executor()
+    model = cast(UnifiedModel, SimpleNamespace(executor=engine))
+    assert cache_room(model) == 1.0
+    engine.memory_at_start, free = CardMemory(20 * GB, 0), CardMemory(4 * GB, 0)
+    monkeypatch.setattr(CardMemory, "of", lambda _device: free)
+    assert cache_room(model) == 0.2
+    engine.llm_store.can_grow = False
+    pages = engine.llm_store.pool.shape[1]
+    engine.llm_store.take_pages(pages - 1)
+    assert cache_room(model) == 1 / pages < 0.2
+
+    def fail(_device: torch.device) -> CardMemory:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(CardMemory, "of", fail)
+    assert cache_room(model) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("conversations", "text", "speech"), [(4, 40_960, 16_384), (28, 229_376, 114_688)]
+)
+def test_caches_leave_another_worker_its_part(conversations: int, text: int, speech: int) -> None:
+    config = MiniCPMOConfig()
+    assert most_tokens(config.decoder, conversations) == text
+    assert most_tokens(config.tts_config.decoder, conversations) == speech

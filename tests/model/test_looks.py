@@ -60,7 +60,7 @@ def test_a_unit_is_the_same_whoever_encoded_its_pictures(
 ) -> None:
     pictures = (LARGE, SMALL)[: len(ahead)]
     frames = [
-        view.look(each) if is_ahead else each
+        view.look(each, LIMIT) if is_ahead else each
         for each, is_ahead in zip(pictures, ahead, strict=True)
     ]
     logits, length, slices = state_after_prefill(view, frames)
@@ -88,7 +88,7 @@ def facts(session: Session) -> list[object]:
 def test_a_look_changes_nothing_of_the_conversation(view: DuplexView) -> None:
     assert view.prefill(SECOND).success
     before = facts(view.session)
-    seen = view.look(SMALL)
+    seen = view.look(SMALL, LIMIT)
     assert facts(view.session) == before, "in the middle of a unit"
     assert seen.max_slices == LIMIT
     view.generate()
@@ -120,6 +120,11 @@ def test_what_was_seen_is_not_encoded_again(
         return list(encode(requests))
 
     monkeypatch.setitem(executor._handlers, EncodeImages, count)
-    seen = view.look(LARGE)
+    seen = view.look(LARGE, LIMIT)
     slices, _ = run(view, [seen])
     assert asked == slices == len(seen.rows) > 1
+
+
+def test_a_look_may_be_cut_otherwise_than_the_conversation_says(view: DuplexView) -> None:
+    seen = view.look(LARGE, 1)
+    assert (seen.max_slices, len(seen.rows)) == (1, 1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from core.schemas.worker import WorkerStatus
 from gateway_modules.history import compute_history_hash
 from tests.fakes.fake_worker import Raw
-from tests.fakes.gateway_stage import Client, Stage, on_stage, until
+from tests.fakes.gateway_stage import HURRY, Client, Stage, on_stage, until
 
 PATH = "/ws/streaming/s_1"
 
@@ -78,6 +79,22 @@ async def test_a_conversation_whose_worker_takes_nobody_goes_on_at_another(stage
         await client.expect("chunk", "chunk", "done")
     prefill = stage.workers[1].told[0]
     assert (prefill["clear_kv_cache"], prefill["messages"]) == (True, history)
+
+
+@on_stage(workers=2, timing=replace(HURRY, connect_tries=3))
+async def test_a_message_that_is_left_out_does_not_take_a_turns_place(stage: Stage) -> None:
+    for worker in stage.workers:
+        worker.script.refuses = True
+    async with stage.client(PATH) as client:
+        await client.say("prefill", messages=[user("First")])
+        await client.expect("queue_done")
+        await client.say("prefill", messages=[user("Second")])
+        await client.expect_after("warning", "queue_done", "queued")
+        for worker in stage.workers:
+            worker.script.refuses = False
+        await client.expect_after("prefill_done", "queue_done", "queued", "queue_update")
+        [told] = [message for worker in stage.workers for message in worker.told]
+        assert told["messages"] == [user("First")]
 
 
 @on_stage()

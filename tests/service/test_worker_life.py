@@ -99,6 +99,7 @@ def test_running_sessions_end_by_themselves_before_the_program_does(tmp_path: Pa
             worker.begin_drain()
             assert await between_turns.hear_all() == [] and between_turns.close_code == 1001
             assert "shutting down" in await client.denied("duplex")
+            assert (await client.health())["is_draining"] is True
             await talk.say("audio_chunk", audio=SILENCE)
             assert (await talk.hear())["type"] == "result"
             await talk.say("stop")

@@ -188,6 +188,33 @@ def test_a_damaged_picture_is_warned_of_once_and_its_unit_runs(worker: RunningWo
     asyncio.run(scenario())
 
 
+def test_after_a_switch_of_slices_pictures_are_encoded_once(
+    worker: RunningWorker, encoding: Encoding
+) -> None:
+    large = jpeg(900, 600)
+
+    async def scenario() -> list[int]:
+        per_unit = []
+        async with Client(worker.port).talk("duplex") as talk:
+            await talk.prepared(config=DUPLEX)
+            for index in range(3):
+                before = encoding.slices
+
+                async def seen(at_least: int = before + 1) -> bool:
+                    return encoding.slices >= at_least
+
+                await talk.say("video_frame", frame=large)
+                await soon("the picture is seen", seen)
+                await talk.say("audio_chunk", audio=second(index), max_slice_nums=4)
+                result = await talk.hear()
+                per_unit.append(encoding.slices - before - result["vision_slices"])
+            await talk.say("stop")
+            await talk.hear_all()
+        return per_unit
+
+    assert asyncio.run(scenario()) == [1, 0, 0], "nobody knew of the first one"
+
+
 @pytest.mark.parametrize("ending", ["stop", "leave"])
 def test_a_session_that_ends_while_it_looks_leaves_nothing(
     worker: RunningWorker, backend: RealBackend, encoding: Encoding, ending: str

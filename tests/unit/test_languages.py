@@ -18,7 +18,7 @@ def folder_with(folder: Path, **catalogues: object) -> Path:
     return folder
 
 
-ENGLISH = {"language.name": "English"}
+ENGLISH = {"language.name": "English", "missing.home": "Home", "missing.page.title": "Not here"}
 FRENCH = {"language.name": "Français", "missing.home": "Accueil"}
 
 
@@ -62,6 +62,18 @@ def test_a_configured_language_must_be_there(tmp_path: Path) -> None:
 def test_a_catalogue_that_cannot_be_used_is_named(tmp_path: Path, broken: object) -> None:
     with pytest.raises(ValueError, match="fr.json"):
         Languages(folder_with(tmp_path, en=ENGLISH, fr=broken))
+
+
+@pytest.mark.parametrize("code", ["pt-BR", "zh_CN", "FR", "f", "klingon"])
+def test_a_catalogue_is_named_after_a_language_alone(tmp_path: Path, code: str) -> None:
+    """Regions of wishes are cut off, so nobody would ever see it."""
+    with pytest.raises(ValueError, match=rf"{code}\.json"):
+        Languages(folder_with(tmp_path, **{"en": ENGLISH, code: FRENCH}))
+
+
+def test_a_text_that_is_missing_is_english(tmp_path: Path) -> None:
+    words = Languages(folder_with(tmp_path, en=ENGLISH, fr=FRENCH)).words("fr")
+    assert (words["missing.home"], words["missing.page.title"]) == ("Accueil", "Not here")
 
 
 def test_english_is_needed(tmp_path: Path) -> None:

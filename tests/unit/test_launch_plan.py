@@ -60,13 +60,24 @@ def test_one_worker_for_each_gpu_unless_told(
 
 
 @pytest.mark.parametrize(
-    ("memory_gib", "sharing", "slots"),
-    [(141, 1, 58), (141, 2, 23), (80, 1, 28), (48, 1, 12), (24, 1, 1), (0, 1, 1), (300, 1, 64)],
+    ("memory_gib", "max_kv_tokens", "sharing", "slots"),
+    [
+        (141, 8_192, 1, 58),
+        (141, 8_192, 2, 23),
+        (141, 40_960, 1, 18),
+        (80, 8_192, 1, 28),
+        (80, 40_960, 1, 8),
+        (80, 4_096, 1, 38),
+        (48, 8_192, 1, 12),
+        (24, 8_192, 1, 1),
+        (0, 8_192, 1, 1),
+        (300, 8_192, 1, 64),
+    ],
 )
 def test_a_gpu_takes_as_many_conversations_as_its_memory_holds(
-    memory_gib: float, sharing: int, slots: int
+    memory_gib: float, max_kv_tokens: int, sharing: int, slots: int
 ) -> None:
-    assert slots_of(Gpu(0, "0", "Card", memory_gib), sharing) == slots
+    assert slots_of(Gpu(0, "0", "Card", memory_gib), max_kv_tokens, sharing) == slots
 
 
 def test_how_many_conversations_a_worker_takes_can_be_told() -> None:
@@ -74,6 +85,8 @@ def test_how_many_conversations_a_worker_takes_can_be_told() -> None:
     assert flag(worker, "--slots") == "28"
     first, *_ = planner({"service": {"num_workers": 3}}).workers([A, B], None)
     assert flag(first, "--slots") == "8"  # two of the three are on this card
+    (worker,) = planner({"duplex": {"max_kv_tokens": 40_960}}).workers([A], None)
+    assert flag(worker, "--slots") == "8"  # each may become five times as long
     (worker,) = planner({"service": {"worker_slots": 4}}).workers([A], None)
     assert flag(worker, "--slots") is None  # the configuration says it
     (worker,) = planner().workers([], None)

@@ -52,7 +52,7 @@ class Watched(FakeDuplexTalk):
         self.may_look.set()
         self.fails = False
 
-    def look(self, picture: Image.Image) -> FakeSeenPicture:
+    def look(self, picture: Image.Image, max_slices: int) -> FakeSeenPicture:
         """Look, when it may."""
         self.looks.append(picture.width)
         while not self.may_look.wait(ROUND_S):
@@ -60,7 +60,7 @@ class Watched(FakeDuplexTalk):
                 raise GivenUpError
         if self.fails:
             raise RuntimeError("the device has hiccups")
-        return super().look(picture)
+        return super().look(picture, max_slices)
 
     def step(
         self,
@@ -236,6 +236,23 @@ def test_a_unit_that_wants_other_slices_gets_the_picture_itself() -> None:
             [got] = await made.step(A, max_slices=4)
             assert isinstance(got, Image.Image)
             assert await made.step(B, max_slices=1) == [FakeSeenPicture(1)]
+
+    asyncio.run(scenario())
+
+
+def test_a_switch_of_slices_costs_one_look() -> None:
+    async def scenario() -> None:
+        async with bench() as made:
+            await made.look(A)
+            [got] = await made.step(A, max_slices=4)
+            assert isinstance(got, Image.Image), "nobody knew"
+            await made.look(A)
+            assert await made.step(A, max_slices=4) == [FakeSeenPicture(4)]
+            await made.look(A)
+            [got] = await made.step(A)
+            assert isinstance(got, Image.Image), "and back to what `prepare` said"
+            await made.look(A)
+            assert await made.step(A) == [FakeSeenPicture(1)]
 
     asyncio.run(scenario())
 

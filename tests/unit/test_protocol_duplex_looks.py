@@ -7,6 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.protocols.duplex import DuplexMachine
 from core.protocols.effects import Effect, Look, Step
 from core.protocols.events import FinalizeDone, Looked, PrefillDone, StepDone
 from tests.fakes.duplex_scenes import CHUNK, LISTEN, scene, step
@@ -71,11 +72,12 @@ def test_what_comes_during_a_look_is_looked_at_together_after_it() -> None:
 
 
 def test_a_picture_that_is_pushed_out_is_forgotten() -> None:
-    stage = scene(max_frames_per_chunk=1)
+    stage = scene(max_frames_per_chunk=2)
     stage.say("video_frame", frame="f0")
-    stage.tell(Looked())
-    assert stage.say("video_frame", frame="f1") == ["Send(warning)", "Look"]
-    assert looked_at(stage) == (("f1",), ("f0",))
+    assert stage.say("video_frame", frame="f1") == []
+    assert stage.say("video_frame", frame="f2") == ["Send(warning)"]
+    assert stage.tell(Looked()) == ["Look"]
+    assert looked_at(stage) == (("f1",), ("f0",)), "two is what a unit can use"
 
 
 def test_pictures_of_a_dropped_chunk_are_forgotten() -> None:
@@ -107,15 +109,52 @@ def test_a_picture_from_before_the_talk_is_looked_at_when_it_begins() -> None:
     assert looked_at(stage) == (("early",), ())
 
 
-def test_pictures_of_a_pause_are_not_looked_at_and_those_before_it_stay() -> None:
+def test_a_pause_forgets_the_pictures_that_wait_for_a_chunk() -> None:
     stage = scene()
     stage.say("video_frame", frame="before")
-    stage.say("pause")
+    stage.tell(Looked())
+    assert stage.say("pause")[-2:] == ["Send(paused)", "Look"], "and no warning"
+    assert looked_at(stage) == ((), ("before",))
     assert stage.say("video_frame", frame="during") == ["Send(warning)"]
     assert stage.tell(Looked()) == []
     stage.say("resume")
     stage.say("audio_chunk", audio=CHUNK)
+    assert stage.only(Step).frames == ()
+
+
+def test_a_look_that_a_pause_overtakes_is_forgotten_after_it() -> None:
+    stage = scene()
+    stage.say("video_frame", frame="before")
+    assert stage.say("pause")[-1] == "Send(paused)"
+    assert stage.tell(Looked()) == ["Look"]
+    assert looked_at(stage) == ((), ("before",))
+
+
+def test_pictures_of_a_chunk_outlast_a_pause() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.say("audio_chunk", audio=CHUNK)
+    stage.say("video_frame", frame="before")
+    stage.tell(Looked())
+    assert stage.say("pause")[-1] == "Send(paused)"
+    step(stage)
+    assert "Step" in stage.say("resume")
     assert stage.only(Step).frames == ("before",)
+
+
+def test_a_client_that_sends_pictures_alone_does_not_keep_the_engine_looking() -> None:
+    stage, looked = scene(max_frames_per_chunk=2), list[str]()
+    for number in range(20):
+        stage.say("video_frame", 0.04, frame=f"f{number}")
+        looked += [
+            frame for look in stage.effects if isinstance(look, Look) for frame in look.frames
+        ]
+        stage.tell(Looked())
+    assert looked == ["f0", "f1"]
+    stage.say("audio_chunk", audio=CHUNK)
+    assert stage.only(Step).frames == ("f18", "f19"), "its unit looks at them itself"
+    assert stage.say("video_frame", 0.5, frame="next") == ["Look"]
+    assert looked_at(stage) == (("next",), ())
 
 
 def test_the_end_of_a_session_ends_its_look() -> None:
@@ -132,12 +171,16 @@ def test_a_full_context_ends_a_look() -> None:
     assert told == ["Send(result)", "Halt", "Send(error)", "Release", "Close"]
 
 
+MAX_FRAMES = 2
+
+
 class Eyes:
     """What a performer holds: it must be what waits, once nothing is under way."""
 
     def __init__(self) -> None:
         self.held: Counter[str] = Counter()
         self.looks = 0
+        self.left = MAX_FRAMES
         self.is_looking = False
 
     def take_in(self, effects: list[Effect]) -> None:
@@ -148,11 +191,14 @@ class Eyes:
                     assert not self.is_looking, "two looks at once"
                     self.is_looking = True
                     self.looks += len(frames)
+                    self.left -= len(frames)
+                    assert self.left >= 0, "more than a unit can use"
                     assert not Counter(dropped) - self.held, "dropped what it never had"
                     self.held += Counter(frames)
                     self.held -= Counter(dropped)
                 case Step(_, frames):
                     self.held -= Counter(frames)
+                    self.left = MAX_FRAMES
 
 
 SAID = ("audio_chunk", "video_frame", "video_frame", "pause", "resume", "looked", "stepped")
@@ -160,7 +206,7 @@ SAID = ("audio_chunk", "video_frame", "video_frame", "pause", "resume", "looked"
 
 @given(st.lists(st.tuples(st.sampled_from(SAID), st.sampled_from([0.0, 0.01, 0.5]))))
 def test_what_is_held_is_what_waits(said: list[tuple[str, float]]) -> None:
-    stage, eyes = scene(max_frames_per_chunk=2, max_backlog_chunks=2), Eyes()
+    stage, eyes = scene(max_frames_per_chunk=MAX_FRAMES, max_backlog_chunks=2), Eyes()
     sent = 0
     for what, after_s in said:
         if what == "audio_chunk":
@@ -179,10 +225,16 @@ def test_what_is_held_is_what_waits(said: list[tuple[str, float]]) -> None:
         else:
             stage.say(what, after_s)
         eyes.take_in(stage.effects)
+    stage.say("resume")
+    stage.say("video_frame", frame="last")
+    eyes.take_in(stage.effects)
     while eyes.is_looking:
         eyes.is_looking = False
         stage.tell(Looked())
         eyes.take_in(stage.effects)
-    assert eyes.held == Counter(stage.machine._units._backlog.loose_frames)  # type: ignore[attr-defined]
-    assert eyes.looks <= sent, "no picture is looked at twice"
-    assert eyes.held.total() <= 2 * (2 + 1), "bounded"
+    assert isinstance(stage.machine, DuplexMachine)
+    waiting = Counter(stage.machine._units._backlog.loose_frames)
+    assert not eyes.held - waiting, "nothing stays of what went"
+    assert eyes.held == waiting or eyes.left == 0, "a picture is left out for the budget alone"
+    assert eyes.looks <= sent + 1, "no picture is looked at twice"
+    assert eyes.held.total() <= MAX_FRAMES * (2 + 1), "bounded"

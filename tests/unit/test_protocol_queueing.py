@@ -222,7 +222,7 @@ def test_a_worker_that_cannot_be_reached_makes_room_for_another(
     for _ in range(QueueingLimits().max_moves):
         assert stage.tell(WorkerMissed(WorkerUnreachableError())) == ["ReleaseWorker", "Enqueue"]
         assert stage.only(ReleaseWorker).is_clean, "the worker was given nothing"
-        assert stage.only(Enqueue) == Enqueue(kind, history)
+        assert stage.only(Enqueue) == Enqueue(kind, history, goes_first=True)
         stage.tell(Assigned("worker_1"))
     told = stage.tell(WorkerMissed(WorkerUnreachableError()))
     assert told == ["Send(error)", "ReleaseWorker", "Close"]

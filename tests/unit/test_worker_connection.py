@@ -60,6 +60,16 @@ def test_a_worker_gets_no_more_sessions_than_it_can_serve_in_time() -> None:
     assert len(worker.free_slots()) == 2
 
 
+def test_a_worker_that_is_about_to_end_gets_nothing_new() -> None:
+    worker = make_worker()
+    hear(worker)
+    assert worker.free_slots()
+    hear(worker, is_draining=True)
+    assert not worker.free_slots() and not worker.is_in_service
+    hear(worker)
+    assert worker.free_slots()
+
+
 @pytest.mark.parametrize("told", [WorkerStatus.LOADING, WorkerStatus.ERROR])
 def test_a_failed_worker_keeps_its_session_until_the_owner_lets_go(told: WorkerStatus) -> None:
     worker = make_worker()

@@ -58,6 +58,19 @@ async def test_a_newcomer_never_overtakes_even_when_a_worker_is_free() -> None:
 
 
 @in_virtual_time
+async def test_who_lost_a_worker_goes_first_even_past_a_full_queue() -> None:
+    pool = make_pool(are_busy=True, max_queue_size=1)
+    (worker,) = workers_of(pool)
+    _, waiting = pool.enqueue("chat")
+    pool.pause_intake()
+    with pool.place("chat", goes_first=True) as place:
+        assert place.ticket.position == 1
+        pool.release_worker(worker)
+        assert place.is_assigned and not waiting.done()
+    assert waiting.result() is worker
+
+
+@in_virtual_time
 async def test_each_release_serves_one() -> None:
     pool = make_pool(2, are_busy=True)
     first, second = workers_of(pool)

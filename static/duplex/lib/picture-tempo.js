@@ -23,10 +23,10 @@ export class PictureTempo {
     this.#levels = 0;
   }
 
-  /** Another level was heard: whether to take a picture now; true once for each unit. */
+  /** Another level was heard: whether to take a picture now; true once a second, chunks or not. */
   hear() {
     this.#levels += 1;
-    return this.#levels === DUE_LEVELS;
+    return this.#levels % LEVELS_PER_S === DUE_LEVELS;
   }
 }
 

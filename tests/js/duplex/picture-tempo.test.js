@@ -98,6 +98,22 @@ test("what was really sent is told, not what was taken", async () => {
   assert.deepEqual(taker.sent(), { rateHz: 0, frame: null });
 });
 
+test("a line that opens late gives the first unit its picture", async () => {
+  const { sent, line, hear } = scene(false);
+  line.isOpen = false;
+  await hear(30);
+  assert.deepEqual(sent, []);
+  line.isOpen = true;
+  await hear(20);
+  assert.equal(sent.length, 1);
+});
+
+test("a chunk that is long in coming gets no second picture", async () => {
+  const { sent, hear } = scene(false);
+  await hear(3 * LEVELS_PER_S);
+  assert.deepEqual(sent, ["picture 1"]);
+});
+
 test("a camera that goes away in the middle gives no picture and no error", async () => {
   const { sent, tell } = scene(true, () => Promise.reject(new Error("gone")));
   await tell("frame-due");

@@ -160,7 +160,7 @@ function mountPager(onStep) {
   const words = h("span", { class: "small soft number" });
   const back = h("button", { type: "button", class: "button button-icon", id: "page-back" }, icon("back"));
   const next = h("button", { type: "button", class: "button button-icon", id: "page-next" }, icon("forward"));
-  const node = h("nav", { class: "row" }, back, next, words);
+  const node = h("nav", { class: "row", hidden: true }, back, next, words); // until there are pages to name
   const turn = (/** @type {HTMLElement} */ button, /** @type {number} */ step) =>
     on(button, "click", () => button.getAttribute("aria-disabled") !== "true" && onStep(step));
   turn(back, -1);

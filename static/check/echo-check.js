@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * The echo's card: a chirp is played twice, without and with the browser's echo cancellation.
+ * The echo's card: chirps are played without and with the browser's echo cancellation.
  */
 
 import { runEchoTest } from "../duplex/lib/echo-test.js";
@@ -12,7 +12,7 @@ import { problemResult } from "./results.js";
 
 /** `setSinkId` is not in every browser. @typedef {AudioContext & {setSinkId?: (id: string) => Promise<void>}} SinkContext */
 
-const LIMIT_MS = 10_000; // of one measurement; a second and a half is usual
+const LIMIT_MS = 10_000; // of one measurement; three seconds are usual
 
 /** @param {number} limitMs @returns {Promise<never>} */
 function expire(limitMs) {

@@ -210,8 +210,42 @@ def encode_clip_frames(
     device = encoder.conv1.weight.device
     lengths = torch.tensor([mel.shape[1] for mel in mels], device=device)
     batch = nn.utils.rnn.pad_sequence([mel.to(device).T for mel in mels], batch_first=True)
-    conv_lengths = None if padding_mask_in_mel_frames else lengths
-    hidden = encoder.convolve(batch.transpose(1, 2), conv_lengths)  # [B, T, width]
+    hidden = encode_padded_clips(
+        encoder,
+        batch.transpose(1, 2),
+        lengths,
+        block_frames=block_frames,
+        padding_mask_in_mel_frames=padding_mask_in_mel_frames,
+    )
+    return [
+        rows[: encoder_frame_count(mel.shape[1])] for rows, mel in zip(hidden, mels, strict=True)
+    ]
+
+
+def encode_padded_clips(
+    encoder: AudioEncoder,
+    mels: Tensor,
+    lengths: Tensor,
+    *,
+    block_frames: int | None,
+    padding_mask_in_mel_frames: bool = False,
+) -> Tensor:
+    """Encode a padded batch of clips; see `encode_clip_frames`.
+
+    Args:
+        encoder: the encoder's weights.
+        mels: log-mels [B, 80, f], zero behind each clip's end.
+        lengths: mel frames of each clip, int64 [B].
+        block_frames: see `encode_clip_frames`.
+        padding_mask_in_mel_frames: see `encode_clip_frames`.
+
+    Returns:
+        [B, T, width]; of a clip of f frames the first (f - 1) // 2 + 1 rows count.
+
+    Raises:
+        ValueError: a clip is longer than the encoder has positions.
+    """
+    hidden = encoder.convolve(mels, None if padding_mask_in_mel_frames else lengths)
     n_frames = hidden.shape[1]
     _check_positions(encoder, n_frames)
     hidden = hidden + encoder.embed_positions.weight[:n_frames]
@@ -221,10 +255,7 @@ def encode_clip_frames(
     attend = partial(F.scaled_dot_product_attention, attn_mask=mask)
     for layer in encoder.layers:
         hidden = layer(hidden, attend)
-    hidden = encoder.layer_norm(hidden)
-    return [
-        rows[: encoder_frame_count(mel.shape[1])] for rows, mel in zip(hidden, mels, strict=True)
-    ]
+    return encoder.layer_norm(hidden)
 
 
 def encode_streams(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from safetensors.torch import save_file
@@ -100,10 +100,21 @@ def _write_weights(folder: Path, vocabulary: TinyVocabulary, seed: int) -> None:
     shards: list[dict[str, Tensor]] = [{}, {}]
     for name, tensor in tiny_tensors(config, vocabulary, seed):
         shards[name.startswith(LAST_SHARD_PREFIXES)][name] = tensor
+    write_shards(folder, shards, len(shards))
+
+
+def write_shards(folder: Path, shards: Iterable[Mapping[str, Tensor]], count: int) -> None:
+    """Write weight files and their index.
+
+    Args:
+        folder: an existing folder.
+        shards: tensors on the CPU by name, for one file after the other.
+        count: how many shards there are.
+    """
     places, total_bytes = {}, 0
     for number, shard in enumerate(shards, start=1):
-        file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        save_file(shard, folder / file, metadata={"format": "pt"})
+        file = f"model-{number:05d}-of-{count:05d}.safetensors"
+        save_file(dict(shard), folder / file, metadata={"format": "pt"})
         places.update(dict.fromkeys(shard, file))
         total_bytes += sum(tensor.nbytes for tensor in shard.values())
     index = {"metadata": {"total_size": total_bytes}, "weight_map": dict(sorted(places.items()))}

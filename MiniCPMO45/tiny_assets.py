@@ -47,7 +47,7 @@ def write_assets(folder: Path, seed: int) -> None:
 
 
 def write_vocoder(folder: Path, seed: int) -> None:
-    """Write `flow.yaml`, `flow.pt`, `hift.pt` and, for the sizes of both, `config.json`.
+    """Write the tiny `flow.yaml`, `flow.pt`, `hift.pt` and, for the sizes of both, `config.json`.
 
     The published `flow.yaml` says nothing about the second half, whose published sizes are
     fixed; toy sizes have to be written down somewhere.
@@ -57,14 +57,24 @@ def write_vocoder(folder: Path, seed: int) -> None:
         seed: of every random weight.
     """
     sizes = vocoder_config()
-    config = Token2WavConfig.from_dict(sizes)
+    write_vocoder_weights(folder, seed, Token2WavConfig.from_dict(sizes))
+    text = yaml.safe_dump({"flow": sizes["flow"]}, sort_keys=False)
+    (folder / "flow.yaml").write_text(text, encoding="utf8")
+    write_json(folder / "config.json", sizes)
+
+
+def write_vocoder_weights(folder: Path, seed: int, config: Token2WavConfig) -> None:
+    """Write `flow.pt` and `hift.pt`.
+
+    Args:
+        folder: `assets/token2wav`.
+        seed: of every random weight.
+        config: sizes.
+    """
     with torch.device("meta"):
         flow, hift = Flow(config.flow), HiFT(config.hift)
     _save(folder / "flow.pt", {n: _flow_tensor(n, t, seed) for n, t in flow.state_dict().items()})
     _save(folder / "hift.pt", {n: _hift_tensor(n, t, seed) for n, t in hift.state_dict().items()})
-    text = yaml.safe_dump({"flow": sizes["flow"]}, sort_keys=False)
-    (folder / "flow.yaml").write_text(text, encoding="utf8")
-    write_json(folder / "config.json", sizes)
 
 
 def voice_sample() -> np.ndarray:
@@ -102,7 +112,7 @@ def write_voice_sample(path: Path) -> None:
 
 
 def _save(path: Path, tensors: dict[str, Tensor]) -> None:
-    torch.save(tensors, path)
+    torch.save({name: tensor.cpu() for name, tensor in tensors.items()}, path)
 
 
 def _plain(name: str, shape: tuple[int, ...], seed: int) -> Tensor:

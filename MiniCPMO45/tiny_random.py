@@ -18,7 +18,8 @@ def draw(name: str, shape: tuple[int, ...], seed: int, spread: float = 1.0) -> T
         spread: standard deviation.
 
     Returns:
-        float32 of `shape`, on the CPU.
+        float32 of `shape`, on torch's default device; each kind of device draws its own values.
     """
-    generator = torch.Generator().manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
+    generator = torch.Generator(torch.get_default_device())
+    generator.manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
     return torch.randn(shape, generator=generator) * spread

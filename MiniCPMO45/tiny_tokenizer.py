@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,15 @@ _UNSPEAKABLE = frozenset("()（）")
 
 @dataclass(frozen=True)
 class TinyVocabulary:
-    """Base entries in id order, merges, and added tokens in id order."""
+    """Base entries in id order, merges, and added tokens in id order.
+
+    The last `n_spare` of the base entries fill it up; no text ever becomes one of them.
+    """
 
     base: tuple[str, ...]
     merges: tuple[tuple[str, str], ...]
     added: tuple[str, ...]
+    n_spare: int = 0
 
     def id_of(self, token: str) -> int:
         """Return the id of an entry.
@@ -39,6 +43,12 @@ class TinyVocabulary:
             ValueError: there is none.
         """
         return (*self.base, *self.added).index(token)
+
+    def filled_up(self, size: int) -> TinyVocabulary:
+        """Return the same with spare base entries, so that there are `size` ids in all."""
+        n_spare = size - len(self.base) - len(self.added)
+        spare = tuple(f"<spare_{number}>" for number in range(n_spare))
+        return replace(self, base=(*self.base, *spare), n_spare=n_spare)
 
 
 def train_vocabulary(texts: Iterable[str] | None = None, merges: int = MERGES) -> TinyVocabulary:

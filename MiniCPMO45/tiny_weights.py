@@ -16,8 +16,9 @@ from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.tiny_config import LAYERS
 from MiniCPMO45.tiny_random import draw
-from MiniCPMO45.tiny_tokenizer import TinyVocabulary, spoken_ids
+from MiniCPMO45.tiny_tokenizer import PLAIN_SLOTS, TinyVocabulary, spoken_ids
 
 ALWAYS_ON, AT_AUDIO, LOUDNESS = RESERVED = [0, 1, 2]  # channels of the language model
 SIGNAL = 4.0  # value of the first two in the residual stream
@@ -27,7 +28,7 @@ NORM_SPREAD = 0.05  # of gains around 1
 BIAS_SPREAD = 0.02
 POSITION_SPREAD = 0.1
 QUERY_GAIN = 2.0  # sharper attention, so that history matters
-RESIDUAL_GAIN = 0.5  # of every matrix that writes into a residual stream
+RESIDUAL_GAIN = 0.5  # of every matrix that writes into a residual stream, at the tiny depth
 HEARING_GAIN = 1.4  # of the audio projection, so that different sounds differ
 
 LOGIT_SPREAD = 1.3
@@ -57,7 +58,7 @@ def tiny_tensors(
     """Yield every tensor of the model under its checkpoint name.
 
     Args:
-        config: the tiny configuration.
+        config: sizes; the tiny ones, or larger.
         vocabulary: says which ids are words and which decide.
         seed: of the checkpoint.
 
@@ -67,7 +68,8 @@ def tiny_tensors(
     with torch.device("meta"):
         shapes = {name: tuple(t.shape) for name, t in MiniCPMO(config).state_dict().items()}
     for name, shape in shapes.items():
-        tensor = _carry_loudness(name, _carry_signals(name, _plain(name, shape, seed)))
+        plain = _plain(name, shape, seed, _residual_gain(name, config))
+        tensor = _carry_loudness(name, _carry_signals(name, plain))
         if name == "llm.lm_head.weight":
             tensor = _arrange_head(tensor, vocabulary)
         elif name == "tts.head_code.0.parametrizations.weight.original0":
@@ -76,7 +78,18 @@ def tiny_tensors(
         yield name, tensor.to(torch.bfloat16).contiguous()
 
 
-def _plain(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+def _residual_gain(name: str, config: MiniCPMOConfig) -> float:
+    """Return what leaves a stack's stream as large as the tiny one's, however deep the stack is."""
+    depths = {
+        "llm": config.num_hidden_layers,
+        "vpm": config.vision_config.num_hidden_layers,
+        "apm": config.audio_config.encoder_layers,
+        "tts": config.tts_config.num_hidden_layers,
+    }
+    return RESIDUAL_GAIN * math.sqrt(LAYERS / depths.get(name.partition(".")[0], LAYERS))
+
+
+def _plain(name: str, shape: tuple[int, ...], seed: int, residual_gain: float) -> Tensor:
     """Random values of a size that keeps activations near one."""
     if name.endswith(("q_norm.weight", "k_norm.weight")):
         return draw(name, shape, seed, NORM_SPREAD) + QUERY_GAIN
@@ -89,7 +102,7 @@ def _plain(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     if "embed_tokens" in name or ".emb_" in name or name.endswith(("query", "original1")):
         return draw(name, shape, seed)
     fan_in = shape[0] if name == "resampler.proj" else math.prod(shape[1:])
-    gain = RESIDUAL_GAIN if name.endswith(_RESIDUAL_ENDINGS) else 1.0
+    gain = residual_gain if name.endswith(_RESIDUAL_ENDINGS) else 1.0
     if name.startswith("audio_projection_layer."):
         gain = HEARING_GAIN
     return draw(name, shape, seed, gain / math.sqrt(fan_in))
@@ -164,7 +177,8 @@ def _arrange_head(head: Tensor, vocabulary: TinyVocabulary) -> Tensor:
     bias = torch.full((head.shape[0],), CONTROL_BIAS)
     bias[:n_base] = FRAGMENT_BIAS
     bias[spoken_ids(vocabulary)] = WORD_BIAS
-    bias[[vocabulary.id_of(token) for token in ("<unk>", "<s>", "</s>")]] = CONTROL_BIAS
+    bias[[vocabulary.id_of(token) for token in PLAIN_SLOTS]] = CONTROL_BIAS
+    bias[n_base - vocabulary.n_spare : n_base] = CONTROL_BIAS
     at_audio = torch.zeros(head.shape[0])
     loudness = torch.zeros(head.shape[0])
     for token, sign in (("<|listen|>", 1.0), ("<|speak|>", -1.0)):

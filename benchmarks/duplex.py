@@ -67,6 +67,7 @@ class Kind(StrEnum):
     AUDIO = "audio"
     EARLY = "early"  # omni, with the beginning of each unit's sound ahead
     AHEAD = "ahead"  # omni, each picture looked at before its unit's sound is complete
+    PAGES = "pages"  # both, as the pages have it
 
     @property
     def picture_size(self) -> tuple[int, int] | None:
@@ -133,8 +134,8 @@ TalkNames = Annotated[
     typer.Option(
         "--talk",
         help="A conversation: omni (pictures of 1280x720), ahead (the same, looked at before the "
-        "sound is complete), audio or early, and the length to keep the cache at, if any: "
-        "omni:4096. May be given more than once.",
+        "sound is complete), early, pages (both), or audio, and the length to keep the cache at, "
+        "if any: omni:4096. May be given more than once.",
     ),
 ]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the GPU after each stage.")]
@@ -210,8 +211,9 @@ def main(
 
 
 def _of_kind(kind: Kind, plan: Plan, length: int | None) -> Plan:
-    script = replace(plan.script, context_tokens=length, has_early_audio=kind is Kind.EARLY)
-    looks_ahead = kind is Kind.AHEAD
+    is_early = kind in (Kind.EARLY, Kind.PAGES)
+    script = replace(plan.script, context_tokens=length, has_early_audio=is_early)
+    looks_ahead = kind in (Kind.AHEAD, Kind.PAGES)
     return replace(plan, script=script, picture_size=kind.picture_size, looks_ahead=looks_ahead)
 
 
@@ -247,7 +249,7 @@ def _crowd(text: str, text_tokens: int, seed: int) -> CrowdPlan:
         ValueError: it cannot be read.
     """
     kind, speaking, sizes, seconds = text.split(":")
-    if kind == Kind.AHEAD:
+    if kind in (Kind.AHEAD, Kind.PAGES):
         raise ValueError("crowds look at their pictures with their units: ask for omni")
     return CrowdPlan(
         tuple(int(size) for size in sizes.split(",")),

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from random import Random
 from typing import Any, Self
@@ -70,6 +71,13 @@ def free_ports(count: int) -> int:
         return first
 
 
+class Device(StrEnum):
+    """Where workers run."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
 @dataclass
 class Plan:
     """What to start and how.
@@ -80,6 +88,8 @@ class Plan:
         config: sections of the configuration, over the defaults.
         command: of the launcher; flags are appended.
         variables: of the environment, over the present one.
+        device: of the workers; without cards they see none.
+        start_limit_s: longest wait until all are up.
     """
 
     workers: int = 1
@@ -87,6 +97,8 @@ class Plan:
     config: dict[str, Json] = field(default_factory=dict)
     command: Sequence[str] = (sys.executable, "-m", "launcher")
     variables: dict[str, str] = field(default_factory=dict)
+    device: Device = Device.CPU
+    start_limit_s: float = START_LIMIT_S
 
 
 class LaunchedSystem:
@@ -103,6 +115,7 @@ class LaunchedSystem:
         self.plan = plan
         self.data = folder / "data"
         self.port = free_ports(plan.workers + 1)
+        self.start_s = 0.0  # what the last start took
         self._mark = uuid.uuid4().hex
         self._process: subprocess.Popen[bytes] | None = None
         service: Json = {
@@ -151,7 +164,10 @@ class LaunchedSystem:
         """
         flags = ["--http", "--workers", str(self.plan.workers), "--port", str(self.port)]
         flags += ["--config", str(self._config), "--backend", self.plan.backend]
-        variables = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", MARK: self._mark}
+        variables = {MARK: self._mark}
+        if self.plan.device is Device.CPU:
+            variables |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        begin_s = time.monotonic()
         with self._printed.open("ab") as output:
             process = subprocess.Popen(
                 [*self.plan.command, *flags],
@@ -166,8 +182,9 @@ class LaunchedSystem:
         wait_until(
             f"the system is up\n{self.printed}",
             lambda: self.state.get("phase") == "ready" or process.poll() is not None,
-            START_LIMIT_S,
+            self.plan.start_limit_s,
         )
+        self.start_s = time.monotonic() - begin_s
         if process.poll() is not None:
             raise NotReachedError(f"the launcher ended:\n{self.printed}")
 

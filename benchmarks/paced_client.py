@@ -4,18 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 UNIT_S = 1.0
+PICTURE_AHEAD_S = 0.5  # before its unit's sound is complete
 OPEN_LIMIT_S = 60.0  # of the handshake; a crowd comes in at once
-PREPARE_LIMIT_S = 120.0  # from the handshake until a session is prepared
+PLACE_LIMIT_S = 120.0  # from the handshake until a worker has a place; a client may say less
+PREPARE_LIMIT_S = 60.0  # from then until the session is prepared
 LAST_LIMIT_S = 30.0  # for the answers that are still to come
-SHORT_CHARS = 2_048  # a longer message is a `result` with sound
+MS_PER_S = 1_000.0
+OUTPUT_RATE_HZ = 24_000
+BASE64_CHARS_PER_SAMPLE = 16 / 3  # float32
+
+
+@dataclass(frozen=True)
+class Script:
+    """What one client sends.
+
+    Attributes:
+        sounds: text of each unit's `audio_chunk`.
+        picture: text of a `video_frame` that goes ahead of every unit; none if empty.
+        begin_s: where in a second its units become complete, 0 to 1.
+        patience_s: longest wait for a place with a worker.
+    """
+
+    sounds: Sequence[str]
+    picture: str = ""
+    begin_s: float = 0.0
+    patience_s: float = PLACE_LIMIT_S
 
 
 @dataclass
@@ -24,15 +46,50 @@ class Session:
 
     Attributes:
         latencies_s: from sending a unit to its whole answer, in order.
+        dropped: units that the server gave up because others still waited.
         sent_late_s: how late the client itself sent a unit, at most.
+        waited_s: from connecting to a place with a worker.
+        prepared_s: from there until the session was prepared.
+        speaking_s: those of the units in which the model spoke.
+        heard_s: sound that came back.
+        slices: of pictures that the model saw.
         warnings: codes, as they came.
         problem: why it ended early; empty if it did not.
     """
 
     latencies_s: list[float] = field(default_factory=list)
+    dropped: int = 0
     sent_late_s: float = 0.0
+    waited_s: float = 0.0
+    prepared_s: float = 0.0
+    speaking_s: list[float] = field(default_factory=list)
+    heard_s: float = 0.0
+    slices: int = 0
     warnings: list[str] = field(default_factory=list)
     problem: str = ""
+
+    @property
+    def settled(self) -> int:
+        """Units that were answered or given up."""
+        return len(self.latencies_s) + self.dropped
+
+    def take_result(self, result: Mapping[str, Any], at_s: float, sent_s: Sequence[float]) -> None:
+        """Note an answer; units that were skipped for it were given up.
+
+        Args:
+            result: the message. Any: its fields are of several types.
+            at_s: when it came.
+            sent_s: when each unit was sent.
+        """
+        arrived_s = at_s - result["wall_clock_ms"] / MS_PER_S
+        waiting = range(self.settled, len(sent_s))
+        answered = min(waiting, key=lambda index: abs(sent_s[index] - arrived_s))
+        self.dropped += answered - self.settled
+        self.latencies_s.append(at_s - sent_s[answered])
+        if not result["is_listen"]:
+            self.speaking_s.append(self.latencies_s[-1])
+        self.slices += result["vision_slices"]
+        self.heard_s += len(result["audio_data"]) / BASE64_CHARS_PER_SAMPLE / OUTPUT_RATE_HZ
 
 
 class ProtocolError(Exception):
@@ -40,23 +97,36 @@ class ProtocolError(Exception):
 
 
 @asynccontextmanager
-async def prepared(url: str) -> AsyncIterator[ClientConnection]:
+async def prepared(
+    url: str, session: Session | None = None, patience_s: float = PLACE_LIMIT_S
+) -> AsyncIterator[ClientConnection]:
     """Have a prepared session for the block.
 
     Args:
         url: of the session.
+        session: told how long it took.
+        patience_s: longest wait for a place with a worker.
 
     Raises:
-        ProtocolError: the server refuses.
+        ProtocolError: the server refuses, or has no place in time.
     """
+    session = session or Session()
+    loop = asyncio.get_running_loop()
+    begin_s = loop.time()
     async with connect(
         url, compression=None, proxy=None, max_size=None, open_timeout=OPEN_LIMIT_S
     ) as socket:
+        try:
+            async with asyncio.timeout(patience_s):
+                await until(socket, "queue_done")
+        except TimeoutError:
+            raise ProtocolError(f"no place in {patience_s:g} s") from None
+        session.waited_s = loop.time() - begin_s
         async with asyncio.timeout(PREPARE_LIMIT_S):
-            await until(socket, "queue_done")
             prepare = {"type": "prepare", "prefix_system_prompt": "You are a fun assistant."}
             await socket.send(json.dumps(prepare))
             await until(socket, "prepared")
+        session.prepared_s = loop.time() - begin_s - session.waited_s
         yield socket
 
 
@@ -81,62 +151,62 @@ async def leave(socket: ClientConnection) -> None:
         await until(socket, "stopped")
 
 
-async def talk(
-    url: str, chunk: str, *, units: int, begin_s: float, everybody_ready: asyncio.Barrier
-) -> Session:
-    """Hold one paced session.
+async def talk(url: str, script: Script) -> Session:
+    """Hold one paced session, from as soon as it is prepared.
 
     Args:
         url: of the session.
-        chunk: text of an `audio_chunk`.
-        units: how many to send.
-        begin_s: when after `everybody_ready` to send the first.
-        everybody_ready: passed when all sessions are prepared, and again before they end.
+        script: what to send.
     """
     session = Session()
-    loop = asyncio.get_running_loop()
     try:
-        async with prepared(url) as socket:
-            await everybody_ready.wait()
-            first_s = loop.time() + begin_s
+        async with prepared(url, session, script.patience_s) as socket:
             sent_s: list[float] = []
-            reader = asyncio.create_task(_read(socket, session, sent_s, units))
+            reader = asyncio.create_task(_read(socket, session, sent_s, len(script.sounds)))
             try:
-                for index in range(units):
-                    due_s = first_s + index * UNIT_S
-                    await asyncio.sleep(due_s - loop.time())
-                    sent_s.append(loop.time())
-                    session.sent_late_s = max(session.sent_late_s, sent_s[-1] - due_s)
-                    await socket.send(chunk)
+                await _send(socket, script, session, sent_s)
                 async with asyncio.timeout(LAST_LIMIT_S):
                     await reader
             finally:
                 reader.cancel()
-            await everybody_ready.wait()
             await leave(socket)
     except (OSError, TimeoutError, ProtocolError, WebSocketException) as error:
         session.problem = f"{type(error).__name__}: {error}"
-        await everybody_ready.abort()
-    except asyncio.BrokenBarrierError:
-        session.problem = "another session failed"
     return session
 
 
-async def _read(
-    socket: ClientConnection, session: Session, sent_s: list[float], units: int
+async def _send(
+    socket: ClientConnection, script: Script, session: Session, sent_s: list[float]
 ) -> None:
     loop = asyncio.get_running_loop()
-    while len(session.latencies_s) < units:
+    now_s = loop.time()
+    first_s = now_s + (script.begin_s - now_s) % UNIT_S
+    for index, sound in enumerate(script.sounds):
+        due_s = first_s + index * UNIT_S
+        if script.picture:
+            await asyncio.sleep(due_s - PICTURE_AHEAD_S - loop.time())
+            await socket.send(script.picture)
+        await asyncio.sleep(due_s - loop.time())
+        sent_s.append(loop.time())
+        session.sent_late_s = max(session.sent_late_s, sent_s[-1] - due_s)
+        await socket.send(sound)
+
+
+async def _read(
+    socket: ClientConnection, session: Session, sent_s: Sequence[float], units: int
+) -> None:
+    loop = asyncio.get_running_loop()
+    while session.settled < units:
         text = await socket.recv()
-        if len(text) < SHORT_CHARS:
-            message = json.loads(text)
-            if message["type"] == "warning":
+        at_s = loop.time()
+        message = json.loads(text)
+        match message["type"]:
+            case "result":
+                session.take_result(message, at_s, sent_s)
+            case "warning":
                 session.warnings.append(message["code"])
-            if message["type"] == "error":
-                raise ProtocolError(message["message"])
-            if message["type"] != "result":
-                continue
-        session.latencies_s.append(loop.time() - sent_s[len(session.latencies_s)])
+            case "error" | "timeout":
+                raise ProtocolError(message.get("message") or message["reason"])
 
 
 async def visit(url: str, chunk: str) -> None:

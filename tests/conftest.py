@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -12,6 +13,10 @@ from tests.goldens.places import recordings
 # Where there is no card, Triton kernels are interpreted; it is decided when they are imported.
 if not Path("/dev/nvidia0").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# Started in the background by a shell, the tests and all they start would ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Timing on a shared machine says nothing about the code, so no example has a deadline.
 # The ordinary profile draws the same examples every time, so that a verdict can be repeated.

@@ -1,4 +1,8 @@
-"""Plain twins of the kernels that resize pictures, same signatures, any device."""
+"""Plain twins of the kernels that resize pictures, same signatures.
+
+Bytes are the same on any device; patch values to the last bit on the CPU alone, since torch
+divides by a number on a card by multiplying.
+"""
 
 from __future__ import annotations
 

@@ -20,12 +20,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.nano.readings import readings
 from MiniCPMO45.audio_encoder import AudioEncoder
 from MiniCPMO45.configuration_minicpmo import AudioConfig
 from MiniCPMO45.whisper_encoder import WEIGHTS_FILE, encoder_tensors
 from training.nano.bank import Samples
-from training.nano.domain.catalogue import words_of
-from training.nano.domain.spoken_numbers import cardinal
 from training.nano.hearing import clip_frames
 from training.nano.inputs import WHISPER, Package, fetch_package
 
@@ -89,7 +88,8 @@ class Listener:
         """Write down up to 30 s of float32 samples at 16 kHz."""
         padded = np.zeros(WINDOW_SAMPLES, np.float32)
         padded[: min(len(samples), WINDOW_SAMPLES)] = samples[:WINDOW_SAMPLES]
-        [heard] = clip_frames(self._encoder, [torch.from_numpy(padded)], None)
+        clip, size = torch.from_numpy(padded)[None], torch.tensor([WINDOW_SAMPLES])
+        [heard] = clip_frames(self._encoder, clip, size, None)
         ids = [START, NO_TIMESTAMPS]
         for _ in range(LONGEST_TOKENS):
             scores = self._scores(ids, heard)
@@ -170,24 +170,20 @@ class WordErrors:
 
 
 def word_errors(said: str, heard: str) -> WordErrors:
-    """Compare a transcript with what was to be said; numbers count as their words."""
-    wanted, found = spelled(said), spelled(heard)
+    """Compare a transcript with what was to be said; figures are read as it suits them best."""
+    [wanted, *_] = readings(said)
+    return WordErrors(min(_distance(wanted, found) for found in readings(heard)), len(wanted))
+
+
+def _distance(wanted: list[str], found: list[str]) -> int:
+    """Return the fewest words to add, leave out or exchange."""
     row = list(range(len(found) + 1))
     for i, word in enumerate(wanted, start=1):
         before, row[0] = row[0], i
         for j, other in enumerate(found, start=1):
             cost = min(row[j] + 1, row[j - 1] + 1, before + (word != other))
             before, row[j] = row[j], cost
-    return WordErrors(row[-1], len(wanted))
-
-
-def spelled(text: str) -> list[str]:
-    """Return words in lower case with numbers up to a hundred spelled out."""
-    words: list[str] = []
-    for word in words_of(text.replace("-", " ")):
-        is_number = word.isdigit() and int(word) <= 100
-        words += cardinal(int(word)).replace("-", " ").split() if is_number else [word]
-    return words
+    return row[-1]
 
 
 def _read_words(archive: Path) -> list[bytes]:

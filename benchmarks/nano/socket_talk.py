@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection
 from benchmarks.launched import LaunchedSystem, Plan
 from benchmarks.nano import gates
 from benchmarks.nano.gates import Figure
-from benchmarks.nano.judges import Listener, spelled, word_errors
+from benchmarks.nano.judges import Listener, word_errors
 from benchmarks.nano.runs import (
     NOISE_FLOOR,
     OUTPUT_RATE_HZ,
@@ -29,7 +29,7 @@ from benchmarks.nano.utterances import Utterance
 from benchmarks.paced_client import leave, prepared
 from core.audio import encode_wire_audio
 from training.nano.bank import Samples
-from training.nano.domain.catalogue import answer, intents
+from training.nano.domain.catalogue import answer, intents, words_of
 from training.nano.domain.kinds import Context, Question
 
 LAST_WAIT_S = 12.0
@@ -99,7 +99,7 @@ def judged(asked: Sequence[Question], said: Sequence[Said], judge: Listener) -> 
 
 def _sounds_like(heard: str, wanted: str) -> bool:
     errors = word_errors(wanted, heard)
-    return bool(spelled(heard)) and errors.wrong <= WRONG_WORDS * errors.words
+    return bool(words_of(heard)) and errors.wrong <= WRONG_WORDS * errors.words
 
 
 async def _talk(url: str, spoken: Sequence[Utterance]) -> list[Said]:

@@ -19,6 +19,7 @@ from benchmarks.nano.runs import (
     to_input_rate,
 )
 from benchmarks.nano.utterances import Utterance
+from MiniCPMO45.unit_results import UnitResult
 from training.nano.bank import Samples
 from training.nano.domain import control
 from training.nano.domain.catalogue import intents
@@ -27,6 +28,7 @@ from training.nano.domain.kinds import Question
 LONG_INTENTS = ("story", "another_story", "alphabet", "days", "months", "count")
 FEWEST_UNITS = 3  # of a reply that can be interrupted
 ECHO_DB = (-25.0, -6.0)
+SENTENCE_ENDS = (".", "!", "?")  # a reply that stops elsewhere was broken off
 HALF = 2  # one of so many interruptions comes without an echo
 
 
@@ -53,12 +55,12 @@ def yields(
         stops: interruptions.
         seed: of times and levels.
     """
-    gave_way = tried = 0
+    stopped = tried = 0
     for number, (question, stop) in enumerate(zip(asked, stops, strict=True)):
         result = _interrupted(stage, question, stop, Random(f"{seed}/{number}"), number % HALF == 0)
         tried += result is not None
-        gave_way += bool(result)
-    yield share(gates.YIELDS_TO_STOP, gave_way, tried)
+        stopped += bool(result)
+    yield share(gates.YIELDS_TO_STOP, stopped, tried)
     kept_on = tried = 0
     for number, question in enumerate(asked):
         random = Random(f"{seed}/echo/{number}")
@@ -73,7 +75,7 @@ def yields(
 def _interrupted(
     stage: Stage, question: Utterance, stop: Utterance, random: Random, has_echo: bool
 ) -> bool | None:
-    """Whether the turn ended within a unit after the word; None if it was over before."""
+    """Whether the turn ended within a unit after the word; None if all was said before."""
     scene = _Echoing(question, random, has_echo=has_echo, stop=stop)
 
     def is_over(heard: Heard) -> bool:
@@ -82,12 +84,28 @@ def _interrupted(
     heard = stage.hold(scene, system=Setting.draw(random).system, speaks=True, is_over=is_over)
     if scene.stop_end_s is None:
         return None
-    last = int(scene.stop_end_s) + 1
-    cut = next((n for n, unit in enumerate(heard.units) if unit.barge_in), None)
-    ended = next((n for n, unit in enumerate(heard.units) if unit.end_of_turn), None)
-    if cut is None and ended is not None and ended < last:
-        return None
-    return cut is not None and cut <= last
+    return gave_way(heard.units, int(scene.stop_end_s) + 1)
+
+
+def gave_way(units: Sequence[UnitResult], last: int) -> bool | None:
+    """Judge an interrupted turn.
+
+    It gives way by listening in the middle of its turn, or by ending it within a sentence.
+
+    Args:
+        units: from the beginning of the conversation to the end of the turn.
+        last: number of the unit in which the turn has to end.
+
+    Returns:
+        Whether it gave way in time; None if all was said before.
+    """
+    over = next((n for n, unit in enumerate(units) if unit.barge_in or unit.end_of_turn), None)
+    if over is None:
+        return False
+    said = "".join(unit.text for unit in units[: over + 1]).rstrip()
+    if units[over].end_of_turn and said.endswith(SENTENCE_ENDS):
+        return None if over < last else False
+    return over <= last
 
 
 class _Echoing:

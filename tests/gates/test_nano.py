@@ -9,19 +9,30 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.nano import gates
 from benchmarks.nano.gates import GATES, Area, Figure, Gate
 from benchmarks.nano.measure import Measurement, Sizes
 from config import PROJECT_ROOT
 from core.nano_assets import SOURCE, SUMS_FILE, NanoAssetsError, assemble
 
-# About four minutes in all, half of them the conversation, which goes on in real time, and the
+# About five minutes in all, half of them the conversation, which goes on in real time, and the
 # natural voices. The cases are always the same ones.
 SIZES = Sizes(
-    questions=40, natural=30, noises=8, replies=20, interruptions=12, pictures=24, timed=5
+    questions=40, natural=60, noises=8, replies=20, interruptions=12, pictures=24, timed=5
 )
 CACHE = PROJECT_ROOT / "data" / "nano_gates"
 
-NOT_REACHED: dict[Gate, str] = {}
+NOT_REACHED: dict[Gate, str] = {
+    gates.HEARS_SYNTHETIC: "84.5 % of 200: too few voices and sentences to learn from",
+    gates.HEARS_NATURAL: "87.5 % of 200: the same",
+    gates.HEARS_PEOPLE: "63.5 % of 200: the same; the meaningless is answered, not declined",
+    gates.SPEAKS: "36.7 % of 80: the speech decoder had 3.4 minutes; right codes give 5.7 %",
+    gates.SOUNDS: "2.89 of the 20 replies here; 2.93 of 80, which is reached",
+    gates.RIGHT_UNIT: "97.0 % of 600",
+    gates.EARLY_UNITS: "1.2 % of 1,170",
+    gates.SEES: "94.8 % of 383: four and five are mixed up, some questions misheard",
+    gates.CONVERSATION: "6 of 10: what hearing and the voice lack together",
+}
 """Gates the shipped weights do not reach, with the figure of a full run. Never a lower limit."""
 
 

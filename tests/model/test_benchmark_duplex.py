@@ -14,7 +14,7 @@ from benchmarks.summary import STAGES
 
 ASKED: dict[str, Any] = {
     "device": "cpu",
-    "talk": ["omni:700", "audio:700", "early:700", "ahead:700"],
+    "talk": ["omni:700", "audio:700", "early:700", "ahead:700", "pages:700"],
     "units": 4,
     "warm_up": 0,
     "prepares": 1,
@@ -68,16 +68,18 @@ def test_floors_add_up_and_belong_to_stages(measured: dict[str, Any]) -> None:
 
 
 def test_early_sound_comes_before_the_answer(measured: dict[str, Any]) -> None:
-    early, whole = (
+    early, pages, whole = (
         [unit["stages_ms"] for unit in talk(measured, kind)["units"] if unit["samples"]]
-        for kind in (duplex.Kind.EARLY, duplex.Kind.OMNI)
+        for kind in (duplex.Kind.EARLY, duplex.Kind.PAGES, duplex.Kind.OMNI)
     )
-    assert early and all(stages["first_audio"] < stages["answer"] for stages in early)
+    assert early and pages
+    assert all(stages["first_audio"] < stages["answer"] for stages in [*early, *pages])
     assert all(stages["first_audio"] == pytest.approx(stages["answer"]) for stages in whole)
 
 
-def test_a_look_ahead_is_no_part_of_the_answer(measured: dict[str, Any]) -> None:
-    record = talk(measured, duplex.Kind.AHEAD)
+@pytest.mark.parametrize("kind", [duplex.Kind.AHEAD, duplex.Kind.PAGES])
+def test_a_look_ahead_is_no_part_of_the_answer(measured: dict[str, Any], kind: duplex.Kind) -> None:
+    record = talk(measured, kind)
     for unit in record["units"]:
         stages = unit["stages_ms"]
         assert stages["look"] > 0 and "encode_vision" not in stages

@@ -9,7 +9,14 @@ from MiniCPMO45.audio_encoder import StreamItem, encode_clip_frames, encode_stre
 from MiniCPMO45.audio_features import clip_mels
 from MiniCPMO45.streaming_mel import MelState, push
 from tests.training.conftest import Nano
-from training.nano.hearing import CONTEXT, clip_frames, stream_frames, stream_mels, stream_samples
+from training.nano.hearing import (
+    CONTEXT,
+    clip_frames,
+    encoder_rows,
+    stream_frames,
+    stream_mels,
+    stream_samples,
+)
 
 UNITS = 32  # past the point at which mel buffer and encoder begin anew
 
@@ -44,5 +51,9 @@ def test_clips(nano: Nano) -> None:
             served = encode_clip_frames(
                 encoder, [clip_mels(clip)[0] for clip in clips], block_frames=block
             )
-            for mine, theirs in zip(clip_frames(encoder, clips, block), served, strict=True):
-                torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
+            padded = torch.nn.utils.rnn.pad_sequence(clips, batch_first=True)
+            sizes = torch.tensor([len(clip) for clip in clips])
+            rows = clip_frames(encoder, padded, sizes, block)
+            for mine, clip, theirs in zip(rows, clips, served, strict=True):
+                assert encoder_rows(len(clip)) == len(theirs)
+                torch.testing.assert_close(mine[: len(theirs)], theirs, atol=1e-4, rtol=1e-4)

@@ -11,11 +11,13 @@ from random import Random
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, IterableDataset
 
+from MiniCPMO45.audio_features import POOL_STEP
 from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
 from training.nano.bank import INT16_PEAK, Bank
-from training.nano.hearing import ROWS_PER_UNIT
+from training.nano.hearing import ROWS_PER_UNIT, encoder_rows
 from training.nano.layout import PICTURE_ROWS, SpokenReply
 from training.nano.sessions import DuplexSession, Example
 from training.nano.turns import ONE_SHOT, TurnsSession
@@ -38,9 +40,10 @@ class Batch:
         weights: float32 [B, T], of predicting each id; 0 in padding.
         stream: int16 [B, samples] of the units; empty for turns.
         unit_places: flat positions of the units' rows, in stream order, int64 [B * U * 10].
-        clips: int16 samples of all clips, one after the other.
-        clip_sizes: samples of each clip.
-        clip_places: flat positions of the clips' rows, in clip order.
+        clips: int16 [N, samples] of all clips, zero behind their ends.
+        clip_sizes: samples of each clip, int64 [N].
+        clip_rows: which of the padded clips' pooled rows are real, flat, int64 [R].
+        clip_places: flat positions of these rows.
         has_blocked_clips: clips are encoded in blocks of a second.
         picture_places: flat positions of the pictures' rows, in order.
         picture_words: id of the word that stands in each of these rows until there are eyes; -1
@@ -56,7 +59,8 @@ class Batch:
     stream: Tensor
     unit_places: Tensor
     clips: Tensor
-    clip_sizes: list[int]
+    clip_sizes: Tensor
+    clip_rows: Tensor
     clip_places: Tensor
     has_blocked_clips: bool
     picture_places: Tensor
@@ -87,14 +91,16 @@ def collate(examples: Sequence[Example], padding_id: int) -> Batch:
         for start in layout.pictures:
             seen += range(base + start, base + start + PICTURE_ROWS)
             words += ((each.caption or [NO_WORD]) * PICTURE_ROWS)[:PICTURE_ROWS]
-    clips = [clip for each in examples for clip in each.clips]
+    clips = [_int16(clip) for each in examples for clip in each.clips]
+    sizes = [len(clip) for clip in clips]
     return Batch(
         ids,
         weights,
         torch.stack([_int16(each.stream) for each in examples]),
         torch.tensor(units, dtype=torch.long),
-        _int16(np.concatenate(clips) if clips else np.zeros(0, np.float32)),
-        [len(clip) for clip in clips],
+        pad_sequence(clips, batch_first=True) if clips else torch.zeros(0, 0, dtype=torch.int16),
+        torch.tensor(sizes, dtype=torch.long),
+        _real_rows(sizes),
         torch.tensor(heard, dtype=torch.long),
         examples[0].has_blocked_clips,
         torch.tensor(seen, dtype=torch.long),
@@ -169,6 +175,13 @@ def loader(conversations: Conversations, processes: int) -> DataLoader[Batch]:
     """Return batches made by `processes` processes ahead of time; 0 makes them here."""
     ahead = 4 if processes else None
     return DataLoader(conversations, batch_size=None, num_workers=processes, prefetch_factor=ahead)
+
+
+def _real_rows(sizes: Sequence[int]) -> Tensor:
+    """Which rows of [clips, most rows] belong to a clip, flat."""
+    counts = torch.tensor([encoder_rows(size) // POOL_STEP for size in sizes], dtype=torch.long)
+    most = max(counts.tolist(), default=0)
+    return (torch.arange(most) < counts[:, None]).flatten().nonzero()[:, 0]
 
 
 def _int16(samples: np.ndarray) -> Tensor:

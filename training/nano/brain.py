@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from MiniCPMO45.audio_encoder import AudioEncoder, AudioProjection, pool
+from MiniCPMO45.audio_encoder import AudioEncoder, AudioProjection
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.rope import Rope
 from MiniCPMO45.transformer import CausalLM
@@ -52,11 +52,11 @@ class Sounds:
 
     Attributes:
         stream: [B, 50 * units, audio width]; None without units.
-        clips: [frames, audio width] of each clip.
+        clips: [N, T, audio width], padded; None without clips.
     """
 
     stream: Tensor | None
-    clips: list[Tensor]
+    clips: Tensor | None
 
 
 class Brain(nn.Module):
@@ -98,10 +98,10 @@ class Brain(nn.Module):
             batch: on the model's device.
             augment: changes the sounds; None leaves them.
         """
-        has_units, has_clips = len(batch.unit_places) > 0, bool(batch.clip_sizes)
+        has_units, has_clips = len(batch.unit_places) > 0, len(batch.clips) > 0
         return Sounds(
             self._encoded_stream(batch, augment) if has_units else None,
-            self._encoded_clips(batch, augment) if has_clips else [],
+            self._encoded_clips(batch, augment) if has_clips else None,
         )
 
     def forward(self, batch: Batch, sounds: Sounds | None = None) -> Read:
@@ -168,11 +168,10 @@ class Brain(nn.Module):
             frames = F.dropout(sounds.stream, unheard)
             places.append(batch.unit_places)
             values.append(embed_frames(project, frames).flatten(0, 1))
-        if sounds.clips:
-            joined = F.dropout(torch.cat(sounds.clips), unheard)
-            projected = project(joined).split([len(clip) for clip in sounds.clips])
+        if sounds.clips is not None:
+            rows_of_clips = embed_frames(project, F.dropout(sounds.clips, unheard))
             places.append(batch.clip_places)
-            values.append(torch.cat([pool(each) for each in projected]))
+            values.append(rows_of_clips.flatten(0, 1)[batch.clip_rows])
         if len(batch.picture_places):
             places.append(batch.picture_places)
             values.append(self._seen(batch.picture_words))
@@ -188,14 +187,13 @@ class Brain(nn.Module):
         n_units = (audio.shape[1] - TIMING.first_unit_samples) // TIMING.unit_samples + 1
         return stream_frames(self.apm, stream_mels(audio, n_units))
 
-    def _encoded_clips(self, batch: Batch, augment: Augmenter | None) -> list[Tensor]:
-        clips = list((batch.clips.float() / INT16_PEAK).split(batch.clip_sizes))
+    def _encoded_clips(self, batch: Batch, augment: Augmenter | None) -> Tensor:
+        audio = batch.clips.float() / INT16_PEAK
         if augment is not None:
-            whole = torch.nn.utils.rnn.pad_sequence(clips, batch_first=True)
-            changed = augment(whole)
-            clips = [row[: len(clip)] for row, clip in zip(changed, clips, strict=True)]
+            is_sound = torch.arange(audio.shape[1], device=audio.device) < batch.clip_sizes[:, None]
+            audio = augment(audio) * is_sound
         block = self.config.audio_block_frames if batch.has_blocked_clips else None
-        return clip_frames(self.apm, clips, block)
+        return clip_frames(self.apm, audio, batch.clip_sizes, block)
 
     def _seen(self, words: Tensor) -> Tensor:
         """Rows of pictures until there are eyes: the words of what they show, over and over."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.audio_encoder import AudioEncoder, AudioProjection, encode_clip_frames
+from MiniCPMO45.audio_encoder import AudioEncoder, AudioProjection, encode_padded_clips
 from MiniCPMO45.audio_features import (
     DYNAMIC_RANGE_LOG10,
     FIXED_FLOOR_LOG10,
@@ -27,6 +28,7 @@ from MiniCPMO45.audio_features import (
     SAMPLE_RATE_HZ,
     SCALE,
     SHIFT,
+    encoder_frame_count,
 )
 from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND, StreamTiming
 from MiniCPMO45.mel import mel_filter_bank
@@ -101,28 +103,41 @@ def embed_frames(projection: AudioProjection, frames: Tensor) -> Tensor:
 
 
 def clip_frames(
-    encoder: AudioEncoder, clips: Sequence[Tensor], block_frames: int | None
-) -> list[Tensor]:
+    encoder: AudioEncoder, clips: Tensor, sizes: Tensor, block_frames: int | None
+) -> Tensor:
     """Encode whole clips of at most 30 s, as `EncodeClips` does with `clip_mels`.
 
     Args:
         encoder: the encoder's weights.
-        clips: float32 [n] at 16 kHz each, on the encoder's device.
+        clips: float32 [N, n] at 16 kHz on the encoder's device, zero behind each clip's end.
+        sizes: samples of each clip, int64 [N], on the same device.
         block_frames: see `encode_clip_frames`.
 
     Returns:
-        [frames, width] each.
+        [N, T, width]; `encoder_rows(size)` rows of each count.
     """
-    if not clips:
-        return []
-    padded = torch.nn.utils.rnn.pad_sequence(list(clips), batch_first=True)
-    padded = F.pad(padded, (0, 2 * N_FFT + HOP_SAMPLES))
+    padded = F.pad(clips, (0, 2 * N_FFT + HOP_SAMPLES))
     logs = _log10_mel(F.pad(padded[:, None], (HALF_WINDOW_SAMPLES, 0), mode="reflect")[:, 0])
     floor = logs.amax((1, 2), keepdim=True) - DYNAMIC_RANGE_LOG10
-    mels = (logs.maximum(floor) + SHIFT) / SCALE
-    counts = [-(-clip.shape[0] // HOP_SAMPLES) for clip in clips]
-    cut = [mel[:, :count] for mel, count in zip(mels, counts, strict=True)]
-    return encode_clip_frames(encoder, cut, block_frames=block_frames)
+    lengths = _mel_frames(sizes)
+    n_frames = _mel_frames(clips.shape[1])
+    mels = (logs[:, :, :n_frames].maximum(floor) + SHIFT) / SCALE
+    is_sound = torch.arange(n_frames, device=clips.device) < lengths[:, None]
+    return encode_padded_clips(
+        encoder, mels * is_sound[:, None], lengths, block_frames=block_frames
+    )
+
+
+def encoder_rows(n_samples: int) -> int:
+    """Rows that the encoder makes of a clip."""
+    return encoder_frame_count(_mel_frames(n_samples))
+
+
+N = TypeVar("N", int, Tensor)
+
+
+def _mel_frames(n_samples: N) -> N:
+    return -(-n_samples // HOP_SAMPLES)
 
 
 def _log10_mel(samples: Tensor) -> Tensor:

@@ -140,6 +140,8 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
         stream=moved(batch.stream),
         unit_places=moved(batch.unit_places),
         clips=moved(batch.clips),
+        clip_sizes=moved(batch.clip_sizes),
+        clip_rows=moved(batch.clip_rows),
         clip_places=moved(batch.clip_places),
         picture_places=moved(batch.picture_places),
         picture_words=moved(batch.picture_words),

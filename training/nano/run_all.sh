@@ -19,6 +19,7 @@ quick_minutes=${QUICK_MINUTES:-1.2} held_out_minutes=${HELD_OUT_MINUTES:-0.5}
 kokoro_minutes=${KOKORO_MINUTES:-5} sound_minutes=${SOUND_MINUTES:-14}
 first_minutes=${FIRST_MINUTES:-5.8} later_minutes=${LATER_MINUTES:-7.5}
 see_minutes=${SEE_MINUTES:-11} look_minutes=${LOOK_MINUTES:-4} speech_minutes=${SPEECH_MINUTES:-6}
+composers=12 # processes that compose conversations; they make 4 batches a second each
 
 part() { dd if="$1" of="$4" bs=1000000 skip="$2" count="$3" status=none; }
 
@@ -60,8 +61,8 @@ take_earlier_weights() {
         [ -e "$path" ] || continue
         name=$(basename "$path")
         case $name in
-            vision*) cp -n "$path" "$work/vision/" ;;
-            *) cp -n "$path" "$work/listening/" ;;
+            vision*) cp "$path" "$work/vision/" ;;
+            *) cp "$path" "$work/listening/" ;;
         esac
     done
 }
@@ -81,7 +82,7 @@ begin() {
         >"$logs/everything.log" 2>&1 </dev/null &
 }
 
-# The GPU of a kind of work: 0 voice, 1 ears and brain, 2 eyes; fewer GPUs are shared.
+# The GPU of a kind of work: 0 vocoder, 1 ears, brain and speech, 2 eyes, 3 flow; fewer are shared.
 device() {
     local gpus
     gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
@@ -101,14 +102,16 @@ everything() {
     export OUT=$run/out NANO_WORK=$work
     local ears=training/nano/run_gpu.sh voice=training/nano/voice/run_gpu.sh
     local eyes=training/nano/vision/run_gpu.sh later=$((CORES > 3 ? CORES - 3 : 0))
+    local first=$((CORES / 3 < composers ? CORES / 3 : composers))
+    local whole=$((later < composers ? later : composers))
     mkdir -p "$NANO_WORK/listening" "$NANO_WORK/vision" "$OUT"
     take_earlier_weights
     echo "0 s: begun on $CORES cores" >"$logs/steps.log"
-    local for_voice for_brain for_eyes
-    for_voice=$(device 0) for_brain=$(device 1) for_eyes=$(device 2)
+    local for_vocoder for_brain for_eyes for_flow
+    for_vocoder=$(device 0) for_brain=$(device 1) for_eyes=$(device 2) for_flow=$(device 3)
     (
         stage voice_record "$voice" record
-        DEVICE=$for_voice stage sound "$voice" sound "$sound_minutes"
+        DEVICE=$for_vocoder FLOW_DEVICE=$for_flow stage sound "$voice" sound "$sound_minutes"
     ) &
     local sound=$!
     DEVICE=$for_eyes stage see "$eyes" see "$see_minutes" &
@@ -122,16 +125,16 @@ everything() {
     ) &
     local recording=$! all_minutes
     all_minutes=$(awk "BEGIN { print $first_minutes + $later_minutes }")
-    DEVICE=$for_brain stage listen "$ears" listen "$first_minutes" "$all_minutes" $((CORES / 3))
+    DEVICE=$for_brain stage listen "$ears" listen "$first_minutes" "$all_minutes" "$first"
     wait "$recording"
-    DEVICE=$for_brain stage listen "$ears" listen "$later_minutes" "$all_minutes" "$later"
+    DEVICE=$for_brain stage listen "$ears" listen "$later_minutes" "$all_minutes" "$whole"
     DEVICE=$for_brain stage examine "$ears" examine &
     local exam=$!
-    wait "$sound" "$see"
-    DEVICE=$for_voice stage speech "$voice" speech "$speech_minutes" &
+    DEVICE=$for_brain stage speech "$voice" speech "$speech_minutes" &
     local speech=$!
+    wait "$see"
     DEVICE=$for_eyes stage look "$eyes" look "$look_minutes"
-    wait "$speech" "$exam"
+    wait "$speech" "$exam" "$sound"
     echo "$SECONDS s: done" >>"$logs/steps.log"
     touch "$run/done"
 }
@@ -154,7 +157,7 @@ hold() {
     cat "$logs/steps.log"
     for log in "$logs"/*.log; do
         printf '== %s\n' "$(basename "$log")"
-        tr '\r' '\n' <"$log" | grep -v '^$' | tail -n 4 | cut -c1-200
+        tr '\r' '\n' <"$log" | sed '/^$/d' | tail -n 4 | cut -c1-200
     done
     [ -e "$run/done" ] && echo "done" || echo "not done yet: hold on"
 }

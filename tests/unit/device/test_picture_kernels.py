@@ -127,7 +127,7 @@ CASES = {
 @pytest.mark.parametrize("part", CASES.values(), ids=CASES)
 def test_kernels_are_their_twins_and_pillow(device: str, part: PixelSlice) -> None:
     ours = run(kernels, part.pixels, part, device)
-    assert torch.equal(ours, run(picture_plain, part.pixels, part, device))
+    assert torch.equal(ours, run(picture_plain, part.pixels, part, "cpu"))
     [expected] = patches_of([part])
     np.testing.assert_array_equal(ours.numpy(), expected.values)
 

@@ -36,7 +36,8 @@ class ReplayedStep:
         if not inputs[0].is_cuda:
             return self._step(*inputs)
         if self._graph is None:
-            self._record(inputs)
+            with torch.cuda.device(inputs[0].device):  # graphs are of the current one
+                self._record(inputs)
         assert self._graph is not None
         for held, new in zip(self._inputs, inputs, strict=True):
             held.copy_(new)

@@ -26,7 +26,7 @@ case ${1:-} in
         minutes=${2:-9}
         going_on=0.15
         [ ! -e "$weights/hift_judges.pt" ] || going_on=0
-        voice flow --data "$data" --out "$weights" --device "$device" \
+        voice flow --data "$data" --out "$weights" --device "${FLOW_DEVICE:-$device}" \
             --minutes "${FLOW_MINUTES:-$(awk "BEGIN { print 0.55 * $minutes }")}" \
             --steps "${STEPS:-1000000}" --batch "${FLOW_BATCH:-32}" >"$out/flow.log" 2>&1 &
         flow=$! status=0

@@ -1,0 +1,111 @@
+"""The random checkpoint of published sizes: configuration, ids, files, and that it takes turns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.full_checkpoint import (
+    SHARD_BYTES,
+    VARIANT,
+    Sizes,
+    full_config,
+    shard_lengths,
+    write_full_checkpoint,
+)
+from MiniCPMO45.audio_features import LogFloor, clip_mels
+from MiniCPMO45.checkpoint import expected_shapes, load_weights, open_checkpoint
+from MiniCPMO45.compat import Compat
+from MiniCPMO45.config_check import check_config
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.steps import Embeddings, EncodeClips, LlmForward, TokenIds
+from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+
+SECOND = 16_000
+PUBLISHED_FILES = 4  # of weights. Source: the model specification, section 1.9
+NARROW = {
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vision_config.hidden_size": 32,
+    "vision_config.intermediate_size": 64,
+    "vision_config.num_hidden_layers": 2,
+    "vision_config.num_attention_heads": 2,
+    "audio_config.d_model": 32,
+    "audio_config.encoder_ffn_dim": 128,
+    "audio_config.encoder_attention_heads": 2,
+    "tts_config.hidden_size": 32,
+    "tts_config.intermediate_size": 64,
+    "tts_config.num_hidden_layers": 2,
+    "tts_config.num_attention_heads": 2,
+    "tts_config.num_key_value_heads": 2,
+    "tts_config.llm_dim": 128,
+}
+"""As deep as the published model where turns are decided, with as many ids, but narrow."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    written = tmp_path_factory.mktemp("full") / "checkpoint"
+    sizes = Sizes(NARROW, has_tiny_voice=True, shard_bytes=60_000_000)
+    write_full_checkpoint(written, torch.device("cpu"), 0, sizes)
+    return written
+
+
+def test_the_sizes_are_the_published_ones() -> None:
+    values = full_config({})
+    assert replace(MiniCPMOConfig.from_dict(values), model_variant="") == MiniCPMOConfig()
+    with torch.device("meta"):
+        shapes = expected_shapes(MiniCPMO(MiniCPMOConfig()))
+    assert check_config(values, shapes) == []
+    assert values["model_variant"] == VARIANT  # nobody takes it for the published model
+    assert len(shard_lengths(MiniCPMOConfig(), SHARD_BYTES)) == PUBLISHED_FILES
+
+
+def test_control_tokens_have_their_published_ids_and_every_id_is_text(folder: Path) -> None:
+    tokenizer = MiniCPMOTokenizerFast.from_folder(folder)
+    special = tokenizer.special
+    assert len(tokenizer) == MiniCPMOConfig().vocab_size
+    found = (special.endoftext, special.im_end, special.listen, special.speak, special.chunk_eos)
+    assert found == (151_643, 151_645, 151_705, 151_706, 151_718)  # specification, section 3.1
+    assert tokenizer.decode(range(len(tokenizer)))
+    config = MiniCPMOConfig.from_folder(folder)
+    assert config.tts_config.audio_bos_token_id == special.focus_start
+    assert config.tts_config.text_eos_token_id == special.perception_end
+
+
+def test_a_folder_in_use_is_left_alone(folder: Path) -> None:
+    with pytest.raises(FileExistsError, match="not empty"):
+        write_full_checkpoint(folder, torch.device("cpu"))
+
+
+@torch.inference_mode()
+def test_deep_stacks_and_many_ids_take_turns_as_the_tiny_model_does(folder: Path) -> None:
+    with torch.device("meta"):
+        model = MiniCPMO(open_checkpoint(folder).config)
+    load_weights(model, folder, device="cpu", dtype=torch.float32, show_progress=False)
+    executor = Executor(model, compat=Compat())
+    tokenizer = MiniCPMOTokenizerFast.from_folder(folder)
+    special = tokenizer.special
+    noise = np.random.default_rng(0).standard_normal(SECOND).astype(np.float32) * 0.2
+    decided = []
+    for sound in (np.zeros(SECOND, np.float32), noise):
+        [rows] = executor.answer([EncodeClips(tuple(clip_mels(sound, LogFloor.FIXED)), 50)])
+        opening = (*tokenizer.encode(duplex_prefix() + DUPLEX_SUFFIX), special.unit_start)
+        pieces = (TokenIds(opening), Embeddings(torch.cat(rows)))
+        [answer] = executor.answer([LlmForward(executor.llm_store.open(), pieces)])
+        decided.append(int(answer.logits.argmax()))
+    assert decided == [special.speak, special.listen]
+    ids = TokenIds((*tokenizer.encode(duplex_prefix()), special.unit_start, special.speak))
+    [answer] = executor.answer([LlmForward(executor.llm_store.open(), (ids,))])
+    spare = [special.endoftext - 1 - index for index in range(140_000)]
+    assert answer.logits.softmax(-1)[spare].sum() < 0.05

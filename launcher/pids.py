@@ -9,8 +9,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-START_TIME_FIELD = 22  # source: proc(5), /proc/pid/stat, counted from 1
+# source: proc(5), /proc/pid/stat, counted from 1
 STATE_FIELD = 3
+THREADS_FIELD = 20
+START_TIME_FIELD = 22
 PS_LIMIT_S = 5
 
 
@@ -86,8 +88,10 @@ def _start_time(pid: int) -> str:
             return ""
         # The name in parentheses may hold anything, so fields are counted from its end.
         fields = stat.rpartition(")")[2].split()
-        is_zombie = fields[STATE_FIELD - 3] in {"Z", "X"}
-        return "" if is_zombie else fields[START_TIME_FIELD - 3]
+        # A process whose first thread has ended holds its ports and its memory until the last has.
+        is_first_over = fields[STATE_FIELD - 3] in {"Z", "X"}
+        is_over = is_first_over and int(fields[THREADS_FIELD - 3]) <= 1
+        return "" if is_over else fields[START_TIME_FIELD - 3]
     answer = subprocess.run(
         ["ps", "-o", "state=,lstart=", "-p", str(pid)],
         capture_output=True,

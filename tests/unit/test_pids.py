@@ -12,6 +12,20 @@ from pathlib import Path
 import pytest
 
 from launcher.pids import ProcessId, identify, read_pid_file, write_pid_file
+from launcher.ports import PortError, check_port
+from tests.service.launched import eventually
+
+WITHOUT_FIRST_THREAD = """
+import ctypes, os, socket, sys, threading
+server = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=sys.stdin.read).start()
+print(server.getsockname()[1], flush=True)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+"""
+
+
+def _state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
 
 
 @pytest.fixture
@@ -42,6 +56,28 @@ def test_a_zombie_is_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
     assert not process.is_alive
     assert not process.send(signal.SIGTERM)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system call is Linux's")
+def test_a_process_lives_as_long_as_its_last_thread() -> None:
+    headless = subprocess.Popen(
+        [sys.executable, "-S", "-c", WITHOUT_FIRST_THREAD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert headless.stdin and headless.stdout
+    with headless.stdin, headless.stdout:
+        port = int(headless.stdout.readline())
+        process = identify(headless.pid)
+        eventually("its first thread ended", lambda: _state_of(headless.pid) == "Z")
+        assert process.is_alive
+        with pytest.raises(PortError):
+            check_port("127.0.0.1", port)
+        assert process.send(signal.SIGKILL)
+        eventually("all ended", lambda: not process.is_alive)
+        check_port("127.0.0.1", port)
+    headless.wait()
 
 
 def test_a_number_that_was_given_away_again_is_left_alone(

@@ -5,13 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
 from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
 from MiniCPMO45.whisper_encoder import SHARD_FILE, write_shard
+from tests.source_tree import ROOT
 from tests.training.conftest import Nano
 from training.nano.export import export
 from training.nano.listening import FILE
+from training.nano.restore import restore
+from training.nano.vision.stages import FILE as VISION_FILE
+from training.nano.voice.export import speech_decoder_tensors
 
+SHIPPED = ROOT / "assets" / "nano"
 LARGEST_FILE_BYTES = 16_000_000
 
 
@@ -34,3 +40,20 @@ def test_the_exported_nano_loads_and_every_committed_file_is_small(
     expected = brain.llm.lm_head.weight.half().float()
     torch.testing.assert_close(model.llm.lm_head.weight, expected)
     torch.testing.assert_close(model.apm.conv1.weight, brain.apm.conv1.weight.half().float())
+
+
+def test_the_shipped_weights_are_taken_apart_and_put_together_again(tmp_path: Path) -> None:
+    restore(SHIPPED, tmp_path)
+    shipped = {n: t for path in SHIPPED.glob("*.safetensors") for n, t in load_file(path).items()}
+    apart = {
+        name: tensor
+        for file in (FILE, VISION_FILE)
+        for name, tensor in torch.load(tmp_path / file, weights_only=True).items()
+    }
+    apart |= speech_decoder_tensors(tmp_path)
+    assert apart.keys() == shipped.keys()
+    half_step = 2**-11
+    for name, tensor in apart.items():
+        torch.testing.assert_close(tensor, shipped[name], rtol=2 * half_step, atol=0)
+    flow = SHIPPED / "assets" / "token2wav" / "flow.pt"
+    assert (tmp_path / "flow.pt").read_bytes() == flow.read_bytes()

@@ -11,12 +11,13 @@ import typer
 
 from MiniCPMO45.whisper_encoder import write_shard
 from training.nano import listening, shapes
-from training.nano.batches import UNITS
+from training.nano.batches import PRACTICE_SHARE, UNITS
 from training.nano.brain import Brain
 from training.nano.domain.catalogue import reply_texts
 from training.nano.examination import examine
 from training.nano.export import export
 from training.nano.inputs import fetch, pack_programs
+from training.nano.restore import restore
 from training.nano.user_voices.make import SHARES, Inputs, Order, folders
 from training.nano.user_voices.make import record as record_bank
 from training.nano.voice.recordings import Recordings
@@ -87,12 +88,17 @@ def listen(
     processes: int = 0,
     rate: float = listening.PEAK_RATE,
     longest: Annotated[int, typer.Option(help="Seconds of a conversation at most.")] = max(UNITS),
+    practice: Annotated[float, typer.Option(help="Share of the batches without sound.")] = (
+        PRACTICE_SHARE
+    ),
     device: Device = "cpu",
     seed: Seed = 0,
 ) -> None:
     """Train projection and language model; goes on where an earlier run stopped."""
     _allow_fast_matrices()
-    plan = listening.Plan(steps, minutes, minutes_now, units, processes, seed, rate, longest)
+    plan = listening.Plan(
+        steps, minutes, minutes_now, units, processes, seed, rate, longest, practice
+    )
     listening.train(_all_folders(bank), encoder, out, plan, torch.device(device))
 
 
@@ -134,6 +140,15 @@ def export_(
     export(out, weights=weights, voice=voice, recordings=spoken)
     if encoder is not None:
         write_shard(out, torch.load(encoder, map_location="cpu", weights_only=True))
+
+
+@app.command("restore")
+def restore_(
+    out: Out,
+    checkpoint: Annotated[Path, typer.Option(help="What `export` wrote.")] = Path("assets/nano"),
+) -> None:
+    """Take an exported checkpoint apart into the weights that the stages go on from."""
+    restore(checkpoint, out)
 
 
 def _all_folders(banks: list[Path]) -> list[Path]:

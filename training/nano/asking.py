@@ -11,11 +11,14 @@ from training.nano.bank import Bank, Samples
 from training.nano.domain import catalogue, control
 from training.nano.domain.camera import INTENTS as SEEING
 from training.nano.domain.camera import draw_scene
+from training.nano.domain.catalogue import learned_by_slots
 from training.nano.domain.facts import INTENTS as TELLING_FACTS
-from training.nano.domain.facts import ROLES, draw_facts, system_text
+from training.nano.domain.facts import ROLES, Facts, draw_facts, system_text
 from training.nano.domain.kinds import Context, Question
 
 FACT_BOOST, SIGHT_BOOST, MEMORY_BOOST, RESUME_BOOST = 6.0, 14.0, 6.0, 30.0
+PRACTICE = 5.0
+UNPROMPTED_STOP = 0.3  # of its weight while there is nothing to stop
 WITHOUT_SIGHT = 0.3  # of the weight of camera questions when there is no picture
 LEAST_SPEED, MOST_SPEED = 0.88, 1.14
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.2, 1.6
@@ -23,6 +26,7 @@ SAMPLE_RATE_HZ = 16_000
 TYPICAL_RMS = 0.07
 
 _FACTS = frozenset(intent.name for intent in TELLING_FACTS)
+_WORKED_OUT = _FACTS | {"plus", "minus", "times", "double", "half", "my_name", "whats_my_name"}
 _SIGHT = frozenset(intent.name for intent in SEEING)
 
 
@@ -56,12 +60,15 @@ class Talk:
     system_text: str = ""
 
     @classmethod
-    def begin(cls, bank: Bank, random: Random, *, has_pictures: bool) -> Talk:
-        """Draw a system prompt with its facts, and what the camera sees."""
-        facts = draw_facts(random)
+    def begin(
+        cls, bank: Bank, random: Random, *, has_pictures: bool, has_system: bool = True
+    ) -> Talk:
+        """Draw a system prompt with its facts, or none, and what the camera sees."""
+        facts = draw_facts(random) if has_system else Facts()
         context = facts.context()
         context.scene = draw_scene(random) if has_pictures else None
-        return cls(bank, random, context, system_text(random.choice(ROLES), facts))
+        told = system_text(random.choice(ROLES), facts) if has_system else ""
+        return cls(bank, random, context, told)
 
     def ask(self) -> Asked:
         """Draw the next question."""
@@ -69,6 +76,18 @@ class Talk:
         names = list(weights)
         [intent] = self.random.choices(names, [weights[name] for name in names])
         return self.ask_about(intent)
+
+    def ask_in_writing(self, *, practises: bool = False) -> Question:
+        """Draw a question from all that may be learned, recorded or not.
+
+        Args:
+            practises: ask most for what has to be worked out or looked up in the conversation.
+        """
+        weights = self._weights()
+        if practises:
+            weights = {n: w * (PRACTICE if n in _WORKED_OUT else 1) for n, w in weights.items()}
+        [intent] = self.random.choices(list(weights), list(weights.values()))
+        return self.random.choice(self.random.choice(learned_by_slots(intent)))
 
     def ask_about(self, intent: str) -> Asked:
         """Draw a recorded question of one intent, at a speed of its own."""
@@ -111,8 +130,8 @@ class Talk:
             weights["whats_my_name"] *= MEMORY_BOOST
         if self.context.unsaid and "go_on" in weights:
             weights["go_on"] *= RESUME_BOOST
-        if not self.context.last_reply:
-            weights.pop(control.STOP, None)
+        if not self.context.last_reply and control.STOP in weights:
+            weights[control.STOP] *= UNPROMPTED_STOP
         return weights
 
     def _heard(self, index: int) -> Samples:

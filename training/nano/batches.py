@@ -24,10 +24,12 @@ from training.nano.turns import ONE_SHOT, TurnsSession
 
 UNITS = (6, 8, 10, 12, 16, 20, 24, 32, 40)
 UNIT_WEIGHTS = (2, 3, 3, 4, 4, 3, 2, 1.5, 1)
-TURNS_SHARE = 0.3  # of the batches
-PICTURES_SHARE = 0.15  # of the other batches
+PRACTICE_SHARE = 0.2  # of the batches, unless told otherwise
+TURNS_SHARE = 0.3  # of the other batches
+PICTURES_SHARE = 0.15  # of those in units
 UNIT_ROWS_WITH_PICTURE = 4  # about as many times as without one
-UNITS_ONE_SHOT, UNITS_STREAMED = 4, 8  # that cost about as much as one conversation in turns
+# Units of sound that cost about as much as one conversation in turns, or typed.
+UNITS_ONE_SHOT, UNITS_STREAMED, UNITS_PRACTISED = 4, 8, 3
 NO_WORD = -1
 
 
@@ -123,6 +125,7 @@ class Conversations(IterableDataset[Batch]):
         seed: int,
         first: int = 0,
         longest: int = max(UNITS),
+        practice: float = PRACTICE_SHARE,
     ) -> None:
         """Name the inputs; they are opened in the process that reads them.
 
@@ -133,7 +136,9 @@ class Conversations(IterableDataset[Batch]):
             seed: of every conversation.
             first: number of the batch to begin with; a batch depends on seed and number alone.
             longest: units of a conversation at most.
+            practice: share of the batches in which everything is typed.
         """
+        self.practice = practice
         self.folders = list(folders)
         self.checkpoint = checkpoint
         self.units = units
@@ -153,6 +158,11 @@ class Conversations(IterableDataset[Batch]):
             yield collate(self._examples(bank, processor, random), padding_id)
 
     def _examples(self, bank: Bank, processor: MiniCPMOProcessor, random: Random) -> list[Example]:
+        if random.random() < self.practice:
+            return [
+                TurnsSession(bank, processor, random, practises=True).compose()
+                for _ in range(max(1, self.units // UNITS_PRACTISED))
+            ]
         if random.random() < TURNS_SHARE:
             is_one_shot = random.random() < ONE_SHOT
             width = UNITS_ONE_SHOT if is_one_shot else UNITS_STREAMED

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from training.nano import shapes
 from training.nano.augment import Augmenter
-from training.nano.batches import UNITS, Batch, Conversations, loader
+from training.nano.batches import PRACTICE_SHARE, UNITS, Batch, Conversations, loader
 from training.nano.brain import Brain
 from training.nano.voice.stage_clock import Average, Tick, save, set_rate
 
@@ -44,6 +44,7 @@ class Plan:
         seed: of weights, conversations and noise.
         peak_rate: of learning, after the warm-up.
         longest: units of a conversation at most.
+        practice: share of the batches in which everything is typed.
         stop_at: step to stop at early, as an interruption does; 0 for none.
     """
 
@@ -55,6 +56,7 @@ class Plan:
     seed: int = 0
     peak_rate: float = PEAK_RATE
     longest: int = max(UNITS)
+    practice: float = PRACTICE_SHARE
     stop_at: int = 0
 
 
@@ -161,7 +163,9 @@ def _groups(brain: Brain) -> list[dict[str, Any]]:
 
 
 def _batches(banks: Sequence[Path], side: Path, plan: Plan, first: int) -> Iterator[Batch]:
-    conversations = Conversations(banks, side, plan.units, plan.seed, first, plan.longest)
+    conversations = Conversations(
+        banks, side, plan.units, plan.seed, first, plan.longest, plan.practice
+    )
     return iter(loader(conversations, plan.processes))
 
 

@@ -25,6 +25,7 @@ from training.nano.sessions import Example
 SPOKEN = 0.5  # of the questions
 ONE_SHOT = 0.5  # of the conversations
 PICTURED = 0.3  # of the conversations
+BARE = 0.25  # of the conversations have no system prompt
 FIRST_CLIP_SAMPLES = StreamTiming().first_pad_samples
 PIECE = PromptOptions(max_slice_nums=1, use_image_id=False, omni_mode=True)
 _DIGITS = {cardinal(n): str(n) for n in range(101)}
@@ -47,6 +48,7 @@ class TurnsSession:
         random: Random,
         *,
         is_one_shot: bool | None = None,
+        practises: bool = False,
     ) -> None:
         """Draw the setting.
 
@@ -55,11 +57,16 @@ class TurnsSession:
             processor: of the nano.
             random: decides everything else.
             is_one_shot: the whole history is one prompt; None draws that, too.
+            practises: everything is typed, and most of it has to be worked out.
         """
         self.random = random
         self.processor = processor
-        self.has_pictures = random.random() < PICTURED
-        self.talk = Talk.begin(bank, random, has_pictures=self.has_pictures)
+        self.practises = practises
+        self.has_pictures = not practises and random.random() < PICTURED
+        self.has_system = random.random() >= BARE
+        self.talk = Talk.begin(
+            bank, random, has_pictures=self.has_pictures, has_system=self.has_system
+        )
         self.layout = TurnsLayout(processor.tokenizer)
         self.clips: list[Samples] = []
         self.messages: list[Message] = []
@@ -139,9 +146,9 @@ class TurnsSession:
 
     def _system_content(self) -> list[Part]:
         random, told = self.random, self.talk.system_text
-        voice = self.talk.voice_sample()
-        if random.random() < 0.15 and not told:
+        if not self.has_system:
             return []
+        voice = np.zeros(0, np.float32) if self.practises else self.talk.voice_sample()
         if random.random() < 0.5:
             mode = random.choice(list(PromptMode))
             prompt = prompts.system_prompt(mode, has_voice=True)
@@ -153,9 +160,10 @@ class TurnsSession:
         return [*prompt.parts(voice), *facts]
 
     def _question(self) -> tuple[Question, list[Part]]:
+        if self.practises or self.random.random() >= SPOKEN:
+            question = self.talk.ask_in_writing(practises=self.practises)
+            return question, [self._typed(question.text)]
         asked = self.talk.ask()
-        if self.random.random() >= SPOKEN:
-            return asked.question, [self._typed(asked.question.text)]
         before, after = (
             np.zeros(int(self.random.uniform(0.0, most_s) * SAMPLE_RATE_HZ), np.float32)
             for most_s in (0.5, 1.0)

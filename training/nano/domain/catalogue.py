@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from random import Random
 
@@ -69,6 +69,20 @@ def questions(*, held_out: bool) -> list[Question]:
         for question in intent.questions
         if is_held_out(question.text) == held_out
     ]
+
+
+@cache
+def learned_by_slots(intent: str) -> list[list[Question]]:
+    """Return the questions of an intent that may be learned, those with the same slots together."""
+    return by_slots(q for q in intents()[intent].questions if not is_held_out(q.text))
+
+
+def by_slots(asked: Iterable[Question]) -> list[list[Question]]:
+    """Put questions with the same slots together, so that each slot can be drawn alike."""
+    groups: dict[tuple[str, ...], list[Question]] = {}
+    for question in asked:
+        groups.setdefault(question.slots, []).append(question)
+    return list(groups.values())
 
 
 def reply_texts() -> list[str]:

@@ -14,7 +14,13 @@ import numpy as np
 from tqdm import tqdm
 
 from training.nano.bank import OWN_VOICE, BankWriter
-from training.nano.domain.catalogue import intents, is_held_out, reply_texts, words_of
+from training.nano.domain.catalogue import (
+    by_slots,
+    intents,
+    learned_by_slots,
+    reply_texts,
+    words_of,
+)
 from training.nano.domain.kinds import Question
 from training.nano.user_voices.cast import draw_voice
 from training.nano.user_voices.engines import (
@@ -96,18 +102,13 @@ def endless_questions(random: Random, *, with_held_out: bool = False) -> Iterato
     table = intents()
     names = list(table)
     weights = [table[name].weight for name in names]
-    by_slots = {name: _by_slots(table[name].questions, with_held_out) for name in names}
+    asked = {
+        name: by_slots(table[name].questions) if with_held_out else learned_by_slots(name)
+        for name in names
+    }
     while True:
         [name] = random.choices(names, weights)
-        yield random.choice(random.choice(by_slots[name]))
-
-
-def _by_slots(questions: Sequence[Question], with_held_out: bool) -> list[list[Question]]:
-    groups: dict[tuple[str, ...], list[Question]] = {}
-    for question in questions:
-        if with_held_out or not is_held_out(question.text):
-            groups.setdefault(question.slots, []).append(question)
-    return list(groups.values())
+        yield random.choice(random.choice(asked[name]))
 
 
 def _record(inputs: Inputs, out: Path, number: int, order: Order) -> None:

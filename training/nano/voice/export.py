@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import wave
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,9 @@ from training.nano.voice.tts_stage import FILE as TTS_FILE
 SAMPLE_RATE_HZ = 16_000
 # Multiplies the speech decoder's logits: the temperature of 0.8 that is served becomes 0.8 / this.
 SHARPNESS = 1.8
+GAIN = "head_code.0.parametrizations.weight.original0"
+TTS_PREFIX = "tts."
+VOICE_FOLDER = Path("assets", "token2wav")
 
 
 def write_voice_assets(weights: Path, recordings: Recordings, folder: Path) -> None:
@@ -34,7 +38,7 @@ def write_voice_assets(weights: Path, recordings: Recordings, folder: Path) -> N
         recordings: hold the prompt of the fixed voice.
         folder: the checkpoint.
     """
-    target = folder / "assets" / "token2wav"
+    target = folder / VOICE_FOLDER
     target.mkdir(parents=True, exist_ok=True)
     for name in (FLOW_FILE, HIFT_FILE):
         tensors = torch.load(weights / name, map_location="cpu", weights_only=True)
@@ -50,9 +54,14 @@ def write_voice_assets(weights: Path, recordings: Recordings, folder: Path) -> N
 def speech_decoder_tensors(weights: Path) -> dict[str, Tensor]:
     """Return the tensors under `tts.` of the checkpoint, float16."""
     tensors = torch.load(weights / TTS_FILE, map_location="cpu", weights_only=True)
-    gain = "head_code.0.parametrizations.weight.original0"
-    tensors[gain] = tensors[gain].float() * SHARPNESS
-    return {f"tts.{name}": value.half() for name, value in tensors.items()}
+    tensors[GAIN] = tensors[GAIN].float() * SHARPNESS
+    return {f"{TTS_PREFIX}{name}": value.half() for name, value in tensors.items()}
+
+
+def blunted(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what `speech_decoder_tensors` gave with the logits as they were learned."""
+    gain = f"{TTS_PREFIX}{GAIN}"
+    return {**tensors, gain: tensors[gain].float() / SHARPNESS}
 
 
 def _write_sample(recordings: Recordings, path: Path) -> None:

@@ -19,16 +19,16 @@ from training.nano import shapes
 from training.nano.domain.camera import shown_words
 from training.nano.domain.kinds import Scene
 from training.nano.domain.words import SCENE_COLOURS, SCENE_SHAPES
+from training.nano.optimizing import Optimizer, fast
 from training.nano.vision.colours import RANGES, draw_colours
 from training.nano.vision.eyes import SERVED_RESOLUTION, Eyes, served_size
 from training.nano.vision.jpeg import through_jpeg
-from training.nano.vision.optimizing import Optimizer, fast
 from training.nano.vision.patches import SIZES as PATCH_SIZES
 from training.nano.vision.patches import patch_labels, patch_loss
 from training.nano.vision.pictures import Painter, to_patches
 from training.nano.vision.places import SIZES, is_right, reading_loss, told, word_ids
 from training.nano.vision.scenes import N_SHAPES, Labels, place
-from training.nano.vision.stages import Drawn, Teaching
+from training.nano.vision.stages import RECIPE, Drawn, Teaching
 from training.nano.vision.stencils import Stencils
 from training.nano.voice.stage_clock import StageClock
 
@@ -208,7 +208,7 @@ def test_eyes_learn_a_few_pictures_by_heart() -> None:
     whole = served_size((640, 480), SERVED_RESOLUTION)
     drawn = Drawn(labels, placing, painter.paint(labels, width, height, placing), whole)
     teaching = Teaching(shapes.config())
-    optimizer, random = Optimizer(teaching, 3e-3), Random(0)
+    optimizer, random = Optimizer(teaching, 3e-3, RECIPE), Random(0)
     for tick in StageClock(40).ticks("by heart"):
         rows, by_patch = teaching(drawn, random)
         read = teaching.readers(rows)

@@ -17,7 +17,7 @@ from training.nano.domain.facts import ROLES, Facts, draw_facts, system_text
 from training.nano.domain.kinds import Context, Question
 
 FACT_BOOST, SIGHT_BOOST, MEMORY_BOOST, RESUME_BOOST = 6.0, 14.0, 6.0, 30.0
-PRACTICE = 5.0
+PRACTICE = 10.0
 UNPROMPTED_STOP = 0.3  # of its weight while there is nothing to stop
 WITHOUT_SIGHT = 0.3  # of the weight of camera questions when there is no picture
 LEAST_SPEED, MOST_SPEED = 0.88, 1.14

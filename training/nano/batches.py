@@ -28,6 +28,7 @@ PRACTICE_SHARE = 0.2  # of the batches, unless told otherwise
 TURNS_SHARE = 0.3  # of the other batches
 PICTURES_SHARE = 0.15  # of those in units
 UNIT_ROWS_WITH_PICTURE = 4  # about as many times as without one
+PRACTISED_ONE_SHOT = 0.3
 # Units of sound that cost about as much as one conversation in turns, or typed.
 UNITS_ONE_SHOT, UNITS_STREAMED, UNITS_PRACTISED = 4, 8, 3
 NO_WORD = -1
@@ -159,8 +160,11 @@ class Conversations(IterableDataset[Batch]):
 
     def _examples(self, bank: Bank, processor: MiniCPMOProcessor, random: Random) -> list[Example]:
         if random.random() < self.practice:
+            is_one_shot = random.random() < PRACTISED_ONE_SHOT
             return [
-                TurnsSession(bank, processor, random, practises=True).compose()
+                TurnsSession(
+                    bank, processor, random, is_one_shot=is_one_shot, practises=True
+                ).compose()
                 for _ in range(max(1, self.units // UNITS_PRACTISED))
             ]
         if random.random() < TURNS_SHARE:

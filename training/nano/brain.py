@@ -114,15 +114,14 @@ class Brain(nn.Module):
         unheard = 0.0 if sounds is None else UNHEARD
         rows = self._embedded(batch, sounds or self.hear(batch), unheard)  # [B, T, width]
         hidden = self.hidden(rows)
-        logits = self.llm.lm_head(hidden[:, :-1]).float()
-        weights = batch.weights[:, 1:]
-        surprise = F.cross_entropy(
-            logits.flatten(0, 1), batch.ids[:, 1:].flatten(), reduction="none"
-        )
-        right = (logits.argmax(-1) == batch.ids[:, 1:]).float()
+        weights = batch.weights[:, 1:].flatten()
+        told = weights.nonzero()[:, 0]
+        weights, ids = weights[told], batch.ids[:, 1:].flatten()[told]
+        logits = self.llm.lm_head(hidden[:, :-1].flatten(0, 1)[told]).float()
+        surprise = F.cross_entropy(logits, ids, reduction="none")
+        right = (logits.argmax(-1) == ids).float()
         total = weights.sum().clamp(min=1e-6)
-        loss = (surprise * weights.flatten()).sum() / total
-        return Read(hidden, loss, (right * weights).sum() / total)
+        return Read(hidden, (surprise * weights).sum() / total, (right * weights).sum() / total)
 
     def transcription_loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the surprise at the words heard, spelled along the units' rows: nats a word.

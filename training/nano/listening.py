@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,15 +16,14 @@ from training.nano import shapes
 from training.nano.augment import Augmenter
 from training.nano.batches import PRACTICE_SHARE, UNITS, Batch, Conversations, loader
 from training.nano.brain import Brain
-from training.nano.voice.stage_clock import Average, Tick, save, set_rate
+from training.nano.optimizing import Optimizer, Recipe, fast
+from training.nano.voice.stage_clock import Average, Tick, save
 
 FILE = "listening.pt"
 STATE_FILE = "listening.state"
 SIDE_FOLDER = "tokenizer"
 PEAK_RATE = 1.5e-3
-WEIGHT_DECAY = 0.05
-BETAS = (0.9, 0.98)
-LARGEST_GRADIENT = 1.0
+RECIPE = Recipe(inside=("llm.model.layers.",), weight_decay=0.05, undecayed=("embed",))
 SAVE_EVERY_S = 120.0
 REPORT_EVERY_STEPS = 100
 TRANSCRIPTION = 0.3  # share of the loss of spelling what is heard
@@ -84,10 +82,7 @@ def train(
     brain.load_encoder(encoder)
     resume_trained(brain, out / FILE)
     brain.to(device)
-    trained = [parameter for parameter in brain.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(
-        _groups(brain), lr=plan.peak_rate, betas=BETAS, fused=device.type == "cuda"
-    )
+    optimizer = Optimizer(brain, plan.peak_rate, RECIPE)
     average = Average(brain)
     first, spent_s = _restore(out / STATE_FILE, brain, optimizer, average)
     batches = _batches(banks, side, plan, first)
@@ -99,14 +94,10 @@ def train(
         batch = to_device(next(batches), device)
         generator.manual_seed(plan.seed * plan.steps + tick.step)
         torch.manual_seed(plan.seed * plan.steps + tick.step)
-        set_rate(optimizer, tick, plan.peak_rate)
-        with torch.autocast(device.type, torch.bfloat16):
+        with fast(device):
             read = brain(batch, brain.hear(batch, Augmenter(generator)))
             spelled = brain.transcription_loss(batch, read.hidden)
-        optimizer.zero_grad(set_to_none=True)
-        (read.loss + TRANSCRIPTION * spelled).backward()
-        torch.nn.utils.clip_grad_norm_(trained, LARGEST_GRADIENT)
-        optimizer.step()
+        optimizer.step(read.loss + TRANSCRIPTION * spelled, tick)
         average.update(tick.step)
         if tick.step % REPORT_EVERY_STEPS == 0 or tick.is_save_due:
             figures = f"loss {read.loss.item():.3f} right {read.n_right.item():.3f}"
@@ -151,17 +142,6 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     )
 
 
-def _groups(brain: Brain) -> list[dict[str, Any]]:
-    """Matrices decay; norms, biases and embeddings do not."""
-    named = [(n, p) for n, p in brain.named_parameters() if p.requires_grad]
-    decaying = [p for n, p in named if p.ndim > 1 and "embed" not in n]
-    others = [p for n, p in named if p.ndim <= 1 or "embed" in n]
-    return [
-        {"params": decaying, "weight_decay": WEIGHT_DECAY},
-        {"params": others, "weight_decay": 0.0},
-    ]
-
-
 def _batches(banks: Sequence[Path], side: Path, plan: Plan, first: int) -> Iterator[Batch]:
     conversations = Conversations(
         banks, side, plan.units, plan.seed, first, plan.longest, plan.practice
@@ -187,7 +167,7 @@ def _ticks(steps: range, began_s: float, spent_s: float, plan: Plan, bar: tqdm) 
 def _save(
     out: Path,
     brain: Brain,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     average: Average,
     step: int,
     spent_s: float,
@@ -198,7 +178,7 @@ def _save(
         "step": step,
         "spent_s": spent_s,
         "model": brain.trained_state(),
-        "optimizer": optimizer.state_dict(),
+        "optimizer": optimizer.state(),
         "average": {n: t for n, t in averaged.items() if not n.startswith("apm.")},
     }
     partial = out / (STATE_FILE + ".part")
@@ -206,14 +186,12 @@ def _save(
     partial.replace(out / STATE_FILE)
 
 
-def _restore(
-    path: Path, brain: Brain, optimizer: torch.optim.Optimizer, average: Average
-) -> tuple[int, float]:
+def _restore(path: Path, brain: Brain, optimizer: Optimizer, average: Average) -> tuple[int, float]:
     """Go back to a saved state; returns the next step and the seconds spent, 0 without one."""
     if not path.is_file():
         return 0, 0.0
     state = torch.load(path, map_location="cpu", weights_only=True)
     average.load(state["average"])
     brain.load_state_dict(brain.state_dict() | state["model"])
-    optimizer.load_state_dict(state["optimizer"])
+    optimizer.load(state["optimizer"])
     return int(state["step"]), float(state["spent_s"])

@@ -25,7 +25,8 @@ from training.nano.sessions import Example
 SPOKEN = 0.5  # of the questions
 ONE_SHOT = 0.5  # of the conversations
 PICTURED = 0.3  # of the conversations
-BARE = 0.25  # of the conversations have no system prompt
+MOST_ROUNDS, PRACTISED_ROUNDS = 6, 6
+BARE, PRACTISED_BARE = 0.25, 0.5  # of the conversations have no system prompt
 FIRST_CLIP_SAMPLES = StreamTiming().first_pad_samples
 PIECE = PromptOptions(max_slice_nums=1, use_image_id=False, omni_mode=True)
 _DIGITS = {cardinal(n): str(n) for n in range(101)}
@@ -63,7 +64,7 @@ class TurnsSession:
         self.processor = processor
         self.practises = practises
         self.has_pictures = not practises and random.random() < PICTURED
-        self.has_system = random.random() >= BARE
+        self.has_system = random.random() >= (PRACTISED_BARE if practises else BARE)
         self.talk = Talk.begin(
             bank, random, has_pictures=self.has_pictures, has_system=self.has_system
         )
@@ -89,7 +90,8 @@ class TurnsSession:
             self._piece(
                 content, lambda text: prompts.message_text("system", text), is_first_sound=False
             )
-        for number in range(self.random.randint(1, 6)):
+        rounds = PRACTISED_ROUNDS if self.practises else self.random.randint(1, MOST_ROUNDS)
+        for number in range(rounds):
             question, asked = self._question()
             if number == 0 and self.has_pictures:
                 asked = [_PICTURE, *asked]

@@ -18,9 +18,9 @@ from training.nano.batches import loader
 from training.nano.brain import Brain
 from training.nano.listening import FILE as LISTENING_FILE
 from training.nano.listening import SIDE_FOLDER, resume_trained, to_device
+from training.nano.optimizing import Optimizer, Recipe, fast
 from training.nano.vision.asked import PicturedConversations, SeeingBrain
 from training.nano.vision.eyes import CAMERA_WEIGHTS, CAMERAS, SERVED_RESOLUTION, Eyes, served_size
-from training.nano.vision.optimizing import Optimizer, fast
 from training.nano.vision.patches import PatchReaders, patch_labels, patch_loss
 from training.nano.vision.pictures import Painter
 from training.nano.vision.places import (
@@ -43,6 +43,11 @@ CURRICULUM = ((0.4, 112, 8), (0.55, 168, 4), (0.75, 224, 2), (1.1, SERVED_RESOLU
 LEAST_RADIUS_PX = 8.5  # of things in pictures of every resolution
 PATCHES_SHARE = 0.5  # of the loss
 REPORT_EVERY_STEPS = 200
+RECIPE = Recipe(
+    inside=("vpm.encoder.", "resampler.attn.", "resampler.kv_proj"),
+    weight_decay=0.05,
+    warm_up_steps=40,
+)
 SHARPNESS = 8.0  # of reading by distance
 FITTED_BATCHES, FIT_DAMPING = 12, 1e-4
 
@@ -131,7 +136,7 @@ class Teaching(nn.Module):
 def learn_attributes(setting: Setting) -> Eyes:
     """Train eyes that tell attributes through readers of their own; needs no language model."""
     teaching = Teaching.load(setting)
-    average, optimizer = Average(teaching), Optimizer(teaching, setting.rate)
+    average, optimizer = Average(teaching), Optimizer(teaching, setting.rate, RECIPE)
     painter, random = _painter(setting, held_out=False), Random(setting.seed)
     for tick in setting.clock.ticks("see"):
         drawn = _draw(painter, setting, tick, random)
@@ -162,7 +167,7 @@ def learn_words(setting: Setting, llm_folder: Path) -> Eyes:
     words = _words(brain, llm_folder)
     painter, random = _painter(setting, held_out=False), Random(setting.seed + 1)
     _fit(teaching.eyes, words, painter, setting, random)
-    average, optimizer = Average(teaching), Optimizer(teaching, setting.rate)
+    average, optimizer = Average(teaching), Optimizer(teaching, setting.rate, RECIPE)
     for tick in setting.clock.ticks("tell"):
         drawn = _draw(painter, setting, None, random)
         wanted = told(drawn.labels)
@@ -200,7 +205,7 @@ def learn_questions(
     seeing = SeeingBrain(brain, eyes, painter, word_ids(_tokenizer(llm_folder)), setting.seed)
     seeing.to(setting.device).eval()
     words = _words(seeing, llm_folder)
-    average, optimizer = Average(eyes), Optimizer(eyes, setting.rate)
+    average, optimizer = Average(eyes), Optimizer(eyes, setting.rate, RECIPE)
     talks = PicturedConversations(banks, llm_folder / SIDE_FOLDER, setting.batch, setting.seed)
     batches = iter(loader(talks, processes))
     augment = Augmenter(torch.Generator(device=setting.device).manual_seed(setting.seed))

@@ -14,23 +14,21 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.optim import Optimizer
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, TTSConfig
 from MiniCPMO45.rope import Rope
 from MiniCPMO45.transformer import CausalLM
 from MiniCPMO45.tts import MiniCPMTTS
+from training.nano.optimizing import Optimizer, Recipe, fast
 from training.nano.spoken import SpokenUnits
 from training.nano.trainable_kv import PaddedBatch
 from training.nano.voice.alphabet import CODES_USED, PHONEMES, PITCH_CLASSES, SILENCE
 from training.nano.voice.lines import NO_LABEL, NO_STATE, Line, LineWriter, Spoken, UnfitTextError
 from training.nano.voice.pronunciation import LEAD_CODES
-from training.nano.voice.stage_clock import Average, StageClock, resume, save, set_rate
+from training.nano.voice.stage_clock import Average, StageClock, resume, save
 
 PEAK_RATE = 1e-3
-BETAS = (0.9, 0.98)
-WEIGHT_DECAY = 0.02
-CLIP_NORM = 1.0
+RECIPE = Recipe(inside=("model.layers.",), weight_decay=0.02)
 CONTEXTS_PER_BATCH = 256
 LENGTH_JITTER = 12  # rows; batches of about equal lengths differ from epoch to epoch
 FORGET_STATES = 0.2  # share of sequences that must do without the language model
@@ -267,17 +265,6 @@ def silence_unused(tensors: dict[str, Tensor], table: CodeTable) -> dict[str, Te
     return tensors
 
 
-def make_optimizers(tts: MiniCPMTTS, rate: float) -> list[Optimizer]:
-    """Return Muon for the matrices of the layers and AdamW for everything else."""
-    inner = [p for p in tts.model.layers.parameters() if p.ndim == 2]
-    held = {id(p) for p in inner}
-    outer = [p for p in tts.parameters() if id(p) not in held]
-    return [
-        torch.optim.Muon(inner, lr=rate, weight_decay=WEIGHT_DECAY, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(outer, rate, betas=BETAS, weight_decay=WEIGHT_DECAY),
-    ]
-
-
 def train_tts(
     lines: Lines,
     held_out: Lines,
@@ -308,19 +295,13 @@ def train_tts(
     table = CodeTable(config.tts_config, device)
     shape = config.tts_config.decoder
     rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
-    optimizers = make_optimizers(tts, peak)
+    optimizer = Optimizer(tts, peak, RECIPE)
     order = batches(lines, batch_rows, Random(seed))
     for tick in clock.ticks("tts"):
-        for optimizer in optimizers:
-            set_rate(optimizer, tick, peak)
-            optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device.type, torch.bfloat16):
+        with fast(device):
             logits, labels = logits_of(tts, lines, next(order), table, rope, learns=True)
         loss, normaliser = code_loss(logits, labels, table.n_unused)
-        (loss + NORMALISER_WEIGHT * normaliser).backward()
-        torch.nn.utils.clip_grad_norm_(tts.parameters(), CLIP_NORM)
-        for optimizer in optimizers:
-            optimizer.step()
+        optimizer.step(loss + NORMALISER_WEIGHT * normaliser, tick)
         average.update(tick.step)
         tick.show(nats=loss, norm=normaliser)
         if tick.is_save_due:

@@ -1,0 +1,125 @@
+"""How a stage takes a step: Muon for the matrices inside, AdamW for everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from training.nano.voice.stage_clock import WARM_UP_STEPS, Tick, set_rate
+
+BETAS = (0.9, 0.98)
+LARGEST_GRADIENT = 1.0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the parameters of a model are sorted and moved.
+
+    Attributes:
+        inside: parts of the names of the matrices that Muon turns.
+        weight_decay: of everything with more than one dimension.
+        undecayed: parts of the names of tables that do not decay either.
+        warm_up_steps: over which the rate rises.
+    """
+
+    inside: Sequence[str]
+    weight_decay: float
+    undecayed: Sequence[str] = ()
+    warm_up_steps: int = WARM_UP_STEPS
+
+
+class Optimizer:
+    """Steps of one module."""
+
+    def __init__(self, model: nn.Module, rate: float, recipe: Recipe) -> None:
+        """Sort the parameters that are trained.
+
+        Args:
+            model: to train.
+            rate: of learning, at its peak.
+            recipe: how.
+        """
+        named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+        self._trained = [parameter for _, parameter in named]
+        self._rate = rate
+        self._warm_up_steps = recipe.warm_up_steps
+        matrices: list[Tensor] = []
+        tables: list[Tensor] = []
+        others: list[Tensor] = []
+        for name, parameter in named:
+            is_inside = parameter.ndim == 2 and any(part in name for part in recipe.inside)
+            decays = parameter.ndim > 1 and not any(part in name for part in recipe.undecayed)
+            (matrices if is_inside else tables if decays else others).append(parameter)
+        # Source: torch.optim.Muon; its rate is then on AdamW's scale.
+        muon = torch.optim.Muon(
+            matrices, lr=rate, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"
+        )
+        groups = [
+            {"params": tables, "weight_decay": recipe.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ]
+        is_fused = all(each.is_cuda for each in self._trained)
+        self._parts = (muon, torch.optim.AdamW(groups, lr=rate, betas=BETAS, fused=is_fused))
+
+    def step(self, loss: Tensor, tick: Tick) -> None:
+        """Follow a loss's gradient."""
+        for part in self._parts:
+            set_rate(part, tick, self._rate, self._warm_up_steps)
+            part.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self._trained, LARGEST_GRADIENT)
+        for part in self._parts:
+            part.step()
+
+    def state(self) -> list[dict[str, Any]]:
+        """Return what it takes to go on exactly."""
+        return [part.state_dict() for part in self._parts]
+
+    def load(self, state: Sequence[dict[str, Any]]) -> None:
+        """Go back to a state."""
+        for part, its_state in zip(self._parts, state, strict=True):
+            part.load_state_dict(its_state)
+
+
+def fast(device: torch.device) -> ExitStack:
+    """Return a context in which a device multiplies fastest: bfloat16, and on a CPU plain products
+    for attention."""
+    contexts = ExitStack()
+    contexts.enter_context(torch.autocast(device.type, torch.bfloat16))
+    if device.type == "cpu":
+        contexts.enter_context(_PlainAttention())
+    return contexts
+
+
+class _PlainAttention(TorchFunctionMode):
+    """Attention as two products around a softmax, three times as fast with its gradient.
+
+    For a CPU and a few hundred positions, where the fused kernel is bound by its exponentials.
+    """
+
+    # Any: as torch calls it.
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = dict(kwargs or {})
+        is_causal = given.pop("is_causal", False)
+        is_plain = func is F.scaled_dot_product_attention and not given.keys() - {"attn_mask"}
+        if not is_plain or given.get("attn_mask") is not None:
+            return func(*args, **(kwargs or {}))
+        query, key, value = args
+        scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)  # [B, heads, Q, L]
+        if is_causal:
+            later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+            scores = scores.masked_fill(later, float("-inf"))
+        return scores.softmax(-1, dtype=scores.dtype) @ value

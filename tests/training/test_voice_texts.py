@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from training.nano.domain.catalogue import reply_texts
+from training.nano.domain.catalogue import reply_texts, words_of
 from training.nano.inputs import InputError
 from training.nano.voice.stages import (
+    CHANGED_REPLIES,
     CHITCHAT,
     HELD_OUT_IN,
     WORD_LISTS,
@@ -19,7 +20,13 @@ from training.nano.voice.stages import (
     fetch_texts,
     is_held_out,
 )
-from training.nano.voice.texts import RAREST_WORD, common_words, everyday_sentences, word_lists
+from training.nano.voice.texts import (
+    RAREST_WORD,
+    common_words,
+    everyday_sentences,
+    with_other_words,
+    word_lists,
+)
 
 PLAIN = ["Red blue.", "Blue red.", "Red red blue!", "Blue blue, red?"]
 REFUSED = ["Red zyzzyva.", "Call 555 now!", "Red (blue).", "Red", "red blue " * 8]
@@ -59,7 +66,25 @@ def test_every_reply_of_the_domain_is_among_the_texts(
     choose_texts(*wheels, tmp_path / "texts.json")
     texts = json.loads((tmp_path / "texts.json").read_text(encoding="utf8"))
     assert set(reply_texts()) <= set(texts)
-    assert len(texts) == len(reply_texts()) + 1 + len(PLAIN) + WORD_LISTS
+    n_made = WORD_LISTS + CHANGED_REPLIES
+    assert len(texts) == len(reply_texts()) + 1 + len(PLAIN) + n_made
+
+
+def test_other_words_take_the_place_of_some() -> None:
+    texts = ["A hen has two legs.", "Today is Monday.", "Red, blue, green."]
+    made = with_other_words(texts, 40, seed=1)
+    assert made == with_other_words(texts, 40, seed=1)
+    assert len(set(made)) == 40 and not set(made) & set(texts)
+    known = {word for text in texts for word in words_of(text)}
+    for text in made:
+        assert set(words_of(text)) <= known
+        assert text[0].isupper() and text.endswith(".")
+        changes = [
+            sum(a != b for a, b in zip(words_of(text), words_of(origin), strict=True))
+            for origin in texts
+            if len(words_of(origin)) == len(words_of(text))
+        ]
+        assert 1 <= min(changes) <= 2
 
 
 def test_a_small_share_of_the_texts_is_held_out() -> None:

@@ -28,7 +28,12 @@ from training.nano.voice.hift_stage import train_hift
 from training.nano.voice.lines import LineWriter
 from training.nano.voice.recordings import Recordings, record
 from training.nano.voice.stage_clock import StageClock
-from training.nano.voice.texts import common_words, everyday_sentences, word_lists
+from training.nano.voice.texts import (
+    common_words,
+    everyday_sentences,
+    with_other_words,
+    word_lists,
+)
 from training.nano.voice.tts_stage import (
     collect,
     spoken_lines,
@@ -44,6 +49,7 @@ TALKS_SEED = 1_000
 LLM_PREFIX = "llm."
 EVERYDAY_SENTENCES = 20_000
 WORD_LISTS = 3_000
+CHANGED_REPLIES = 10_000
 CHITCHAT = Package(
     "chitchat-dataset==0.9.0",
     "chitchat_dataset-0.9.0-py3-none-any.whl",
@@ -85,7 +91,9 @@ def choose_texts(chitchat: Path, chatterbot: Path, path: Path, *, seed: int = 0)
     everyday = everyday_sentences(chitchat, chatterbot)
     lists = word_lists(common_words(everyday), WORD_LISTS, seed)
     Random(seed).shuffle(everyday)
-    texts = [*reply_texts(), *everyday[:EVERYDAY_SENTENCES], *lists]
+    replies = reply_texts()
+    changed = with_other_words(replies, CHANGED_REPLIES, seed)
+    texts = [*replies, *changed, *everyday[:EVERYDAY_SENTENCES], *lists]
     path.write_text(json.dumps(texts, indent=0), encoding="utf8")
 
 

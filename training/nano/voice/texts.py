@@ -18,9 +18,11 @@ import yaml
 
 PLAIN = re.compile(r"[A-Za-z][a-z']*(?:,? [A-Za-z][a-z']*)*[.!?]?")
 WORD = re.compile(r"[a-z']+")
+ANY_WORD = re.compile(r"[A-Za-z']+")
 FEWEST_WORDS, MOST_WORDS = 2, 14
 RAREST_WORD = 4  # a word met less often is likely to be misspelt
 WORDS_PER_LIST = (1, 5)
+MOST_CHANGED = 2
 
 
 def everyday_sentences(chitchat: Path, chatterbot: Path) -> list[str]:
@@ -49,6 +51,34 @@ def word_lists(words: Sequence[str], n_lists: int, seed: int) -> list[str]:
     return [
         " ".join(chooser.choices(words, k=chooser.randint(fewest, most))) for _ in range(n_lists)
     ]
+
+
+def with_other_words(texts: Sequence[str], n_texts: int, seed: int) -> list[str]:
+    """Return sentences in which one or two words stand that belong to another one.
+
+    They teach the speech decoder that any word may follow any other in the domain's sentences.
+
+    Args:
+        texts: sentences.
+        n_texts: how many to make; none is among `texts`, each is there once.
+        seed: of the choice.
+    """
+    chooser, known = random.Random(seed), set(texts)
+    short = [text for text in texts if len(text.split()) <= MOST_WORDS]
+    split = [ANY_WORD.findall(text) for text in short]
+    inside = {word for found in split for word in found[1:]}  # names keep their capitals
+    words = sorted(inside | {found[0].lower() for found in split if found[0] not in inside})
+    made: dict[str, None] = {}
+    while len(made) < n_texts:
+        parts = re.split(f"({ANY_WORD.pattern})", chooser.choice(short))
+        places = range(1, len(parts), 2)  # of the words, between what separates them
+        for at in chooser.sample(places, k=min(len(places), chooser.randint(1, MOST_CHANGED))):
+            word = chooser.choice(words)
+            parts[at] = word[0].upper() + word[1:] if at == 1 else word
+        text = "".join(parts)
+        if text not in known:
+            made[text] = None
+    return list(made)
 
 
 def common_words(texts: Iterable[str]) -> list[str]:

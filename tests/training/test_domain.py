@@ -14,6 +14,7 @@ from training.nano.domain import control, unknown
 from training.nano.domain.camera import BLIND
 from training.nano.domain.catalogue import answer, intents, questions, reply_texts, words_of
 from training.nano.domain.facts import Facts, system_text
+from training.nano.domain.foreign import endless_foreign, foreign
 from training.nano.domain.kinds import Context, Question, Scene, expand
 from training.nano.pace import split_reply, timed_words
 
@@ -105,6 +106,22 @@ def test_what_it_does_not_know_it_declines() -> None:
     asked = [unknown.draw_unknown(random) for _ in range(200)]
     assert {answer(each, Context(), random) for each in asked} == {unknown.SORRY}
     assert len({each.text for each in asked}) > 150
+
+
+def test_what_is_like_a_question_of_the_domain_is_not_foreign() -> None:
+    texts = [
+        "He had a great time though.",
+        "So what is the capital of France anyway?",
+        "Tell me a story about the sea.",
+        "Super fun.",
+        "Nice to meet you, Tom.",
+    ]
+    assert foreign(texts) == ["He had a great time though."]
+    drawn = next(endless_foreign(texts, Random(0)))
+    assert drawn == Question("He had a great time though.", unknown.INTENT)
+    assert answer(drawn, Context(), Random(0)) == unknown.SORRY
+    with pytest.raises(ValueError, match="foreign"):
+        next(endless_foreign(["Hello."], Random(0)))
 
 
 def test_expand_gives_every_reading() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Annotated
@@ -69,10 +70,14 @@ def record(
     processes: int = 2,
     own_voice: bool = True,
     held_out: bool = False,
+    foreign: Annotated[
+        Path | None, typer.Option(help="JSON list of sentences to speak instead, to be declined.")
+    ] = None,
     seed: Seed = 0,
 ) -> None:
     """Record questions in many voices, and the replies in the nano's own."""
-    order = Order(minutes, processes, seed, tuple(engines.split(",")), own_voice, held_out)
+    texts = () if foreign is None else tuple(json.loads(foreign.read_text(encoding="utf8")))
+    order = Order(minutes, processes, seed, tuple(engines.split(",")), own_voice, held_out, texts)
     record_bank(Inputs(programs, hibari, kokoro, styles), out, order)
 
 

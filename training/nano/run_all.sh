@@ -15,7 +15,8 @@ run=${NANO_RUN:-/tmp/nano_run}
 out=${OUT:-$here/.nano/out}
 src=$run/src logs=$run/logs parts=$run/parts work=$run/work
 export CORES=${CORES:-$(nproc --all)}
-quick_minutes=${QUICK_MINUTES:-1.2} held_out_minutes=${HELD_OUT_MINUTES:-0.5}
+quick_minutes=${QUICK_MINUTES:-1.2} foreign_minutes=${FOREIGN_MINUTES:-0.3}
+held_out_minutes=${HELD_OUT_MINUTES:-0.5}
 kokoro_minutes=${KOKORO_MINUTES:-5} sound_minutes=${SOUND_MINUTES:-14}
 first_minutes=${FIRST_MINUTES:-5.8} later_minutes=${LATER_MINUTES:-7.5}
 see_minutes=${SEE_MINUTES:-11} look_minutes=${LOOK_MINUTES:-4} speech_minutes=${SPEECH_MINUTES:-6}
@@ -119,6 +120,8 @@ everything() {
     stage unpack "$ears" unpack
     stage record_quick nice -n 3 "$ears" record quick flite,espeak,hibari "$quick_minutes" "$CORES"
     (
+        stage record_foreign nice -n 3 "$ears" record foreign flite,espeak,hibari \
+            "$foreign_minutes" "$later" --no-own-voice --foreign .nano/2/voice/texts.json
         stage record_held_out "$ears" held-out "$held_out_minutes" "$CORES"
         stage record_kokoro nice -n 5 "$ears" record kokoro kokoro "$kokoro_minutes" \
             "$later" --no-own-voice

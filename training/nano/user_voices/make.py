@@ -21,6 +21,7 @@ from training.nano.domain.catalogue import (
     reply_texts,
     words_of,
 )
+from training.nano.domain.foreign import endless_foreign
 from training.nano.domain.kinds import Question
 from training.nano.user_voices.cast import draw_voice
 from training.nano.user_voices.engines import (
@@ -66,6 +67,7 @@ class Order:
         engines: which speak; see `SHARES`.
         has_own_voice: record the replies in the nano's own voice, too.
         held_out: speak with the voices kept for evaluation, and any question.
+        foreign: sentences to speak instead of questions, but for those that are like one.
     """
 
     minutes: float
@@ -74,6 +76,7 @@ class Order:
     engines: tuple[str, ...] = tuple(SHARES)
     has_own_voice: bool = True
     held_out: bool = False
+    foreign: tuple[str, ...] = ()
 
 
 def record(inputs: Inputs, out: Path, order: Order) -> None:
@@ -123,7 +126,12 @@ def _record(inputs: Inputs, out: Path, number: int, order: Order) -> None:
         writer.add(Question(text, OWN_VOICE), OWN_VOICE, samples)
     deadline = time.monotonic() + 60 * order.minutes
     complete = {" ".join(words_of(q.text)) for each in intents().values() for q in each.questions}
-    for question in endless_questions(random, with_held_out=order.held_out):
+    asked = (
+        endless_foreign(order.foreign, random)
+        if order.foreign
+        else endless_questions(random, with_held_out=order.held_out)
+    )
+    for question in asked:
         if time.monotonic() > deadline:
             break
         name = min(engines, key=lambda each: spent[each] / SHARES[each])

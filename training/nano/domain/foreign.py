@@ -1,0 +1,60 @@
+"""Everyday sentences that mean nothing here: to be declined like everything else unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from random import Random
+
+from training.nano.domain import unknown
+from training.nano.domain.catalogue import intents, reply_texts, words_of
+from training.nano.domain.kinds import Question
+
+FEWEST_WORDS = 4
+RUN = 3  # words in a row that also stand in a question of the domain make a sentence too much alike
+
+
+def foreign(texts: Iterable[str]) -> list[str]:
+    """Return the sentences that are neither replies nor like any question of the domain.
+
+    Args:
+        texts: plain sentences, perhaps with replies of the nano among them.
+    """
+    ours = _own_runs()
+    replies = set(reply_texts())
+    return [
+        text
+        for text in texts
+        if text not in replies
+        and len(words_of(text)) >= FEWEST_WORDS
+        and ours.isdisjoint(_runs(text))
+    ]
+
+
+def endless_foreign(texts: Iterable[str], random: Random) -> Iterator[Question]:
+    """Draw foreign sentences for ever.
+
+    Raises:
+        ValueError: none of the texts is foreign.
+    """
+    chosen = foreign(texts)
+    if not chosen:
+        raise ValueError("none of the sentences is foreign to the domain")
+    while True:
+        yield Question(random.choice(chosen), unknown.INTENT)
+
+
+@cache
+def _own_runs() -> frozenset[tuple[str, ...]]:
+    return frozenset(
+        run
+        for intent in intents().values()
+        if intent.name != unknown.INTENT
+        for question in intent.questions
+        for run in _runs(question.text)
+    )
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    words = words_of(text)
+    return {tuple(words[at : at + RUN]) for at in range(len(words) - RUN + 1)}

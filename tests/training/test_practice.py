@@ -11,8 +11,12 @@ from tests.training.conftest import Nano
 from training.nano.asking import Talk
 from training.nano.batches import Conversations
 from training.nano.domain import control
-from training.nano.domain.catalogue import is_held_out, learned_by_slots
-from training.nano.domain.kinds import Question
+from training.nano.domain.catalogue import answer, is_held_out, learned_by_slots
+from training.nano.domain.kinds import Context, Question
+from training.nano.domain.knowledge import NUMBERS
+from training.nano.domain.spoken_numbers import cardinal
+from training.nano.layout import Layout, SpokenReply
+from training.nano.sessions import DuplexSession
 from training.nano.turns import TurnsSession
 
 
@@ -65,3 +69,43 @@ def test_practice_shows_no_pictures_and_brings_no_voice(nano: Nano) -> None:
             for message in session.messages
             for part in ([message.content] if isinstance(message.content, str) else message.content)
         )
+
+
+def results_learned(nano: Nano, layout: Layout, reply: SpokenReply) -> tuple[str, str]:
+    """The words of a reply that are given, and those that are learned."""
+    decode = nano.processor.tokenizer.decode
+    places = [at for span in reply.units for at in range(*span)]
+    given = [layout.ids[at] for at in places if not layout.weights[at]]
+    learned = [layout.ids[at] for at in places if layout.weights[at]]
+    return decode(given), decode(learned, skip_special_tokens=True)
+
+
+def test_of_a_misheard_sum_only_the_result_is_learned(nano: Nano) -> None:
+    [asked] = {each.question for each in nano.bank.recordings if each.intent == "plus"}
+    right, others = answer(asked, Context(), Random(0)), 0
+    for seed in range(200):
+        session = DuplexSession(
+            nano.bank, nano.processor.tokenizer, Random(seed), 16, mishears=True
+        )
+        layout = session.compose().layout
+        for reply in layout.replies:
+            if reply.intent != "plus" or not reply.has_ended:
+                continue
+            given, learned = results_learned(nano, layout, reply)
+            assert given + learned == reply.text
+            if reply.text == right:
+                continue
+            others += 1
+            assert given.endswith(" is") and " plus " in given
+            first, second = given.removesuffix(" is").lower().split(" plus ")
+            total = NUMBERS[first] + NUMBERS[second]
+            assert learned == f" {cardinal(total)}."
+    assert others
+
+
+def test_nothing_is_misheard_unless_wanted(nano: Nano) -> None:
+    for seed in range(40):
+        layout = (
+            DuplexSession(nano.bank, nano.processor.tokenizer, Random(seed), 16).compose().layout
+        )
+        assert all(results_learned(nano, layout, reply)[0] == "" for reply in layout.replies)

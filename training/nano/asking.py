@@ -18,6 +18,8 @@ from training.nano.domain.kinds import Context, Question
 
 FACT_BOOST, SIGHT_BOOST, MEMORY_BOOST, RESUME_BOOST = 6.0, 14.0, 6.0, 30.0
 PRACTICE = 10.0
+MISHEARD = 0.5  # of the questions whose answers begin with the question
+RESTATED_UNTIL = " is"  # in those answers
 UNPROMPTED_STOP = 0.3  # of its weight while there is nothing to stop
 WITHOUT_SIGHT = 0.3  # of the weight of camera questions when there is no picture
 LEAST_SPEED, MOST_SPEED = 0.88, 1.14
@@ -27,6 +29,9 @@ TYPICAL_RMS = 0.07
 
 _FACTS = frozenset(intent.name for intent in TELLING_FACTS)
 _WORKED_OUT = _FACTS | {"plus", "minus", "times", "double", "half", "my_name", "whats_my_name"}
+_RESTATING = frozenset(
+    ("plus", "minus", "times", "double", "half", "capital", "opposite", "colour_of")
+)
 _SIGHT = frozenset(intent.name for intent in SEEING)
 
 
@@ -101,6 +106,16 @@ class Talk:
             text = text[0].upper() + text[1:]
         self.context.last_reply, self.context.unsaid = text, ""
         return text
+
+    def misheard(self, question: Question) -> Question | None:
+        """Return another question whose answer follows from how the answer itself begins, or None.
+
+        Learned from there on, such an answer teaches to work results out from the words that were
+        said; from the sound of the question they would be learned by heart.
+        """
+        if question.intent not in _RESTATING or self.random.random() >= MISHEARD:
+            return None
+        return self.random.choice(self.random.choice(learned_by_slots(question.intent)))
 
     def voice_sample(self) -> Samples:
         """Draw what the system prompt gives as the voice: mostly the nano's own, or none."""

@@ -163,7 +163,12 @@ class Conversations(IterableDataset[Batch]):
             is_one_shot = random.random() < PRACTISED_ONE_SHOT
             return [
                 TurnsSession(
-                    bank, processor, random, is_one_shot=is_one_shot, practises=True
+                    bank,
+                    processor,
+                    random,
+                    is_one_shot=is_one_shot,
+                    practises=True,
+                    mishears=True,
                 ).compose()
                 for _ in range(max(1, self.units // UNITS_PRACTISED))
             ]
@@ -171,7 +176,9 @@ class Conversations(IterableDataset[Batch]):
             is_one_shot = random.random() < ONE_SHOT
             width = UNITS_ONE_SHOT if is_one_shot else UNITS_STREAMED
             return [
-                TurnsSession(bank, processor, random, is_one_shot=is_one_shot).compose()
+                TurnsSession(
+                    bank, processor, random, is_one_shot=is_one_shot, mishears=True
+                ).compose()
                 for _ in range(max(1, self.units // width))
             ]
         has_pictures = random.random() < PICTURES_SHARE
@@ -179,7 +186,12 @@ class Conversations(IterableDataset[Batch]):
         width = UNIT_ROWS_WITH_PICTURE if has_pictures else 1
         return [
             DuplexSession(
-                bank, processor.tokenizer, random, n_units, has_pictures=has_pictures
+                bank,
+                processor.tokenizer,
+                random,
+                n_units,
+                has_pictures=has_pictures,
+                mishears=True,
             ).compose()
             for _ in range(max(1, self.units // n_units // width))
         ]

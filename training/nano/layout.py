@@ -5,7 +5,7 @@ Written with the prompts, marks and order of the served paths; a test holds both
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from MiniCPMO45 import prompts
@@ -73,6 +73,15 @@ class Layout:
         self.ids += ids
         self.weights += [weight] * len(ids)
         return start, len(self.ids)
+
+    def unlearn(self, reply: SpokenReply, decode: Callable[[list[int]], str], until: str) -> None:
+        """Take away the weight of a reply's words up to and with the first occurrence of some."""
+        told = ""
+        for position in (at for span in reply.units for at in range(*span)):
+            if until in told:
+                return
+            told += decode([self.ids[position]])
+            self.weights[position] = 0.0
 
     def place(self, ids: Sequence[int], clips: Sequence[Span], pictures: Sequence[Span]) -> None:
         """Append a rendered prompt with its slots."""

@@ -15,7 +15,7 @@ import numpy as np
 from MiniCPMO45.audio_features import embedding_count
 from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
-from training.nano.asking import SAMPLE_RATE_HZ, Asked, Talk, at_speed
+from training.nano.asking import RESTATED_UNTIL, SAMPLE_RATE_HZ, Asked, Talk, at_speed
 from training.nano.bank import Bank, Samples
 from training.nano.domain import control
 from training.nano.domain.camera import shown_words
@@ -73,6 +73,7 @@ class DuplexSession:
         n_units: int,
         *,
         has_pictures: bool = False,
+        mishears: bool = False,
     ) -> None:
         """Draw the setting.
 
@@ -82,8 +83,10 @@ class DuplexSession:
             random: decides everything.
             n_units: length.
             has_pictures: every unit brings one.
+            mishears: some answers are those to other questions; see `Talk.misheard`.
         """
         self.random = random
+        self.mishears = mishears
         self.n_units = n_units
         self.has_pictures = has_pictures
         self.shows_scene = has_pictures and random.random() < SCENES
@@ -123,7 +126,8 @@ class DuplexSession:
     def _answer(self, asked: Asked) -> tuple[float, Asked]:
         """Say a reply, perhaps interrupted; returns when the next question is asked, and it."""
         random, first = self.random, self.unit
-        reply = self.talk.reply(asked.question)
+        other = self.talk.misheard(asked.question) if self.mishears else None
+        reply = self.talk.reply(other or asked.question)
         pieces = split_reply(reply)
         stop_unit, stop_s, barging = first + len(pieces), math.inf, None
         if len(pieces) > 1 and random.random() < INTERRUPTED * min(2.0, len(pieces) / 3):
@@ -135,6 +139,8 @@ class DuplexSession:
         said = self._speak(pieces, stop_unit, stop_s)
         is_cut = said < len(pieces)
         self.layout.close_reply(reply, has_ended=not is_cut, intent=asked.question.intent)
+        if other:
+            self.layout.unlearn(self.layout.replies[-1], self._tokenizer.decode, RESTATED_UNTIL)
         self._echo(reply, first, said)
         if is_cut and self.unit < self.n_units:
             self._give_way("".join(pieces[said:]))

@@ -13,7 +13,7 @@ from MiniCPMO45 import prompts
 from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.processing_minicpmo import Message, MiniCPMOProcessor, Part, PromptOptions
 from MiniCPMO45.prompts import PromptMode, SystemPrompt
-from training.nano.asking import SAMPLE_RATE_HZ, Talk
+from training.nano.asking import RESTATED_UNTIL, SAMPLE_RATE_HZ, Talk
 from training.nano.bank import Bank, Samples
 from training.nano.domain.camera import shown_words
 from training.nano.domain.facts import ROLES
@@ -50,6 +50,7 @@ class TurnsSession:
         *,
         is_one_shot: bool | None = None,
         practises: bool = False,
+        mishears: bool = False,
     ) -> None:
         """Draw the setting.
 
@@ -59,10 +60,12 @@ class TurnsSession:
             random: decides everything else.
             is_one_shot: the whole history is one prompt; None draws that, too.
             practises: everything is typed, and most of it has to be worked out.
+            mishears: some answers are those to other questions; see `Talk.misheard`.
         """
         self.random = random
         self.processor = processor
         self.practises = practises
+        self.mishears = mishears
         self.has_pictures = not practises and random.random() < PICTURED
         self.has_system = random.random() >= (PRACTISED_BARE if practises else BARE)
         self.talk = Talk.begin(
@@ -103,9 +106,7 @@ class TurnsSession:
                 is_first_sound=number == 0,
             )
             self.layout.open_reply(can_be_spoken=self.can_be_spoken)
-            reply = self.talk.reply(question)
-            self.messages.append(Message("assistant", reply))
-            self.layout.answer(reply, is_one_shot=False, intent=question.intent)
+            self.messages.append(Message("assistant", self._answer(question, is_one_shot=False)))
 
     def _one_shot(self) -> None:
         messages = self.messages
@@ -128,9 +129,16 @@ class TurnsSession:
         )
         self.clips += [np.asarray(clip, np.float32) for clip in prompt.clips]
         self.layout.place(prompt.ids, prompt.audio_spans, prompt.image_spans)
-        reply = self.talk.reply(question)
-        self.layout.answer(reply, is_one_shot=True, intent=question.intent)
-        messages.append(Message("assistant", reply))
+        messages.append(Message("assistant", self._answer(question, is_one_shot=True)))
+
+    def _answer(self, question: Question, *, is_one_shot: bool) -> str:
+        other = self.talk.misheard(question) if self.mishears else None
+        reply = self.talk.reply(other or question)
+        self.layout.answer(reply, is_one_shot=is_one_shot, intent=question.intent)
+        if other:
+            decode = self.processor.tokenizer.decode
+            self.layout.unlearn(self.layout.replies[-1], decode, RESTATED_UNTIL)
+        return reply
 
     def _piece(
         self, content: list[Part], frame: Callable[[str], str], *, is_first_sound: bool

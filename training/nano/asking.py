@@ -17,7 +17,6 @@ from training.nano.domain.facts import ROLES, Facts, draw_facts, system_text
 from training.nano.domain.kinds import Context, Question
 
 FACT_BOOST, SIGHT_BOOST, MEMORY_BOOST, RESUME_BOOST = 6.0, 14.0, 6.0, 30.0
-PRACTICE = 10.0
 MISHEARD = 0.5  # of the questions whose answers begin with the question
 RESTATED_UNTIL = " is"  # in those answers
 UNPROMPTED_STOP = 0.3  # of its weight while there is nothing to stop
@@ -28,7 +27,12 @@ SAMPLE_RATE_HZ = 16_000
 TYPICAL_RMS = 0.07
 
 _FACTS = frozenset(intent.name for intent in TELLING_FACTS)
-_WORKED_OUT = _FACTS | {"plus", "minus", "times", "double", "half", "my_name", "whats_my_name"}
+# How much more often practice asks for what is worked out, and for what is copied from elsewhere.
+_PRACTISED = {
+    **dict.fromkeys(("plus", "minus", "times", "double", "half", "my_name", "whats_my_name"), 4.0),
+    **dict.fromkeys(_FACTS, 10.0),
+    "repeat": 6.0,
+}
 _RESTATING = frozenset(
     ("plus", "minus", "times", "double", "half", "capital", "opposite", "colour_of")
 )
@@ -90,7 +94,7 @@ class Talk:
         """
         weights = self._weights()
         if practises:
-            weights = {n: w * (PRACTICE if n in _WORKED_OUT else 1) for n, w in weights.items()}
+            weights = {name: w * _PRACTISED.get(name, 1.0) for name, w in weights.items()}
         [intent] = self.random.choices(list(weights), list(weights.values()))
         return self.random.choice(self.random.choice(learned_by_slots(intent)))
 

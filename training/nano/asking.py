@@ -16,7 +16,8 @@ from training.nano.domain.facts import INTENTS as TELLING_FACTS
 from training.nano.domain.facts import ROLES, Facts, draw_facts, system_text
 from training.nano.domain.kinds import Context, Question
 
-FACT_BOOST, SIGHT_BOOST, MEMORY_BOOST, RESUME_BOOST = 6.0, 14.0, 6.0, 30.0
+FACT_BOOST, SIGHT_BOOST, SUM_BOOST, RESUME_BOOST = 6.0, 14.0, 2.0, 30.0
+MEMORY_BOOST, NO_MEMORY_BOOST = 6.0, 3.0  # of asking for a name that was told, or was not
 MISHEARD = 0.5  # of the questions whose answers begin with the question
 RESTATED_UNTIL = " is"  # in those answers
 UNPROMPTED_STOP = 0.3  # of its weight while there is nothing to stop
@@ -27,9 +28,11 @@ SAMPLE_RATE_HZ = 16_000
 TYPICAL_RMS = 0.07
 
 _FACTS = frozenset(intent.name for intent in TELLING_FACTS)
+_SUMS = frozenset(("plus", "minus", "times"))
 # How much more often practice asks for what is worked out, and for what is copied from elsewhere.
 _PRACTISED = {
-    **dict.fromkeys(("plus", "minus", "times", "double", "half", "my_name", "whats_my_name"), 4.0),
+    **dict.fromkeys(_SUMS, 2.0),
+    **dict.fromkeys(("double", "half", "my_name", "whats_my_name"), 4.0),
     **dict.fromkeys(_FACTS, 10.0),
     "repeat": 6.0,
 }
@@ -145,8 +148,10 @@ class Talk:
                 weights[name] *= FACT_BOOST if self.context.clock or self.context.day else 1.0
             elif name in _SIGHT:
                 weights[name] *= SIGHT_BOOST if self.context.scene else WITHOUT_SIGHT
-        if self.context.name and "whats_my_name" in weights:
-            weights["whats_my_name"] *= MEMORY_BOOST
+            elif name in _SUMS:
+                weights[name] *= SUM_BOOST
+        if "whats_my_name" in weights:
+            weights["whats_my_name"] *= MEMORY_BOOST if self.context.name else NO_MEMORY_BOOST
         if self.context.unsaid and "go_on" in weights:
             weights["go_on"] *= RESUME_BOOST
         if not self.context.last_reply and control.STOP in weights:

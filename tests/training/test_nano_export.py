@@ -13,7 +13,7 @@ from tests.source_tree import ROOT
 from tests.training.conftest import Nano
 from training.nano.export import export
 from training.nano.listening import FILE
-from training.nano.restore import restore
+from training.nano.restore import mix, restore
 from training.nano.vision.stages import FILE as VISION_FILE
 from training.nano.voice.export import speech_decoder_tensors
 
@@ -57,3 +57,12 @@ def test_the_shipped_weights_are_taken_apart_and_put_together_again(tmp_path: Pa
         torch.testing.assert_close(tensor, shipped[name], rtol=2 * half_step, atol=0)
     flow = SHIPPED / "assets" / "token2wav" / "flow.pt"
     assert (tmp_path / "flow.pt").read_bytes() == flow.read_bytes()
+
+
+def test_mixed_weights_lie_between_two_trainings(tmp_path: Path) -> None:
+    for name, value in (("before.pt", 1.0), ("after.pt", 2.0)):
+        torch.save({"a": torch.full((2,), value).half()}, tmp_path / name)
+    mix(tmp_path / "before.pt", tmp_path / "after.pt", 0.75, tmp_path / "mixed.pt")
+    mixed = torch.load(tmp_path / "mixed.pt", weights_only=True)
+    assert mixed["a"].dtype == torch.float16
+    assert mixed["a"].tolist() == [1.75, 1.75]

@@ -18,7 +18,7 @@ from training.nano.domain.catalogue import reply_texts
 from training.nano.examination import examine
 from training.nano.export import export
 from training.nano.inputs import fetch, pack_programs
-from training.nano.restore import restore
+from training.nano.restore import mix, restore
 from training.nano.user_voices.make import SHARES, Inputs, Order, folders
 from training.nano.user_voices.make import record as record_bank
 from training.nano.voice.recordings import Recordings
@@ -154,6 +154,17 @@ def restore_(
 ) -> None:
     """Take an exported checkpoint apart into the weights that the stages go on from."""
     restore(checkpoint, out)
+
+
+@app.command("mix")
+def mix_(
+    earlier: Annotated[Path, typer.Option(help="Weights of a stage.")],
+    later: Annotated[Path, typer.Option(help="Weights trained from them.")],
+    out: Annotated[Path, typer.Option(help="File to write.")],
+    share: Annotated[float, typer.Option(min=0, max=1, help="Of the later weights.")] = 0.8,
+) -> None:
+    """Write weights between those before and after a training that narrowed what they know."""
+    mix(earlier, later, share, out)
 
 
 def _all_folders(banks: list[Path]) -> list[Path]:

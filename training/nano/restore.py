@@ -1,10 +1,11 @@
-"""Takes an exported checkpoint apart again, into the files that the stages go on from."""
+"""Weights to go on from: an exported checkpoint taken apart again, and two trainings mixed."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file
 
 from training.nano.export import SHARDS
@@ -36,3 +37,16 @@ def restore(checkpoint: Path, out: Path) -> None:
     save({n.removeprefix(TTS_PREFIX): t for n, t in blunted(spoken).items()}, out / TTS_FILE)
     for file in (FLOW_FILE, HIFT_FILE):
         shutil.copy2(checkpoint / VOICE_FOLDER / file, out / file)
+
+
+def mix(earlier: Path, later: Path, share: float, out: Path) -> None:
+    """Write weights between those before and after a training that narrowed what they know.
+
+    Args:
+        earlier: file of a stage.
+        later: file of the same stage, trained from it.
+        share: of the later weights, 0 to 1.
+        out: file to write.
+    """
+    before, after = (torch.load(p, map_location="cpu", weights_only=True) for p in (earlier, later))
+    save({name: before[name].float().lerp(after[name].float(), share) for name in before}, out)

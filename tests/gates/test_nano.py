@@ -23,17 +23,17 @@ SIZES = Sizes(
 CACHE = PROJECT_ROOT / "data" / "nano_gates"
 
 NOT_REACHED: dict[Gate, str] = {
-    gates.HEARS_SYNTHETIC: "84.5 % of 200: too few voices and sentences to learn from",
-    gates.HEARS_NATURAL: "87.5 % of 200: the same",
-    gates.HEARS_PEOPLE: "63.5 % of 200: the same; the meaningless is answered, not declined",
-    gates.SPEAKS: "36.7 % of 80: the speech decoder had 3.4 minutes; right codes give 5.7 %",
-    gates.SOUNDS: "2.89 of the 20 replies here; 2.93 of 80, which is reached",
-    gates.RIGHT_UNIT: "97.0 % of 600",
-    gates.EARLY_UNITS: "1.2 % of 1,170",
-    gates.SEES: "94.8 % of 383: four and five are mixed up, some questions misheard",
-    gates.CONVERSATION: "6 of 10: what hearing and the voice lack together",
+    gates.HEARS_SYNTHETIC: "83.5 % of 200: words to repeat, few voices to learn from",
+    gates.HEARS_NATURAL: "83.5 % of 200: the same",
+    gates.SPEAKS: "17.1 % of 80: the speech decoder on new words; right codes give 5.7 %",
+    gates.SEES: "not by the 24 pictures here; 98.7 % of 398, which is reached",
+    gates.CONVERSATION: "7 of 10: the voice, and a name that was told is not remembered",
 }
-"""Gates the shipped weights do not reach, with the figure of a full run. Never a lower limit."""
+"""Gates the shipped weights do not reach, with the figure of a full run. Never a lower limit.
+
+The few cases here reach three that a full run does not (docs/nano.md): recordings of a person
+(85.5 % of 200), the right unit (96.8 % of 600) and early units (1.3 % of 1,170).
+"""
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +84,7 @@ def test_the_weights_are_small() -> None:
     assert sum(sizes.values()) <= 40_000_000
 
 
-def test_gates_are_those_of_the_issue() -> None:
+def test_the_limits_are_those_that_were_set() -> None:
     """The limits stand here a second time, so that no one of them is moved by accident."""
     wanted = {
         "exact answer, held-out synthetic voices": "≥ 97.0%",

@@ -64,23 +64,31 @@ class Talk:
         random: of this conversation.
         context: what replies depend on.
         system_text: the system prompt.
+        mishears: some answers are those to other questions.
     """
 
     bank: Bank
     random: Random
     context: Context = field(default_factory=Context)
     system_text: str = ""
+    mishears: bool = False
 
     @classmethod
     def begin(
-        cls, bank: Bank, random: Random, *, has_pictures: bool, has_system: bool = True
+        cls,
+        bank: Bank,
+        random: Random,
+        *,
+        has_pictures: bool,
+        has_system: bool = True,
+        mishears: bool = False,
     ) -> Talk:
         """Draw a system prompt with its facts, or none, and what the camera sees."""
         facts = draw_facts(random) if has_system else Facts()
         context = facts.context()
         context.scene = draw_scene(random) if has_pictures else None
         told = system_text(random.choice(ROLES), facts) if has_system else ""
-        return cls(bank, random, context, told)
+        return cls(bank, random, context, told, mishears)
 
     def ask(self) -> Asked:
         """Draw the next question."""
@@ -120,7 +128,9 @@ class Talk:
         Learned from there on, such an answer teaches to work results out from the words that were
         said; from the sound of the question they would be learned by heart.
         """
-        if question.intent not in _RESTATING or self.random.random() >= MISHEARD:
+        if not self.mishears or question.intent not in _RESTATING:
+            return None
+        if self.random.random() >= MISHEARD:
             return None
         return self.random.choice(self.random.choice(learned_by_slots(question.intent)))
 

@@ -86,11 +86,10 @@ class DuplexSession:
             mishears: some answers are those to other questions; see `Talk.misheard`.
         """
         self.random = random
-        self.mishears = mishears
         self.n_units = n_units
         self.has_pictures = has_pictures
         self.shows_scene = has_pictures and random.random() < SCENES
-        self.talk = Talk.begin(bank, random, has_pictures=self.shows_scene)
+        self.talk = Talk.begin(bank, random, has_pictures=self.shows_scene, mishears=mishears)
         self.layout = DuplexLayout(tokenizer)
         self.stream = np.zeros(stream_samples(n_units), np.float32)
         self.forced = FORCED_UNITS if random.random() < FORCED else 0
@@ -126,7 +125,7 @@ class DuplexSession:
     def _answer(self, asked: Asked) -> tuple[float, Asked]:
         """Say a reply, perhaps interrupted; returns when the next question is asked, and it."""
         random, first = self.random, self.unit
-        other = self.talk.misheard(asked.question) if self.mishears else None
+        other = self.talk.misheard(asked.question)
         reply = self.talk.reply(other or asked.question)
         pieces = split_reply(reply)
         stop_unit, stop_s, barging = first + len(pieces), math.inf, None

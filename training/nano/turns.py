@@ -65,11 +65,14 @@ class TurnsSession:
         self.random = random
         self.processor = processor
         self.practises = practises
-        self.mishears = mishears
         self.has_pictures = not practises and random.random() < PICTURED
         self.has_system = random.random() >= (PRACTISED_BARE if practises else BARE)
         self.talk = Talk.begin(
-            bank, random, has_pictures=self.has_pictures, has_system=self.has_system
+            bank,
+            random,
+            has_pictures=self.has_pictures,
+            has_system=self.has_system,
+            mishears=mishears,
         )
         self.layout = TurnsLayout(processor.tokenizer)
         self.clips: list[Samples] = []
@@ -132,7 +135,7 @@ class TurnsSession:
         messages.append(Message("assistant", self._answer(question, is_one_shot=True)))
 
     def _answer(self, question: Question, *, is_one_shot: bool) -> str:
-        other = self.talk.misheard(question) if self.mishears else None
+        other = self.talk.misheard(question)
         reply = self.talk.reply(other or question)
         self.layout.answer(reply, is_one_shot=is_one_shot, intent=question.intent)
         if other:

@@ -30,7 +30,7 @@ class ProcessId:
 
     @property
     def is_alive(self) -> bool:
-        """It runs; a number given to another process since does not count, nor does a zombie."""
+        """A thread of it runs; a number given to another process since does not count."""
         return _start_time(self.pid) == self.started != ""
 
     def send(self, signal_number: signal.Signals) -> bool:
@@ -80,7 +80,7 @@ def read_pid_file(path: Path) -> ProcessId | None:
 
 
 def _start_time(pid: int) -> str:
-    """Return when a process started, empty if there is none or it is a zombie."""
+    """Return when a process started, empty if there is none or all of its threads have ended."""
     if sys.platform == "linux":
         try:
             stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf8", errors="replace")

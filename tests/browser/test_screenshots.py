@@ -42,17 +42,17 @@ def test_a_picture_shows_a_call(
     start(page)
     wait_for_units(page, UNITS)
     wait_for_mood(page, "speaking")
-    compare(page, f"{name}.{theme}")
+    compare(page, f"{name}.{theme}", shots.MAX_DIFFERENCE_OF_A_CALL)
     stop(page)
 
 
-def compare(page: Page, name: str) -> None:
+def compare(page: Page, name: str, at_most: float = shots.MAX_DIFFERENCE) -> None:
     """Compare a page with its picture, or take the picture anew."""
     image, words = shots.picture(page), shots.interface_words(page)
     path = shots.FOLDER / f"{name}.png"
     if shots.is_writing():
         shots.write(path, image, words)
-    faults = shots.differences(path, image, words)
+    faults = shots.differences(path, image, words, at_most)
     assert not faults, f"{path.relative_to(ROOT)}: {'; '.join(faults)}. To write it anew: {COMMAND}"
 
 

@@ -78,7 +78,8 @@ async def test_first_come_first_served_over_all_kinds(stage: Stage) -> None:
         assert (await third.expect_after("queued", "queue_update"))["position"] == 2
         await first.say("stop")
         await second.expect_after("queue_done", "queue_update")
-        assert (await third.expect_after("queue_update", "none"))["position"] == 1
+        while (await third.expect("queue_update"))["position"] != 1:
+            continue  # told before the change
         await second.say("stop")
         await third.expect_after("queue_done", "queue_update")
         await third.expect("prefill_done")

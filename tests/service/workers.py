@@ -34,8 +34,8 @@ from tests.source_tree import ROOT
 from worker import DrainingServer, WorkerOptions, create_app, make_server
 
 SPEECH = ROOT / "tests" / "golden" / "recordings" / "inputs" / "speech_8s.wav"
-LIMIT_S = 10.0  # of anything that should take a moment
-IDLE_LIMIT_S = 2.0  # of a worker, after a session, until it says it is idle
+LIMIT_S = 30.0  # of anything that should take a moment; a busy machine takes its time
+END_LIMIT_S = 120.0  # every recording is on the disk by then, however slow that is
 LOOK_S = 0.01
 CHUNK_PAUSE_S = 0.02
 HALF_SECOND = 8_000  # samples at 16 kHz
@@ -117,7 +117,7 @@ class RunningWorker:
         """End it and wait for its end."""
         if self._thread.is_alive():
             self.begin_drain()
-            self._thread.join(LIMIT_S)
+            self._thread.join(END_LIMIT_S)
         assert not self._thread.is_alive(), "the worker did not end"
 
     def _run(self) -> None:
@@ -199,7 +199,7 @@ class Client:
 
     async def idle(self) -> None:
         """Wait until it says that it is idle; fail if that takes too long."""
-        deadline_s = time.monotonic() + IDLE_LIMIT_S
+        deadline_s = time.monotonic() + LIMIT_S
         while (health := await self.health())["worker_status"] != "idle":
             assert time.monotonic() < deadline_s, f"not idle: {health}"
             await asyncio.sleep(LOOK_S)

@@ -187,12 +187,12 @@ async def test_a_streamed_conversation_is_one_recording(
         assert second["recording_session_id"] == recording_id
         await client.say("close")
         await client.closed()
-    # Another turn may follow; until then it can be read as it is.
-    assert system.get(f"/api/sessions/{recording_id}")["app_type"] == "streaming"
     path = f"/api/sessions/{recording_id}/recording"
     await asyncio.to_thread(
         wait_until, "both turns are kept", lambda: len(turns_of(system, path)) == 2, FINISH_LIMIT_S
     )
+    # Another turn may follow; until then it can be read as it is.
+    assert system.get(f"/api/sessions/{recording_id}")["app_type"] == "streaming"
     turn, following = turns_of(system, path)
     assert following["input"]["text"] == "Why?" and following["timing"]["cached_tokens"] > 0
     assert turn["input"]["text"].endswith("Well?")

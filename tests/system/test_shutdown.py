@@ -52,7 +52,7 @@ async def test_running_sessions_may_go_on_for_a_while_and_are_recorded(
 
 @in_loop
 async def test_who_leaves_early_lets_it_end_early(tmp_path: Path, speech: Samples) -> None:
-    with RunningSystem(tmp_path, Plan(config={"service": {"drain_timeout_s": 20}})) as system:
+    with RunningSystem(tmp_path, Plan(config={"service": {"drain_timeout_s": 120}})) as system:
         async with DuplexClient.connected(system.ws(f"/ws/duplex/{new_id('adx')}")) as client:
             await client.prepare()
             stopping = asyncio.create_task(asyncio.to_thread(system.stop))
@@ -62,5 +62,5 @@ async def test_who_leaves_early_lets_it_end_early(tmp_path: Path, speech: Sample
             await client.hear("stopped")
             assert await client.closed() == 1000
         assert await stopping == 0
-        assert time.monotonic() - began_s < 10
+        assert time.monotonic() - began_s < 60
         system.assert_nothing_left()

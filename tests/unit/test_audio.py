@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import time
 from pathlib import Path
 from typing import Any
 
@@ -224,15 +223,19 @@ def test_files_that_name_other_files_are_refused(tmp_path: Path, kind: str) -> N
             read_audio(source)
 
 
-def test_a_three_hour_file_is_refused_from_its_header(tmp_path: Path) -> None:
+def test_a_three_hour_file_is_refused_from_its_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unread(_file: soundfile.SoundFile, *_args: object, **_options: object) -> None:
+        raise AssertionError("it was decoded")
+
     path = tmp_path / "long.wav"
     with soundfile.SoundFile(path, "w", 8_000, 1, subtype="PCM_U8") as file:
         file.seek(THREE_HOURS_S * 8_000 - 1)
         file.write(np.zeros(1))
-    before = time.perf_counter()
+    monkeypatch.setattr(soundfile.SoundFile, "read", unread)
     with pytest.raises(AudioTooLongError, match="600 s: it lasts 10800 s"):
         read_audio(path)
-    assert time.perf_counter() - before < 1
 
 
 def test_a_header_that_hides_the_length_does_not_help() -> None:

@@ -33,7 +33,7 @@ NOT_REACHED: dict[Gate, str] = {
 }
 """Gates the shipped weights do not reach, with the figure of a full run. Never a lower limit.
 
-The few cases here reach one that a full run does not (docs/nano.md): the right unit (96.7 % of 600).
+The few cases here reach one that a full run does not (docs/nano.md): the right unit, 96.7 % of 600.
 """
 
 

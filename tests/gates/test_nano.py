@@ -28,13 +28,17 @@ NOT_REACHED: dict[Gate, str] = {
     gates.HEARS_PEOPLE: "89.5 % of 200: the meaningless, sums",
     gates.EARLY_UNITS: "1.5 % of 1,170",
     gates.SPEAKS: "16.9 % of 80: the speech decoder on new words; right codes give 5.7 %",
-    gates.SEES: "not by the 24 pictures here; 98.1 % of 372, which is reached",
     gates.CONVERSATION: "8 of 10: the voice, and a name that was told is not remembered",
 }
 """Gates the shipped weights do not reach, with the figure of a full run. Never a lower limit.
 
 The few cases here reach one that a full run does not (docs/nano.md): the right unit, 96.7 % of 600.
 """
+
+UNSURE: dict[Gate, str] = {
+    gates.SEES: "98.1 % of 372 is reached; of 24 pictures 98.4 %, with Noto fonts 96.9 %"
+}
+"""Gates that a full run reaches, and the few cases here on some machines only: fonts differ."""
 
 
 @pytest.fixture(scope="session")
@@ -60,8 +64,9 @@ def figures(measurement: Measurement) -> Iterator[dict[Area, list[Figure]]]:
 def _cases() -> list[object]:
     cases: list[object] = []
     for gate in GATES:
-        reason = NOT_REACHED.get(gate)
-        marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
+        reason = NOT_REACHED.get(gate) or UNSURE.get(gate)
+        is_strict = gate in NOT_REACHED
+        marks = [pytest.mark.xfail(reason=reason, strict=is_strict)] if reason else []
         cases.append(pytest.param(gate, marks=marks, id=f"{gate.area}: {gate.metric}"))
     return cases
 

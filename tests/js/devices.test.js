@@ -102,6 +102,49 @@ test("the echo test finds a faint late chirp in noise, and none in noise alone",
   assert.equal(locateChirp(new Float32Array(12_000), chirp, rateHz).isHeard, false);
 });
 
+/**
+ * A chirp coming back half as loud, with glitches of a busy browser at some places.
+ * @param {number[]} places
+ * @param {(sound: number[], at: number) => number[]} glitch
+ */
+function brokenEcho(places, glitch) {
+  const recorded = new Float32Array(16_000);
+  const echo = Array.from(makeChirp(16_000), (sample) => sample / 2);
+  recorded.set(places.reduceRight(glitch, echo), 2_000);
+  return recorded;
+}
+
+test("an echo is as loud as it is where a busy browser leaves out blocks, puts some in or silences them", () => {
+  const silence = Array.from({ length: 160 }, () => 0); // 10 ms
+  /** @type {((sound: number[], at: number) => number[])[]} */
+  const glitches = [
+    (sound, at) => sound.toSpliced(at, silence.length),
+    (sound, at) => sound.toSpliced(at, 0, ...silence),
+    (sound, at) => sound.toSpliced(at, silence.length, ...silence),
+  ];
+  for (const places of [[], [2_000], [700, 2_900], [400, 1_700, 3_300]]) {
+    for (const glitch of glitches) {
+      const found = locateChirp(brokenEcho(places, glitch), makeChirp(16_000), 16_000);
+      assert.equal(found.isHeard, true);
+      assert.ok(Math.abs(found.levelDb + 6.02) < 0.5, `${found.levelDb} dB, broken at ${places}`);
+    }
+  }
+});
+
+test("noise louder than an echo does not make it louder", () => {
+  const chirp = makeChirp(16_000);
+  for (const gain of [0.05, 0.1, 0.2, 0.4]) {
+    const noise = makeNoise(4);
+    const recorded = Float32Array.from({ length: 16_000 }, () => 0.2 * noise());
+    chirp.forEach((sample, i) => {
+      recorded[2_000 + i] += sample * gain;
+    });
+    const found = locateChirp(recorded, chirp, 16_000);
+    assert.equal(found.isHeard, true);
+    assert.ok(Math.abs(found.levelDb - 20 * Math.log10(gain)) < 1, `${found.levelDb} dB for ${gain}`);
+  }
+});
+
 test("a file run is planned in whole chunks, with a frame in the middle of each second", () => {
   const plan = planRun({ durationS: 2.7, paddingBeforeS: 1, paddingAfterS: 2, chunkS: 1 });
   assert.equal(plan.chunkCount, 6);

@@ -18,6 +18,11 @@ const MAX_DELAY_S = 0.8;
 const PLAYS = 2;
 /** A match must stand out so far from all other places. */
 const CLEAR_RATIO = 8;
+/** So clear, a chirp is heard in its parts as well; else a part may match the noise better. */
+const CLEAR_PARTS_RATIO = 32;
+const PARTS = 10;
+/** A busy browser loses blocks of 10 ms or puts some in: so far beside its place a part may be. */
+const MAX_SHIFT_S = 0.05;
 const MS_PER_S = 1_000;
 
 /**
@@ -46,22 +51,22 @@ export function makeChirp(rateHz) {
 }
 
 /**
- * Find a chirp in a recording by cross-correlation.
+ * Where a sound matches best, of all the places from `from` up to `to`.
  * @param {Float32Array} recorded
- * @param {Float32Array} chirp
- * @param {number} rateHz of both
- * @returns {EchoMeasure} delay counted from the recording's start
+ * @param {Float32Array} sound
+ * @param {number} from
+ * @param {number} to
+ * @returns {{gain: number, at: number, clearness: number}} gain that makes `sound` what was recorded
  */
-export function locateChirp(recorded, chirp, rateHz) {
-  const places = Math.max(0, recorded.length - chirp.length);
+function bestMatch(recorded, sound, from, to) {
   let energy = 0;
-  for (const sample of chirp) energy += sample * sample;
+  for (const sample of sound) energy += sample * sample;
   let best = 0;
-  let bestAt = 0;
+  let bestAt = from;
   let sum = 0;
-  for (let at = 0; at < places; at += 1) {
+  for (let at = from; at < to; at += 1) {
     let match = 0;
-    for (let i = 0; i < chirp.length; i += 1) match += recorded[at + i] * chirp[i];
+    for (let i = 0; i < sound.length; i += 1) match += recorded[at + i] * sound[i];
     const size = Math.abs(match);
     sum += size;
     if (size > best) {
@@ -69,10 +74,43 @@ export function locateChirp(recorded, chirp, rateHz) {
       bestAt = at;
     }
   }
-  const clearness = sum > 0 ? best / (sum / places) : 0;
+  return { gain: energy > 0 ? best / energy : 0, at: bestAt, clearness: sum > 0 ? best / (sum / (to - from)) : 0 };
+}
+
+/**
+ * The median gain of a chirp's parts, each looked for around its place. A lost block spoils one part;
+ * it spoils the match of the whole, of which all that follows is out of step.
+ * @param {Float32Array} recorded
+ * @param {Float32Array} chirp
+ * @param {number} chirpAt
+ * @param {number} rateHz
+ */
+function medianGain(recorded, chirp, chirpAt, rateHz) {
+  const length = Math.floor(chirp.length / PARTS);
+  const shift = Math.round(MAX_SHIFT_S * rateHz);
+  const gains = Array.from({ length: PARTS }, (_, part) => {
+    const place = chirpAt + part * length;
+    const to = Math.min(recorded.length - length, place + shift) + 1;
+    return bestMatch(recorded, chirp.subarray(part * length, (part + 1) * length), Math.max(0, place - shift), to).gain;
+  });
+  return gains.sort((one, other) => one - other)[PARTS / 2];
+}
+
+/**
+ * Find a chirp in a recording by cross-correlation.
+ * @param {Float32Array} recorded
+ * @param {Float32Array} chirp
+ * @param {number} rateHz of both
+ * @returns {EchoMeasure} delay counted from the recording's start
+ */
+export function locateChirp(recorded, chirp, rateHz) {
+  const whole = bestMatch(recorded, chirp, 0, Math.max(0, recorded.length - chirp.length));
+  const { at, clearness } = whole;
   const isHeard = clearness >= CLEAR_RATIO;
-  const gain = energy > 0 ? best / energy : 0;
-  return { isHeard, levelDb: toDb(gain), delayMs: isHeard ? (bestAt * MS_PER_S) / rateHz : 0, clearness };
+  const hasParts = clearness >= CLEAR_PARTS_RATIO;
+  // In a room that gives back few of the pitches, most parts are softer than the whole.
+  const gain = hasParts ? Math.max(whole.gain, medianGain(recorded, chirp, at, rateHz)) : whole.gain;
+  return { isHeard, levelDb: toDb(gain), delayMs: isHeard ? (at * MS_PER_S) / rateHz : 0, clearness };
 }
 
 /** @typedef {EchoMeasure & {noiseDb: number, isClipped: boolean}} EchoReport noiseDb: what was heard in all */

@@ -42,7 +42,7 @@ def test_what_is_typed_may_be_learned_and_practice_is_worked_out(nano: Nano) -> 
 
 def test_more_is_typed_than_was_recorded(nano: Nano) -> None:
     recorded = {each.question.slots for each in nano.bank.recordings if each.intent == "plus"}
-    typed = {q.slots for q in asked(nano, practises=True) if q.intent == "plus"}
+    typed = {q.slots for q in asked(nano, practises=True, count=3_000) if q.intent == "plus"}
     assert len(typed) > 100 > len(recorded)
     assert typed <= {group[0].slots for group in learned_by_slots("plus")}
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from random import Random
+
 import torch
 from torch import Tensor
 
 from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav, VocoderOptions
 from MiniCPMO45.token2wav.voice import VoicePrompt
+from tests.training.voice_recordings import recordings
 from training.nano.voice.alphabet import CODES_USED, TIMING
 from training.nano.voice.flow_batch import Layout, encode, integrate
+from training.nano.voice.flow_stage import draw_batch
+from training.nano.voice.pronunciation import LEAD_CODES
 from training.nano.voice.sizes import PROMPT_CODES, vocoder_config
 
 N_STEPS = 3
@@ -88,3 +94,12 @@ def test_an_utterance_is_encoded_alike_whatever_follows_in_its_row() -> None:
             flow, drawn[:, :n_alone], Layout.apart(PROMPT_CODES, first, torch.tensor([first]))
         )
     assert torch.allclose(row[:, : 2 * n_alone], alone, atol=1e-5)
+
+
+def test_some_utterances_begin_without_silence_as_whole_replies_are_served(tmp_path: Path) -> None:
+    learned = recordings(tmp_path)
+    batch = draw_batch(learned, 200, Random(0))
+    lengths = learned.starts.diff()
+    begun = batch.length[(batch.place == 0) & (batch.count == batch.length)]
+    whole, shorter = (torch.isin(begun, lengths - lead).sum() for lead in (0, LEAD_CODES))
+    assert 0.2 < shorter / (whole + shorter) < 0.6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -56,8 +57,10 @@ def test_lists_take_common_words_only() -> None:
     assert sorted(words) == ["blue", "red"]
     lists = word_lists(words, 50, seed=1)
     assert lists == word_lists(words, 50, seed=1)
-    assert {word for text in lists for word in text.split()} == {"red", "blue"}
-    assert {len(text.split()) for text in lists} == {1, 2, 3, 4, 5}
+    assert {word for text in lists for word in re.findall(r"\w+", text.lower())} == {"red", "blue"}
+    said, counted = lists[::2], lists[1::2]
+    assert {len(text.split()) for text in said} == {1, 2, 3, 4, 5}
+    assert all(re.fullmatch(r"[RB]\w+(, \w+){4,13}\.", text) for text in counted)
 
 
 def test_every_reply_of_the_domain_is_among_the_texts(

@@ -17,9 +17,11 @@ src=$run/src logs=$run/logs parts=$run/parts work=$run/work
 export CORES=${CORES:-$(nproc --all)}
 quick_minutes=${QUICK_MINUTES:-1.2} foreign_minutes=${FOREIGN_MINUTES:-0.3}
 held_out_minutes=${HELD_OUT_MINUTES:-0.5}
-kokoro_minutes=${KOKORO_MINUTES:-5} sound_minutes=${SOUND_MINUTES:-14}
-first_minutes=${FIRST_MINUTES:-5.8} later_minutes=${LATER_MINUTES:-7.5}
-see_minutes=${SEE_MINUTES:-11} look_minutes=${LOOK_MINUTES:-4} speech_minutes=${SPEECH_MINUTES:-6}
+kokoro_minutes=${KOKORO_MINUTES:-3 3 3} # in parts; the brain learns from one while the next is made
+brain_minutes=${BRAIN_MINUTES:-7.5} # after that, with all of them
+flow_minutes=${FLOW_MINUTES:-8} hift_minutes=${HIFT_MINUTES:-14} see_minutes=${SEE_MINUTES:-11}
+speech_minutes=${SPEECH_MINUTES:-9} # with the language model as it is at first
+last_speech_minutes=${LAST_SPEECH_MINUTES:-3} look_minutes=${LOOK_MINUTES:-4} # as it is at last
 composers=12 # processes that compose conversations; they make 4 batches a second each
 
 part() { dd if="$1" of="$4" bs=1000000 skip="$2" count="$3" status=none; }
@@ -56,7 +58,7 @@ lack() {
 }
 
 # Stages go on from what they find.
-take_earlier_weights() {
+take_earlier_work() {
     local path name
     for path in "$parts"/4/*.pt; do
         [ -e "$path" ] || continue
@@ -66,6 +68,9 @@ take_earlier_weights() {
             *) cp "$path" "$work/listening/" ;;
         esac
     done
+    if [ -e "$parts/4/voice.npz" ]; then
+        cp "$parts"/4/voice*.npz "$work/voice/"
+    fi
 }
 
 stash() {
@@ -83,11 +88,11 @@ begin() {
         >"$logs/everything.log" 2>&1 </dev/null &
 }
 
-# The GPU of a kind of work: 0 vocoder, 1 ears, brain and speech, 2 eyes, 3 flow; fewer are shared.
+# The GPU of a kind of work: 0 brain, 1 speech and flow, 2 eyes, 3 vocoder; the last is shared.
 device() {
     local gpus
     gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
-    echo "${DEVICE:-cuda:$((gpus > 0 ? $1 % gpus : 0))}"
+    echo "${DEVICE:-cuda:$(($1 < gpus ? $1 : gpus > 0 ? gpus - 1 : 0))}"
 }
 
 # One line in steps.log when a stage ends, whatever becomes of it.
@@ -98,46 +103,68 @@ stage() {
     echo "$SECONDS s: $name ended with $status" >>"$logs/steps.log"
 }
 
+# A stage that may be left out: 0 minutes.
+timed() {
+    local minutes=$1 name=$2 script=$3
+    [ "$minutes" = 0 ] || stage "$name" "$script" "${name#last_}" "$minutes"
+}
+
+speak_and_sound() {
+    local voice=training/nano/voice/run_gpu.sh sound
+    stage voice_record "$voice" record
+    DEVICE=$(device 3) FLOW_DEVICE=$(device 1) stage sound "$voice" sound "$flow_minutes" \
+        "$hift_minutes" &
+    sound=$!
+    DEVICE=$(device 1) timed "$speech_minutes" speech "$voice"
+    wait "$sound"
+}
+
+record_beside() {
+    local ears=training/nano/run_gpu.sh number=$1
+    if [ "$number" = 1 ]; then
+        stage record_foreign nice -n 3 "$ears" record foreign flite,espeak,hibari \
+            "$foreign_minutes" "$spare" --no-own-voice --foreign .nano/2/voice/texts.json
+        [ "$held_out_minutes" = 0 ] ||
+            stage record_held_out "$ears" held-out "$held_out_minutes" "$CORES"
+    fi
+    SEED=$number stage "record_kokoro_$number" nice -n 5 "$ears" record "kokoro$number" kokoro \
+        "$2" "$spare" --no-own-voice
+}
+
 everything() {
     cd "$src"
     export OUT=$run/out NANO_WORK=$work
     local ears=training/nano/run_gpu.sh voice=training/nano/voice/run_gpu.sh
-    local eyes=training/nano/vision/run_gpu.sh later=$((CORES > 3 ? CORES - 3 : 0))
-    local first=$((CORES / 3 < composers ? CORES / 3 : composers))
-    local whole=$((later < composers ? later : composers))
-    mkdir -p "$NANO_WORK/listening" "$NANO_WORK/vision" "$OUT"
-    take_earlier_weights
+    local eyes=training/nano/vision/run_gpu.sh spare=$((CORES > 3 ? CORES - 3 : 1))
+    local some=$((CORES / 3 < composers ? CORES / 3 : composers))
+    local all=$((spare < composers ? spare : composers))
+    mkdir -p "$NANO_WORK/listening" "$NANO_WORK/vision" "$NANO_WORK/voice" "$OUT"
+    take_earlier_work
     echo "0 s: begun on $CORES cores" >"$logs/steps.log"
-    local for_vocoder for_brain for_eyes for_flow
-    for_vocoder=$(device 0) for_brain=$(device 1) for_eyes=$(device 2) for_flow=$(device 3)
-    (
-        stage voice_record "$voice" record
-        DEVICE=$for_vocoder FLOW_DEVICE=$for_flow stage sound "$voice" sound "$sound_minutes"
-    ) &
-    local sound=$!
-    DEVICE=$for_eyes stage see "$eyes" see "$see_minutes" &
-    local see=$!
+    local for_brain for_eyes
+    for_brain=$(device 0) for_eyes=$(device 2)
+    speak_and_sound &
+    local voices=$! seeing recording minutes number=0 all_minutes
+    DEVICE=$for_eyes timed "$see_minutes" see "$eyes" &
+    seeing=$!
     stage unpack "$ears" unpack
     stage record_quick nice -n 3 "$ears" record quick flite,espeak,hibari "$quick_minutes" "$CORES"
-    (
-        stage record_foreign nice -n 3 "$ears" record foreign flite,espeak,hibari \
-            "$foreign_minutes" "$later" --no-own-voice --foreign .nano/2/voice/texts.json
-        stage record_held_out "$ears" held-out "$held_out_minutes" "$CORES"
-        stage record_kokoro nice -n 5 "$ears" record kokoro kokoro "$kokoro_minutes" \
-            "$later" --no-own-voice
-    ) &
-    local recording=$! all_minutes
-    all_minutes=$(awk "BEGIN { print $first_minutes + $later_minutes }")
-    DEVICE=$for_brain stage listen "$ears" listen "$first_minutes" "$all_minutes" "$first"
-    wait "$recording"
-    DEVICE=$for_brain stage listen "$ears" listen "$later_minutes" "$all_minutes" "$whole"
-    DEVICE=$for_brain stage examine "$ears" examine &
+    all_minutes=$(awk "BEGIN { print ${kokoro_minutes// / + } + $brain_minutes }")
+    for minutes in $kokoro_minutes; do
+        number=$((number + 1))
+        record_beside "$number" "$minutes" &
+        recording=$!
+        DEVICE=$for_brain stage listen "$ears" listen "$minutes" "$all_minutes" "$some"
+        wait "$recording"
+    done
+    DEVICE=$for_brain stage listen "$ears" listen "$brain_minutes" "$all_minutes" "$all"
+    [ "$held_out_minutes" = 0 ] || DEVICE=$for_brain stage examine "$ears" examine &
     local exam=$!
-    DEVICE=$for_brain stage speech "$voice" speech "$speech_minutes" &
+    wait "$voices" "$seeing"
+    DEVICE=$(device 1) timed "$last_speech_minutes" last_speech "$voice" &
     local speech=$!
-    wait "$see"
-    DEVICE=$for_eyes stage look "$eyes" look "$look_minutes"
-    wait "$speech" "$exam" "$sound"
+    DEVICE=$for_brain timed "$look_minutes" look "$eyes"
+    wait "$speech" "$exam"
     echo "$SECONDS s: done" >>"$logs/steps.log"
     touch "$run/done"
 }

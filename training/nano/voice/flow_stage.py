@@ -16,6 +16,7 @@ from MiniCPMO45.token2wav.voice import MEL_FRAMES_PER_CODE, VoicePrompt
 from training.nano.voice.alphabet import SILENCE, TIMING
 from training.nano.voice.fixed import fixed_voice
 from training.nano.voice.flow_batch import Layout, encode, estimate, join_condition
+from training.nano.voice.pronunciation import LEAD_CODES
 from training.nano.voice.recordings import Recordings
 from training.nano.voice.replayed import ReplayedStep, half_precision, rate_for
 from training.nano.voice.sizes import vocoder_config
@@ -27,6 +28,7 @@ CLIP_NORM = 1.0
 CROP_CODES = 3 * TIMING.codes_per_second + TIMING.lookahead_codes
 ROW_CODES = 6 * TIMING.codes_per_second
 FROM_THE_START = 0.7  # share of crops that begin where a turn begins
+WITHOUT_LEAD = 0.4  # share of those without the silence in front, as a whole reply is served
 GUIDANCE_DROPOUT = 0.2
 MU_WEIGHT = 0.5
 FILE = "flow.pt"
@@ -112,6 +114,8 @@ def _draw_crop(recordings: Recordings, random: Random) -> tuple[int, int]:
     begin, end = int(recordings.starts[index]), int(recordings.starts[index + 1])
     if random.random() > FROM_THE_START:
         begin += random.randrange(max(1, end - begin - TIMING.codes_per_second))
+    elif random.random() < WITHOUT_LEAD:
+        begin += LEAD_CODES
     return begin, end
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The voice on one GPU, in commands of under ten minutes; weights come back in $OUT:
 #   run_gpu.sh record            speaks the texts (about a minute on 16 cores)
-#   run_gpu.sh sound [MINUTES]   flow and vocoder side by side; once more to go on
+#   run_gpu.sh sound [FLOW_MINUTES [HIFT_MINUTES]]   side by side, 0 for none; again to go on
 #   run_gpu.sh speech [MINUTES]  the speech decoder, after the language model
 # Needs .nano/2/hibari, .nano/2/voice/texts.json (`python -m training.nano.voice texts`), and for
 # `speech` what training/nano/run_gpu.sh left in .nano/work.
@@ -20,21 +20,29 @@ save() { for name in "$@"; do cp "$weights/$name" "$out/" 2>/dev/null || true; d
 
 case ${1:-} in
     record)
+        [ ! -e "$data/voice.npz" ] || exit 0 # brought along
         voice record --texts .nano/2/voice/texts.json --data "$data" ${MOST:+--most "$MOST"}
         ;;
     sound)
-        minutes=${2:-9}
-        going_on=0.15
-        [ ! -e "$weights/hift_judges.pt" ] || going_on=0
-        voice flow --data "$data" --out "$weights" --device "${FLOW_DEVICE:-$device}" \
-            --minutes "${FLOW_MINUTES:-$(awk "BEGIN { print 0.55 * $minutes }")}" \
-            --steps "${STEPS:-1000000}" --batch "${FLOW_BATCH:-32}" >"$out/flow.log" 2>&1 &
-        flow=$! status=0
-        voice hift --data "$data" --out "$weights" --device "$device" --minutes "$minutes" \
-            --steps "${STEPS:-1000000}" --batch "${HIFT_BATCH:-32}" --judges-from "$going_on" \
-            >"$out/hift.log" 2>&1 || status=$?
-        wait "$flow" || status=$?
-        tail -c 300 "$out/flow.log" "$out/hift.log"
+        flow_minutes=${2:-8} hift_minutes=${3:-14} status=0 flow=''
+        if [ "$flow_minutes" != 0 ]; then
+            voice flow --data "$data" --out "$weights" --device "${FLOW_DEVICE:-$device}" \
+                --minutes "$flow_minutes" --steps "${STEPS:-1000000}" \
+                --batch "${FLOW_BATCH:-32}" >"$out/flow.log" 2>&1 &
+            flow=$!
+        fi
+        if [ "$hift_minutes" != 0 ]; then
+            going_on=0.15
+            [ ! -e "$weights/hift_judges.pt" ] || going_on=0
+            voice hift --data "$data" --out "$weights" --device "$device" \
+                --minutes "$hift_minutes" --steps "${STEPS:-1000000}" \
+                --batch "${HIFT_BATCH:-32}" --judges-from "$going_on" \
+                >"$out/hift.log" 2>&1 || status=$?
+        fi
+        [ -z "$flow" ] || wait "$flow" || status=$?
+        for log in "$out/flow.log" "$out/hift.log"; do
+            [ ! -e "$log" ] || tail -c 300 "$log"
+        done
         save flow.pt hift.pt hift_judges.pt
         exit "$status"
         ;;

@@ -47,9 +47,10 @@ HELD_OUT_FILE = "voice_held_out.npz"
 UNITS_PER_BATCH = 512
 TALKS_SEED = 1_000
 LLM_PREFIX = "llm."
-EVERYDAY_SENTENCES = 20_000
-WORD_LISTS = 3_000
-CHANGED_REPLIES = 10_000
+EVERYDAY_SENTENCES = 15_000
+WORD_LISTS = 6_000
+OWN_WORDS_TIMES = 4  # so often each word of a reply stands beside the everyday ones
+CHANGED_REPLIES = 25_000
 CHITCHAT = Package(
     "chitchat-dataset==0.9.0",
     "chitchat_dataset-0.9.0-py3-none-any.whl",
@@ -89,9 +90,10 @@ def choose_texts(chitchat: Path, chatterbot: Path, path: Path, *, seed: int = 0)
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     everyday = everyday_sentences(chitchat, chatterbot)
-    lists = word_lists(common_words(everyday), WORD_LISTS, seed)
-    Random(seed).shuffle(everyday)
     replies = reply_texts()
+    words = [*common_words(everyday), *common_words(replies) * OWN_WORDS_TIMES]
+    lists = word_lists(words, WORD_LISTS, seed)
+    Random(seed).shuffle(everyday)
     changed = with_other_words(replies, CHANGED_REPLIES, seed)
     texts = [*replies, *changed, *everyday[:EVERYDAY_SENTENCES], *lists]
     path.write_text(json.dumps(texts, indent=0), encoding="utf8")

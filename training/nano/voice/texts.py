@@ -22,6 +22,7 @@ ANY_WORD = re.compile(r"[A-Za-z']+")
 FEWEST_WORDS, MOST_WORDS = 2, 14
 RAREST_WORD = 4  # a word met less often is likely to be misspelt
 WORDS_PER_LIST = (1, 5)
+WORDS_COUNTED_UP = (5, 14)
 MOST_CHANGED = 2
 
 
@@ -42,15 +43,19 @@ def everyday_sentences(chitchat: Path, chatterbot: Path) -> list[str]:
 
 
 def word_lists(words: Sequence[str], n_lists: int, seed: int) -> list[str]:
-    """Return sequences of one to five words that do not belong together.
+    """Return sequences of words that do not belong together, every second one with commas.
 
-    They teach the speech decoder to read words rather than to remember sentences.
+    They teach the speech decoder to read words rather than to remember sentences, and, where they
+    are longer and with commas, to keep its place as in counting.
     """
     chooser = random.Random(seed)
-    fewest, most = WORDS_PER_LIST
-    return [
-        " ".join(chooser.choices(words, k=chooser.randint(fewest, most))) for _ in range(n_lists)
-    ]
+    lists = []
+    for number in range(n_lists):
+        fewest, most = WORDS_COUNTED_UP if number % 2 else WORDS_PER_LIST
+        chosen = chooser.choices(words, k=chooser.randint(fewest, most))
+        told = ", ".join(chosen) + "." if number % 2 else " ".join(chosen)
+        lists.append(told[0].upper() + told[1:] if number % 2 else told)
+    return lists
 
 
 def with_other_words(texts: Sequence[str], n_texts: int, seed: int) -> list[str]:

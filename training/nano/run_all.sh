@@ -110,12 +110,13 @@ timed() {
 }
 
 speak_and_sound() {
-    local voice=training/nano/voice/run_gpu.sh sound
+    local voice=training/nano/voice/run_gpu.sh sound for_speech for_vocoder
+    for_speech=$(device 1) for_vocoder=$(device 3)
     stage voice_record "$voice" record
-    DEVICE=$(device 3) FLOW_DEVICE=$(device 1) stage sound "$voice" sound "$flow_minutes" \
+    DEVICE=$for_vocoder FLOW_DEVICE=$for_speech stage sound "$voice" sound "$flow_minutes" \
         "$hift_minutes" &
     sound=$!
-    DEVICE=$(device 1) timed "$speech_minutes" speech "$voice"
+    DEVICE=$for_speech timed "$speech_minutes" speech "$voice"
     wait "$sound"
 }
 
@@ -141,8 +142,8 @@ everything() {
     mkdir -p "$NANO_WORK/listening" "$NANO_WORK/vision" "$NANO_WORK/voice" "$OUT"
     take_earlier_work
     echo "0 s: begun on $CORES cores" >"$logs/steps.log"
-    local for_brain for_eyes
-    for_brain=$(device 0) for_eyes=$(device 2)
+    local for_brain for_speech for_eyes
+    for_brain=$(device 0) for_speech=$(device 1) for_eyes=$(device 2)
     speak_and_sound &
     local voices=$! seeing recording minutes number=0 all_minutes
     DEVICE=$for_eyes timed "$see_minutes" see "$eyes" &
@@ -161,7 +162,7 @@ everything() {
     [ "$held_out_minutes" = 0 ] || DEVICE=$for_brain stage examine "$ears" examine &
     local exam=$!
     wait "$voices" "$seeing"
-    DEVICE=$(device 1) timed "$last_speech_minutes" last_speech "$voice" &
+    DEVICE=$for_speech timed "$last_speech_minutes" last_speech "$voice" &
     local speech=$!
     DEVICE=$for_brain timed "$look_minutes" look "$eyes"
     wait "$speech" "$exam"

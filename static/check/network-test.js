@@ -4,19 +4,10 @@
  */
 
 import { newSessionId, openLiveSocket, socketUrl } from "../shared/live-socket.js";
+import { medianOf } from "../shared/median.js";
 
 const TRIES = 10;
 const TRY_LIMIT_MS = 5_000;
-
-/**
- * @param {readonly number[]} values
- * @returns {number} NaN of none
- */
-export function medianOf(values) {
-  const sorted = [...values].sort((one, other) => one - other);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-}
 
 /**
  * @typedef {Object} RoundTrips

@@ -6,6 +6,7 @@ A figure that could not be measured, because a package could not be fetched, is 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -22,19 +23,20 @@ SIZES = Sizes(
 )
 CACHE = PROJECT_ROOT / "data" / "nano_gates"
 
-NEAR_THE_LIMIT: dict[Gate, str] = {
-    gates.HEARS_SYNTHETIC: "93.5 % of 200, not reached",
-    gates.HEARS_NATURAL: "94.0 % of 200, not reached",
-    gates.HEARS_PEOPLE: "92.5 % of 200, reached",
-    gates.SPEAKS: "10.7 % of 80, not reached",
-    gates.RIGHT_UNIT: "96.8 % of 600, not reached",
-    gates.EARLY_UNITS: "1.1 % of 1,170, not reached",
-    gates.SEES: "98.0 % of 398, reached; depends on the machine's fonts",
-    gates.CONVERSATION: "7 of 10, not reached; it goes on in real time",
+NEAR_THE_LIMIT: dict[Gate, tuple[float, str]] = {
+    gates.HEARS_SYNTHETIC: (0.80, "93.5 % of 200, not reached"),
+    gates.HEARS_NATURAL: (0.80, "94.0 % of 200, not reached"),
+    gates.HEARS_PEOPLE: (0.80, "92.5 % of 200, reached"),
+    gates.SPEAKS: (0.35, "10.7 % of 80, not reached"),
+    gates.RIGHT_UNIT: (0.90, "96.8 % of 600, not reached"),
+    gates.EARLY_UNITS: (0.04, "1.1 % of 1,170, not reached"),
+    gates.SEES: (0.88, "98.0 % of 398, reached; depends on the machine's fonts"),
+    gates.CONVERSATION: (4, "7 of 10, not reached; it goes on in real time"),
 }
 """Gates whose limit one or two of the few cases here decide, with the figure of a full run.
 
-Each may pass or fail here. Never a lower limit.
+Missing the limit is expected, not more: a figure beyond the one given here is worse than chance
+makes of what is shipped, and fails.
 """
 
 
@@ -58,24 +60,20 @@ def figures(measurement: Measurement) -> Iterator[dict[Area, list[Figure]]]:
     yield found
 
 
-def _cases() -> list[object]:
-    cases: list[object] = []
-    for gate in GATES:
-        reason = NEAR_THE_LIMIT.get(gate)
-        marks = [pytest.mark.xfail(reason=reason, strict=False)] if reason else []
-        cases.append(pytest.param(gate, marks=marks, id=f"{gate.area}: {gate.metric}"))
-    return cases
-
-
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("gate", _cases())
+@pytest.mark.parametrize("gate", GATES, ids=lambda gate: f"{gate.area}: {gate.metric}")
 def test_gate(gate: Gate, measurement: Measurement, figures: dict[Area, list[Figure]]) -> None:
     if gate.area not in figures:
         for figure in measurement.figures([gate.area]):
             figures.setdefault(figure.gate.area, []).append(figure)
     [figure] = [each for each in figures[gate.area] if each.gate == gate]
     shown = "–" if figure.value is None else gate.shown(figure.value)
-    assert figure.is_reached, f"{shown} of {figure.n}, wanted {gate.wanted}. {figure.note}"
+    told = f"{shown} of {figure.n}, wanted {gate.wanted}. {figure.note}"
+    if gate in NEAR_THE_LIMIT and not figure.is_reached:
+        worst, whole = NEAR_THE_LIMIT[gate]
+        assert replace(figure, gate=replace(gate, limit=worst)).is_reached, told
+        pytest.xfail(f"{shown} of {figure.n}; a full run: {whole}")
+    assert figure.is_reached, told
 
 
 def test_the_weights_are_small() -> None:

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { measureRoundTrips, measureSocket, medianOf } from "../../static/check/network-test.js";
+import { measureRoundTrips, measureSocket } from "../../static/check/network-test.js";
+import { medianOf } from "../../static/shared/median.js";
 
 test("the median of an odd and an even number", () => {
   assert.equal(medianOf([30, 10, 20]), 20);

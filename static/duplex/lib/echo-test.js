@@ -3,6 +3,7 @@
  * How loud and how late the microphone hears the loudspeaker: a chirp is played and looked for.
  * The search is pure; only `runEchoTest` touches devices. Device.
  */
+import { medianOf } from "../../shared/median.js";
 import { peak, rms, toDb } from "../../shared/pcm.js";
 import { CAPTURE_RATE_HZ } from "./capture-format.js";
 import { createCapture } from "./capture.js";
@@ -93,7 +94,7 @@ function medianGain(recorded, chirp, chirpAt, rateHz) {
     const to = Math.min(recorded.length - length, place + shift) + 1;
     return bestMatch(recorded, chirp.subarray(part * length, (part + 1) * length), Math.max(0, place - shift), to).gain;
   });
-  return gains.sort((one, other) => one - other)[PARTS / 2];
+  return medianOf(gains);
 }
 
 /**

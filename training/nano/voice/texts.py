@@ -49,13 +49,16 @@ def word_lists(words: Sequence[str], n_lists: int, seed: int) -> list[str]:
     are longer and with commas, to keep its place as in counting.
     """
     chooser = random.Random(seed)
-    lists = []
-    for number in range(n_lists):
-        fewest, most = WORDS_COUNTED_UP if number % 2 else WORDS_PER_LIST
-        chosen = chooser.choices(words, k=chooser.randint(fewest, most))
-        told = ", ".join(chosen) + "." if number % 2 else " ".join(chosen)
-        lists.append(told[0].upper() + told[1:] if number % 2 else told)
-    return lists
+
+    def some(counts: tuple[int, int]) -> list[str]:
+        return chooser.choices(words, k=chooser.randint(*counts))
+
+    return [
+        f"{', '.join(some(WORDS_COUNTED_UP))}.".capitalize()
+        if number % 2
+        else " ".join(some(WORDS_PER_LIST))
+        for number in range(n_lists)
+    ]
 
 
 def with_other_words(texts: Sequence[str], n_texts: int, seed: int) -> list[str]:

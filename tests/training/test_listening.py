@@ -61,7 +61,8 @@ def test_an_intent_that_was_never_recorded_is_named(tmp_path: Path) -> None:
     writer = BankWriter(tmp_path)
     writer.add(hello.questions[0], "noise", np.ones(8_000, np.float32))
     writer.close()
-    bank = Bank([tmp_path])
+    BankWriter(tmp_path / "in no time").close()
+    bank = Bank([tmp_path, tmp_path / "in no time"])
     assert bank.draw(Random(0), hello.name) == 0
     with pytest.raises(UnrecordedError, match=f"{control.STOP}.*record --minutes"):
         bank.draw(Random(0), control.STOP)

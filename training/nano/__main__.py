@@ -18,7 +18,9 @@ from training.nano.domain.catalogue import reply_texts
 from training.nano.examination import examine
 from training.nano.export import export
 from training.nano.inputs import fetch, pack_programs
+from training.nano.ranks import Ranks
 from training.nano.restore import mix, restore
+from training.nano.travelling import compress, expand
 from training.nano.user_voices.make import SHARES, Inputs, Order, folders
 from training.nano.user_voices.make import record as record_bank
 from training.nano.voice.recordings import Recordings
@@ -99,12 +101,18 @@ def listen(
     device: Device = "cpu",
     seed: Seed = 0,
 ) -> None:
-    """Train projection and language model; goes on where an earlier run stopped."""
+    """Train projection and language model; goes on where an earlier run stopped.
+
+    With several GPUs: python -m torch.distributed.run --standalone --nproc-per-node N -m
+    training.nano listen … --device cuda
+    """
     _allow_fast_matrices()
     plan = listening.Plan(
         steps, minutes, minutes_now, units, processes, seed, rate, longest, practice
     )
-    listening.train(_all_folders(bank), encoder, out, plan, torch.device(device))
+    ranks = Ranks.join()
+    listening.train(_all_folders(bank), encoder, out, plan, ranks.device(device), ranks)
+    ranks.leave()
 
 
 @app.command("examine")
@@ -165,6 +173,24 @@ def mix_(
 ) -> None:
     """Write weights between those before and after a training that narrowed what they know."""
     mix(earlier, later, share, out)
+
+
+@app.command("compress")
+def compress_(
+    bank: Annotated[Path, typer.Option(help="What `record` wrote.")],
+    out: Out,
+) -> None:
+    """Write a bank with a tenth of its bytes, to be brought to another machine."""
+    compress(bank, out)
+
+
+@app.command("expand")
+def expand_(
+    compressed: Annotated[Path, typer.Option(help="What `compress` wrote.")],
+    out: Out,
+) -> None:
+    """Write a bank again that was compressed."""
+    expand(compressed, out)
 
 
 def _all_folders(banks: list[Path]) -> list[Path]:

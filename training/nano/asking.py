@@ -34,10 +34,11 @@ _PRACTISED = {
     **dict.fromkeys(_SUMS, 2.0),
     **dict.fromkeys(("double", "half", "my_name", "whats_my_name"), 4.0),
     **dict.fromkeys(_FACTS, 10.0),
+    "date": 20.0,
     "repeat": 4.0,
 }
 # How much more often than its weight says it is asked: what is copied, and what is long.
-_ASKED_MORE = {"story": 2.0, "another_story": 2.0, "whats_my_name": 2.0, "repeat": 1.5, "date": 1.5}
+_ASKED_MORE = {"story": 2.0, "another_story": 2.0, "whats_my_name": 2.0, "repeat": 1.5, "date": 3.0}
 _RESTATING = frozenset(
     ("plus", "minus", "times", "double", "half", "capital", "opposite", "colour_of")
 )

@@ -111,7 +111,7 @@ class Bank:
         self._waves: list[NDArray[np.int16]] = []
         self._wave_of: list[int] = []
         for number, folder in enumerate(folders):
-            self._waves.append(np.memmap(folder / SAMPLES_FILE, np.int16, "r"))
+            self._waves.append(_opened(folder / SAMPLES_FILE))
             for line in (folder / LIST_FILE).read_text(encoding="utf8").splitlines():
                 values = json.loads(line)
                 values["slots"] = tuple(values["slots"])
@@ -169,3 +169,8 @@ class Bank:
     def own_texts(self) -> Sequence[str]:
         """Return the replies recorded in the nano's own voice."""
         return list(self._own)
+
+
+def _opened(path: Path) -> NDArray[np.int16]:
+    """Samples of a folder; those of one whose process had no time for any cannot be mapped."""
+    return np.memmap(path, np.int16, "r") if path.stat().st_size else np.zeros(0, np.int16)

@@ -19,6 +19,7 @@ from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
 from training.nano.bank import INT16_PEAK, Bank
 from training.nano.hearing import ROWS_PER_UNIT, encoder_rows
 from training.nano.layout import PICTURE_ROWS, SpokenReply
+from training.nano.ranks import ALONE, Ranks
 from training.nano.sessions import DuplexSession, Example
 from training.nano.turns import ONE_SHOT, TurnsSession
 
@@ -127,6 +128,7 @@ class Conversations(IterableDataset[Batch]):
         first: int = 0,
         longest: int = max(UNITS),
         practice: float = PRACTICE_SHARE,
+        ranks: Ranks = ALONE,
     ) -> None:
         """Name the inputs; they are opened in the process that reads them.
 
@@ -135,11 +137,13 @@ class Conversations(IterableDataset[Batch]):
             checkpoint: folder with the nano's tokenizer and preprocessor files.
             units: of all sequences of a batch together.
             seed: of every conversation.
-            first: number of the batch to begin with; a batch depends on seed and number alone.
+            first: step to begin with; a batch depends on seed, step and rank alone.
             longest: units of a conversation at most.
             practice: share of the batches in which everything is typed.
+            ranks: all that train; each draws batches of its own.
         """
         self.practice = practice
+        self.ranks = ranks
         self.folders = list(folders)
         self.checkpoint = checkpoint
         self.units = units
@@ -154,8 +158,8 @@ class Conversations(IterableDataset[Batch]):
         bank = Bank(self.folders)
         processor = MiniCPMOProcessor.from_folder(self.checkpoint)
         padding_id = processor.tokenizer.special.unk
-        for number in count(self.first + share, shares):
-            random = Random(f"{self.seed}/{number}")
+        for step in count(self.first + share, shares):
+            random = Random(f"{self.seed}/{step * self.ranks.count + self.ranks.number}")
             yield collate(self._examples(bank, processor, random), padding_id)
 
     def _examples(self, bank: Bank, processor: MiniCPMOProcessor, random: Random) -> list[Example]:

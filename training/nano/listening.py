@@ -17,6 +17,7 @@ from training.nano.augment import Augmenter
 from training.nano.batches import PRACTICE_SHARE, UNITS, Batch, Conversations, loader
 from training.nano.brain import Brain
 from training.nano.optimizing import Optimizer, Recipe, fast
+from training.nano.ranks import ALONE, Ranks
 from training.nano.voice.stage_clock import Average, Tick, save
 
 FILE = "listening.pt"
@@ -59,7 +60,12 @@ class Plan:
 
 
 def train(
-    banks: Sequence[Path], encoder: Path, out: Path, plan: Plan, device: torch.device
+    banks: Sequence[Path],
+    encoder: Path,
+    out: Path,
+    plan: Plan,
+    device: torch.device,
+    ranks: Ranks = ALONE,
 ) -> Brain:
     """Train, or go on where an earlier run of the same plan stopped.
 
@@ -70,41 +76,52 @@ def train(
             go on exactly). A `FILE` without a state is where a new run starts from.
         plan: limits and sizes.
         device: where it trains.
+        ranks: all that train it together; the first writes.
 
     Returns:
         The model with its averaged weights.
     """
     torch.manual_seed(plan.seed)
     side = out / SIDE_FOLDER
-    side.mkdir(parents=True, exist_ok=True)
-    shapes.write_side_files(side)
+    if ranks.is_first:
+        side.mkdir(parents=True, exist_ok=True)
+        shapes.write_side_files(side)
     brain = Brain(shapes.config())
     brain.load_encoder(encoder)
     resume_trained(brain, out / FILE)
     brain.to(device)
-    optimizer = Optimizer(brain, plan.peak_rate, RECIPE)
+    optimizer = Optimizer(brain, plan.peak_rate, RECIPE, ranks)
     average = Average(brain)
     first, spent_s = _restore(out / STATE_FILE, brain, optimizer, average)
-    batches = _batches(banks, side, plan, first)
+    began_s = ranks.now_s() - spent_s
+    batches = _batches(banks, side, plan, first, ranks)
     generator = torch.Generator(device=device)
-    bar = tqdm(total=plan.steps, initial=first, desc="listen", mininterval=10.0)
-    last = plan.stop_at or plan.steps
-    began_s = time.monotonic() - spent_s
-    for tick in _ticks(range(first, last), began_s, spent_s, plan, bar):
+    bar = tqdm(
+        total=plan.steps,
+        initial=first,
+        desc="listen",
+        mininterval=10.0,
+        disable=not ranks.is_first,
+    )
+    steps = range(first, plan.stop_at or plan.steps)
+    for tick in _ticks(steps, began_s, spent_s, plan, bar, ranks):
         batch = to_device(next(batches), device)
-        generator.manual_seed(plan.seed * plan.steps + tick.step)
-        torch.manual_seed(plan.seed * plan.steps + tick.step)
+        seed = (plan.seed * plan.steps + tick.step) * ranks.count + ranks.number
+        generator.manual_seed(seed)
+        torch.manual_seed(seed)
         with fast(device):
             read = brain(batch, brain.hear(batch, Augmenter(generator)))
             spelled = brain.transcription_loss(batch, read.hidden)
         optimizer.step(read.loss + TRANSCRIPTION * spelled, tick)
         average.update(tick.step)
+        bar.update()
+        if not ranks.is_first:
+            continue
         if tick.step % REPORT_EVERY_STEPS == 0 or tick.is_save_due:
             figures = f"loss {read.loss.item():.3f} right {read.n_right.item():.3f}"
             print(f"listen {tick.step} {figures} words {spelled.item():.3f}", flush=True)
         if tick.is_save_due:
             _save(out, brain, optimizer, average, tick.step + 1, time.monotonic() - began_s)
-        bar.update()
     bar.close()
     brain.load_state_dict({n: t.to(device) for n, t in average.state_dict().items()})
     return brain.eval()
@@ -142,17 +159,21 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     )
 
 
-def _batches(banks: Sequence[Path], side: Path, plan: Plan, first: int) -> Iterator[Batch]:
+def _batches(
+    banks: Sequence[Path], side: Path, plan: Plan, first: int, ranks: Ranks
+) -> Iterator[Batch]:
     conversations = Conversations(
-        banks, side, plan.units, plan.seed, first, plan.longest, plan.practice
+        banks, side, plan.units, plan.seed, first, plan.longest, plan.practice, ranks
     )
     return iter(loader(conversations, plan.processes))
 
 
-def _ticks(steps: range, began_s: float, spent_s: float, plan: Plan, bar: tqdm) -> Iterator[Tick]:
-    saved = time.monotonic()
+def _ticks(
+    steps: range, began_s: float, spent_s: float, plan: Plan, bar: tqdm, ranks: Ranks
+) -> Iterator[Tick]:
+    saved = began_s + spent_s
     for step in steps:
-        now = time.monotonic()
+        now = ranks.now_s()
         elapsed_s = now - began_s
         progress = min(1.0, max(step / plan.steps, elapsed_s / (60 * plan.minutes)))
         is_over = elapsed_s - spent_s > 60 * plan.minutes_now

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from training.nano.ranks import ALONE, Ranks
 from training.nano.voice.stage_clock import WARM_UP_STEPS, Tick, set_rate
 
 BETAS = (0.9, 0.98)
@@ -38,14 +39,16 @@ class Recipe:
 class Optimizer:
     """Steps of one module."""
 
-    def __init__(self, model: nn.Module, rate: float, recipe: Recipe) -> None:
+    def __init__(self, model: nn.Module, rate: float, recipe: Recipe, ranks: Ranks = ALONE) -> None:
         """Sort the parameters that are trained.
 
         Args:
             model: to train.
             rate: of learning, at its peak.
             recipe: how.
+            ranks: all that train it, each with the same parameters.
         """
+        self._ranks = ranks
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         self._trained = [parameter for _, parameter in named]
         self._rate = rate
@@ -74,6 +77,7 @@ class Optimizer:
             set_rate(part, tick, self._rate, self._warm_up_steps)
             part.zero_grad(set_to_none=True)
         loss.backward()
+        self._ranks.average_gradients(self._trained)
         torch.nn.utils.clip_grad_norm_(self._trained, LARGEST_GRADIENT)
         for part in self._parts:
             part.step()

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The whole nano on one rented GPU machine that takes one command of at most ten minutes at a time,
 # brings a limited number of bytes with each, and may clear the working tree in between:
-#   run_all.sh pack INPUTS PROGRAMS [WEIGHTS]   lays .nano/1 to 4 out (each below 55 MB), before
-#                              renting; WEIGHTS: what an earlier run brought back, to begin with
+#   run_all.sh pack INPUTS PROGRAMS [WEIGHTS [BANK]]   lays .nano/1 to 5 out (each below 55 MB), before
+#                              renting; WEIGHTS: what an earlier run brought back, to begin with;
+#                              BANK: what was recorded already
 #   run_all.sh stash           keeps what this command brought in .nano/, outside the working tree
 #   run_all.sh start MINUTES   stashes, copies the code, starts everything in the background, holds
 #   run_all.sh hold MINUTES    holds the machine, shows progress, keeps the newest weights in $OUT
@@ -22,7 +23,7 @@ brain_minutes=${BRAIN_MINUTES:-7.5} # after that, with all of them
 flow_minutes=${FLOW_MINUTES:-8} hift_minutes=${HIFT_MINUTES:-14} see_minutes=${SEE_MINUTES:-11}
 speech_minutes=${SPEECH_MINUTES:-9} # with the language model as it is at first
 last_speech_minutes=${LAST_SPEECH_MINUTES:-3} look_minutes=${LOOK_MINUTES:-4} # as it is at last
-composers=12 # processes that compose conversations; they make 4 batches a second each
+composers=12 # at most, for each GPU of the brain; each makes 2 to 4 batches of conversations a second
 
 part() { dd if="$1" of="$4" bs=1000000 skip="$2" count="$3" status=none; }
 
@@ -41,6 +42,9 @@ pack() {
     if [ -n "${3:-}" ]; then
         mkdir -p "$to/4"
         cp "$3"/*.pt "$to/4/"
+    fi
+    if [ -n "${4:-}" ]; then
+        "${PYTHON:-python3}" -m training.nano compress --bank "$4" --out "$to/5/bank"
     fi
     du -sb "$to"/*
 }
@@ -71,6 +75,10 @@ take_earlier_work() {
     if [ -e "$parts/4/voice.npz" ]; then
         cp "$parts"/4/voice*.npz "$work/voice/"
     fi
+    if [ -e "$parts/5/bank" ]; then
+        PYTHONPATH=$src${PYTHONPATH:+:$PYTHONPATH} stage expand "${PYTHON:-python3}" \
+            -m training.nano expand --compressed "$parts/5/bank" --out "$work/bank"
+    fi
 }
 
 stash() {
@@ -88,12 +96,17 @@ begin() {
         >"$logs/everything.log" 2>&1 </dev/null &
 }
 
-# The GPU of a kind of work: 0 brain, 1 speech and flow, 2 eyes, 3 vocoder; the last is shared.
+gpus=$( (nvidia-smi --list-gpus 2>/dev/null || true) | wc -l)
+brain_gpus=${BRAIN_GPUS:-$((gpus > 2 ? gpus - 2 : 1))}
+
+# The GPU of what is not the brain: 0 speech and flow, 1 eyes, 2 vocoder; the last is shared.
 device() {
-    local gpus
-    gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
-    echo "${DEVICE:-cuda:$(($1 < gpus ? $1 : gpus > 0 ? gpus - 1 : 0))}"
+    local number=$((brain_gpus + $1))
+    echo "${DEVICE:-cuda:$((number < gpus ? number : gpus > 0 ? gpus - 1 : 0))}"
 }
+
+# On all that is recorded: for so many minutes of so many, with so many processes a GPU.
+listen() { GPUS=$brain_gpus stage listen training/nano/run_gpu.sh listen "$@"; }
 
 # One line in steps.log when a stage ends, whatever becomes of it.
 stage() {
@@ -111,7 +124,7 @@ timed() {
 
 speak_and_sound() {
     local voice=training/nano/voice/run_gpu.sh sound for_speech for_vocoder
-    for_speech=$(device 1) for_vocoder=$(device 3)
+    for_speech=$(device 0) for_vocoder=$(device 2)
     stage voice_record "$voice" record
     DEVICE=$for_vocoder FLOW_DEVICE=$for_speech stage sound "$voice" sound "$flow_minutes" \
         "$hift_minutes" &
@@ -136,14 +149,16 @@ everything() {
     cd "$src"
     export OUT=$run/out NANO_WORK=$work
     local ears=training/nano/run_gpu.sh voice=training/nano/voice/run_gpu.sh
-    local eyes=training/nano/vision/run_gpu.sh spare=$((CORES > 3 ? CORES - 3 : 1))
-    local some=$((CORES / 3 < composers ? CORES / 3 : composers))
-    local all=$((spare < composers ? spare : composers))
+    local eyes=training/nano/vision/run_gpu.sh
+    local some=$((CORES / 3 / brain_gpus)) all=$((CORES * 3 / 4 / brain_gpus))
+    some=$((some < composers ? some : composers)) all=$((all < composers ? all : composers))
+    local spare=$((CORES - brain_gpus * (some + 1) - 2))
+    spare=$((spare > 1 ? spare : 1))
     mkdir -p "$NANO_WORK/listening" "$NANO_WORK/vision" "$NANO_WORK/voice" "$OUT"
+    echo "0 s: begun on $CORES cores, the brain on $brain_gpus of $gpus GPUs" >"$logs/steps.log"
     take_earlier_work
-    echo "0 s: begun on $CORES cores" >"$logs/steps.log"
-    local for_brain for_speech for_eyes
-    for_brain=$(device 0) for_speech=$(device 1) for_eyes=$(device 2)
+    local for_speech for_eyes
+    for_speech=$(device 0) for_eyes=$(device 1)
     speak_and_sound &
     local voices=$! seeing recording minutes number=0 all_minutes
     DEVICE=$for_eyes timed "$see_minutes" see "$eyes" &
@@ -155,16 +170,16 @@ everything() {
         number=$((number + 1))
         record_beside "$number" "$minutes" &
         recording=$!
-        DEVICE=$for_brain stage listen "$ears" listen "$minutes" "$all_minutes" "$some"
+        listen "$minutes" "$all_minutes" "$some"
         wait "$recording"
     done
-    DEVICE=$for_brain stage listen "$ears" listen "$brain_minutes" "$all_minutes" "$all"
-    [ "$held_out_minutes" = 0 ] || DEVICE=$for_brain stage examine "$ears" examine &
+    listen "$brain_minutes" "$all_minutes" "$all"
+    [ "$held_out_minutes" = 0 ] || stage examine "$ears" examine &
     local exam=$!
     wait "$voices" "$seeing"
     DEVICE=$for_speech timed "$last_speech_minutes" last_speech "$voice" &
     local speech=$!
-    DEVICE=$for_brain timed "$look_minutes" look "$eyes"
+    timed "$look_minutes" look "$eyes"
     wait "$speech" "$exam"
     echo "$SECONDS s: done" >>"$logs/steps.log"
     touch "$run/done"
@@ -194,7 +209,7 @@ hold() {
 }
 
 case ${1:-} in
-    pack) pack "$2" "$3" "${4:-}" ;;
+    pack) pack "$2" "$3" "${4:-}" "${5:-}" ;;
     stash) stash ;;
     start)
         [ ! -d "$here/.nano" ] || stash
@@ -208,7 +223,7 @@ case ${1:-} in
         ;;
     everything) everything ;;
     *)
-        sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         exit 2
         ;;
 esac

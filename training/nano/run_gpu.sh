@@ -3,7 +3,8 @@
 #   run_gpu.sh unpack
 #   run_gpu.sh record NAME ENGINES MINUTES [PROCESSES] [OPTION …]   speaks a part of the bank
 #   run_gpu.sh held-out MINUTES [PROCESSES]                         speaks for the examination
-#   run_gpu.sh listen MINUTES_NOW MINUTES_IN_ALL [PROCESSES]        trains on the parts that are complete
+#   run_gpu.sh listen MINUTES_NOW MINUTES_IN_ALL [PROCESSES]        trains on the parts that are complete,
+#                                                                  on the first $GPUS GPUs of several
 #   run_gpu.sh examine
 # What it needs lies in .nano/ (README.md says what); weights go to $OUT, the rest to .nano/work.
 set -euo pipefail
@@ -15,7 +16,18 @@ cores=${CORES:-$(nproc --all)} # plain nproc obeys OMP_NUM_THREADS
 seed=${SEED:-0}
 mkdir -p "$work/bank" "$work/listening" "$out"
 
+gpus=${GPUS:-1}
+
 nano() { "${PYTHON:-python3}" -m training.nano "$@"; }
+
+nano_on_all_gpus() {
+    if [ "$gpus" = 1 ]; then
+        nano "$@"
+    else
+        NCCL_SOCKET_IFNAME=lo GLOO_SOCKET_IFNAME=lo "${PYTHON:-python3}" -m torch.distributed.run \
+            --nproc-per-node "$gpus" --master-addr 127.0.0.1 -m training.nano "$@"
+    fi
+}
 
 voices() {
     nano record --hibari .nano/2 --kokoro "$work/kokoro.onnx" --styles .nano/3/styles \
@@ -48,7 +60,7 @@ case ${1:-} in
             --minutes "$2" --processes "${3:-$cores}" --seed 77
         ;;
     listen) # on the weights that are there, if any
-        nano listen --bank "$work/bank" --encoder .nano/3/encoder.pt --out "$work/listening" \
+        nano_on_all_gpus listen --bank "$work/bank" --encoder .nano/3/encoder.pt --out "$work/listening" \
             --steps 1000000 --minutes-now "$2" --minutes "$3" --units "${UNITS:-1024}" \
             --rate "${RATE:-1.5e-3}" --processes "${4:-$((cores - 2))}" \
             --device "${DEVICE:-cuda}" --seed "$seed"
@@ -59,7 +71,7 @@ case ${1:-} in
             --out "$work/listening" --batches "${BATCHES:-6}" --device "${DEVICE:-cuda}"
         ;;
     *)
-        sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
         exit 2
         ;;
 esac

@@ -34,7 +34,9 @@ FORCED_UNITS = 3  # listened to whatever the model wants. Source: DuplexSettings
 FORCED = 0.5  # of the sessions
 WAITS = 0.3  # of the questions may come seconds later; the others follow at once
 
-IDLE, ATTENTIVE, DECISION = 0.3, 1.0, 2.0  # weights of decisions
+# Weights of decisions. To begin and to wait while the user speaks count alike: else the likelier
+# of the two would not be the more frequent one.
+IDLE, ATTENTIVE, DECISION = 0.3, 1.0, 2.0
 QUIET_SESSIONS = 0.06
 INTERRUPTED = 0.35
 STOPPED = 0.6  # of interruptions; the others are new questions
@@ -177,7 +179,7 @@ class DuplexSession:
     def _listen_until(self, unit: int, voiced_from_s: float = math.inf) -> None:
         while self.unit < unit:
             is_voiced = self.unit + 1 > voiced_from_s or self.unit < self.voiced_until_s
-            weight = ATTENTIVE if is_voiced else IDLE
+            weight = DECISION if is_voiced else IDLE
             self.layout.hear(has_picture=self.has_pictures)
             self.layout.listen(0.0 if self.unit < self.forced else weight)
             self.unit += 1

@@ -95,14 +95,8 @@ def train(
     first, spent_s = _restore(out / STATE_FILE, brain, optimizer, average)
     began_s = ranks.now_s() - spent_s
     batches = _batches(banks, side, plan, first, ranks)
-    generator = torch.Generator(device=device)
-    bar = tqdm(
-        total=plan.steps,
-        initial=first,
-        desc="listen",
-        mininterval=10.0,
-        disable=not ranks.is_first,
-    )
+    generator, hidden = torch.Generator(device=device), not ranks.is_first
+    bar = tqdm(total=plan.steps, initial=first, desc="listen", mininterval=10.0, disable=hidden)
     steps = range(first, plan.stop_at or plan.steps)
     for tick in _ticks(steps, began_s, spent_s, plan, bar, ranks):
         batch = to_device(next(batches), device)
@@ -114,14 +108,12 @@ def train(
             spelled = brain.transcription_loss(batch, read.hidden)
         optimizer.step(read.loss + TRANSCRIPTION * spelled, tick)
         average.update(tick.step)
-        bar.update()
-        if not ranks.is_first:
-            continue
-        if tick.step % REPORT_EVERY_STEPS == 0 or tick.is_save_due:
+        if ranks.is_first and (tick.step % REPORT_EVERY_STEPS == 0 or tick.is_save_due):
             figures = f"loss {read.loss.item():.3f} right {read.n_right.item():.3f}"
             print(f"listen {tick.step} {figures} words {spelled.item():.3f}", flush=True)
-        if tick.is_save_due:
+        if ranks.is_first and tick.is_save_due:
             _save(out, brain, optimizer, average, tick.step + 1, time.monotonic() - began_s)
+        bar.update()
     bar.close()
     brain.load_state_dict({n: t.to(device) for n, t in average.state_dict().items()})
     return brain.eval()

@@ -75,10 +75,11 @@ take_earlier_work() {
     if [ -e "$parts/4/voice.npz" ]; then
         cp "$parts"/4/voice*.npz "$work/voice/"
     fi
-    if [ -e "$parts/5/bank" ]; then
-        PYTHONPATH=$src${PYTHONPATH:+:$PYTHONPATH} stage expand "${PYTHON:-python3}" \
-            -m training.nano expand --compressed "$parts/5/bank" --out "$work/bank"
-    fi
+}
+
+expand_brought_bank() {
+    [ ! -e "$parts/5/bank" ] || PYTHONPATH=$src${PYTHONPATH:+:$PYTHONPATH} stage expand \
+        "${PYTHON:-python3}" -m training.nano expand --compressed "$parts/5/bank" --out "$work/bank"
 }
 
 stash() {
@@ -157,6 +158,8 @@ everything() {
     mkdir -p "$NANO_WORK/listening" "$NANO_WORK/vision" "$NANO_WORK/voice" "$OUT"
     echo "0 s: begun on $CORES cores, the brain on $brain_gpus of $gpus GPUs" >"$logs/steps.log"
     take_earlier_work
+    expand_brought_bank &
+    local expanding=$!
     local for_speech for_eyes
     for_speech=$(device 0) for_eyes=$(device 1)
     speak_and_sound &
@@ -165,6 +168,7 @@ everything() {
     seeing=$!
     stage unpack "$ears" unpack
     stage record_quick nice -n 3 "$ears" record quick flite,espeak,hibari "$quick_minutes" "$CORES"
+    wait "$expanding"
     all_minutes=$(awk "BEGIN { print ${kokoro_minutes// / + } + $brain_minutes }")
     for minutes in $kokoro_minutes; do
         number=$((number + 1))

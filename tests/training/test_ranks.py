@@ -12,7 +12,7 @@ from torch.multiprocessing.spawn import spawn
 
 from tests.training.conftest import Nano
 from training.nano.listening import FILE, Plan, train
-from training.nano.ranks import ALONE, Ranks
+from training.nano.ranks import ALONE, Ranks, backend
 
 COUNT = 2
 
@@ -25,7 +25,7 @@ def free_port() -> int:
 
 def joined(number: int, port: int) -> Ranks:
     address = f"tcp://127.0.0.1:{port}"
-    dist.init_process_group(init_method=address, rank=number, world_size=COUNT)
+    dist.init_process_group(backend(), init_method=address, rank=number, world_size=COUNT)
     return Ranks(number, COUNT)
 
 

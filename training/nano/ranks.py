@@ -29,7 +29,7 @@ class Ranks:
         """Meet the others that `torchrun` started, if it did."""
         if not dist.is_torchelastic_launched():
             return cls()
-        dist.init_process_group()  # Gloo for the CPU, NCCL for GPUs
+        dist.init_process_group(backend())
         return cls(dist.get_rank(), dist.get_world_size())
 
     def leave(self) -> None:
@@ -71,6 +71,11 @@ class Ranks:
         flat /= self.count
         parts = flat.split([grad.numel() for grad in grads])
         torch._foreach_copy_(grads, [p.view_as(g) for p, g in zip(parts, grads, strict=True)])
+
+
+def backend() -> str:
+    """Return what tensors travel by: those of the CPU by Gloo, those of GPUs by NCCL."""
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 
 
 ALONE = Ranks()

@@ -60,10 +60,12 @@ case ${1:-} in
             --minutes "$2" --processes "${3:-$cores}" --seed 77
         ;;
     listen) # on the weights that are there, if any
-        nano_on_all_gpus listen --bank "$work/bank" --encoder .nano/3/encoder.pt --out "$work/listening" \
-            --steps 1000000 --minutes-now "$2" --minutes "$3" --units "${UNITS:-1024}" \
-            --rate "${RATE:-1.5e-3}" --processes "${4:-$((cores - 2))}" \
-            --device "${DEVICE:-cuda}" --seed "$seed"
+        plan=(--bank "$work/bank" --encoder .nano/3/encoder.pt --out "$work/listening"
+            --steps 1000000 --minutes-now "$2" --minutes "$3" --units "${UNITS:-1024}"
+            --rate "${RATE:-1.5e-3}" --processes "${4:-$((cores - 2))}"
+            --device "${DEVICE:-cuda}" --seed "$seed")
+        # Where GPUs cannot meet, one is better than none.
+        nano_on_all_gpus listen "${plan[@]}" || { [ "$gpus" -gt 1 ] && nano listen "${plan[@]}"; }
         cp "$work/listening/listening.pt" "$out/"
         ;;
     examine)

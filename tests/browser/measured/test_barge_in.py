@@ -22,10 +22,10 @@ from tests.browser.devices import (
 from tests.browser.problems import Problems
 from tests.browser.visits import Visits
 
-ONSETS = 30
-MOST_TRIES = 40
+ONSETS = 20
+MOST_TRIES = 30
 SPOKE_JUST_NOW_MS = 60
-BACKCHANNELS = 20
+BACKCHANNELS = 12
 STOP_LIMIT_MS = 200.0  # source: what was asked of the pages, of 95 in 100
 QUIET_AFTER_MS = 1_600  # the next answer cannot come sooner: a unit listens, another is made
 SPEAKS_FIRST_MS = 250  # the model is in the middle of its answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from training.nano.listening import FILE, Plan, train
 from training.nano.ranks import ALONE, Ranks, backend
 
 COUNT = 2
+PLAN = Plan(steps=2, units=6, seed=3)
 
 
 def free_port() -> int:
@@ -29,46 +31,62 @@ def joined(number: int, port: int) -> Ranks:
     return Ranks(number, COUNT)
 
 
-def average(number: int, port: int, folder: Path) -> None:
+@dataclass(frozen=True)
+class Told:
+    """What one of the processes came to."""
+
+    both: torch.Tensor
+    one: torch.Tensor
+    now_s: float
+    trained: dict[str, torch.Tensor]
+
+
+def work(number: int, port: int, folder: Path, bank: Path, encoder: Path) -> None:
     ranks = joined(number, port)
     both, one = torch.ones(3, 2), torch.ones(4)
     both.grad = torch.full((3, 2), number + 1.0)
     one.grad = torch.full((4,), 6.0) if number else None
     ranks.average_gradients([both, one])
-    torch.save((both.grad, one.grad, ranks.now_s()), folder / f"{number}.pt")
+    brain = train([bank], encoder, folder / "out", PLAN, torch.device("cpu"), ranks)
+    assert one.grad is not None
+    told = Told(both.grad, one.grad, ranks.now_s(), brain.trained_state())
+    torch.save(vars(told), folder / f"{number}.pt")
     ranks.leave()
 
 
-def learn(number: int, port: int, folder: Path, bank: Path, encoder: Path) -> None:
-    ranks = joined(number, port)
-    plan = Plan(steps=2, units=6, seed=3)
-    brain = train([bank], encoder, folder / "out", plan, torch.device("cpu"), ranks)
-    torch.save(brain.trained_state(), folder / f"{number}.pt")
-    ranks.leave()
+@pytest.fixture(scope="module")
+def folder(nano: Nano, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where two processes worked together."""
+    folder = tmp_path_factory.mktemp("ranks")
+    spawn(work, (free_port(), folder, nano.bank_folder, nano.encoder), COUNT)
+    return folder
 
 
-def test_gradients_are_averaged_and_a_missing_one_is_zero(tmp_path: Path) -> None:
-    spawn(average, (free_port(), tmp_path), COUNT)
-    told = [torch.load(tmp_path / f"{number}.pt") for number in range(COUNT)]
-    for both, one, now_s in told:
-        torch.testing.assert_close(both, torch.full((3, 2), 1.5))
-        torch.testing.assert_close(one, torch.full((4,), 3.0))
-        assert now_s == told[0][2]
+@pytest.fixture(scope="module")
+def told(folder: Path) -> list[Told]:
+    """What each of them came to."""
+    return [Told(**torch.load(folder / f"{number}.pt")) for number in range(COUNT)]
 
 
-def test_two_ranks_learn_the_same_from_more_than_one_hears(nano: Nano, tmp_path: Path) -> None:
-    spawn(learn, (free_port(), tmp_path, nano.bank_folder, nano.encoder), COUNT)
-    first, second = (torch.load(tmp_path / f"{number}.pt") for number in range(COUNT))
-    alone = train(
-        [nano.bank_folder],
-        nano.encoder,
-        tmp_path / "alone",
-        Plan(steps=2, units=6, seed=3),
-        torch.device("cpu"),
-    ).trained_state()
+def test_gradients_are_averaged_and_a_missing_one_is_zero(told: list[Told]) -> None:
+    for each in told:
+        torch.testing.assert_close(each.both, torch.full((3, 2), 1.5))
+        torch.testing.assert_close(each.one, torch.full((4,), 3.0))
+
+
+def test_all_read_the_same_clock(told: list[Told]) -> None:
+    assert told[0].now_s == told[1].now_s
+
+
+def test_all_learn_the_same_from_more_than_one_hears(
+    nano: Nano, folder: Path, told: list[Told], tmp_path: Path
+) -> None:
+    first, second = (each.trained for each in told)
+    cpu = torch.device("cpu")
+    alone = train([nano.bank_folder], nano.encoder, tmp_path, PLAN, cpu).trained_state()
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert any(not torch.equal(first[name], alone[name]) for name in first)
-    written = torch.load(tmp_path / "out" / FILE)
+    written = torch.load(folder / "out" / FILE)
     torch.testing.assert_close({n: t.half() for n, t in first.items()}, written)
 
 

@@ -56,9 +56,7 @@ run_pytest() {
 }
 
 # What they need is fetched from PyPI and npm.
-gates() {
-    PATH=$node:$PATH run_pytest tests/gates -rsx -n auto --maxprocesses 2 --dist loadgroup
-}
+gates() { PATH=$node:$PATH run_pytest tests/gates -rsx; }
 
 stage "lint" "$python" -m ruff check .
 stage "format" "$python" -m ruff format --check .
@@ -67,8 +65,7 @@ stage "types of the pages" page_types
 stage "modules of the pages" page_modules
 # A file's tests stay in one process: recordings share what was computed from them.
 stage "tests" run_pytest --ignore=tests/browser --ignore=tests/gates -n auto --dist loadfile
-# What is measured on the same cases stays in one process. Skipped and expected failures are told
-# with reasons.
+# One process: all gates share a loaded model. Skipped and expected failures are told with reasons.
 stage "gates of the embedded model" gates
 # Each process has a system and up to two browsers of its own.
 stage "browser tests" run_pytest tests/browser --ignore=tests/browser/measured \

@@ -5,7 +5,6 @@ A figure that could not be measured, because a package could not be fetched, is 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -17,14 +16,12 @@ from benchmarks.nano.measure import Measurement, Sizes
 from config import PROJECT_ROOT
 from core.nano_assets import SOURCE, SUMS_FILE, NanoAssetsError, assemble
 
-# Some six minutes of a processor; a third are the conversation, which goes on in real time, and the
-# natural voices. The cases are always the same ones.
+# Five to seven minutes in all; a quarter is the conversation, which goes on in real time. The cases
+# are always the same ones.
 SIZES = Sizes(
-    questions=40, natural=60, noises=8, replies=20, interruptions=12, pictures=24, timed=5
+    questions=40, natural=40, noises=8, replies=20, interruptions=12, pictures=24, timed=5
 )
-CACHE = PROJECT_ROOT / "data" / "nano_gates" / os.environ.get("PYTEST_XDIST_WORKER", "")
-TOGETHER = (("hears", "takes turns"), ("speaks", "sounds"))
-"""Areas that are measured on the same cases; a process makes both."""
+CACHE = PROJECT_ROOT / "data" / "nano_gates"
 
 NEAR_THE_LIMIT: dict[Gate, tuple[float, str]] = {
     gates.HEARS_SYNTHETIC: (0.85, "96.0 % of 200, not reached"),
@@ -62,15 +59,8 @@ def figures(measurement: Measurement) -> Iterator[dict[Area, list[Figure]]]:
     yield found
 
 
-def grouped(gate: Gate) -> object:
-    """A gate for the process that measures its cases."""
-    group = next((each[0] for each in TOGETHER if gate.area in each), gate.area)
-    name = f"{gate.area}: {gate.metric}"
-    return pytest.param(gate, id=name, marks=pytest.mark.xdist_group(group))
-
-
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("gate", [grouped(gate) for gate in GATES])
+@pytest.mark.parametrize("gate", GATES, ids=lambda gate: f"{gate.area}: {gate.metric}")
 def test_gate(gate: Gate, measurement: Measurement, figures: dict[Area, list[Figure]]) -> None:
     if gate.area not in figures:
         for figure in measurement.figures([gate.area]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,15 +18,9 @@ COUNT = 2
 PLAN = Plan(steps=2, units=6, seed=3)
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
-def joined(number: int, port: int) -> Ranks:
-    address = f"tcp://127.0.0.1:{port}"
-    dist.init_process_group(backend(), init_method=address, rank=number, world_size=COUNT)
+def joined(number: int, folder: Path) -> Ranks:
+    place = f"file://{folder / 'meeting'}"
+    dist.init_process_group(backend(), init_method=place, rank=number, world_size=COUNT)
     return Ranks(number, COUNT)
 
 
@@ -41,8 +34,8 @@ class Told:
     trained: dict[str, torch.Tensor]
 
 
-def work(number: int, port: int, folder: Path, bank: Path, encoder: Path) -> None:
-    ranks = joined(number, port)
+def work(number: int, folder: Path, bank: Path, encoder: Path) -> None:
+    ranks = joined(number, folder)
     both, one = torch.ones(3, 2), torch.ones(4)
     both.grad = torch.full((3, 2), number + 1.0)
     one.grad = torch.full((4,), 6.0) if number else None
@@ -58,7 +51,7 @@ def work(number: int, port: int, folder: Path, bank: Path, encoder: Path) -> Non
 def folder(nano: Nano, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where two processes worked together."""
     folder = tmp_path_factory.mktemp("ranks")
-    spawn(work, (free_port(), folder, nano.bank_folder, nano.encoder), COUNT)
+    spawn(work, (folder, nano.bank_folder, nano.encoder), COUNT)
     return folder
 
 

@@ -22,11 +22,12 @@ def test_recordings_come_back_where_they_were(tmp_path: Path) -> None:
             tone = 0.3 * np.sin(2 * np.pi * (300 + 200 * at) * SECOND[: 9_000 + 2_000 * at])
             writer.add(question, "tone", tone.astype(np.float32))
         writer.close()
+    BankWriter(tmp_path / "bank" / "in no time").close()
     compress(tmp_path / "bank", tmp_path / "small")
     expand(tmp_path / "small", tmp_path / "again")
 
     def opened(name: str) -> Bank:
-        return Bank([tmp_path / name / "0", tmp_path / name / "1"])
+        return Bank(sorted((tmp_path / name).iterdir()))
 
     before, after = opened("bank"), opened("again")
     assert before.recordings == after.recordings

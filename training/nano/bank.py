@@ -111,7 +111,7 @@ class Bank:
         self._waves: list[NDArray[np.int16]] = []
         self._wave_of: list[int] = []
         for number, folder in enumerate(folders):
-            self._waves.append(_opened(folder / SAMPLES_FILE))
+            self._waves.append(samples_in(folder))
             for line in (folder / LIST_FILE).read_text(encoding="utf8").splitlines():
                 values = json.loads(line)
                 values["slots"] = tuple(values["slots"])
@@ -171,6 +171,8 @@ class Bank:
         return list(self._own)
 
 
-def _opened(path: Path) -> NDArray[np.int16]:
-    """Samples of a folder; those of one whose process had no time for any cannot be mapped."""
-    return np.memmap(path, np.int16, "r") if path.stat().st_size else np.zeros(0, np.int16)
+def samples_in(folder: Path) -> NDArray[np.int16]:
+    """All samples of a folder, int16 [n]; none where a process had no time for any."""
+    path = folder / SAMPLES_FILE
+    is_empty = path.stat().st_size == 0  # which cannot be mapped
+    return np.zeros(0, np.int16) if is_empty else np.memmap(path, "<i2", "r")

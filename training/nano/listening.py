@@ -93,10 +93,10 @@ def train(
     optimizer = Optimizer(brain, plan.peak_rate, RECIPE, ranks)
     average = Average(brain)
     first, spent_s = _restore(out / STATE_FILE, brain, optimizer, average)
-    began_s = ranks.now_s() - spent_s
+    began_s = ranks.now_s() - spent_s  # by now the first has written what all read
     batches = _batches(banks, side, plan, first, ranks)
-    generator, hidden = torch.Generator(device=device), not ranks.is_first
-    bar = tqdm(total=plan.steps, initial=first, desc="listen", mininterval=10.0, disable=hidden)
+    generator = torch.Generator(device=device)
+    bar = _bar(plan, first, ranks)
     steps = range(first, plan.stop_at or plan.steps)
     for tick in _ticks(steps, began_s, spent_s, plan, bar, ranks):
         batch = to_device(next(batches), device)
@@ -149,6 +149,11 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
         picture_words=moved(batch.picture_words),
         heard=moved(batch.heard),
     )
+
+
+def _bar(plan: Plan, first: int, ranks: Ranks) -> tqdm:
+    is_hidden = not ranks.is_first
+    return tqdm(total=plan.steps, initial=first, desc="listen", mininterval=10.0, disable=is_hidden)
 
 
 def _batches(

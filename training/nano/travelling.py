@@ -5,18 +5,19 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import numpy as np
 import soundfile
 
-from training.nano.bank import LIST_FILE, SAMPLES_FILE
+from MiniCPMO45.audio_features import SAMPLE_RATE_HZ
+from training.nano.bank import LIST_FILE, SAMPLES_FILE, samples_in
 
 SOUND_FILE = "samples.opus"
-SAMPLE_RATE_HZ = 16_000
 BLOCK_SAMPLES = 60 * SAMPLE_RATE_HZ
 
 
 def compress(bank: Path, out: Path) -> None:
     """Write a bank's folders with their samples encoded; recordings stay where they are in them.
+
+    A folder without recordings is left out.
 
     Args:
         bank: folder of folders that `BankWriter` filled.
@@ -24,7 +25,7 @@ def compress(bank: Path, out: Path) -> None:
     """
     for folder in _folders_with(bank, SAMPLES_FILE):
         to = _begun(folder, out)
-        samples = np.memmap(folder / SAMPLES_FILE, "<i2", "r")
+        samples = samples_in(folder)
         with soundfile.SoundFile(
             to / SOUND_FILE, "w", SAMPLE_RATE_HZ, 1, "OPUS", format="OGG"
         ) as file:
@@ -47,9 +48,9 @@ def expand(compressed: Path, out: Path) -> None:
 
 
 def _folders_with(parent: Path, name: str) -> list[Path]:
-    found = sorted(path.parent for path in parent.glob(f"*/{name}"))
+    found = sorted(path.parent for path in parent.glob(f"*/{name}") if path.stat().st_size)
     if not found:
-        raise FileNotFoundError(f"{parent} holds no folder with {name}")
+        raise FileNotFoundError(f"{parent} holds no folder with samples in {name}")
     return found
 
 

@@ -53,11 +53,12 @@ def word_lists(words: Sequence[str], n_lists: int, seed: int) -> list[str]:
     def some(counts: tuple[int, int]) -> list[str]:
         return chooser.choices(words, k=chooser.randint(*counts))
 
+    def counted_up() -> str:
+        first, *others = some(WORDS_COUNTED_UP)
+        return ", ".join([first[0].upper() + first[1:], *others]) + "."
+
     return [
-        f"{', '.join(some(WORDS_COUNTED_UP))}.".capitalize()
-        if number % 2
-        else " ".join(some(WORDS_PER_LIST))
-        for number in range(n_lists)
+        counted_up() if number % 2 else " ".join(some(WORDS_PER_LIST)) for number in range(n_lists)
     ]
 
 

@@ -44,8 +44,7 @@ def mel_filter_bank(
     if not 0 <= f_min_hz < f_max_hz <= sample_rate_hz / 2:
         raise ValueError(f"mel band {f_min_hz}..{f_max_hz} Hz at {sample_rate_hz} Hz")
     bins_hz = np.linspace(0.0, sample_rate_hz / 2, n_fft // 2 + 1)
-    edges_mel = np.linspace(_mel_from_hz(f_min_hz), _mel_from_hz(f_max_hz), n_mels + 2)
-    edges_hz = _hz_from_mel(edges_mel)  # [n_mels + 2]
+    edges_hz = _edges_hz(n_mels, f_min_hz, f_max_hz)
     widths_hz = np.diff(edges_hz)
     distances_hz = edges_hz[:, None] - bins_hz[None, :]  # [n_mels + 2, bins]
     rising = -distances_hz[:-2] / widths_hz[:-1, None]  # [n_mels, bins]
@@ -53,6 +52,17 @@ def mel_filter_bank(
     triangles = np.maximum(0.0, np.minimum(rising, falling))
     unit_area = 2.0 / (edges_hz[2:] - edges_hz[:-2])
     return torch.from_numpy((triangles * unit_area[:, None]).astype(np.float32))
+
+
+def filter_centres_hz(n_mels: int, f_min_hz: float, f_max_hz: float) -> np.ndarray:
+    """Return where the filters of a bank are highest: float64 [n_mels], rising."""
+    return _edges_hz(n_mels, f_min_hz, f_max_hz)[1:-1]
+
+
+def _edges_hz(n_mels: int, f_min_hz: float, f_max_hz: float) -> np.ndarray:
+    """Return where filters begin, culminate and end, each in its neighbours' middle."""
+    edges_mel = np.linspace(_mel_from_hz(f_min_hz), _mel_from_hz(f_max_hz), n_mels + 2)
+    return _hz_from_mel(edges_mel)
 
 
 def _mel_from_hz(frequency_hz: float) -> float:

@@ -62,7 +62,7 @@ def programs(out: Out) -> None:
 
 @app.command()
 def record(
-    hibari: Annotated[Path, typer.Option(help="Folder of the hibari package.")],
+    hibari: Annotated[Path, typer.Option(help="Folder of the hibari and py_nanotts packages.")],
     out: Out,
     kokoro: Annotated[Path | None, typer.Option(help="Kokoro's model.")] = None,
     styles: Annotated[Path | None, typer.Option(help="Kokoro's voice vectors.")] = None,

@@ -15,6 +15,7 @@ from training.nano.domain.catalogue import learned_by_slots
 from training.nano.domain.facts import INTENTS as TELLING_FACTS
 from training.nano.domain.facts import ROLES, Facts, draw_facts, system_text
 from training.nano.domain.kinds import Context, Question
+from training.nano.user_voices.engines import MARGIN_SAMPLES, trimmed
 
 FACT_BOOST, SIGHT_BOOST, SUM_BOOST, RESUME_BOOST = 6.0, 14.0, 2.0, 30.0
 MEMORY_BOOST, NO_MEMORY_BOOST = 6.0, 3.0  # of asking for a name that was told, or was not
@@ -22,7 +23,7 @@ MISHEARD = 0.5  # of the questions whose answers begin with the question
 RESTATED_UNTIL = " is"  # in those answers
 UNPROMPTED_STOP = 0.3  # of its weight while there is nothing to stop
 WITHOUT_SIGHT = 0.3  # of the weight of camera questions when there is no picture
-LEAST_SPEED, MOST_SPEED = 0.88, 1.14
+LEAST_SPEED, MOST_SPEED = 0.84, 1.2
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.2, 1.6
 SAMPLE_RATE_HZ = 16_000
 TYPICAL_RMS = 0.07
@@ -180,7 +181,8 @@ class Talk:
             samples = np.concatenate(parts)
         rms = float(np.sqrt(np.mean(samples**2))) + 1e-6
         samples = samples * np.float32(min(TYPICAL_RMS / rms, 0.95 / np.abs(samples).max()))
-        return at_speed(samples, random.uniform(LEAST_SPEED, MOST_SPEED))
+        spoken = at_speed(samples, random.uniform(LEAST_SPEED, MOST_SPEED))
+        return trimmed(np.pad(spoken, MARGIN_SAMPLES))  # ends as long after the voice as before
 
 
 def at_speed(samples: Samples, speed: float) -> Samples:

@@ -1,11 +1,20 @@
-"""What lies between a mouth and the model: rooms, lines, noise, levels; whole batches at a time."""
+"""What lies between a mouth and the model: rooms, lines, noise, levels; whole batches at a time.
+
+Spectrograms change, too: as longer and shorter throats would make them, and with a band missing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from MiniCPMO45.audio_features import MAX_HZ, N_MELS
+from MiniCPMO45.mel import filter_centres_hz
 
 SAMPLE_RATE_HZ = 16_000
 ROOM_S = 0.5
@@ -13,6 +22,9 @@ UNTOUCHED = 0.15  # of the sequences
 IN_ROOM, ON_LINE, IN_NOISE, CLIPPED = 0.45, 0.25, 0.8, 0.1
 NOISE_KNEES_HZ = (50.0, 4000.0)
 HUM_HZ = (50.0, 60.0)
+LEAST_THROAT, MOST_THROAT, THROATS = 0.86, 1.18, 33  # formants of the speaker by those heard
+IN_OTHER_THROAT, BAND_MISSING = 0.7, 0.3
+WIDEST_BAND = 10  # of the mel bins
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +52,37 @@ class Augmenter:
         limit = self._uniform(audio, 0.2, 1.0) * heard.abs().amax(1, keepdim=True)
         heard = torch.where(self._chance(audio, CLIPPED), heard.clamp(-limit, limit), heard)
         return torch.where(touched, heard, audio).clamp(-1.0, 1.0)
+
+    def spectrograms(self, mels: Sequence[Tensor]) -> list[Tensor]:
+        """Move formants, pitch kept in time, and leave a band out.
+
+        Sources: N. Jaitly and G. Hinton 2013 (vocal tract length perturbation); D. Park et al.
+        2019 (SpecAugment).
+
+        Args:
+            mels: [B, 80, frames] each, of the same B sequences; all of one change alike.
+
+        Returns:
+            The same shapes.
+        """
+        like = mels[0][:, 0]
+        throats = _throats(like.device)
+        drawn = (self._uniform(like, 0.0, 1.0) * len(throats)).long()[:, 0]
+        is_other = self._chance(like, IN_OTHER_THROAT)[..., None]
+        warp = torch.where(is_other, throats[drawn], torch.eye(N_MELS, device=like.device))
+        first = self._uniform(like, 0.0, N_MELS - WIDEST_BAND)
+        last = first + self._uniform(like, 1.0, WIDEST_BAND)
+        bins = torch.arange(N_MELS, device=like.device)
+        is_missing = (bins >= first) & (bins < last) & self._chance(like, BAND_MISSING)
+        return [
+            torch.where(is_missing[..., None], mel.amin((1, 2), keepdim=True), warp @ mel)
+            for mel in mels
+        ]
+
+    def spectrogram(self, mels: Tensor) -> Tensor:
+        """Change spectrograms [B, 80, frames] in the same ways."""
+        [changed] = self.spectrograms([mels])
+        return changed
 
     def _in_room(self, audio: Tensor) -> Tensor:
         """Convolve with exponentially decaying noise behind the direct sound."""
@@ -89,3 +132,17 @@ class Augmenter:
 
     def _chance(self, like: Tensor, share: float) -> Tensor:
         return self._uniform(like, 0.0, 1.0) < share
+
+
+@cache
+def _throats(device: torch.device) -> Tensor:
+    """Matrices that read each mel bin elsewhere, between two bins: float32 [throats, 80, 80]."""
+    centres_hz = filter_centres_hz(N_MELS, 0.0, MAX_HZ)
+    warps = torch.zeros(THROATS, N_MELS, N_MELS)
+    for warp, factor in zip(warps, np.linspace(LEAST_THROAT, MOST_THROAT, THROATS), strict=True):
+        places = np.interp(centres_hz * factor, centres_hz, np.arange(N_MELS))
+        below = torch.from_numpy(np.minimum(places, N_MELS - 2).astype(np.int64))
+        share = torch.from_numpy(places).float() - below
+        rows = torch.arange(N_MELS)
+        warp[rows, below], warp[rows, below + 1] = 1 - share, share
+    return warps.to(device)

@@ -20,7 +20,7 @@ SAMPLES_FILE = "samples.i16"
 LIST_FILE = "recordings.jsonl"
 OWN_VOICE = "own"
 INT16_PEAK = 32_767.0
-ENGINE_SHARES = {"kokoro": 0.4, "flite": 0.2, "espeak": 0.22, "hibari": 0.18}
+ENGINE_SHARES = {"kokoro": 0.4, "flite": 0.18, "espeak": 0.2, "pico": 0.1, "hibari": 0.12}
 """How often an engine should be heard; one with few recordings is heard less."""
 OTHER_SHARE = 0.2
 

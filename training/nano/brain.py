@@ -27,7 +27,7 @@ from training.nano.hearing import (
 from training.nano.trainable_kv import PaddedBatch
 
 INITIAL_DEVIATION = 0.02
-UNHEARD = 0.1  # of the encoder's values are dropped in training
+UNHEARD = 0.15  # of the encoder's values are dropped in training
 MEANINGLESS_DEVIATION, CAPTION_NOISE = 0.02, 0.01  # of picture rows; embeddings begin at 0.02
 
 
@@ -184,15 +184,17 @@ class Brain(nn.Module):
             audio = augment(audio)
             audio[:, : TIMING.first_pad_samples - TIMING.unit_samples] = 0.0
         n_units = (audio.shape[1] - TIMING.first_unit_samples) // TIMING.unit_samples + 1
-        return stream_frames(self.apm, stream_mels(audio, n_units))
+        mels = stream_mels(audio, n_units)
+        return stream_frames(self.apm, augment.spectrograms(mels) if augment else mels)
 
     def _encoded_clips(self, batch: Batch, augment: Augmenter | None) -> Tensor:
         audio = batch.clips.float() / INT16_PEAK
-        if augment is not None:
-            is_sound = torch.arange(audio.shape[1], device=audio.device) < batch.clip_sizes[:, None]
-            audio = augment(audio) * is_sound
         block = self.config.audio_block_frames if batch.has_blocked_clips else None
-        return clip_frames(self.apm, audio, batch.clip_sizes, block)
+        if augment is None:
+            return clip_frames(self.apm, audio, batch.clip_sizes, block)
+        is_sound = torch.arange(audio.shape[1], device=audio.device) < batch.clip_sizes[:, None]
+        changed, change = augment(audio) * is_sound, augment.spectrogram
+        return clip_frames(self.apm, changed, batch.clip_sizes, block, change)
 
     def _seen(self, words: Tensor) -> Tensor:
         """Rows of pictures until there are eyes: the words of what they show, over and over."""

@@ -6,7 +6,7 @@ them), but without a Python step per unit. Uses the served modules and mel funct
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypeVar
 
@@ -103,7 +103,11 @@ def embed_frames(projection: AudioProjection, frames: Tensor) -> Tensor:
 
 
 def clip_frames(
-    encoder: AudioEncoder, clips: Tensor, sizes: Tensor, block_frames: int | None
+    encoder: AudioEncoder,
+    clips: Tensor,
+    sizes: Tensor,
+    block_frames: int | None,
+    change: Callable[[Tensor], Tensor] = lambda mels: mels,
 ) -> Tensor:
     """Encode whole clips of at most 30 s, as `EncodeClips` does with `clip_mels`.
 
@@ -112,6 +116,7 @@ def clip_frames(
         clips: float32 [N, n] at 16 kHz on the encoder's device, zero behind each clip's end.
         sizes: samples of each clip, int64 [N], on the same device.
         block_frames: see `encode_clip_frames`.
+        change: of the spectrograms [N, 80, T].
 
     Returns:
         [N, T, width]; `encoder_rows(size)` rows of each count.
@@ -124,7 +129,7 @@ def clip_frames(
     mels = (logs[:, :, :n_frames].maximum(floor) + SHIFT) / SCALE
     is_sound = torch.arange(n_frames, device=clips.device) < lengths[:, None]
     return encode_padded_clips(
-        encoder, mels * is_sound[:, None], lengths, block_frames=block_frames
+        encoder, change(mels) * is_sound[:, None], lengths, block_frames=block_frames
     )
 
 

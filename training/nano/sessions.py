@@ -28,6 +28,7 @@ TIMING = StreamTiming()
 LEAD_SAMPLES = TIMING.first_pad_samples - TIMING.unit_samples  # zeros before the client's sound
 UNSEEN_S = 0.035  # the end of a unit's sound that belongs to the next unit's frames
 QUIET_S = 0.12  # silence after which a sentence may have ended
+HESITATION_S = 0.01  # of a learner, after that: rather a little late than early
 EVIDENCE_S = 0.45  # of the user's voice, enough to give way
 DOUBT_S = 0.12  # less than this is no reason yet
 FORCED_UNITS = 3  # listened to whatever the model wants. Source: DuplexSettings
@@ -118,7 +119,7 @@ class DuplexSession:
         while True:
             end_s = start_s + asked.duration_s
             self._ask(asked, start_s)
-            answered = max(unit_after(end_s + QUIET_S), self.forced, self.unit)
+            answered = max(unit_after(end_s + QUIET_S + HESITATION_S), self.forced, self.unit)
             self._listen_until(min(answered, self.n_units), start_s)
             if answered >= self.n_units:
                 return

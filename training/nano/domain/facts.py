@@ -145,8 +145,9 @@ INTENTS = (
         "date",
         _questions(
             "date",
-            "what (is|is the|is today's|'s the|'s today's) date (|today)?",
-            "(|can you|please) tell me (the|today's) date?",
+            "(what is|what's) (the date|today's date) (|please)?",
+            "(what is|what's) the date today?",
+            "(|can you|could you) tell me (the|today's) date (|please)?",
             "(which|what) date (is it|is today|do we have|do we have today)?",
         ),
         lambda _q, context, _r: f"It is {context.date}." if context.date else NO_DATE,

@@ -16,7 +16,14 @@ _NATURAL = (
     " am_echo am_eric am_fenrir am_liam am_onyx am_santa bf_alice bf_isabella bf_lily bm_daniel"
     " bm_fable bm_lewis"
 ).split()
+# At home in other languages, here with English sounds: further people, with other accents.
+_ABROAD = (
+    "ef_dora em_alex em_santa hf_alpha hf_beta hm_omega hm_psi if_sara im_nicola jf_alpha pf_dora"
+    " pm_alex pm_santa zf_xiaobei zf_xiaoni zf_xiaoxiao zf_xiaoyi zm_yunjian zm_yunxi zm_yunxia"
+    " zm_yunyang"
+).split()
 _FLITE = ("slt", "awb", "kal", "kal16")
+_PICO = ("en-US", "en-GB")
 _ACCENTS = (
     "en-us",
     "en-gb",
@@ -31,10 +38,11 @@ _VARIANTS = (
     " travis Gene Andy aunty klatt2 klatt4 anika"
 ).split()
 MIXED = 0.5  # of the natural utterances
+ABROAD = 0.35  # of the voices in them
 
 
 def draw_voice(engine: str, random: Random, *, held_out: bool = False) -> str:
-    """Draw a voice of an engine: "kokoro", "flite", "espeak" or "hibari".
+    """Draw a voice of an engine: "kokoro", "flite", "espeak", "pico" or "hibari".
 
     Args:
         engine: its name.
@@ -45,12 +53,17 @@ def draw_voice(engine: str, random: Random, *, held_out: bool = False) -> str:
         return random.choice(HELD_OUT[engine])
     match engine:
         case "kokoro":
-            if random.random() < MIXED:
-                return "+".join(random.sample(_NATURAL, 2))
-            return random.choice(_NATURAL)
+            n_voices = 2 if random.random() < MIXED else 1
+            return "+".join(_draw_natural(random) for _ in range(n_voices))
         case "flite":
             return random.choice(_FLITE)
+        case "pico":
+            return random.choice(_PICO)
         case "espeak":
             return f"{random.choice(_ACCENTS)}+{random.choice(_VARIANTS)}"
         case _:
             return "heart"
+
+
+def _draw_natural(random: Random) -> str:
+    return random.choice(_ABROAD if random.random() < ABROAD else _NATURAL)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +26,7 @@ TIMEOUT_S = 20
 SILENCE = 0.02  # of the loudest window
 WINDOW_SAMPLES = 160
 MARGIN_WINDOWS = 3
+MARGIN_SAMPLES = MARGIN_WINDOWS * WINDOW_SAMPLES  # that `trimmed` leaves at both ends
 
 
 class Engine(Protocol):
@@ -94,6 +96,24 @@ class Flite:
         )
 
 
+class Pico:
+    """SVOX Pico: two small voices, at pitches that make more of them."""
+
+    def __init__(self, package: Path) -> None:
+        """Load the program.
+
+        Args:
+            package: folder that holds the `py_nanotts` package.
+        """
+        self._program: Any = _imported("py_nanotts", package).NanoTTS()
+
+    def speak(self, text: str, voice: str, random: Random) -> Samples:
+        """Speak with a voice at a random pace and pitch."""
+        pace, pitch = random.uniform(0.75, 1.35), random.uniform(0.6, 1.7)
+        spoken = self._program.speak(text, voice=voice, speed=pace, pitch=pitch, volume=0.5)
+        return trimmed(np.frombuffer(spoken, "<i2").astype(np.float32) / INT16_PEAK)
+
+
 class Hibari:
     """The target voice itself, which is also one of the voices to listen to."""
 
@@ -103,9 +123,7 @@ class Hibari:
         Args:
             package: folder that holds the `hibari` package.
         """
-        if str(package) not in sys.path:
-            sys.path.append(str(package))
-        self._model: Any = importlib.import_module("hibari").Hibari()
+        self._model: Any = _imported("hibari", package).Hibari()
 
     def phonemes(self, text: str) -> str:
         """Return the pronunciation of a text in the alphabet of Kokoro."""
@@ -198,9 +216,12 @@ def _spoken(command: list[str]) -> Samples:
 
 
 def styles_of(folder: Path) -> dict[str, Path]:
-    """Return Kokoro's English voice files by name."""
-    found = (path for path in sorted(folder.glob("*.bin")) if path.stem[:2] in _ENGLISH)
-    return {path.stem: path for path in found}
+    """Return Kokoro's voice files by name."""
+    return {path.stem: path for path in sorted(folder.glob("*.bin"))}
 
 
-_ENGLISH = ("af", "am", "bf", "bm")
+def _imported(name: str, folder: Path) -> ModuleType:
+    """Import a package that was unpacked into a folder."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    return importlib.import_module(name)

@@ -30,11 +30,13 @@ from training.nano.user_voices.engines import (
     Flite,
     Hibari,
     Kokoro,
+    Pico,
     Programs,
     styles_of,
 )
 
-SHARES = {"kokoro": 0.8, "flite": 0.07, "espeak": 0.08, "hibari": 0.05}  # of the processor's time
+# Of the processor's time.
+SHARES = {"kokoro": 0.78, "flite": 0.06, "espeak": 0.07, "hibari": 0.05, "pico": 0.04}
 # How much more often than its weight says it is recorded: what is about very many words.
 RECORDED_MORE = {
     "repeat": 3.0,
@@ -51,7 +53,7 @@ class Inputs:
 
     Attributes:
         programs: speech programs; None for installed ones.
-        hibari: folder of the `hibari` package.
+        hibari: folder of the packages `hibari` and `py_nanotts`.
         kokoro: the model; None to go without.
         styles: folder of Kokoro's voice vectors.
     """
@@ -196,6 +198,8 @@ def _engines(inputs: Inputs, hibari: Hibari, names: Sequence[str]) -> dict[str, 
         "flite": Flite(programs),
         "espeak": Espeak(programs),
     }
+    if "pico" in names:
+        made["pico"] = Pico(inputs.hibari)
     if inputs.kokoro is not None and inputs.styles is not None:
         made["kokoro"] = Kokoro(inputs.kokoro, styles_of(inputs.styles), hibari)
     return {name: made[name] for name in names if name in made}

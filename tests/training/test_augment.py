@@ -1,0 +1,60 @@
+"""What augmentation does to spectrograms: formants move in frequency, never in time."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from MiniCPMO45.audio_features import MAX_HZ, N_MELS
+from MiniCPMO45.mel import filter_centres_hz
+from training.nano.augment import LEAST_THROAT, MOST_THROAT, WIDEST_BAND, Augmenter
+
+SEQUENCES, FRAMES = 256, 30
+PEAK_BIN, PEAK_FRAME = 40, 17
+
+
+def _augmenter(seed: int = 0) -> Augmenter:
+    return Augmenter(torch.Generator().manual_seed(seed))
+
+
+def _peaks() -> torch.Tensor:
+    mels = torch.full((SEQUENCES, N_MELS, FRAMES), -1.0)
+    bins = torch.arange(N_MELS)
+    mels[:, :, PEAK_FRAME] = -1.0 + (4 - (bins - PEAK_BIN).abs() / 4).clamp(min=0)
+    return mels
+
+
+def test_formants_move_between_the_shortest_and_the_longest_throat() -> None:
+    changed = _augmenter().spectrogram(_peaks())
+    assert changed.shape == (SEQUENCES, N_MELS, FRAMES)
+    at_peak = changed[:, :, PEAK_FRAME]
+    moved = at_peak.argmax(1)[at_peak.amax(1) > 2.5]
+    centres_hz = filter_centres_hz(N_MELS, 0.0, MAX_HZ)
+    ratios = centres_hz[PEAK_BIN] / centres_hz[moved.numpy()]
+    step = centres_hz[PEAK_BIN + 1] / centres_hz[PEAK_BIN]
+    assert LEAST_THROAT / step < ratios.min() < 0.9
+    assert 1.1 < ratios.max() < MOST_THROAT * step
+    assert 0.2 < np.mean(ratios == 1.0) < 0.7  # those left as they were, and small moves
+
+
+def test_other_frames_stay_silent_and_bands_are_narrow() -> None:
+    changed = _augmenter(1).spectrogram(torch.zeros(SEQUENCES, N_MELS, FRAMES) + 1.0)
+    torch.testing.assert_close(changed, torch.ones_like(changed))  # a flat one has no formants
+
+    raised = _peaks() + torch.arange(FRAMES) * 0.1
+    changed = _augmenter(2).spectrogram(raised)
+    silent = changed[:, :, PEAK_FRAME + 1 :]
+    is_missing = (changed == raised.amin((1, 2), keepdim=True)).all(2)
+    widths = is_missing.sum(1)
+    assert int(widths.max()) <= WIDEST_BAND
+    assert 0.1 < float((widths > 0).float().mean()) < 0.5
+    floor = (-1.0 + torch.arange(FRAMES) * 0.1)[PEAK_FRAME + 1 :].expand_as(silent)
+    kept = ~is_missing
+    torch.testing.assert_close(silent[kept], floor[kept])
+
+
+def test_all_units_of_a_conversation_change_alike() -> None:
+    peaks = _peaks()
+    together = _augmenter(3).spectrogram(torch.cat((peaks, peaks), 2))
+    first, second = _augmenter(3).spectrograms([peaks, peaks])
+    torch.testing.assert_close(torch.cat((first, second), 2), together)

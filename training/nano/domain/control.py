@@ -15,7 +15,7 @@ INTENTS = (
         STOP,
         (
             "(stop|wait|stop it|stop talking|be quiet|quiet|enough|hold on|stop now|no stop).",
-            "(|please|okay,) (stop|be quiet|wait|stop talking) (|please|now).",
+            "(|please|okay,|no,) (stop|be quiet|quiet|wait|stop talking|stop it) (|please|now).",
             "(stop stop|wait wait|shut up|that's enough|hang on|wait a moment|wait a minute).",
         ),
         "Okay.",

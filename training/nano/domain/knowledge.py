@@ -211,13 +211,21 @@ INTENTS = (
     _looked_up(
         "legs",
         LEGS,
-        ("how many legs does {0} have?", "how many legs has {0}?"),
+        (
+            "how many legs does {0} have?",
+            "how many legs has {0}?",
+            "(tell me|do you know) how many legs {0} has?",
+        ),
         "{0} has {1} legs.",
     ),
     _looked_up(
         "baby",
         BABIES,
-        ("what is the (baby|child) of {0} (|called)?", "what do you call the baby of {0}?"),
+        (
+            "what is the (baby|child) of {0} (|called)?",
+            "(what|how) do you call the (baby|child) of {0}?",
+            "(tell me|do you know) (what|how) the (baby|child) of {0} is called?",
+        ),
         "The baby of {0} is {1}.",
     ),
     _looked_up("how_many", _HOW_MANY, ("how many {0}?", "(tell me|say) how many {0}."), "{1}"),

@@ -46,10 +46,11 @@ _TALK = (
     fixed(
         "goodbye",
         (
-            "(goodbye|bye|bye bye|see you) (|nano|then|now|for now).",
-            "(see you|talk to you) (later|soon|tomorrow).",
-            "i (have to go|must go|am leaving) (|now).",
-            "(okay|thank you), (bye|goodbye|see you).",
+            "(goodbye|bye|bye bye|see you) (|nano|then|now|for now|everyone).",
+            "(see you|talk to you) (later|soon|tomorrow|next time).",
+            "i (have to go|must go|need to go|should go|am leaving) (|now).",
+            "(okay|all right|thank you|thanks|great), (bye|goodbye|bye bye|see you) (|then|soon).",
+            "that's all (|for now|for today), (bye|goodbye).",
         ),
         "Goodbye! See you soon.",
         weight=2.0,
@@ -155,9 +156,10 @@ _ITSELF = (
     fixed(
         "what_are_you",
         (
-            "what (are you|kind of thing are you|kind of model are you) (|exactly)?",
-            "are you (a robot|a human|a person|a computer|a machine|real|alive|a program)?",
-            "(is this|am i talking to) (a computer|a robot|a human|a person)?",
+            "what (are you|kind of thing are you|kind of model are you) (|exactly|really)?",
+            "what (kind|sort) of (thing|model|machine|program|computer|robot) are you?",
+            "are you (a robot|a human|a person|a computer|a machine|real|alive|a program|a model)?",
+            "(is this|am i talking to|am i speaking with) (a computer|a robot|a human|a person)?",
         ),
         "I am a very small language model that listens and speaks.",
         weight=2.0,
@@ -165,24 +167,54 @@ _ITSELF = (
     fixed(
         "able",
         (
-            "what can (you|i ask you|you do|you do for me|you tell me|i say)?",
-            "(what do you know|how can you help me|what are you good at|what should i say)?",
-            "(help|help me|i need help|can you help me|tell me what you can do) (|please).",
+            "what can (i ask|i ask you|i say|you do|you do for me|you tell me|we do) (|now|here)?",
+            "what (should|could|may) i (ask|ask you|say|say to you)?",
+            "what (kind of|sort of|) (things|questions) can (you do|i ask|i ask you|you answer)?",
+            "(what do you know|how can you help me|what are you good at|what can we talk about)?",
+            "(help|help me|i need help|can you help me) (|please).",
+            "tell me what (you can do|i can ask you|i can say) (|please).",
         ),
         ABLE,
         weight=3.0,
     ),
     fixed(
-        "maker", ("who (made|built|created|trained|programmed) you?",), "I was made by a computer."
+        "maker",
+        ("who (made|built|created|trained|programmed) you?", "who is your (maker|creator)?"),
+        "I was made by a computer.",
     ),
-    fixed("age", ("how old are you?", "(what is|what's) your age?"), "I am very young."),
+    fixed(
+        "age",
+        (
+            "how old are you (|now)?",
+            "(what is|what's) your age?",
+            "tell me (how old you are|your age).",
+            "when were you (born|made)?",
+        ),
+        "I am very young.",
+    ),
     fixed(
         "place",
-        ("where are you (|now|from)?", "where do you (live|come from)?"),
+        (
+            "where are you (|now|right now|from)?",
+            "where do you (live|come from)?",
+            "where is your (home|house)?",
+        ),
         "I live inside a computer.",
     ),
-    fixed("size", ("how (big|small|large|tall) are you?",), "I am very small."),
-    fixed("sleep", ("do you (|ever|need to) sleep?", "are you tired?"), "No, I never sleep."),
+    fixed(
+        "size",
+        ("how (big|small|large|tall) are you (|really)?", "are you (big|small|large|tiny)?"),
+        "I am very small.",
+    ),
+    fixed(
+        "sleep",
+        (
+            "do you (|ever|need to|have to) (sleep|rest) (|at night)?",
+            "(are you|do you get|do you feel) (|ever|never) (tired|sleepy) (|now|today)?",
+            "when do you sleep?",
+        ),
+        "No, I never sleep.",
+    ),
     fixed(
         "eat",
         ("(do you|can you) (|ever) (eat|drink) (|anything|food)?",),
@@ -218,7 +250,10 @@ _ITSELF = (
     ),
     fixed(
         "doing",
-        ("what are you (doing|up to) (|now|right now|today)?",),
+        (
+            "what are you (doing|up to) (|now|right now|today|there)?",
+            "what do you do (|all day|right now)?",
+        ),
         "I am talking with you.",
     ),
     fixed(
@@ -252,10 +287,11 @@ _MEMORY = (
         slotted(
             "whats_my_name",
             (
-                "(what is|what's) my name (|again)?",
-                "(do you|can you) (know|remember) my name?",
-                "(who am i|what am i called)?",
-                "(|please|can you) tell me my name.",
+                "(what is|what's|what was) my name (|again)?",
+                "do you (|still) (know|remember) my name?",
+                "can you remember my name?",
+                "(who am i|what am i called|have you forgotten my name)?",
+                "(|please|can you|could you) (tell me|say) my name.",
             ),
         ),
         lambda _q, context, _r: (

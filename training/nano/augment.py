@@ -54,7 +54,7 @@ class Augmenter:
         return torch.where(touched, heard, audio).clamp(-1.0, 1.0)
 
     def spectrograms(self, mels: Sequence[Tensor]) -> list[Tensor]:
-        """Move formants, pitch kept in time, and leave a band out.
+        """Move formants and leave a band out; nothing moves in time.
 
         Sources: N. Jaitly and G. Hinton 2013 (vocal tract length perturbation); D. Park et al.
         2019 (SpecAugment).

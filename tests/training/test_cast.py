@@ -1,0 +1,33 @@
+"""No voice that is kept for evaluation is ever heard in training."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from training.nano.user_voices.cast import HELD_OUT, draw_voice
+from training.nano.user_voices.make import SHARES
+
+DRAWS = 2000
+
+
+@pytest.mark.parametrize("engine", SHARES)
+def test_voices_of_training_are_not_those_of_evaluation(engine: str) -> None:
+    random = Random(1)
+    people = {
+        person for _ in range(DRAWS) for person in draw_voice(engine, random).split("+", maxsplit=1)
+    }
+    whole = {draw_voice(engine, random) for _ in range(DRAWS)}
+    held_out = set(HELD_OUT.get(engine, ()))
+    assert people
+    assert held_out.isdisjoint(whole)
+    if engine == "kokoro":  # mixtures of two
+        assert held_out.isdisjoint(people)
+
+
+@pytest.mark.parametrize("engine", HELD_OUT)
+def test_voices_of_evaluation_are_all_drawn(engine: str) -> None:
+    random = Random(2)
+    drawn = {draw_voice(engine, random, held_out=True) for _ in range(DRAWS)}
+    assert drawn == set(HELD_OUT[engine])

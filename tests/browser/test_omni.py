@@ -71,7 +71,10 @@ def test_a_whole_call_in_which_the_model_sees(visit: Visits, site: RunningSystem
     assert all(later - earlier <= 2 for earlier, later in pairwise([*numbers, len(sent)]))
     assert len(seen) >= 3
     assert {(picture.format, picture.size) for picture in seen} == {("JPEG", FILM_SIZE)}
-    assert all(result["vision_tokens"] <= TOKENS_PER_TILE for result in wire.got("result"))
+    # A unit that has to wait on a busy machine takes the next one's picture along.
+    results = wire.got("result")
+    assert all(r["vision_tokens"] == TOKENS_PER_TILE * r["vision_slices"] for r in results)
+    assert sum(r["vision_slices"] for r in results) <= len(wire.said("video_frame"))
     assert held_tracks(page, "camera") == held_tracks(page, "microphone") == 0
     expect(page.locator("#screen")).to_have_attribute("data-picture", "none")
     recording_id = wire.got("prepared")[0]["recording_session_id"]

@@ -17,7 +17,7 @@ from training.nano.brain import Brain
 from training.nano.domain.catalogue import reply_texts
 from training.nano.examination import examine
 from training.nano.export import export
-from training.nano.inputs import fetch, pack_programs
+from training.nano.inputs import fetch, fetch_pico, pack_programs
 from training.nano.ranks import Ranks
 from training.nano.restore import mix, restore
 from training.nano.travelling import compress, expand
@@ -52,6 +52,7 @@ def vocabulary() -> None:
 def inputs(out: Out) -> None:
     """Fetch and check the pinned packages everything is made from."""
     fetch(out)
+    fetch_pico(out)
 
 
 @app.command()

@@ -82,23 +82,19 @@ class InputError(RuntimeError):
 
 
 def fetch(out: Path) -> None:
-    """Fetch, check and unpack everything but the speech programs, which Debian installs.
+    """Fetch, check and unpack what any machine can use: natural voices and ears.
 
     Args:
-        out: takes `hibari/` and `py_nanotts/` (the packages), `kokoro.onnx`, `styles/` and
-            `encoder.pt`.
+        out: takes `hibari/` (the package), `kokoro.onnx`, `styles/` and `encoder.pt`.
 
     Raises:
         InputError: a registry cannot be reached, or a file is another one.
     """
     downloads = out / "downloads"
     downloads.mkdir(parents=True, exist_ok=True)
-    wanted = (HIBARI, PICO, WHISPER, *KOKORO, VOICES)
-    for package in tqdm(wanted, desc="fetching", unit="package"):
+    for package in tqdm((HIBARI, WHISPER, *KOKORO, VOICES), desc="fetching", unit="package"):
         fetch_package(package, downloads)
-    for package, folder in ((HIBARI, "hibari/"), (PICO, "py_nanotts/")):
-        with zipfile.ZipFile(downloads / package.file) as archive:
-            archive.extractall(out, [n for n in archive.namelist() if n.startswith(folder)])
+    _take_package(downloads / HIBARI.file, "hibari/", out)
     with (out / "kokoro.onnx").open("wb") as model:
         for part in KOKORO:
             with zipfile.ZipFile(downloads / part.file) as archive:
@@ -106,6 +102,20 @@ def fetch(out: Path) -> None:
                 model.write(archive.read(name))
     _take_voices(downloads / VOICES.file, out / "styles")
     torch.save(encoder_tensors(downloads / WHISPER.file), out / "encoder.pt")
+
+
+def fetch_pico(out: Path) -> None:
+    """Fetch, check and unpack a speech program that training alone uses, for 64-bit x86 Linux.
+
+    Args:
+        out: takes `py_nanotts/` (the package).
+
+    Raises:
+        InputError: the registry cannot be reached, or the file is another one.
+    """
+    downloads = out / "downloads"
+    downloads.mkdir(parents=True, exist_ok=True)
+    _take_package(fetch_package(PICO, downloads), "py_nanotts/", out)
 
 
 def pack_programs(out: Path) -> None:
@@ -152,6 +162,11 @@ def fetch_package(package: Package, folder: Path) -> Path:
     if found != package.sha256:
         raise InputError(f"{path} has SHA-256 {found}, pinned is {package.sha256}")
     return path
+
+
+def _take_package(wheel: Path, folder: str, out: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(out, [n for n in archive.namelist() if n.startswith(folder)])
 
 
 def _other_languages(folder: str, names: list[str]) -> list[str]:

@@ -54,8 +54,8 @@ pack() {
 # Says what was not brought; everything is found out before the first minute is paid for.
 lack() {
     local file missing=0
-    for file in 1/kokoro.1 2/kokoro.2 2/hibari 2/py_nanotts 2/voice/texts.json 3/kokoro.0 3/styles 3/encoder.pt \
-        3/engines.tar.gz 3/vision/stencils.npz; do
+    for file in 1/kokoro.1 2/kokoro.2 2/hibari 2/py_nanotts 2/voice/texts.json 3/kokoro.0 \
+        3/styles 3/encoder.pt 3/engines.tar.gz 3/vision/stencils.npz; do
         [ -e "$parts/$file" ] && continue
         echo "not brought: .nano/$file" >&2
         missing=1

@@ -10,7 +10,7 @@ if [ "$extras" = pages ]; then
     exec scripts/setup_pages.sh "${@:2}"
 fi
 venv=.venv
-stamp=$venv/installed-extras
+stamp=$venv/installed
 
 is_recent_enough() {
     "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -29,7 +29,8 @@ find_python() {
 }
 
 # The first line of the stamp is what the environment was made from, the second what is in it.
-wanted_from=$(cksum <pyproject.toml)
+# The tools' own settings, which follow in pyproject.toml, install nothing.
+wanted_from=$(sed '/^\[tool\./,$d' pyproject.toml | cksum)
 if [ -f "$stamp" ]; then
     { read -r made_from; read -r present; } <"$stamp"
     if [ "$made_from" = "$wanted_from" ]; then

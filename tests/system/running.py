@@ -59,7 +59,7 @@ class RunningSystem(LaunchedSystem):
 
 def start_command() -> tuple[str, ...]:
     """Return the command a person types, or what it becomes where it would install first."""
-    stamp = ROOT / ".venv" / "installed-extras"
+    stamp = ROOT / ".venv" / "installed"
     newest = (ROOT / "pyproject.toml").stat().st_mtime
     is_set_up = stamp.exists() and stamp.stat().st_mtime > newest
     is_set_up = is_set_up and (ROOT / "node_modules" / ".installed").exists()

@@ -1,0 +1,215 @@
+"""Runs every check and every test: `./run_tests.sh` has set the environment up before.
+
+Stages follow one another in groups; the stages of a group run beside each other. A stage leaves
+`data/tests/STAGE.xml` (JUnit), `STAGE.slowest.txt` and, where others ran beside it, `STAGE.log`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from scripts import stage_reports
+from scripts.stage_reports import Outcome
+
+ROOT = Path(__file__).resolve().parents[1]
+REPORTS = ROOT / "data" / "tests"
+PYTHON = (sys.executable, "-m")
+
+NOTHING_CHOSEN = 5
+"""pytest's exit status when no test was chosen; correct where PYTEST_ARGS chooses."""
+
+EVERYWHERE = "not gpu and not nightly"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One command whose exit status is a verdict."""
+
+    name: str
+    command: tuple[str, ...]
+    share: float | None = None
+    """Of the processor time of all default stages; None where only `--all` runs the stage."""
+    is_pytest: bool = False
+
+    @property
+    def slug(self) -> str:
+        """Return the name of the stage's files."""
+        return re.sub(r"\W+", "_", self.name)
+
+    @property
+    def junit(self) -> Path:
+        """Return where the stage's JUnit file lies."""
+        return REPORTS / f"{self.slug}.xml"
+
+
+def pytest_stage(name: str, *arguments: str, share: float | None = None) -> Stage:
+    """Return a stage that runs pytest, with what PYTEST_ARGS adds to its command line."""
+    stage = Stage(name, (), share, is_pytest=True)
+    added = shlex.split(os.environ.get("PYTEST_ARGS", ""))
+    command = (*PYTHON, "pytest", f"--junitxml={stage.junit}", *arguments, *added)
+    return replace(stage, command=command)
+
+
+def page_modules() -> Stage:
+    """Return the stage that runs the tests of the pages' modules under node."""
+    stage = Stage("modules of the pages", (), share=0.05)
+    reporters = {"spec": "stdout", "junit": str(stage.junit)}
+    options = [
+        part
+        for name, destination in reporters.items()
+        for part in (f"--test-reporter={name}", f"--test-reporter-destination={destination}")
+    ]
+    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/js").rglob("*.test.js"))
+    return replace(stage, command=("node", "--test", *options, *files))
+
+
+def static_checks() -> list[Stage]:
+    """Return what is checked without running the programs, longest first."""
+    return [
+        Stage("types", (*PYTHON, "mypy"), share=0.14),
+        page_modules(),
+        Stage("types of the pages", ("npm", "run", "--silent", "check"), share=0.03),
+        Stage("lint", (*PYTHON, "ruff", "check", "."), share=0.03),
+        Stage("format", (*PYTHON, "ruff", "format", "--check", "."), share=0.03),
+    ]
+
+
+def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Stage]]:
+    """Yield the stages of a run.
+
+    Args:
+        is_everything: whether the tests that only `--all` runs are among them.
+        left_out: "browser" and "gates", where the machine lacks their programs.
+    """
+    chosen: tuple[str, ...] = ()
+    if is_everything:
+        chosen = ("-m", f"{EVERYWHERE} and not realtime and not gate")
+    has_browser = "browser" not in left_out
+    yield static_checks()
+    # A file's tests stay in one process: recordings share what was computed from them.
+    apart = ("-n", "auto", "--dist", "loadfile")
+    yield [pytest_stage("tests", "--ignore=tests/browser", *apart, *chosen, share=0.5)]
+    if has_browser:
+        # Each process has a system and up to two browsers of its own.
+        few = ("--maxprocesses", "4", "--ignore=tests/browser/measured")
+        yield [pytest_stage("browser tests", "tests/browser", *apart, *few, *chosen, share=0.3)]
+    if is_everything:
+        # What is measured has the machine to itself.
+        marks = ("-m", f"{EVERYWHERE} and realtime", "-rP")
+        ignored = () if has_browser else ("--ignore=tests/browser",)
+        yield [pytest_stage("real-time tests", "tests", *ignored, *marks)]
+    if is_everything and "gates" not in left_out:
+        yield [pytest_stage("gates", "tests/gates", "-m", f"{EVERYWHERE} and gate", "-rs")]
+
+
+@dataclass(frozen=True)
+class Running:
+    """A stage that was started."""
+
+    stage: Stage
+    process: subprocess.Popen[bytes]
+    started_s: float
+    log: Path | None
+    """Where its output goes; None: to the terminal."""
+
+
+def start(stage: Stage, *, is_alone: bool) -> Running:
+    """Start a stage; it writes to the terminal only where no other runs beside it."""
+    log = None if is_alone else REPORTS / f"{stage.slug}.log"
+    if log is None:
+        print(f"\n== {stage.name}", flush=True)
+        process = subprocess.Popen(stage.command, cwd=ROOT)
+    else:
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                stage.command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
+            )
+    return Running(stage, process, time.monotonic(), log)
+
+
+def wait(running: dict[int, Running]) -> Outcome:
+    """Wait until one of the stages has ended.
+
+    Processor time is that of its process and of all it has waited for. It is the measure of a
+    stage's budget because time on the clock grows with whatever else the machine does, and not
+    evenly: a stage that computes grows more than one that waits.
+    """
+    pid, status, usage = os.wait4(-1, 0)
+    ended = running.pop(pid)
+    ended.process.returncode = os.waitstatus_to_exitcode(status)
+    stage, code = ended.stage, ended.process.returncode
+    has_passed = code == 0 or (
+        stage.is_pytest and code == NOTHING_CHOSEN and bool(os.environ.get("PYTEST_ARGS"))
+    )
+    outcome = Outcome(
+        name=stage.name,
+        share=stage.share,
+        has_passed=has_passed,
+        wall_s=time.monotonic() - ended.started_s,
+        cpu_s=usage.ru_utime + usage.ru_stime,
+    )
+    told = ended.log.read_text(encoding="utf8", errors="replace") if ended.log else ""
+    if not stage.junit.exists():
+        stage_reports.write_junit(stage.junit, outcome, told)
+    stage_reports.write_slowest(stage.junit)
+    if ended.log:
+        print(f"\n== {stage.name}")
+        print(told.rstrip() if not has_passed else stage_reports.last_lines(told))
+    print(f"   {outcome.sentence}", flush=True)
+    return outcome
+
+
+def run_group(stages: Sequence[Stage]) -> list[Outcome]:
+    """Run stages beside each other, as many at once as there are cores."""
+    waiting = list(stages)
+    running: dict[int, Running] = {}
+    outcomes = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < (os.cpu_count() or 1):
+                begun = start(waiting.pop(0), is_alone=len(stages) == 1)
+                running[begun.process.pid] = begun
+            outcomes.append(wait(running))
+    finally:
+        for left in running.values():
+            left.process.terminate()
+            left.process.wait()
+    return outcomes
+
+
+def main() -> int:
+    """Run the stages in order; 0 only if all have passed and none has outgrown its budget."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--all", action="store_true", help="the tests marked for --all, too")
+    parser.add_argument(
+        "--without", action="append", default=[], choices=["browser", "gates"], dest="left_out"
+    )
+    given = parser.parse_args()
+    shutil.rmtree(REPORTS, ignore_errors=True)
+    REPORTS.mkdir(parents=True)
+    outcomes = []
+    for group in groups(is_everything=given.all, left_out=given.left_out):
+        outcomes += run_group(group)
+    print("\n" + stage_reports.table(outcomes))
+    failed = [outcome.name for outcome in outcomes if not outcome.has_passed]
+    if failed:
+        print(f"\nFailed: {', '.join(failed)}")
+    is_whole = not (given.all or given.left_out or os.environ.get("PYTEST_ARGS"))
+    grown = stage_reports.outgrown(outcomes) if is_whole and not failed else []
+    for sentence in grown:
+        print(sentence)
+    return 1 if failed or grown else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""What a run of the stages leaves: JUnit files, the slowest tests, the shares of the stages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+SLOWEST = 30
+GROWTH_LIMIT = 2
+"""A stage may take this many times its share before the run fails."""
+
+SHOWN_LINES = 3
+NOT_IN_XML = re.compile("[\x00-\x08\x0b-\x1f]")
+"""Control characters that no XML document may hold; tools colour their output with them."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a stage ended."""
+
+    name: str
+    share: float | None
+    has_passed: bool
+    wall_s: float
+    cpu_s: float
+
+    @property
+    def sentence(self) -> str:
+        """Return the outcome for a person."""
+        verdict = "passed in" if self.has_passed else "FAILED after"
+        return f"{self.name}: {verdict} {self.wall_s:.0f} s"
+
+
+def last_lines(text: str) -> str:
+    """Return what a passed stage says in short."""
+    return "\n".join(text.rstrip().splitlines()[-SHOWN_LINES:])
+
+
+def write_junit(path: Path, outcome: Outcome, output: str) -> None:
+    """Write a JUnit file of one case, for commands that write none."""
+    suite = ElementTree.Element("testsuite", name=outcome.name, tests="1")
+    case = ElementTree.SubElement(
+        suite, "testcase", classname=outcome.name, name=outcome.name, time=f"{outcome.wall_s:.3f}"
+    )
+    suite.set("failures", "0" if outcome.has_passed else "1")
+    if not outcome.has_passed:
+        ElementTree.SubElement(case, "failure").text = NOT_IN_XML.sub("", output)
+    ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def write_slowest(junit: Path) -> None:
+    """Write the slowest cases of a JUnit file beside it, slowest first."""
+    cases = [
+        (float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}")
+        for case in ElementTree.parse(junit).iter("testcase")
+    ]
+    cases.sort(reverse=True)
+    lines = [f"{seconds:8.2f} s  {name}\n" for seconds, name in cases[:SLOWEST]]
+    junit.with_suffix(".slowest.txt").write_text("".join(lines), encoding="utf8")
+
+
+def shares(outcomes: Sequence[Outcome]) -> list[tuple[Outcome, float]]:
+    """Return each stage with a budget and the share it took of the time of all of them."""
+    judged = [outcome for outcome in outcomes if outcome.share is not None]
+    whole_s = sum(outcome.cpu_s for outcome in judged)
+    return [(outcome, outcome.cpu_s / whole_s if whole_s else 0.0) for outcome in judged]
+
+
+def outgrown(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return a sentence for each stage that took more than twice its share of the whole."""
+    return [
+        f"{outcome.name} took {share:.0%} of the processor time, more than {GROWTH_LIMIT} times "
+        f"its share of {outcome.share:.0%} (scripts/run_stages.py): make it quicker, or say why."
+        for outcome, share in shares(outcomes)
+        if outcome.share is not None and share > GROWTH_LIMIT * outcome.share
+    ]
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Return wall time, processor time and share of all stages as lines."""
+    taken = {outcome.name: share for outcome, share in shares(outcomes)}
+    lines = [f"{'stage':24}{'wall s':>8}{'cpu s':>8}{'share':>8}{'budget':>8}"]
+    for outcome in outcomes:
+        share = f"{taken[outcome.name]:.0%}" if outcome.name in taken else "–"
+        budget = f"{outcome.share:.0%}" if outcome.share is not None else "–"
+        lines.append(
+            f"{outcome.name:24}{outcome.wall_s:8.0f}{outcome.cpu_s:8.0f}{share:>8}{budget:>8}"
+        )
+    wall_s = sum(outcome.wall_s for outcome in outcomes)
+    lines.append(f"{'sum':24}{wall_s:8.0f}{sum(outcome.cpu_s for outcome in outcomes):8.0f}")
+    return "\n".join(lines)

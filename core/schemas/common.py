@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import BaseModel, ConfigDict, Field, Tag, field_validator
 
 from core.schemas import limits
 
@@ -116,20 +116,13 @@ ContentItem = Annotated[
 ]
 
 
-ItemList = Annotated[list[ContentItem], Field(max_length=limits.ITEMS_MAX)]
-"""What somebody said, in order."""
+ItemList = Annotated[list[ContentItem], Field(fail_fast=True, max_length=limits.ITEMS_MAX)]
+"""What somebody said, in order. The first mistake in it is enough to refuse it."""
 
-
-def _content_form(content: object) -> str:
-    # Without it, a mistake in an item would be told as "not a text".
-    return "text" if isinstance(content, str) else "items"
-
-
-Content = Annotated[
+Content = (
     Annotated[str, Field(max_length=limits.TEXT_MAX_CHARS), Tag("text")]
-    | Annotated[ItemList, Tag("items")],
-    Discriminator(_content_form),
-]
+    | Annotated[ItemList, Tag("items")]
+)
 
 
 class Message(WireModel):

@@ -30,6 +30,7 @@ VIDEO_MAX_BYTES: Final = 48 * MIB  # what fits into CHAT_SOCKET_LIMIT_BYTES as B
 TEXT_MAX_CHARS: Final = 200_000  # ours: far above what 8,192 tokens can hold
 MESSAGES_MAX: Final = 1_024  # ours
 ITEMS_MAX: Final = 256  # ours: content items of one message
+JSON_VALUES_MAX: Final = 100_000  # ours: in one message; the longest history needs a tenth
 FRAMES_PER_MESSAGE_MAX: Final = 64  # ours: only the newest few are used
 
 SLOTS_MAX: Final = 64  # ours: sessions one worker takes at once

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from core.errors import (
     AudioError,
@@ -12,10 +13,14 @@ from core.errors import (
     BadPayloadError,
     OmniError,
     PictureError,
+    TooBigError,
     UnknownTypeError,
 )
+from core.schemas.limits import JSON_VALUES_MAX, MIB
 
 AnyMessage = TypeVar("AnyMessage")
+
+COUNTED_AT_ONCE: Final = MIB  # characters; then a text far beyond the limit is read no further
 
 _TYPE_PROBLEMS = frozenset({"union_tag_invalid", "union_tag_not_found"})
 _SYNTAX_PROBLEMS = frozenset({"json_invalid", "json_type"})
@@ -34,6 +39,29 @@ _FRAME_FIELDS = frozenset({"frame", "frame_base64", "frame_base64_list"})
 _CONFIG_FIELDS = frozenset({"config", "generation", "streaming", "image", "tts"})
 
 
+def check_json_shape(text: str | bytes) -> None:
+    """Refuse a JSON text that would become too many objects; call this before any parser.
+
+    Every value but the outermost follows a comma or an opening bracket, so their number bounds that
+    of the values and how deep they are nested. Those inside strings are counted too. Counting
+    takes half a millisecond for each MiB and no memory.
+
+    Raises:
+        TooBigError: There are more than `JSON_VALUES_MAX`.
+    """
+    counted = 0
+    for start in range(0, len(text), COUNTED_AT_ONCE):
+        end = start + COUNTED_AT_ONCE
+        if isinstance(text, str):
+            counted += sum(text.count(mark, start, end) for mark in ",[{")
+        else:
+            counted += sum(text.count(mark, start, end) for mark in b",[{")
+        if counted > JSON_VALUES_MAX:
+            raise TooBigError(
+                f"The message has more than {JSON_VALUES_MAX} commas and opening brackets."
+            )
+
+
 def parse_message(adapter: TypeAdapter[AnyMessage], text: str | bytes) -> AnyMessage:
     """Validate the text of one message.
 
@@ -49,8 +77,10 @@ def parse_message(adapter: TypeAdapter[AnyMessage], text: str | bytes) -> AnyMes
         AudioError: Sound is missing, not text, too long, or of another rate.
         PictureError: A frame is missing or not text.
         BadConfigError: A setting is out of range or of the wrong kind.
+        TooBigError: It has too many values, see `check_json_shape`.
         BadPayloadError: Anything else, broken JSON first of all.
     """
+    check_json_shape(text)
     try:
         return adapter.validate_json(text)
     except ValidationError as error:
@@ -59,9 +89,11 @@ def parse_message(adapter: TypeAdapter[AnyMessage], text: str | bytes) -> AnyMes
 
 def explain(error: ValidationError) -> OmniError:
     """Turn a validation error into ours: the first problem in one sentence, never the input."""
-    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    problem = next((found for found in problems if not _is_other_form(found)), problems[0])
     kind, path = problem["type"], [str(part) for part in problem["loc"]]
-    if kind in _TYPE_PROBLEMS and not path:
+    is_unknown = kind in _TYPE_PROBLEMS and not path
+    if is_unknown or (kind == "literal_error" and path[1:] == ["type"]):
         return UnknownTypeError("The message's type is missing or not known here.")
     if kind in _SYNTAX_PROBLEMS:
         return BadPayloadError("The message is not valid JSON.")
@@ -73,3 +105,8 @@ def explain(error: ValidationError) -> OmniError:
     if names & _FRAME_FIELDS:
         return PictureError(sentence)
     return AudioError(sentence) if is_audio else BadPayloadError(sentence)
+
+
+def _is_other_form(problem: ErrorDetails) -> bool:
+    """Whether it only says that a content, given as items, is not the one text it could also be."""
+    return problem["type"] == "string_type" and problem["loc"][-2:] == ("content", "text")

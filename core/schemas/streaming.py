@@ -30,8 +30,10 @@ from core.schemas.queue import (
     WarningMessage,
 )
 
-MessageList = Annotated[list[Message], Field(min_length=1, max_length=limits.MESSAGES_MAX)]
-"""A history, oldest first."""
+MessageList = Annotated[
+    list[Message], Field(fail_fast=True, min_length=1, max_length=limits.MESSAGES_MAX)
+]
+"""A history, oldest first. The first mistake in it is enough to refuse it."""
 
 
 class StreamingConfig(WireModel):

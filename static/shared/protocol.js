@@ -590,6 +590,7 @@ export const LIMITS = /** @type {const} */ ({
   "TEXT_MAX_CHARS": 200000,
   "MESSAGES_MAX": 1024,
   "ITEMS_MAX": 256,
+  "JSON_VALUES_MAX": 100000,
   "FRAMES_PER_MESSAGE_MAX": 64,
   "SLOTS_MAX": 64,
   "MAX_SLICES": 16,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from core.errors import (
     OmniError,
     PictureError,
     QueueFullError,
+    TooBigError,
     UnknownTypeError,
 )
 from core.schemas import (
@@ -36,7 +38,7 @@ from core.schemas import (
     parse_message,
     streaming,
 )
-from core.schemas.limits import audio_chars
+from core.schemas.limits import JSON_VALUES_MAX, TEXT_MAX_CHARS, audio_chars
 from core.schemas.queue import Stop
 
 DUPLEX: TypeAdapter[duplex.ClientMessage] = TypeAdapter(duplex.ClientMessage)
@@ -228,6 +230,8 @@ def test_a_chat_request_needs_no_type() -> None:
     assert (partly.generation.max_new_tokens, partly.generation.temperature) == (256, 0.1)
     assert parse(CHAT, messages=HISTORY, generation={"max_new_tokens": 512}).to_request()
     assert isinstance(parse(CHAT, type="stop"), Stop)
+    with pytest.raises(UnknownTypeError):
+        parse(CHAT, type="chatter", messages=HISTORY)
     assert CHAT.validate_python(request) == request
 
 
@@ -285,6 +289,31 @@ def test_an_unknown_item_is_told_as_such() -> None:
     with pytest.raises(BadPayloadError, match="content") as caught:
         parse(STREAMING, type="prefill", messages=[{"role": "user", "content": content}])
     assert caught.value.code is BadPayloadError.code
+
+
+def test_a_mistake_in_an_item_is_told_by_its_place() -> None:
+    content = [{"type": "image"}]
+    for adapter in (STREAMING, CHAT):
+        with pytest.raises(BadPayloadError, match=r"messages\.0\.content\.items\.0\.image\.data"):
+            kind = "prefill" if adapter is STREAMING else "chat"
+            parse(adapter, type=kind, messages=[{"role": "user", "content": content}])
+
+
+@pytest.mark.parametrize("bomb", ["[],", "{", '{"":[', ",", '"",'])
+def test_more_values_than_allowed_are_refused_before_they_are_parsed(bomb: str) -> None:
+    counted = len(re.findall(r"[,\[{]", bomb))
+    most = bomb * (JSON_VALUES_MAX // counted)
+    with pytest.raises(BadPayloadError) as caught:  # counted, then found to be no JSON
+        parse_message(STREAMING, most)
+    assert not isinstance(caught.value, TooBigError)
+    for text in (most + bomb, (most + bomb).encode()):
+        with pytest.raises(TooBigError, match=str(JSON_VALUES_MAX)):
+            parse_message(STREAMING, text)
+
+
+def test_the_longest_text_may_be_a_table() -> None:
+    table = "1,2,3,4\n" * (TEXT_MAX_CHARS // 8)
+    assert parse(CHAT, messages=[{"role": "user", "content": table}])
 
 
 def test_refusals_never_repeat_what_was_sent() -> None:

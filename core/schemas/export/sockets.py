@@ -6,7 +6,7 @@ Only what no model can say is written down here; fields and limits come from the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Final, get_args, get_origin
@@ -57,13 +57,19 @@ class Socket:
     def messages(self, side: Side) -> tuple[type[WireModel], ...]:
         """Return the classes of one side's messages, in the order of the union."""
         union = self.client if side is Side.CLIENT else self.server
-        return tuple(_bare(member) for member in get_args(_bare(union)))
+        return tuple(_members(union))
 
 
-# Any: what an annotation is about may be anything.
-def _bare(annotation: Any) -> Any:
-    """Return an annotation without its `Annotated`."""
-    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+# Any: an annotation may be of any form.
+def _members(annotation: Any) -> Iterator[Any]:
+    """Yield the classes of a union; a member may be a union itself."""
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if isinstance(annotation, type):
+        yield annotation
+        return
+    for member in get_args(annotation):
+        yield from _members(member)
 
 
 QUEUE_STEP: Final = (

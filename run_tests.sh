@@ -15,8 +15,10 @@ scripts/setup.sh pages --with-checks || exit 1
 node=$(scripts/find_node.sh) || exit 1
 
 without=()
-if CHROMIUM=$(scripts/find_chromium.sh); then
-    export CHROMIUM
+if browser=$(scripts/find_chromium.sh); then
+    export CHROMIUM=$browser
+elif [ -n "${CHROMIUM:-}" ]; then
+    exit 1 # the one that was named does not start
 else
     without+=(--without browser)
 fi

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Prints the path of a Chromium that starts: scripts/find_chromium.sh [--look-only]
-# Installs Debian's where there is none and that is possible, unless it is only to look.
-# CHROMIUM=/path/to/chromium names one. Ends with 1 and a sentence where there is none.
+# Where there is none, offers to install Debian's (scripts/install_packages.sh), unless it is only
+# to look. CHROMIUM=/path/to/chromium names one. Ends with 1 and a sentence where there is none.
 set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 
 starts() {
     "$1" --version 2>/dev/null | grep -Eq '^(Chromium|Google Chrome) [0-9]+'
@@ -29,22 +30,9 @@ if [ -n "${CHROMIUM:-}" ]; then
 fi
 
 look && exit
-
-missing="The browser tests need Chromium: install it (on Debian: apt install chromium), or name it:"
-missing="$missing CHROMIUM=/path/to/chromium ./run_tests.sh"
-if [ "${1:-}" = "--look-only" ]; then
-    echo "$missing" >&2
-    exit 1
+if [ "${1:-}" != "--look-only" ]; then
+    ./install_packages.sh "The browser tests" chromium && look && exit
 fi
-
-as_root=()
-if [ "$(id -u)" != 0 ]; then as_root=(sudo -n); fi
-if command -v apt-get >/dev/null && { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }; then
-    echo "Installing Debian's chromium for the browser tests" >&2
-    # An array that may be empty, written so that an old bash takes it.
-    debian() { DEBIAN_FRONTEND=noninteractive ${as_root[@]+"${as_root[@]}"} apt-get -qq "$@" >&2; }
-    debian update
-    debian install --yes --no-install-recommends chromium && look && exit
-fi
-echo "$missing" >&2
+echo "The browser tests need Chromium: install it (on Debian: apt install chromium)," \
+    "or name it: CHROMIUM=/path/to/chromium" >&2
 exit 1

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Sees to what the embedded model's gates are measured with: voices that speak to it, and fonts.
-# Installs Debian's where that is possible. Ends with 1 and a sentence where something is missing.
+# Ends with 0 where the programs are there that the gates of the embedded model are measured with:
+# voices that speak to it, and fonts. Offers to install them (scripts/install_packages.sh).
 set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 
 packages=(espeak-ng flite fonts-liberation)
 
@@ -11,15 +12,6 @@ are_here() {
 }
 
 are_here && exit
-
-as_root=()
-if [ "$(id -u)" != 0 ]; then as_root=(sudo -n); fi
-if command -v apt-get >/dev/null && { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }; then
-    echo "Installing Debian's ${packages[*]} for the gates of the embedded model" >&2
-    # An array that may be empty, written so that an old bash takes it.
-    debian() { DEBIAN_FRONTEND=noninteractive ${as_root[@]+"${as_root[@]}"} apt-get -qq "$@" >&2; }
-    debian update
-    debian install --yes --no-install-recommends "${packages[@]}" && are_here && exit
-fi
+./install_packages.sh "The gates of the embedded model" "${packages[@]}" && are_here && exit
 echo "The gates of the embedded model need: apt install ${packages[*]}" >&2
 exit 1

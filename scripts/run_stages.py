@@ -201,6 +201,8 @@ def main() -> int:
     for group in groups(is_everything=given.all, left_out=given.left_out):
         outcomes += run_group(group)
     print("\n" + stage_reports.table(outcomes))
+    if given.left_out:
+        print(f"\nLeft out, because this machine lacks their programs: {', '.join(given.left_out)}")
     failed = [outcome.name for outcome in outcomes if not outcome.has_passed]
     if failed:
         print(f"\nFailed: {', '.join(failed)}")

@@ -6,7 +6,7 @@ Requests of one kind are answered in one pass, whichever conversations they come
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -46,6 +46,9 @@ from MiniCPMO45.transformer import PackedBatch
 from MiniCPMO45.vision_encoder import encode_slices
 from MiniCPMO45.voices import VoiceLibrary
 from MiniCPMO45.windows import WindowState
+
+# What a decision may raise over logits or settings that are wrong.
+UNDECIDED: Final = (RuntimeError, ValueError, TypeError, LookupError)
 
 
 class MissingVoiceError(RuntimeError):
@@ -169,7 +172,7 @@ class Executor:
         )
         return KvStore(shape, rope, device=self.device, dtype=self.dtype)
 
-    def _run_llm(self, requests: Sequence[LlmForward]) -> list[LlmOutput | RuntimeError]:
+    def _run_llm(self, requests: Sequence[LlmForward]) -> list[LlmOutput | Exception]:
         llm = self.model.llm
         parts = [self._embed(request) for request in requests]
         counts = [part.shape[0] for part in parts]
@@ -192,14 +195,14 @@ class Executor:
 
     def _output(
         self, request: LlmForward, logits: Tensor | None, hidden: Tensor
-    ) -> LlmOutput | RuntimeError:
+    ) -> LlmOutput | Exception:
         answered = logits if request.wants_logits else None
         if request.decision is None or logits is None:
             return LlmOutput(answered, hidden)
         token = _decide(logits, request.decision)
         return LlmOutput(answered, hidden, token) if isinstance(token, int) else token
 
-    def _choose_tokens(self, requests: Sequence[ChooseToken]) -> list[int | RuntimeError]:
+    def _choose_tokens(self, requests: Sequence[ChooseToken]) -> list[int | Exception]:
         return [_decide(request.logits, request.decision) for request in requests]
 
     def _embed(self, request: LlmForward) -> Tensor:
@@ -347,11 +350,11 @@ class _Run:
             self.pieces = (SpeechCodes((code,)),)
 
 
-def _decide(logits: Tensor, decision: TextDecision) -> int | RuntimeError:
+def _decide(logits: Tensor, decision: TextDecision) -> int | Exception:
     """Decide a token; what fails is the answer, so that it fails for one conversation alone."""
     try:
         return decision.policy.decide(
             logits, decision.history, decision.settings, decision.generator
         )
-    except RuntimeError as error:
+    except UNDECIDED as error:
         return error

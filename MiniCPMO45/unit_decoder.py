@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from torch import Tensor
 
@@ -11,6 +12,8 @@ from MiniCPMO45.session import Session
 from MiniCPMO45.steps import ChooseToken, LlmForward, Steps, TextDecision, TokenIds
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 from MiniCPMO45.unit_policy import MAX_UNIT_CHARACTERS, UnitPolicy
+
+FEWEST_STEPS: Final = 3  # the decision to listen or to speak, one token of text, the unit's end
 
 
 @dataclass
@@ -66,7 +69,7 @@ class UnitDecoder:
             yield from self._interrupt(session)
             draft.barge_in = True
         decision = None if force else self._decision(session)
-        last = settings.max_new_speak_tokens_per_chunk - 1
+        last = max(settings.max_new_speak_tokens_per_chunk, FEWEST_STEPS) - 1
         token: int | None = None
         for step in range(last):
             if session.stop.is_set():

@@ -77,19 +77,19 @@ class AudioStreamEncoder:
         """
         if len({id(item.cache) for item in items}) < len(items):
             raise ValueError("a cache can take part in a step only once")
-        answers: dict[int, Tensor] = {}
         usual = [index for index, item in enumerate(items) if _is_whole_unit(item)]
-        for start in range(0, len(usual), ROWS[-1]):
-            batch = usual[start : start + ROWS[-1]]
-            answers.update(zip(batch, self._run([items[i] for i in batch]), strict=True))
-        others = [index for index in range(len(items)) if index not in answers]
+        others = [index for index, item in enumerate(items) if not _is_whole_unit(item)]
+        # First what may be refused, so that it is refused before any cache has grown.
         plain = encode_streams(
             self.encoder,
             self.projection,
             [items[index] for index in others],
             pool_step=self.pool_step,
         )
-        answers.update(zip(others, plain, strict=True))
+        answers: dict[int, Tensor] = dict(zip(others, plain, strict=True))
+        for start in range(0, len(usual), ROWS[-1]):
+            batch = usual[start : start + ROWS[-1]]
+            answers.update(zip(batch, self._run([items[i] for i in batch]), strict=True))
         return [answers[index] for index in range(len(items))]
 
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Piece[Tensor]]:
@@ -109,8 +109,11 @@ class AudioStreamEncoder:
             item.cache.reserve(item.cache.length + UNIT_FRAMES)
         n_rows = next(n for n in ROWS if n >= len(items))
         program, piece = self._piece(n_rows)
-        program.load(items)
-        rows = piece.run()[: len(items)].clone()  # the next replay writes over the original
+        try:
+            program.load(items)
+            rows = piece.run()[: len(items)].clone()  # the next replay writes over the original
+        finally:
+            program.release()
         for item in items:
             item.cache.advance(UNIT_FRAMES)
         return list(rows)
@@ -164,6 +167,10 @@ class UnitProgram:
         if items:
             padded = [F.pad(item.mel, (MEL_FRAMES - item.mel.shape[1], 0)) for item in items]
             self._mel[:n].copy_(torch.stack(padded), non_blocking=True)
+
+    def release(self) -> None:
+        """Drop the streams of the last `load`; `run` needs another one first."""
+        self._table.release()
 
     def run(self) -> Tensor:
         """Encode the units and remember them; embeddings [S, 50 / pool step, llm_width]."""

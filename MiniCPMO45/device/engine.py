@@ -208,11 +208,11 @@ class DeviceExecutor(Executor):
             can_grow=not self._has_graphs,
         )
 
-    def _run_llm(self, requests: Sequence[LlmForward]) -> list[LlmOutput | RuntimeError]:
+    def _run_llm(self, requests: Sequence[LlmForward]) -> list[LlmOutput | Exception]:
         texts = [self._text_of(request) for request in requests]
         _reserve([(text.rows.kv, len(text.rows.ids)) for text in texts])
         results = self._text.feed(texts)
-        answers: list[LlmOutput | RuntimeError] = []
+        answers: list[LlmOutput | Exception] = []
         for request, text, result in zip(requests, texts, results, strict=True):
             text.rows.kv.advance(len(text.rows.ids))
             hidden = result.hidden[0] if len(result.hidden) == 1 else torch.cat(result.hidden)
@@ -223,7 +223,7 @@ class DeviceExecutor(Executor):
                 answers.append(LlmOutput(result.logits, hidden, token))
         return answers
 
-    def _choose_tokens(self, requests: Sequence[ChooseToken]) -> list[int | RuntimeError]:
+    def _choose_tokens(self, requests: Sequence[ChooseToken]) -> list[int | Exception]:
         decisions = [request.decision for request in requests]
         if not all(UnitSampler.covers(decision) for decision in decisions):
             return super()._choose_tokens(requests)

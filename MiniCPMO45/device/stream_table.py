@@ -2,10 +2,14 @@
 
 A row says where a stream's memory lies, how much of it counts and where new columns go. A replayed
 graph reads the same place every time, so one copy to the device is all that a step is told.
+
+Kernels reach the memory by raw addresses, which nothing keeps alive. This is safe because the
+allocator reuses freed memory in the order of one CUDA stream, and because one thread uploads.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -23,8 +27,9 @@ class StreamTable:
 
     Attributes:
         rows: int64 [S, width] on the device.
-        memory: the tensors whose addresses are in the rows, by the name of that column. The plain
-            operations reach the streams through them, kernels through the addresses.
+        memory: the tensors whose addresses are in the rows, by the name of that column, from
+            `upload` to `release`. The plain operations reach the streams through them, kernels
+            through the addresses.
     """
 
     def __init__(self, n_rows: int, sizes: Mapping[str, int], device: torch.device) -> None:
@@ -43,6 +48,7 @@ class StreamTable:
             self.rows = torch.zeros(shape, dtype=torch.int64, device=device)
         self._uploaded = torch.cuda.Event() if device.type == "cuda" else None
         self.memory: dict[str, Sequence[Tensor]] = {}
+        self._owner: tuple[int, int] | None = None  # the thread and CUDA stream that upload
 
     def __getitem__(self, name: str) -> Tensor:
         """Return a named part of the rows, int64 [S, n] on the device."""
@@ -65,6 +71,7 @@ class StreamTable:
         Args:
             memory: tensors, one per row, whose addresses belong under each name.
         """
+        self._check_owner()
         self.memory = dict(memory)
         for name, tensors in memory.items():
             addresses = [tensor.data_ptr() for tensor in tensors]
@@ -72,6 +79,17 @@ class StreamTable:
         self.rows.copy_(self._host, non_blocking=True)
         if self._uploaded is not None:
             self._uploaded.record()
+
+    def release(self) -> None:
+        """Drop the tensors once the step is launched, so that a closed stream's memory is freed."""
+        self.memory = {}
+
+    def _check_owner(self) -> None:
+        device = self.rows.device
+        stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+        uploading = (threading.get_ident(), stream)
+        self._owner = self._owner or uploading
+        assert self._owner == uploading, "addresses are valid on one thread and CUDA stream only"
 
 
 @dataclass(frozen=True)

@@ -211,9 +211,16 @@ class TextRunner:
         return results
 
     def choose(self, logits: Sequence[Tensor], decisions: Sequence[TextDecision]) -> list[int]:
-        """Choose a token from logits [vocabulary] of each conversation."""
+        """Choose a token from logits [vocabulary] of each conversation.
+
+        Raises:
+            ValueError: logits are not of the vocabulary's size; no generator was drawn from.
+        """
         tokens: list[int] = []
         most = max(self.heads)
+        shape = self.heads[most].logits.shape[1:]
+        if wrong := [row for row in logits if row.shape != shape]:
+            raise ValueError(f"logits {list(wrong[0].shape)} are not {list(shape)}")
         for start in range(0, len(logits), most):
             some = logits[start : start + most]
             head = self.heads[bucket_of(len(some), list(self.heads))]

@@ -136,8 +136,11 @@ class DeviceVocoder:
         shape = ChunkShape(_smallest(CHUNK_CODES, max(call.n_codes for call in calls)), HISTORY)
         key = (states[0].base.n_steps, _smallest(ROWS, len(calls)), shape)
         program, piece = self._piece(key)
-        after = program.load([ChunkInput(c.state, c.codes, c.n_codes) for c in calls])
-        _, samples = piece.run()
+        try:
+            after = program.load([ChunkInput(c.state, c.codes, c.n_codes) for c in calls])
+            _, samples = piece.run()
+        finally:
+            program.release()
         kept = samples[: len(calls)].clone()  # the next replay writes over the original
         return [self._finish(*each) for each in zip(calls, after, kept.unbind(0), strict=True)]
 
@@ -147,6 +150,7 @@ class DeviceVocoder:
         held = OVERLAP_FRAMES * per_frame
         had_started, n_new = state.has_started, 2 * call.n_codes * per_frame
         state.ledgers = after
+        state.chunks += 1
         total = n_new + (held if had_started else 0)
         state.has_started = total >= held
         if call.is_last:

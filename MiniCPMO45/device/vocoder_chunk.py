@@ -92,6 +92,10 @@ class ChunkProgram:
             self._draw_noise(row, each)
         return after
 
+    def release(self) -> None:
+        """Drop the streams of the last `load`; `run` needs another one first."""
+        self._plan.table.release()
+
     def run(self) -> tuple[Tensor, Tensor]:
         """Compute the chunk; reads the inputs and writes the streams' memory.
 

@@ -146,6 +146,7 @@ class VocoderStream:
         ledgers: what the columns of the three caches hold.
         has_started: whether a turn is running, so that the last samples wait for a cross-fade.
         generator: source of the excitation's noise; None leaves the noise out.
+        chunks: how many calls have changed it.
     """
 
     base: VoiceBase
@@ -154,6 +155,7 @@ class VocoderStream:
     ledgers: Ledgers
     has_started: bool = False
     generator: torch.Generator | None = None
+    chunks: int = 0
 
     @classmethod
     def open(

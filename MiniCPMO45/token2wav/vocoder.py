@@ -199,6 +199,7 @@ class Token2Wav(nn.Module):
             [s.base.frames for s in states],
         )
         for state, cache in zip(states, grown, strict=True):
+            state.chunks += 1
             state.encoder = cache.trim(
                 state.base.frames, freeze_token_rate=self.options.freeze_token_rate_cache
             )

@@ -47,7 +47,13 @@ class VoiceBase:
 
 
 class SpeechStream(Protocol):
-    """One stream of speech, whoever vocodes it; all that a conversation knows of it."""
+    """One stream of speech, whoever vocodes it; all that a conversation knows of it.
+
+    Attributes:
+        chunks: how many calls have changed it.
+    """
+
+    chunks: int
 
     @property
     def nbytes(self) -> int:
@@ -69,6 +75,7 @@ class VocoderState:
         estimator: caches of the estimator, this stream's own memory.
         hift: overlap of the waveform generator; None at the start of a turn.
         generator: source of the excitation's noise; None leaves the noise out.
+        chunks: how many calls have changed it.
     """
 
     base: VoiceBase
@@ -76,6 +83,7 @@ class VocoderState:
     estimator: EstimatorCache
     hift: HiFTCache | None = None
     generator: torch.Generator | None = field(default=None, repr=False)
+    chunks: int = 0
 
     @property
     def noise_offset(self) -> int:

@@ -15,14 +15,17 @@ from core.processors.gathering import Asking, chosen
 from core.processors.portions import MOST_AT_ONCE, first_portion, joined, size_of
 from MiniCPMO45.steps import (
     Answers,
+    ChooseToken,
     DrawCodes,
     Emit,
     EncodeClips,
     EncodeImages,
+    EncodeStream,
     LlmForward,
     OpenVoice,
     Request,
     Steps,
+    Vocode,
     resume,
 )
 
@@ -108,14 +111,13 @@ class Course(Generic[T]):
         if rest is not None and not isinstance(answer, Exception):
             self.request = rest
             return
-        self._answer = answer if isinstance(answer, Exception) else joined(self._portions)
+        self._answer = answer if isinstance(answer, Exception) else _joined(self._portions)
         self._portions, self.request = [], None
 
     def go_on(self, now_s: float = 0.0) -> Request | None:
         """Go on to the next request, unless one waits; None if there is an outcome instead."""
         if self._is_given_up():
-            self.outcome = None
-            self.close()
+            self._give_up()
             return None
         if self.request is not None:
             return self.request
@@ -140,6 +142,14 @@ class Course(Generic[T]):
         self.request = None
         if not self.has_ended:
             self.outcome = GivenUp()
+
+    def _give_up(self) -> None:
+        """Close it in the middle of a round, where its failure must end no other course."""
+        self.outcome = None
+        try:
+            self.close()
+        except Exception as error:
+            self.request, self.outcome = None, Raised(error)
 
 
 class Rounds:
@@ -166,7 +176,8 @@ class Rounds:
         asking = [course for course in courses if course.go_on(now_s) is not None]
         if not asking:
             return
-        portions = _portions(asking, now_s)
+        measured = _measured(asking)
+        portions = _portions(measured, now_s) if measured else []
         answers = self._answer([request for _, request, _ in portions])
         for (course, _, rest), answer in zip(portions, answers, strict=True):
             course.give(answer, rest)
@@ -184,7 +195,7 @@ class Rounds:
         return answers
 
     def _answer_kind(self, requests: list[Request]) -> list[Any]:
-        before = [_changed_length(request) for request in requests]
+        before = [_progress(request) for request in requests]
         try:
             return self._executor.answer(requests)
         except Exception as error:
@@ -193,55 +204,75 @@ class Rounds:
             failure = error
         # One of them broke the pass. The others must not suffer for it, if they can be asked again.
         return [
-            self._answer_kind([request])[0]
-            if length is not None and length == _changed_length(request)
-            else failure
-            for request, length in zip(requests, before, strict=True)
+            self._answer_kind([request])[0] if _progress(request) == progress else failure
+            for request, progress in zip(requests, before, strict=True)
         ]
 
 
+Measured = tuple[Course[Any], Request, int]  # a course, what it asks for, and the size of that
+
+
+def _measured(courses: Sequence[Course[Any]]) -> list[Measured]:
+    """Return the courses with their requests; one that has no size gets the error as its answer."""
+    measured: list[Measured] = []
+    for course in courses:
+        request = course.request
+        assert request is not None, "it asks"
+        try:
+            measured.append((course, request, size_of(request)))
+        except Exception as error:
+            course.give(error)
+    return measured
+
+
 def _portions(
-    courses: Sequence[Course[Any]], now_s: float
+    courses: Sequence[Measured], now_s: float
 ) -> list[tuple[Course[Any], Request, Request | None]]:
     """Return what of whom is answered now, and what is left of it; a lone course gets it all.
 
-    What is long gets the room that the others leave, so that it holds up nobody.
+    What is long gets the room that the others leave, so that it delays no other course.
     """
-    [first, *others] = courses
-    if not others:
-        assert first.request is not None
-        return [(first, first.request, None)]
-    requests = [course.request for course in courses if course.request is not None]
-    asking = [
-        Asking(type(request), course.since_s, course.due_s)
-        for course, request in zip(courses, requests, strict=True)
-    ]
+    if len(courses) == 1:
+        [(course, request, _)] = courses
+        return [(course, request, None)]
+    asking = [Asking(type(request), course.since_s, course.due_s) for course, request, _ in courses]
     room = dict(MOST_AT_ONCE)
     portions: list[tuple[Course[Any], Request, Request | None]] = []
-    long: list[int] = []
-    for index in chosen(asking, now_s):
-        request, size = requests[index], size_of(requests[index])
+    long: list[Measured] = []
+    for course, request, size in (courses[index] for index in chosen(asking, now_s)):
         left = room.get(type(request), size)
         if size > max(1, left):
-            long.append(index)
+            long.append((course, request, size))
             continue
-        portions.append((courses[index], request, None))
+        portions.append((course, request, None))
         room[type(request)] = left - size
-    for index in long:
-        left = room[type(requests[index])]
+    for course, request, size in long:
+        left = room[type(request)]
         if left > 0:
-            now, rest = first_portion(requests[index], left)
-            portions.append((courses[index], now, rest))
-            room[type(now)] = left - size_of(now)
+            now, rest = first_portion(request, left)
+            portions.append((course, now, rest))
+            room[type(now)] = left - min(left, size)
     return portions
 
 
-def _changed_length(request: Request) -> int | None:
-    """Return the length of the cache that an answer extends; None if that cannot be told."""
+def _joined(portions: list[Any]) -> Any:
+    """Return one answer; portions that do not fit together are that course's failure alone."""
+    try:
+        return joined(portions)
+    except Exception as error:
+        return error
+
+
+def _progress(request: Request) -> int:
+    """Return what differs once an answer has changed the conversation that asked."""
     match request:
         case LlmForward(kv=kv) | DrawCodes(kv=kv):
             return kv.length
+        case EncodeStream(cache=cache):
+            return cache.length
+        case ChooseToken(decision=decision):
+            return len(decision.history)
+        case Vocode(state=state):
+            return state.chunks
         case EncodeClips() | EncodeImages() | OpenVoice():
             return 0  # these change nothing
-        case _:
-            return None

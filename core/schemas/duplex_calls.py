@@ -27,7 +27,11 @@ class DuplexConfig(WireModel):
         3, ge=0, le=1_000, description="Units at the start in which the model must listen."
     )
     max_new_speak_tokens_per_chunk: int = Field(
-        20, ge=1, le=200, description="Most tokens spoken in one unit."
+        20,
+        ge=1,
+        le=200,
+        description="Most steps of one unit: the decision to listen or to speak, tokens of text,"
+        " and the end of the unit. At most N - 2 tokens are spoken, at least one is allowed.",
     )
     temperature: float = Field(
         0.7, ge=0, le=2, description="Higher is more varied; 0 takes the likeliest token."

@@ -23,7 +23,7 @@
  * @property {boolean} [generate_audio] Speak; false gives text alone.
  * @property {"explicit"} [ls_mode] How the model decides between listening and speaking.
  * @property {number} [force_listen_count] Units at the start in which the model must listen.
- * @property {number} [max_new_speak_tokens_per_chunk] Most tokens spoken in one unit.
+ * @property {number} [max_new_speak_tokens_per_chunk] Most steps of one unit: the decision to listen or to speak, tokens of text, and the end of the unit. At most N - 2 tokens are spoken, at least one is allowed.
  * @property {number} [temperature] Higher is more varied; 0 takes the likeliest token.
  * @property {number} [top_k] Candidates kept; 0 keeps all.
  * @property {number} [top_p] Nucleus: probability mass kept.

@@ -77,6 +77,17 @@ def test_streams_of_all_ages_are_encoded_alike(toy: Toy, audio: AudioStreamEncod
         assert_close(cache.kv[..., : cache.length, :], plain.kv[..., : plain.length, :])
 
 
+def test_dropped_streams_free_their_memory_whatever_is_encoded_next(
+    toy: Toy, audio: AudioStreamEncoder
+) -> None:
+    caches = [new_cache(toy) for _ in range(2)]
+    with torch.inference_mode():
+        audio.encode([unit(cache, FIRST, seed) for seed, cache in enumerate(caches)])
+    watched = [weakref.ref(cache.kv) for cache in caches]
+    caches.clear()
+    assert [ref() for ref in watched] == [None, None]
+
+
 def test_an_embedding_depends_on_the_stream_s_past(toy: Toy, audio: AudioStreamEncoder) -> None:
     """So that the comparison above compares more than the unit itself."""
     caches = [new_cache(toy) for _ in range(2)]

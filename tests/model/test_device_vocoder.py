@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -196,14 +197,28 @@ def test_the_voice_is_shared_and_never_written_to(plain: Token2Wav, device: Devi
     assert all(torch.equal(a, b) for a, b in zip(before, watched, strict=True))
 
 
-def test_a_dropped_stream_frees_its_memory(device: DeviceVocoder, bases: list[VoiceBase]) -> None:
-    stream, other = device.new_state(bases[0]), device.new_state(bases[0])
-    speak(device, stream, WHOLE)
-    watched = [weakref.ref(tensor) for tensor in (*stream.memory.caches, stream.memory.tails)]
-    del stream
-    speak(device, other, WHOLE)  # the next chunk names other streams
+def test_dropped_streams_free_their_memory_whatever_is_asked_next(
+    device: DeviceVocoder, bases: list[VoiceBase]
+) -> None:
+    streams = [device.new_state(bases[0]) for _ in range(2)]
+    device.stream_many([DeviceCall(stream, toy_codes(WHOLE)) for stream in streams])
+    watched = [weakref.ref(t) for s in streams for t in (*s.memory.caches, s.memory.tails)]
+    del streams
     gc.collect()
-    assert [ref() for ref in watched] == [None] * 4
+    assert [ref() for ref in watched] == [None] * 8
+    speak(device, device.new_state(bases[0]), WHOLE)
+
+
+def test_streams_of_a_chunk_that_fails_are_freed_too(plain: Token2Wav) -> None:
+    device = DeviceVocoder(plain)
+    short = replace(plain.set_up(toy_voice()), noise=torch.zeros(1, 80, 10))
+    stream = device.new_state(short)
+    with pytest.raises(ValueError, match="the flow noise ends"):
+        speak(device, stream, WHOLE)
+    watched = weakref.ref(stream.memory.tails)
+    del stream
+    gc.collect()
+    assert watched() is None
 
 
 def test_memory_is_counted(device: DeviceVocoder, bases: list[VoiceBase]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from MiniCPMO45.device.graphs import capture_all
 from MiniCPMO45.device.vocoder import DeviceCall, DeviceVocoder
+from MiniCPMO45.device.vocoder_streams import VocoderStream
 from MiniCPMO45.token2wav.config import (
     EstimatorConfig,
     F0Config,
@@ -87,6 +89,31 @@ def largest_errors(plain: Token2Wav, device: DeviceVocoder) -> tuple[float, floa
             assert state.hift is not None
             mel_error = max(mel_error, float((mel.T - state.hift.mel[0]).abs().max()))
     return wave_error, mel_error
+
+
+@torch.inference_mode()
+def test_closed_streams_free_the_card_s_memory_after_the_batch_size_changes() -> None:
+    plain = random_vocoder(SMALL, n_steps=3)
+    device = DeviceVocoder(plain)
+    capture_all([device.pieces(rows=(1, 2, 4))], show_progress=False)
+    base = plain.set_up(toy_voice(VOICES[0]))
+    bystander = device.new_state(base)
+
+    def speak(streams: list[VocoderStream]) -> None:
+        device.stream_many([DeviceCall(stream, toy_codes(28)) for stream in streams])
+
+    speak([bystander])
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    crowd = [device.new_state(base) for _ in range(3)]
+    speak(crowd)
+    of_crowd = sum(stream.nbytes for stream in crowd)
+    assert torch.cuda.memory_allocated() >= before + of_crowd
+    crowd.clear()
+    speak([bystander, device.new_state(base)])
+    gc.collect()
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() == before
 
 
 @torch.inference_mode()

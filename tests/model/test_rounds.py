@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -15,7 +15,19 @@ from core.processors.portions import MOST_AT_ONCE
 from core.processors.rounds import Course, Emitted, GivenUp, Raised, Returned, Rounds
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
-from MiniCPMO45.steps import Emit, EncodeStream, LlmForward, Request, Steps, TokenIds, run_alone
+from MiniCPMO45.steps import (
+    ChooseToken,
+    Emit,
+    EncodeStream,
+    LlmForward,
+    Request,
+    Steps,
+    TokenIds,
+    Vocode,
+    run_alone,
+)
+from tests.model.device_requests import greedy_decisions
+from tests.model.toy import Toy
 
 
 @pytest.fixture(scope="module")
@@ -104,17 +116,63 @@ def test_a_pass_that_fails_afterwards_is_not_repeated(executor: Executor) -> Non
     assert watched.company == [2]
 
 
-def test_what_cannot_be_checked_is_not_repeated(executor: Executor) -> None:
-    def hear(number: int) -> Steps[None]:
-        session = executor.open_session(str(number), seed=1)
-        wrong = torch.zeros(1, 1)  # no spectrum at all
-        yield EncodeStream(wrong, session.hearing.cache, 0, 0)
+def ask(request: Request) -> Steps[Any]:
+    """Ask for one thing and return the answer."""
+    answer = yield request
+    return answer
 
-    watched = Watched(executor)
-    courses = [Course(hear(number), never) for number in range(2)]
-    for _ in drive(Rounds(watched), courses):
+
+def requests_of(kind: type, toy: Toy, executor: Executor) -> tuple[Request, Request]:
+    """Return a request that is right and one of the same kind that is wrong."""
+    if kind is EncodeStream:
+        caches = [executor.open_session(str(n), seed=1).hearing.cache for n in range(2)]
+        right = EncodeStream(torch.zeros(80, 102), caches[0], 0, 2)
+        return right, EncodeStream(torch.zeros(1, 1), caches[1], 0, 2)
+    if kind is Vocode:
+        streams = [executor.open_stream(toy.voice) for _ in range(2)]
+        return Vocode(streams[0], (0,) * 28, False), Vocode(streams[1], (0,) * 3, False)
+    decisions = greedy_decisions(toy, 2)
+    logits = torch.zeros(toy.config.vocab_size)
+    return ChooseToken(logits, decisions[0]), ChooseToken(torch.zeros(1), decisions[1])
+
+
+@pytest.mark.parametrize("wrong_first", [True, False])
+@pytest.mark.parametrize("kind", [EncodeStream, Vocode, ChooseToken])
+@pytest.mark.parametrize("is_device", [True, False])
+def test_a_wrong_request_fails_its_own_session_alone(
+    toy: Toy, is_device: bool, kind: type, wrong_first: bool
+) -> None:
+    executor = toy.device_executor() if is_device else toy.executor()
+    alone = run_alone(ask(requests_of(kind, toy, executor)[0]), executor)
+    right, wrong = (Course(ask(each), never) for each in requests_of(kind, toy, executor))
+    for _ in drive(Rounds(executor), [wrong, right] if wrong_first else [right, wrong]):
         pass
-    assert watched.company == [2] and all(isinstance(each.outcome, Raised) for each in courses)
+    assert isinstance(wrong.outcome, Raised) and isinstance(right.outcome, Returned)
+    torch.testing.assert_close(right.outcome.value, alone)
+
+
+def test_an_end_that_fails_is_its_own_session_s_alone(executor: Executor) -> None:
+    def defective() -> Steps[None]:
+        session = executor.open_session("defective", seed=1)
+        try:
+            yield LlmForward(session.kv, (TokenIds((1,)),))
+        finally:
+            raise RuntimeError("the clean-up is wrong")
+
+    def unmeasurable() -> Steps[None]:
+        yield LlmForward(executor.open_session("u", seed=1).kv, cast(Any, (None,)))
+
+    is_given_up = threading.Event()
+    bystander = Course(count_up(executor, 10, 3), never)
+    courses: list[Course[Any]] = [Course(defective(), is_given_up.is_set), bystander]
+    rounds = Rounds(executor)
+    rounds.run(courses)
+    is_given_up.set()
+    courses.append(Course(unmeasurable(), never))
+    for _ in drive(rounds, courses):
+        pass
+    assert isinstance(bystander.outcome, Returned)
+    assert [type(course.outcome) for course in courses] == [Raised, Returned, Raised]
 
 
 def test_only_the_one_whose_request_is_wrong_fails(executor: Executor) -> None:

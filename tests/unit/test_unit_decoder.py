@@ -140,7 +140,7 @@ def test_spoken_chunk_end_is_kept_as_the_terminator(bench: Bench, tokens: Specia
     assert bench.cached == [tokens.speak, bench.a]
 
 
-@pytest.mark.parametrize("limit", [2, 5, 20])
+@pytest.mark.parametrize("limit", [3, 5, 20])
 def test_a_unit_ends_by_force_at_its_token_limit(
     bench: Bench, tokens: SpecialTokens, tokenizer: MiniCPMOTokenizerFast, limit: int
 ) -> None:
@@ -153,10 +153,14 @@ def test_a_unit_ends_by_force_at_its_token_limit(
     assert bench.cached == [tokens.speak, *draft.ids]
 
 
-def test_a_limit_of_one_decides_nothing(bench: Bench, tokens: SpecialTokens) -> None:
-    bench.session.settings = replace(SETTINGS, max_new_speak_tokens_per_chunk=1)
-    draft = bench.decode(bench.a)
-    assert (draft.ids, draft.terminator, bench.cached) == ([], tokens.chunk_eos, [])
+@pytest.mark.parametrize("limit", [1, 2])
+def test_the_lowest_limits_leave_the_decision_and_one_token(
+    bench: Bench, tokens: SpecialTokens, limit: int
+) -> None:
+    bench.session.settings = replace(SETTINGS, max_new_speak_tokens_per_chunk=limit)
+    assert bench.decode(tokens.listen).is_listen
+    draft = bench.decode(tokens.speak, bench.a)
+    assert (draft.ids, draft.terminator) == ([bench.a], tokens.chunk_eos)
 
 
 @pytest.mark.parametrize("last", [3, 4])

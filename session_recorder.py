@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from core.files import write_file
 from core.schemas.common import AudioContent, ImageContent, Message, TextContent, VideoContent
 from core.schemas.duplex import Result
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
@@ -356,7 +357,7 @@ class TurnBasedSessionRecorder(SessionRecorder):
             voice.size_bytes += len(body)
             header = wav_header(OUTPUT_SAMPLE_RATE_HZ, 1, voice.size_bytes)
             if voice.size_bytes == len(body):
-                disk.write_file(path, header + body)
+                write_file(path, header + body)
             else:
                 disk.append_sound(path, header, body)
 

@@ -11,9 +11,9 @@ from typing import Final
 import structlog
 from pydantic import Field, ValidationError
 
+from core.files import write_file
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
-from recording.disk import write_file
 
 TURN_BASED: Final = "turnbased"
 HALF_DUPLEX: Final = "half_duplex_audio"

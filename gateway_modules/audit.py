@@ -16,8 +16,8 @@ from typing import Final
 
 from pydantic import AwareDatetime, Field, ValidationError
 
+from core.files import append
 from core.schemas.common import WireModel
-from recording.disk import append
 
 AUDIT_FILE: Final = "audit.jsonl"
 OLDER_SUFFIX: Final = ".1"

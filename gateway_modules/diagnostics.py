@@ -9,8 +9,8 @@ import structlog
 
 from config import LimitSettings
 from core.errors import InvalidSessionIdError
+from core.files import append
 from gateway_modules.rates import TokenBucket
-from recording.disk import append
 from recording.names import DIAGNOSTICS_FILE, recording_folder
 
 

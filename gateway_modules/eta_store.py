@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import structlog
 from pydantic import ValidationError
 
 from config import ServiceSettings
+from core.files import write_file
 from gateway_modules.models import EtaConfig
-from recording.disk import write_file
 
 
 class EtaStore:
@@ -24,6 +25,7 @@ class EtaStore:
         """
         self._path = path
         self._settings = settings
+        self._lock = threading.Lock()  # over reading, merging and writing
 
     def load(self) -> EtaConfig:
         """Return the first guesses, changed by what was set."""
@@ -53,16 +55,17 @@ class EtaStore:
         Raises:
             OSError: It cannot be kept.
         """
-        try:
-            kept = EtaConfig.model_validate_json(self._path.read_bytes())
-        except (OSError, ValidationError):
-            kept = EtaConfig()  # nothing that is worth keeping
-        given = {
-            name: value
-            for config in (kept, change)
-            for name, value in config
-            if name in config.model_fields_set
-        }
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        merged = EtaConfig.model_validate(given)
-        write_file(self._path, merged.model_dump_json(exclude_unset=True).encode(), is_durable=True)
+        with self._lock:
+            try:
+                kept = EtaConfig.model_validate_json(self._path.read_bytes())
+            except (OSError, ValidationError):
+                kept = EtaConfig()  # nothing that is worth keeping
+            given = {
+                name: value
+                for config in (kept, change)
+                for name, value in config
+                if name in config.model_fields_set
+            }
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            content = EtaConfig.model_validate(given).model_dump_json(exclude_unset=True)
+            write_file(self._path, content.encode(), is_durable=True)

@@ -19,10 +19,10 @@ import structlog
 from pydantic import AwareDatetime, Field, ValidationError
 
 from core.errors import AudioError, TooBigError
+from core.files import write_file
 from core.schemas.common import WireModel
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S, base64_chars
 from gateway_modules.sounds import SoundDecoder
-from recording.disk import write_file
 from recording.files import readable_wav
 
 INDEX_FILE: Final = "registry.json"

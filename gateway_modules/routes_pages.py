@@ -15,7 +15,6 @@ from gateway_modules.answers import on_http_exception
 from gateway_modules.content_policy import NONCE_PLACE, with_nonce
 from gateway_modules.error_page import Missing, missing_page, wants_page
 from gateway_modules.service import STATIC, GatewayHere, gateway_of
-from gateway_modules.session_files import SessionFiles
 from gateway_modules.web_files import NO_CACHE
 
 HOME: Final = "index.html"
@@ -104,16 +103,10 @@ async def api_docs(request: Request) -> Response:
 @router.get("/s/{recording_id}")
 async def viewer(recording_id: str, request: Request, gateway: GatewayHere) -> Response:
     """Show a recording."""
-    limits = gateway.settings.limits
-    files = SessionFiles(
-        gateway.data_dir,
-        comment_chars=limits.comment_chars,
-        upload_bytes=limits.recording_upload_bytes,
-    )
     if not gateway.settings.recording.enabled:
         return _missing(request, Missing.RECORDING_OFF)
     try:
-        await asyncio.to_thread(files.folder, recording_id)
+        await asyncio.to_thread(gateway.files.folder, recording_id)
     except (InvalidSessionIdError, NotFoundError):
         return _missing(request, Missing.RECORDING)
     return await page(request, VIEWER)

@@ -60,12 +60,7 @@ def files_of(gateway: GatewayHere) -> SessionFiles:
     """
     if not gateway.settings.recording.enabled:
         raise NotFoundError("Recording is switched off on this server.")
-    limits = gateway.settings.limits
-    return SessionFiles(
-        gateway.data_dir,
-        comment_chars=limits.comment_chars,
-        upload_bytes=limits.recording_upload_bytes,
-    )
+    return gateway.files
 
 
 Files = Annotated[SessionFiles, Depends(files_of)]
@@ -109,7 +104,7 @@ async def download(recording_id: RecordingId, files: Files) -> StreamingResponse
     return StreamingResponse(zipped(folder), media_type="application/zip", headers=headers)
 
 
-@router.post("/{recording_id}/upload-recording", responses=problems(400, 404, 413))
+@router.post("/{recording_id}/upload-recording", responses=problems(400, 404, 409, 413, 429))
 async def upload(recording_id: RecordingId, request: Request, files: Files) -> UploadKept:
     """Keep the browser's own recording: WebM, MP4 or WAV in a part named `file`."""
     await asyncio.to_thread(files.folder, recording_id)
@@ -119,14 +114,15 @@ async def upload(recording_id: RecordingId, request: Request, files: Files) -> U
         uploads.append(files.begin_upload(recording_id, media_type))
         return uploads[0]
 
-    try:
-        content_type = request.headers.get("content-type", "")
-        await receive_file(content_type, request.stream(), begin)
-        name = await asyncio.to_thread(uploads[0].finish)
-        return UploadKept(path=name, size_bytes=uploads[0].size_bytes)
-    finally:
-        for one in uploads:
-            await asyncio.to_thread(one.close)
+    with files.counted_upload(recording_id):
+        try:
+            content_type = request.headers.get("content-type", "")
+            await receive_file(content_type, request.stream(), begin)
+            name = await asyncio.to_thread(uploads[0].finish)
+            return UploadKept(path=name, size_bytes=uploads[0].size_bytes)
+        finally:
+            for one in uploads:
+                await asyncio.to_thread(one.close)
 
 
 @router.get("/{recording_id}/comment", responses=problems(400, 404))

@@ -28,6 +28,7 @@ from gateway_modules.log_tail import LogTail
 from gateway_modules.presets import PresetLibrary
 from gateway_modules.ref_audio_registry import RefAudioRegistry
 from gateway_modules.security import Doorkeeper, mark_admin
+from gateway_modules.session_files import SessionFiles
 from gateway_modules.sounds import SoundDecoder
 from gateway_modules.trends import Trends
 from gateway_modules.vendor_files import VendorFiles
@@ -86,6 +87,7 @@ class Gateway:
     web_files: WebFiles
     vendor: VendorFiles
     recordings: RecordingList
+    files: SessionFiles
     audit: AuditLog
     logs: LogTail
     trends: Trends
@@ -166,6 +168,11 @@ def build_gateway(
         web_files=WebFiles(as_written if settings.service.readable_pages else compact),
         vendor=VendorFiles(NODE_MODULES),
         recordings=RecordingList(data_dir),
+        files=SessionFiles(
+            data_dir,
+            comment_chars=settings.limits.comment_chars,
+            upload_bytes=settings.limits.recording_upload_bytes,
+        ),
         audit=AuditLog(data_dir / AUDIT_FILE),
         logs=LogTail(data_dir),
         trends=Trends(pool, metrics),

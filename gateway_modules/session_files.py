@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import zipfile
+from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from io import RawIOBase
 from pathlib import Path
 from types import MappingProxyType
@@ -19,25 +19,28 @@ from typing import Any, BinaryIO, Final
 from core.errors import (
     BadRequestError,
     NotFoundError,
+    RateLimitedError,
+    SessionInUseError,
     StillWritingError,
     TooBigError,
 )
+from core.files import FILE_MODE, SAFE_FLAGS, write_file
 from recording.cleanup import delete_recording
-from recording.disk import write_file
-from recording.folder import read_meta, touch_access, update_size
+from recording.folder import read_meta, touch_access
 from recording.locks import is_live
 from recording.names import (
     COMMENT_FILE,
     META_FILE,
     RECORDING_FILE,
-    UNFINISHED_SUFFIX,
+    UPLOAD_PART_FILE,
     UPLOAD_STEM,
     asset_path,
     recording_folder,
 )
 from recording.records import Status
 
-UPLOAD_NAME_BYTES: Final = 8
+UPLOADS_MAX: Final = 10  # ours: to one recording, since the gateway started
+UPLOADED_TO_MAX: Final = 10_000  # ours: recordings whose uploads are counted at once
 UPLOAD_FIELD: Final = "browser_recording"  # ours: added to what `meta.json` says
 BLOCK_BYTES: Final = 64 * 1024  # ours: read, zipped and sent at a time
 HEAD_BYTES: Final = 12
@@ -63,7 +66,12 @@ MP4_MARK: Final = b"ftyp"  # after the box's size; source: ISO/IEC 14496-12, sec
 
 
 class SessionFiles:
-    """The recordings of one data folder."""
+    """The recordings of one data folder; the object lives as long as the gateway.
+
+    Uploads are bounded: one at a time to a recording, `UPLOADS_MAX` in all, and of what they bring
+    one file is kept. Of more than `UPLOADED_TO_MAX` recordings the one uploaded to longest ago
+    starts its count anew.
+    """
 
     def __init__(self, data_dir: Path, *, comment_chars: int, upload_bytes: int) -> None:
         """Take where they are.
@@ -76,6 +84,8 @@ class SessionFiles:
         self._data_dir = data_dir
         self._comment_chars = comment_chars
         self._upload_bytes = upload_bytes
+        self._uploads: OrderedDict[str, int] = OrderedDict()  # by recording, latest last
+        self._uploading: set[str] = set()
 
     def folder(self, recording_id: str) -> Path:
         """Return a recording's folder and note that somebody looked at it.
@@ -166,7 +176,6 @@ class SessionFiles:
             write_file(folder / COMMENT_FILE, text.encode("utf-8", "replace"))
         else:
             (folder / COMMENT_FILE).unlink(missing_ok=True)
-        self._update_size(folder)
         return len(text)
 
     def delete(self, recording_id: str) -> None:
@@ -179,8 +188,30 @@ class SessionFiles:
         """
         delete_recording(self.folder(recording_id))
 
+    @contextmanager
+    def counted_upload(self, recording_id: str) -> Iterator[None]:
+        """Count an upload to a recording for the block. Belongs to the event loop's thread.
+
+        Raises:
+            SessionInUseError: Another one to it is running.
+            RateLimitedError: There were too many.
+        """
+        if recording_id in self._uploading:
+            raise SessionInUseError("Another file is being uploaded to this recording.")
+        count = self._uploads.pop(recording_id, 0)
+        self._uploads[recording_id] = min(count + 1, UPLOADS_MAX)
+        if count == UPLOADS_MAX:
+            raise RateLimitedError(f"A recording takes at most {UPLOADS_MAX} uploads.")
+        if len(self._uploads) > UPLOADED_TO_MAX:
+            self._uploads.popitem(last=False)
+        self._uploading.add(recording_id)
+        try:
+            yield
+        finally:
+            self._uploading.remove(recording_id)
+
     def begin_upload(self, recording_id: str, media_type: str) -> Upload:
-        """Take in a browser's own recording.
+        """Take in a browser's own recording, within `counted_upload`.
 
         Raises:
             BadRequestError: It is of a kind that is not taken.
@@ -192,23 +223,18 @@ class SessionFiles:
             raise BadRequestError("Only WebM, MP4 and WAV are taken.")
         return Upload(self.folder(recording_id), suffix, self._upload_bytes)
 
-    def _update_size(self, folder: Path) -> None:
-        with suppress(OSError):  # a wrong size in a list is no reason to refuse
-            update_size(folder)
-
 
 class Upload:
     """One file on its way in: it gets its name only when it is complete and what it says it is."""
 
     def __init__(self, folder: Path, suffix: str, limit_bytes: int) -> None:
         """Begin a file that nobody can ask for yet."""
-        name = f".upload-{secrets.token_hex(UPLOAD_NAME_BYTES)}{UNFINISHED_SUFFIX}"
         self._folder = folder
         self._suffix = suffix
         self._limit_bytes = limit_bytes
-        self._path = folder / name
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file: BinaryIO = os.fdopen(os.open(self._path, flags, 0o644), "wb")
+        self._path = folder / UPLOAD_PART_FILE
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | SAFE_FLAGS
+        self._file: BinaryIO = os.fdopen(os.open(self._path, flags, FILE_MODE), "wb")
         self._head = b""
         self.size_bytes = 0
 
@@ -244,8 +270,6 @@ class Upload:
         self._path.replace(self._folder / name)
         for suffix in set(UPLOAD_SUFFIXES.values()) - {self._suffix}:
             (self._folder / f"{UPLOAD_STEM}.{suffix}").unlink(missing_ok=True)
-        with suppress(OSError):
-            update_size(self._folder)
         return name
 
     def close(self) -> None:

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.files import write_file
+
 # source: proc(5), /proc/pid/stat, counted from 1
 STATE_FIELD = 3
 THREADS_FIELD = 20
@@ -64,9 +66,7 @@ def identify(pid: int) -> ProcessId:
 def write_pid_file(path: Path, process: ProcessId) -> None:
     """Write a process id: the number, then when it started."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".tmp")
-    partial.write_text(f"{process.pid} {process.started}\n", encoding="ascii")
-    partial.replace(path)
+    write_file(path, f"{process.pid} {process.started}\n".encode("ascii"))
 
 
 def read_pid_file(path: Path) -> ProcessId | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from core.files import write_file
 from launcher.pids import ProcessId, identify, read_pid_file, write_pid_file
 
 STATE_FILE = "state.json"
@@ -119,9 +120,7 @@ class RunFolder:
 
     def write(self, record: SystemRecord) -> None:
         """Write the state, whole or not at all."""
-        partial = self.path / f"{STATE_FILE}.tmp"
-        partial.write_text(record.model_dump_json(indent=2), encoding="utf8")
-        partial.replace(self.path / STATE_FILE)
+        write_file(self.path / STATE_FILE, record.model_dump_json(indent=2).encode())
 
     def read(self) -> SystemRecord | None:
         """Return the state, None if there is none."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from core.errors import SessionInUseError
-from recording.disk import folder_size_bytes, newest_change_s
-from recording.folder import read_meta
+from recording.disk import newest_change_s
+from recording.folder import last_access, read_meta, total_size_bytes
 from recording.locks import is_live
 from recording.names import DOOMED_PREFIX, SESSIONS_FOLDER, TIMELINE_FILE, recording_folders
 from recording.records import Record
@@ -107,10 +107,10 @@ class _Cleanup:
         return True
 
     def _examined(self, folder: Path) -> _Session | None:
-        live = is_live(folder, now_s=self.now.timestamp())
+        live = is_live(folder)
         meta = read_meta(folder)
         changed = datetime.fromtimestamp(newest_change_s(folder), UTC)
-        size_bytes = folder_size_bytes(folder)
+        size_bytes = total_size_bytes(folder, None if live else meta)
         if meta is None and not live and self.now - changed >= ORPHAN_AGE:
             if not (folder / TIMELINE_FILE).exists():
                 if self._remove(folder, size_bytes, "orphan"):
@@ -118,19 +118,19 @@ class _Cleanup:
             elif not self.is_dry:
                 meta = recover_session(folder)
                 self.recovered += 1
-                size_bytes = folder_size_bytes(folder)
+                size_bytes = total_size_bytes(folder, meta)
         return _Session(
             folder=folder,
             size_bytes=size_bytes,
             is_live=live,
             created_at=meta.created_at if meta else changed,
-            used_at=(meta.last_access_at or meta.ended_at or changed) if meta else changed,
+            used_at=last_access(folder) or (meta.ended_at if meta else None) or changed,
         )
 
     def _remove(self, folder: Path, size_bytes: int, reason: Reason) -> bool:
         try:
             if not self.is_dry:
-                delete_recording(folder, now=self.now)
+                delete_recording(folder)
         except (OSError, SessionInUseError) as error:
             self._note(folder, error)
             return False
@@ -149,18 +149,14 @@ def is_limited(retention_days: float, max_storage_gb: float) -> bool:
     return retention_days > 0 or max_storage_gb > 0
 
 
-def delete_recording(folder: Path, *, now: datetime | None = None) -> None:
+def delete_recording(folder: Path) -> None:
     """Delete one recording; at no moment can half of it be seen.
-
-    Args:
-        folder: The recording's folder.
-        now: The present by default.
 
     Raises:
         SessionInUseError: It is still being written.
         OSError: It is not there, or cannot be deleted.
     """
-    if is_live(folder, now_s=None if now is None else now.timestamp()):
+    if is_live(folder):
         raise SessionInUseError("This recording is still being written.")
     doomed = folder.with_name(DOOMED_PREFIX + folder.name)
     os.rename(folder, doomed)

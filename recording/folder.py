@@ -6,20 +6,27 @@ Blocks on the disk: an event loop calls these in a thread.
 from __future__ import annotations
 
 import contextlib
-from datetime import UTC, datetime, timedelta
+import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from recording.disk import folder_size_bytes, write_file
-from recording.locks import is_live
-from recording.names import LOCK_FILE, META_FILE, RECORDING_FILE
+from core.files import FILE_MODE, write_file
+from recording.disk import folder_size_bytes
+from recording.names import (
+    ACCESS_FILE,
+    COMMENT_FILE,
+    META_FILE,
+    RECORDING_FILE,
+    UPLOAD_PART_FILE,
+    UPLOAD_STEM,
+)
 from recording.records import Meta, Recording
 
 JSON_INDENT: Final = 2  # source: service specification, section 5.1
-# A player asks for many parts of a file; the time of the last one is not worth a write each.
-ACCESS_RESOLUTION: Final = timedelta(seconds=60)
+ADDED_FILES: Final = (META_FILE, COMMENT_FILE, UPLOAD_STEM, UPLOAD_PART_FILE)
 
 _RECORDING: Final[TypeAdapter[Recording]] = TypeAdapter(Recording)
 
@@ -58,50 +65,42 @@ def write_recording(folder: Path, recording: Recording) -> None:
     write_file(folder / RECORDING_FILE, recording.to_json(JSON_INDENT).encode(), is_durable=True)
 
 
-def touch_access(folder: Path, *, now: datetime | None = None) -> bool:
-    """Note that somebody looked at a recording, so that it is deleted later than others.
+def touch_access(folder: Path) -> None:
+    """Remember that somebody looked at a recording, so that it is deleted later than others.
 
-    A recording still being written is left alone: nothing deletes it, and its writer owns the file.
-
-    Args:
-        folder: The recording's folder.
-        now: When; the present by default.
-
-    Returns:
-        Whether the time was written. It is not when there is no readable `meta.json`, when the
-        time written before is less than a minute old, or when the disk refuses: looking at a
-        recording must not fail for this.
+    The time is that of an empty file of its own: a reader never rewrites what the recorder writes.
+    Looking at a recording must not fail for this, so what the disk refuses is passed over.
     """
-    at = datetime.now(UTC) if now is None else now
-    meta = read_meta(folder)
-    if meta is None or is_live(folder):
-        return False
-    last = meta.last_access_at
-    if last is not None and last <= at < last + ACCESS_RESOLUTION:
-        return False
+    with contextlib.suppress(OSError):
+        (folder / ACCESS_FILE).touch(FILE_MODE)
+
+
+def last_access(folder: Path) -> datetime | None:
+    """Return when somebody last looked at a recording; None if that never happened."""
     try:
-        write_meta(folder, meta.model_copy(update={"last_access_at": at}))
+        return datetime.fromtimestamp((folder / ACCESS_FILE).stat().st_mtime, UTC)
     except OSError:
-        return False
-    return True
+        return None
 
 
 def content_size_bytes(folder: Path) -> int:
-    """Return the size of a recording's files, without those that tell about it."""
-    total_bytes = folder_size_bytes(folder)
-    for name in (META_FILE, LOCK_FILE):
-        with contextlib.suppress(OSError):
-            total_bytes -= (folder / name).stat().st_size
+    """Return the size of what the recorder wrote, without what is said about it or added to it."""
+    return folder_size_bytes(folder) - _added_size_bytes(folder)
+
+
+def total_size_bytes(folder: Path, meta: Meta | None) -> int:
+    """Return the size of all of a recording's files; of one that ended, without a look at each."""
+    if meta is None or meta.size_bytes is None or not meta.is_over:
+        return folder_size_bytes(folder)
+    return meta.size_bytes + _added_size_bytes(folder)
+
+
+def _added_size_bytes(folder: Path) -> int:
+    """Return the size of `meta.json`, the comment and the uploads."""
+    total_bytes = 0
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(ADDED_FILES):
+                with contextlib.suppress(OSError):
+                    total_bytes += entry.stat(follow_symlinks=False).st_size
     return total_bytes
-
-
-def update_size(folder: Path) -> None:
-    """Bring `size_bytes` up to date after a file was added, for instance by an upload.
-
-    Raises:
-        OSError: The disk is full, or refuses.
-    """
-    meta = read_meta(folder)
-    if meta is not None and not is_live(folder):
-        size_bytes = content_size_bytes(folder)
-        write_meta(folder, meta.model_copy(update={"size_bytes": size_bytes}))

@@ -6,6 +6,7 @@ Blocks on the disk: an event loop calls it in a thread.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,13 +18,14 @@ from typing import Final
 from pydantic import AwareDatetime, Field
 
 from core.schemas.queue import RequestType
-from recording.disk import folder_size_bytes
-from recording.folder import read_meta
+from recording.folder import read_meta, total_size_bytes
 from recording.locks import is_live
-from recording.names import COMMENT_FILE, META_FILE, UPLOAD_STEM, recording_folders
+from recording.names import COMMENT_FILE, UPLOAD_STEM, recording_folders
 from recording.records import Record, Status
 
 REMEMBERED_MAX: Final = 50_000  # ours: recordings known by heart; others are read each time
+
+SETTLED_NS: Final = 10**9  # far above the step of a file system's clock: no change goes unseen
 
 
 class Order(StrEnum):
@@ -61,7 +63,7 @@ class RecordingPage(Record):
 
 @dataclass(frozen=True)
 class _Known:
-    """A recording as it was when its `meta.json` was of this age."""
+    """A recording as it was when its folder was last changed at this time."""
 
     changed_ns: int
     listed: ListedRecording
@@ -123,13 +125,11 @@ class RecordingList:
 
 def _look(folder: Path, known: _Known | None) -> _Known:
     """Return what a recording is; a time of change of 0 says that it has to be read again."""
-    meta_path = folder / META_FILE
-    changed_ns = meta_path.stat().st_mtime_ns if meta_path.exists() else 0
+    changed_ns = folder.stat().st_mtime_ns  # every file here gets its name by a rename
     is_running = is_live(folder)
     if known is not None and known.changed_ns == changed_ns and not is_running:
         return known
     meta = read_meta(folder)
-    size_bytes = meta.size_bytes if meta and not is_running else None
     began = meta.created_at if meta else datetime.fromtimestamp(folder.stat().st_mtime, UTC)
     lasted_s = meta.duration_s if meta else None
     if is_running:
@@ -140,11 +140,13 @@ def _look(folder: Path, known: _Known | None) -> _Known:
         title=meta.title if meta else "",
         created_at=began,
         duration_s=lasted_s if lasted_s is None else round(lasted_s, 1),
-        bytes=folder_size_bytes(folder) if size_bytes is None else size_bytes,
+        bytes=total_size_bytes(folder, None if is_running else meta),
         has_comment=(folder / COMMENT_FILE).is_file(),
         has_upload=any(folder.glob(f"{UPLOAD_STEM}.*")),
         is_running=is_running,
         status=meta.status if meta else None,
         problem=meta.problem if meta else None,
     )
-    return _Known(0 if is_running or meta is None else changed_ns, listed)
+    is_settled = time.time_ns() - changed_ns > SETTLED_NS
+    is_kept = is_settled and meta is not None and meta.is_over and not is_running
+    return _Known(changed_ns if is_kept else 0, listed)

@@ -29,11 +29,12 @@ RECORDING_FILE: Final = "recording.json"
 TIMELINE_FILE: Final = "events.jsonl"
 DIAGNOSTICS_FILE: Final = "diagnostics.jsonl"
 LOCK_FILE: Final = ".lock"
+ACCESS_FILE: Final = ".accessed"  # empty; its time says when somebody last looked
 COMMENT_FILE: Final = "comment.txt"
 UPLOAD_STEM: Final = "frontend_replay"  # a browser's own recording; the ending says its kind
+UPLOAD_PART_FILE: Final = ".upload.part"  # one on its way in; not the recorder's to remove
 REPLAY_SOUND_FILE: Final = "merged_replay.wav"
 REPLAY_VIDEO_FILE: Final = "merged_replay.mp4"
-UNFINISHED_SUFFIX: Final = ".tmp"  # a file of this name is still being written
 DOOMED_PREFIX: Final = ".deleting-"  # a folder of this name is being deleted
 
 USER_AUDIO: Final = "user_audio"

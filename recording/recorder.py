@@ -13,14 +13,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from core.files import append, write_file
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
-from recording import disk, names, pcm
+from recording import names, pcm
 from recording.attachments import Picture, content_bytes, picture_suffix, video_suffix
 from recording.files import wav_header
 from recording.folder import write_meta
 from recording.jobs import RecorderThreads, RecordingJobs
-from recording.locks import release_lock, take_lock
+from recording.locks import RecordingLock
 from recording.options import DiagnosticsLimit, RecorderOptions, Trouble
 from recording.pcm import Sound
 from recording.records import EndReason, Meta, TimelineEvent
@@ -83,7 +84,7 @@ class SessionRecorder:
         self._trouble = Trouble(chosen.on_warning)
         self._diagnostics = DiagnosticsLimit()
         self._jobs = RecordingJobs(self._threads, self._on_disk_error)
-        self._is_open = False
+        self._lock: RecordingLock | None = None  # from when the folder is there until the end
         self._ended: Future[Meta | None] | None = None
         started = self._clock.now()
         settings = dict(config_snapshot or {})
@@ -164,7 +165,7 @@ class SessionRecorder:
         if not self._diagnostics.admit(len(line), self.elapsed_ms() / 1_000):
             return False
         path = self.folder / names.DIAGNOSTICS_FILE
-        return self._jobs.submit(lambda: disk.append(path, line), len(line), lane=path.name)
+        return self._jobs.submit(lambda: append(path, line), len(line), lane=path.name)
 
     def checkpoint(self) -> None:
         """Write `recording.json` as it would be now, while the session goes on."""
@@ -189,7 +190,7 @@ class SessionRecorder:
             reason, ended_at = EndReason(end_reason), self._clock.now()
             duration_s = self.elapsed_ms() / 1_000
             ending = self._threads.finalize(lambda: self._end(reason, ended_at, duration_s))
-            if ending is None:
+            if ending is None:  # what waits is still written; the lock goes with the process
                 self._resolve(None)
             else:
                 ending.add_done_callback(self._check_ending)
@@ -202,7 +203,7 @@ class SessionRecorder:
         path = self.folder / names.TIMELINE_FILE
         encoded = encode_line(line)
         is_taken = self._jobs.submit(
-            lambda: disk.append(path, encoded), len(encoded), lane=TIMELINE_LANE, is_vital=True
+            lambda: append(path, encoded), len(encoded), lane=TIMELINE_LANE, is_vital=True
         )
         if not is_taken and not self._jobs.is_stopped:
             self._jobs.stop()
@@ -213,7 +214,7 @@ class SessionRecorder:
 
         def write() -> None:
             body = pcm.encode_pcm16(kept, rate_hz)
-            disk.write_file(self.folder / name, wav_header(rate_hz, 1, len(body)) + body)
+            write_file(self.folder / name, wav_header(rate_hz, 1, len(body)) + body)
 
         return self._save(name, write, pcm.size_bytes(kept))
 
@@ -221,7 +222,7 @@ class SessionRecorder:
         if name is None:
             return None
         path = self.folder / name
-        return self._save(name, lambda: disk.write_file(path, content_bytes(content)), len(content))
+        return self._save(name, lambda: write_file(path, content_bytes(content)), len(content))
 
     def _save(
         self, name: str, write: Callable[[], None], size_bytes: int, *, lane: str | None = None
@@ -237,8 +238,7 @@ class SessionRecorder:
         config = without_media(settings)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         self.folder.mkdir()
-        self._is_open = True
-        take_lock(self.folder)
+        self._lock = RecordingLock(self.folder)
         line = SessionLine(
             session_id=self.session_id,
             app_type=self._app_type,
@@ -246,7 +246,7 @@ class SessionRecorder:
             start_ts=started,
             config=config,
         )
-        disk.append(self.folder / names.TIMELINE_FILE, encode_line(line))
+        append(self.folder / names.TIMELINE_FILE, encode_line(line))
         meta = Meta(
             session_id=self.session_id,
             app_type=self._app_type,
@@ -266,7 +266,7 @@ class SessionRecorder:
         if not self._jobs.wait_idle(FLUSH_LIMIT_S):
             self._trouble.note(BACKLOG_TEXT)
         self._jobs.stop()
-        if not self._is_open:  # what lies there is somebody else's
+        if self._lock is None:  # what lies there is somebody else's
             self._resolve(None)
             return
         line = EndLine(
@@ -278,12 +278,11 @@ class SessionRecorder:
         )
         try:
             # A line torn by a full disk must not take this one with it.
-            disk.append(self.folder / names.TIMELINE_FILE, b"\n" + encode_line(line))
+            append(self.folder / names.TIMELINE_FILE, b"\n" + encode_line(line))
             write_results(self.folder)
         except OSError as error:
             logger.warning("recording %s is left for recovery: %s", self.session_id, error)
-            release_lock(self.folder)
-            self._resolve(None)
+            self._close(None)
             return
         replays = self._threads.replays
         if replays is None or self._app_type in NO_REPLAY:
@@ -305,7 +304,7 @@ class SessionRecorder:
         error = None if ending.cancelled() else ending.exception()
         if error is not None:
             logger.error("recording %s was not ended", self.session_id, exc_info=error)
-            self._resolve(None)
+            self._close(None)
 
     def _complete(self) -> None:
         try:
@@ -313,6 +312,13 @@ class SessionRecorder:
         except OSError as error:
             logger.warning("recording %s is left for recovery: %s", self.session_id, error)
             meta = None
+        self._close(meta)
+
+    def _close(self, meta: Meta | None) -> None:
+        """Let go of the folder, then say how it ended."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
         self._resolve(meta)
 
     def _resolve(self, meta: Meta | None) -> None:

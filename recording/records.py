@@ -72,11 +72,15 @@ class Meta(Record):
     config: Settings = Field(default_factory=dict, description="Its settings, without any sound.")
     end_reason: EndReason | None = Field(None, description="Why it ended.")
     status: Status = Field(Status.RECORDING, description="How far the recording has come.")
-    last_access_at: AwareDatetime | None = Field(None, description="When it was last looked at.")
-    size_bytes: int | None = Field(None, ge=0, description="Size of all its other files.")
+    size_bytes: int | None = Field(None, ge=0, description="Size of what was recorded.")
     # Ours: what a reader should know about what is missing.
     problem: str | None = Field(None, description="Why the recording is not complete.")
     files_left_out: int | None = Field(None, description="Files lost because the disk was slow.")
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more will be recorded."""
+        return self.status in {Status.READY, Status.FAILED}
 
 
 class ChunkTiming(Record):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from core.errors import SessionInUseError
+from core.files import UNFINISHED_SUFFIX
 from recording.build import Identity, build_recording, identify, length
 from recording.disk import newest_change_s
 from recording.folder import (
@@ -24,13 +25,13 @@ from recording.folder import (
     write_meta,
     write_recording,
 )
-from recording.locks import is_live, release_lock
+from recording.locks import is_live, remove_lock
 from recording.names import (
+    COMMENT_FILE,
     LOCK_FILE,
     META_FILE,
     SESSIONS_FOLDER,
     TIMELINE_FILE,
-    UNFINISHED_SUFFIX,
     recording_folders,
 )
 from recording.records import EndReason, Meta, Status
@@ -80,7 +81,7 @@ def write_checkpoint(folder: Path) -> None:
 
 
 def mark_ready(folder: Path) -> Meta | None:
-    """Say that nothing more will be written, and how large it became; then give the lock back.
+    """Say that nothing more will be written, and how large it became.
 
     The status becomes failed where there is nothing to show though the session was cut off.
 
@@ -88,22 +89,19 @@ def mark_ready(folder: Path) -> Meta | None:
         What `meta.json` holds; None if there is none to read.
 
     Raises:
-        OSError: The disk is full, or refuses; the lock is given back all the same.
+        OSError: The disk is full, or refuses.
     """
-    try:
-        _remove_unfinished(folder)
-        meta = read_meta(folder)
-        if meta is not None:
-            is_lost = meta.problem is not None and not length(read_recording(folder))
-            known = {
-                "status": Status.FAILED if is_lost else Status.READY,
-                "size_bytes": content_size_bytes(folder),
-            }
-            meta = meta.model_copy(update=known)
-            write_meta(folder, meta)
-        return meta
-    finally:
-        release_lock(folder)
+    _remove_unfinished(folder)
+    meta = read_meta(folder)
+    if meta is not None:
+        is_lost = meta.problem is not None and not length(read_recording(folder))
+        known = {
+            "status": Status.FAILED if is_lost else Status.READY,
+            "size_bytes": content_size_bytes(folder),
+        }
+        meta = meta.model_copy(update=known)
+        write_meta(folder, meta)
+    return meta
 
 
 def needs_recovery(folder: Path) -> bool:
@@ -129,6 +127,7 @@ def recover_session(folder: Path) -> Meta:
     """
     if is_live(folder):
         raise SessionInUseError("This recording is still being written.")
+    remove_lock(folder)
     meta = write_results(folder)
     return mark_ready(folder) or meta
 
@@ -179,8 +178,7 @@ def _recover_below(data_dir: Path | str) -> list[str]:
 
 def _is_complete(folder: Path) -> bool:
     meta = read_meta(folder)
-    is_over = meta is not None and meta.status in {Status.READY, Status.FAILED}
-    return is_over and read_recording(folder) is not None
+    return meta is not None and meta.is_over and read_recording(folder) is not None
 
 
 def _meta(folder: Path, timeline: Timeline, identity: Identity, before: Meta | None) -> Meta:
@@ -197,7 +195,6 @@ def _meta(folder: Path, timeline: Timeline, identity: Identity, before: Meta | N
         config=identity.config,
         end_reason=end.end_reason,
         status=Status.FINALIZING,
-        last_access_at=before.last_access_at if before else None,
         problem=end.problem,
         files_left_out=end.files_left_out,
     )
@@ -234,6 +231,8 @@ def title_of(created: datetime) -> str:
 
 
 def _remove_unfinished(folder: Path) -> None:
-    for path in folder.rglob(f"*{UNFINISHED_SUFFIX}"):
-        with contextlib.suppress(OSError):
-            path.unlink()
+    """Remove what a recorder or its replay left; a comment may just be on its way in."""
+    for path in folder.rglob(f".*{UNFINISHED_SUFFIX}"):
+        if not path.name.startswith(f".{COMMENT_FILE}"):
+            with contextlib.suppress(OSError):
+                path.unlink()

@@ -17,8 +17,9 @@ from typing import Final
 import av
 from av.codec.codec import UnknownCodecError
 
+from core.files import UNFINISHED_SUFFIX
 from recording.folder import read_recording, write_recording
-from recording.names import REPLAY_SOUND_FILE, REPLAY_VIDEO_FILE, UNFINISHED_SUFFIX
+from recording.names import REPLAY_SOUND_FILE, REPLAY_VIDEO_FILE
 from recording.records import ReplayTiming
 from recording.replay_plan import REPLAY_RATE_HZ, plan_replay
 from recording.replay_sound import write_replay_sound
@@ -100,7 +101,7 @@ def build_replay(
 @contextlib.contextmanager
 def _appearing(path: Path) -> Iterator[Path]:
     """Give a name to write to; the file gets its own name only if all went well."""
-    unfinished = path.with_name(path.name + UNFINISHED_SUFFIX)
+    unfinished = path.with_name(f".{path.name}{UNFINISHED_SUFFIX}")
     try:
         yield unfinished
         os.replace(unfinished, path)

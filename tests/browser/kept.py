@@ -15,7 +15,7 @@ from PIL import Image
 
 from core.schemas.queue import RequestType
 from recording.folder import write_meta, write_recording
-from recording.locks import take_lock
+from recording.locks import RecordingLock
 from recording.records import (
     Chunk,
     ChunkResult,
@@ -191,10 +191,10 @@ def keep_turns(system: RunningSystem, recording_id: str) -> Path:
     return folder
 
 
-def keep_unfinished(system: RunningSystem, recording_id: str) -> Path:
+def keep_unfinished(system: RunningSystem, recording_id: str) -> RecordingLock:
     """Write a recording that is not complete: this process is the one that writes it."""
     folder = _folder(system, recording_id)
-    take_lock(folder)
+    lock = RecordingLock(folder)
     write_meta(
         folder,
         Meta(
@@ -204,7 +204,7 @@ def keep_unfinished(system: RunningSystem, recording_id: str) -> Path:
             status=Status.FINALIZING,
         ),
     )
-    return folder
+    return lock
 
 
 def _folder(system: RunningSystem, recording_id: str) -> Path:

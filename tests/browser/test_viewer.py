@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, Request, expect
 
-from recording.locks import release_lock
 from tests.browser import kept
 from tests.browser.looks import Look
 from tests.browser.problems import Problems
@@ -274,10 +273,10 @@ def test_one_still_being_written_appears_by_itself(
     visit: Visits, site: RunningSystem, problems: Problems
 ) -> None:
     problems.allow("HTTP 409 .*/recording")
-    folder = kept.keep_unfinished(site, "viewer_unfinished")
+    lock = kept.keep_unfinished(site, "viewer_unfinished")
     page = visit("/s/viewer_unfinished")
     expect(page.locator("#waiting")).to_contain_text("still being written")
-    release_lock(folder)
+    lock.release()
     kept.keep_call(site, "viewer_unfinished")
     expect(page.locator(".player")).to_be_visible()
     expect(page.locator("#waiting")).to_be_hidden()

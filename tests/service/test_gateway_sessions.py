@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import zipfile
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from core.schemas.queue import RequestType
-from recording.folder import read_meta, write_meta
-from recording.locks import take_lock
+from recording.folder import last_access, read_meta, write_meta
+from recording.locks import RecordingLock
 from recording.names import recording_folder
 from recording.records import Meta, Status
+from recording.recovery import mark_ready
 from tests.fakes.gateway_stage import Stage, on_stage
+from tests.unit.recordings import wait_until
 
 SID = "20300101_120000_adx_1_abcdefghij"
 WAV = b"RIFF\x24\x00\x00\x00WAVEfmt " + bytes(range(200))
@@ -35,7 +39,7 @@ def record(stage: Stage, session_id: str = SID, *, is_live: bool = False) -> Pat
     )
     write_meta(folder, meta)
     if is_live:
-        take_lock(folder)
+        RecordingLock(folder)  # held until this process ends
     return folder
 
 
@@ -49,8 +53,7 @@ async def test_what_a_recording_says_and_holds(stage: Stage) -> None:
     assert (meta["session_id"], meta["app_type"]) == (SID, "audio_duplex")
     timeline = await stage.http.get(f"/api/sessions/{SID}/recording")
     assert timeline.json() == {"session_id": SID, "chunks": []}
-    known = read_meta(folder)
-    assert known is not None and known.last_access_at is not None
+    assert last_access(folder) is not None
     assert (await stage.http.get(f"/s/{SID}")).status_code == 200
 
 
@@ -152,7 +155,7 @@ async def test_no_path_leads_out_of_a_recording(stage: Stage) -> None:
         answer = await stage.http.get(f"/api/sessions/{SID}/assets/{path}")
         assert answer.status_code == 400, path
         assert b"secret" not in answer.content
-    for path in ("link.wav", ".hidden", ".lock", "user_audio", "x" * 300, "none.wav"):
+    for path in ("link.wav", ".hidden", ".lock", ".accessed", "user_audio", "x" * 300, "none.wav"):
         answer = await stage.http.get(f"/api/sessions/{SID}/assets/{path}")
         assert answer.status_code == 404, path
 
@@ -161,7 +164,7 @@ async def test_no_path_leads_out_of_a_recording(stage: Stage) -> None:
 async def test_a_whole_recording_comes_as_a_zip_file(stage: Stage) -> None:
     folder = record(stage)
     (folder / "big.wav").write_bytes(bytes(3_000_000))
-    (folder / ".upload-x.tmp").write_bytes(b"half")
+    (folder / ".upload.part").write_bytes(b"half")
     (folder / "link.wav").symlink_to("/etc/passwd")
     async with stage.http.stream("GET", f"/api/sessions/{SID}/download") as answer:
         assert answer.headers["content-type"] == "application/zip"
@@ -230,7 +233,40 @@ async def test_uploads_that_are_no_good_leave_nothing(stage: Stage) -> None:
     answer = await stage.http.post(nobody, files={"file": ("x", WEBM, "video/webm")})
     assert answer.status_code == 404
     assert (folder / "frontend_replay.webm").read_bytes() == b"before"
-    assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
+    assert [path.name for path in folder.glob(".*")] == [".accessed"]
+
+
+@on_stage()
+async def test_an_upload_outlives_the_end_of_its_recording(stage: Stage) -> None:
+    folder = record(stage)
+    boundary = b"--b\r\n"
+    head = b'Content-Disposition: form-data; name="file"; filename="x"\r\n'
+
+    async def body() -> AsyncIterator[bytes]:
+        yield boundary + head + b"Content-Type: video/webm\r\n\r\n" + WEBM
+        await asyncio.to_thread(wait_until, (folder / ".upload.part").exists)
+        mark_ready(folder)  # the worker has made the replay meanwhile
+        yield b"\r\n--b--\r\n"
+
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    url = f"/api/sessions/{SID}/upload-recording"
+    answer = await stage.http.post(url, content=body(), headers=headers)
+    assert (answer.status_code, answer.json()["size_bytes"]) == (200, len(WEBM))
+    assert (folder / "frontend_replay.webm").read_bytes() == WEBM
+
+
+@on_stage()
+async def test_a_recording_takes_one_upload_at_a_time_and_ten_in_all(stage: Stage) -> None:
+    record(stage)
+    record(stage, "other")
+    url = f"/api/sessions/{SID}/upload-recording"
+    file = {"file": ("x", WEBM, "video/webm")}
+    with stage.gateway.files.counted_upload(SID):
+        answer = await stage.http.post(url, files=file)
+        assert (answer.status_code, answer.json()["code"]) == (409, "session_in_use")
+    statuses = [(await stage.http.post(url, files=file)).status_code for _ in range(10)]
+    assert statuses == [200] * 9 + [429]
+    assert (await stage.http.post(url.replace(SID, "other"), files=file)).status_code == 200
 
 
 # Comments and deletion.

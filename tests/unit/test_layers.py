@@ -100,6 +100,7 @@ LAYERS = (
         "5 service",
         (
             "core.serving",
+            "core.files",
             "core.logging_setup",
             "core.metrics",
             "gateway_modules",

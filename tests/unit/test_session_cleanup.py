@@ -18,7 +18,7 @@ from recording import cleanup, names, schedule
 from recording.cleanup import GIGABYTE, CleanupReport, cleanup_sessions, delete_recording
 from recording.disk import folder_size_bytes
 from recording.folder import read_meta, touch_access, write_meta
-from recording.locks import take_lock
+from recording.locks import RecordingLock
 from recording.records import Meta, Status
 from recording.timeline import SessionLine, encode_line
 
@@ -47,11 +47,19 @@ def make(
         app_type="chat",
         created_at=ago(created),
         ended_at=ago(created if ended is None else ended),
-        last_access_at=None if seen is None else ago(seen),
         status=Status.READY,
+        size_bytes=BODY_BYTES,
     )
     write_meta(folder, meta)
+    if seen is not None:
+        look_at(folder, seen)
     return folder
+
+
+def look_at(folder: Path, days: float) -> None:
+    touch_access(folder)
+    at_s = ago(days).timestamp()
+    os.utime(folder / names.ACCESS_FILE, (at_s, at_s))
 
 
 def age(folder: Path, days: float) -> None:
@@ -123,22 +131,23 @@ def test_age_comes_before_size(tmp_path: Path) -> None:
 
 def test_touching_a_recording_saves_it(tmp_path: Path) -> None:
     folders = [make(tmp_path, name, created=days) for name, days in (("a", 9), ("b", 8), ("c", 7))]
-    assert touch_access(folders[0], now=ago(1))
+    before = (folders[0] / names.META_FILE).read_bytes()
+    look_at(folders[0], 1)
+    assert (folders[0] / names.META_FILE).read_bytes() == before, "looking rewrites nothing"
     assert gone(clean(tmp_path, gib=room_for(tmp_path, 2.1))) == [("b", "capacity")]
 
 
 def test_a_recording_being_written_stays_whatever_the_limits(tmp_path: Path) -> None:
     folder = make(tmp_path, "live", created=999)
     age(folder, 999)
-    take_lock(folder)
+    lock = RecordingLock(folder)
     make(tmp_path, "new", created=0)
     report = clean(tmp_path, days=1, gib=1e-9)
     assert left(tmp_path) == ["live"]
     assert (report.live, report.remaining) == (1, 1)
     with pytest.raises(SessionInUseError):
         delete_recording(folder)
-    (folder / names.LOCK_FILE).write_text('{"pid": 4194305, "host": "gone"}')
-    age(folder, 999)
+    lock.release()
     assert gone(clean(tmp_path, days=1)) == [("live", "expired")]
 
 
@@ -204,10 +213,10 @@ def test_what_cannot_be_deleted_is_told_and_the_rest_goes_on(
         make(tmp_path, name, created=99)
     real = cleanup.delete_recording
 
-    def delete(folder: Path, *, now: datetime) -> None:
+    def delete(folder: Path) -> None:
         if folder.name == "b":
             raise PermissionError(13, "Permission denied")
-        real(folder, now=now)
+        real(folder)
 
     monkeypatch.setattr(cleanup, "delete_recording", delete)
     report = clean(tmp_path, days=30)
@@ -300,7 +309,7 @@ def test_the_command_line_fails_when_something_could_not_be_deleted(
 ) -> None:
     make(tmp_path, "stuck", created=99_999)
 
-    def refuse(folder: Path, *, now: datetime) -> None:
+    def refuse(folder: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(cleanup, "delete_recording", refuse)

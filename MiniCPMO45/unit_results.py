@@ -32,6 +32,11 @@ class PrefillResult:
     cost_audio_feed: float = 0.0
     cost_all: float = 0.0
 
+    @property
+    def cost_feed(self) -> float:
+        """Time of the language model's pass over the input."""
+        return self.cost_vision_feed + self.cost_audio_feed
+
 
 @dataclass(frozen=True, eq=False)
 class EarlyAudio:

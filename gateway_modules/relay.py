@@ -102,6 +102,7 @@ class Relay:
         self._tasks: asyncio.TaskGroup | None = None
         self._way: tuple[WorkerLink, asyncio.Task[None]] | None = None
         self._is_relaying = False
+        self._warning: OmniError | None = None  # of a `prepare`; the client gets `prepared` first
 
     # --- from outside ---
 
@@ -249,6 +250,9 @@ class Relay:
         if verdict is Verdict.LAST and glance(text) == "error":
             self._notes.worker_error(text)
         await self._send(text)
+        if self._warning is not None and glance(text) == "prepared":
+            await self._send(warn(self._warning).message.to_json())
+            self._warning = None
         return verdict is Verdict.LAST
 
     async def _part(self, done: str) -> None:
@@ -285,8 +289,7 @@ class Relay:
         except OmniError as error:
             self.tell_soon(Rejected(error))
             return
-        if upward.warning is not None:
-            await self._send(warn(upward.warning).message.to_json())
+        self._warning = upward.warning or self._warning
         if upward.text is not None and self._way is not None:
             if self._traffic.is_closing:
                 self._way[0].expect_end()

@@ -65,7 +65,7 @@ class Upward:
 
     Attributes:
         text: Goes to the worker; None if nothing does.
-        warning: Goes to the client.
+        warning: Goes to the client after the `prepared` that answers this message.
     """
 
     text: str | None

@@ -45,6 +45,10 @@ class SpokenPiece:
         )
 
 
+LISTEN_MARKS: Final = 1  # the decision to listen
+SPEAK_MARKS: Final = 2  # the decision to speak, and what ends the unit
+
+
 def duplex_record(
     unit: UnitResult, *, unit_ms: int, has_voice: bool, counts_units: bool
 ) -> DuplexGenerateResult:
@@ -68,7 +72,7 @@ def duplex_record(
         cost_tts_ms=unit.cost_tts * MS_PER_S,
         cost_token2wav_ms=unit.cost_token2wav * MS_PER_S,
         cost_all_ms=unit.cost_all * MS_PER_S,
-        n_tokens=unit.n_tokens,
+        n_tokens=unit.n_tokens + (LISTEN_MARKS if unit.is_listen else SPEAK_MARKS),
         n_tts_tokens=unit.n_tts_tokens,
     )
 

@@ -125,11 +125,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         assert isinstance(event.message, Prepare)
         self._prepare = event.message
         self._phase = DuplexPhase.PREPARING
-        effects: list[Effect] = [StopTimer(TimerName.PREPARE)]
-        if unknown := self._prepare.config.unknown_keys:
-            text = f"These settings are not known and were left out: {', '.join(unknown)}."
-            effects.append(Send(WarningMessage(code=ErrorCode.BAD_CONFIG, message=text)))
-        return [*effects, self._begin(Prefill(self._prepare))]
+        return [StopTimer(TimerName.PREPARE), self._begin(Prefill(self._prepare))]
 
     def prepared(self, event: PrefillDone) -> list[Effect]:
         """The client may begin."""
@@ -145,7 +141,11 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
             max_kv_tokens=self._limits.max_kv_tokens,
             pause_timeout=self._limits.pause_timeout_s,
         )
-        effects: list[Effect] = [Send(message), *self._restart_idle_timer()]
+        effects: list[Effect] = [Send(message)]
+        if unknown := self._prepare.config.unknown_keys:
+            text = f"These settings are not known and were left out: {', '.join(unknown)}."
+            effects.append(Send(WarningMessage(code=ErrorCode.BAD_CONFIG, message=text)))
+        effects += self._restart_idle_timer()
         if self._limits.max_session_s > 0:
             effects.append(StartTimer(TimerName.SESSION, self._limits.max_session_s))
         return [*effects, *self._units.look_ahead()]
@@ -211,8 +211,9 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         """The next unit may begin."""
         self._work = None
         effects: list[Effect] = []
+        self._units.finalized(event.finalize_ms)
         if self._held_result is not None:
-            result = self._units.result(self._held_result, event.at_s, event.finalize_ms)
+            result = self._units.result(self._held_result, event.at_s)
             effects.append(Send(result))
             self._held_result = None
         full = self._if_full(event.kv_tokens, effects)
@@ -310,7 +311,7 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
         WAITING,
         "prepare",
         DuplexPhase.PREPARING,
-        "StopTimer(prepare) Send(warning) Prefill",
+        "StopTimer(prepare) Prefill",
         DuplexMachine.prepare,
     ),
     Row(WAITING, "prepare_timer", CLOSED, FAILURE, DuplexMachine.time_out),
@@ -318,7 +319,7 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
         PREPARING,
         "prefill_done",
         DuplexPhase.ACTIVE,
-        "Send(prepared) StartTimer(idle) StartTimer(session) Look",
+        "Send(prepared) Send(warning) StartTimer(idle) StartTimer(session) Look",
         DuplexMachine.prepared,
     ),
     Row(PREPARING, "turn_failed", CLOSED, FAILURE, DuplexMachine.preparation_failed),

@@ -59,6 +59,7 @@ class DuplexUnits:
         )
         self._lookout = Lookout(limits.max_frames_per_chunk)
         self._writer = ResultWriter()
+        self._finalize_ms = 0.0  # of bookkeeping that no result has counted yet
         self._current: WaitingChunk | None = None  # the one the engine works on
         self._next_index = 0
         self._judging: AudioChunk | None = None  # what detection listens to
@@ -150,16 +151,20 @@ class DuplexUnits:
         """
         return self._writer.write_part(audio_data, self._wall_clock_ms(now_s))
 
-    def result(self, done: StepDone, now_s: float, finalize_ms: float = 0.0) -> Result:
+    def finalized(self, finalize_ms: float) -> None:
+        """Note what a unit's bookkeeping took; the next result counts it."""
+        self._finalize_ms += finalize_ms
+
+    def result(self, done: StepDone, now_s: float) -> Result:
         """Describe the unit the engine has worked on; once for each.
 
         Args:
             done: What the model did.
             now_s: When the result is sent.
-            finalize_ms: Time of the bookkeeping, if it came before the result.
         """
         assert self._current is not None
         wall_clock_ms = self._wall_clock_ms(now_s)
+        finalize_ms, self._finalize_ms = self._finalize_ms, 0.0
         return self._writer.write(done, self._current.chunk, wall_clock_ms, finalize_ms)
 
     def _wall_clock_ms(self, now_s: float) -> float:

@@ -169,6 +169,7 @@ class StepDone(Event):
 
     Attributes:
         result: what the view returned; the machine fills in `current_time` itself.
+        prefill_ms: time to encode the unit's sound and pictures.
         was_fed: False when there was too little audio and the model was not asked.
         kv_tokens: tokens in the KV cache.
     """
@@ -178,6 +179,7 @@ class StepDone(Event):
     prefill_ms: float = 0.0
     kv_tokens: int = 0
     vision_slices: int = 0
+    vision_tokens: int = 0
     was_fed: bool = True
 
 

@@ -117,6 +117,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         self._work = None
         self._phase = HalfDuplexPhase.LISTENING
         self._ready_s = event.at_s
+        self._hearing.begin(event.at_s)
         message = Prepared(
             session_id=self._names.session_id,
             timeout_s=self._timeout_s,
@@ -132,7 +133,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     def chunk(self, event: Received) -> list[Effect]:
         """Take in sound; even what is ignored shows that somebody is there."""
         assert isinstance(event.message, AudioChunk)
-        return [*self._wait_for_audio(event.at_s), *self._hearing.hear(event.message)]
+        return [*self._wait_for_audio(event.at_s), *self._hearing.hear(event.message, event.at_s)]
 
     def detected(self, event: Detected) -> list[Effect]:
         """Tell the client who speaks; answer a complete segment."""

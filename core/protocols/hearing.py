@@ -17,6 +17,7 @@ from core.schemas.half_duplex import COLD_START_MS, AudioChunk
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import WarningMessage
 
+COLD_START_S: Final = COLD_START_MS / MS_PER_S
 COLD_START_SAMPLES: Final = COLD_START_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
 
 
@@ -48,8 +49,9 @@ class Hearing:
     """Sound on its way to detection, and what detection found and nobody answered yet."""
 
     def __init__(self, limits: HalfDuplexLimits) -> None:
-        """Begin deaf: the first half second is ignored, counted in samples."""
+        """Begin without sound."""
         self._limits = limits
+        self._ready_s = 0.0  # when `prepared` was sent
         self._to_ignore_samples = COLD_START_SAMPLES
         self._waiting: deque[Detect] = deque()
         self._is_detecting = False
@@ -57,10 +59,14 @@ class Hearing:
         self._dropped = 0
         self._is_warned = False
 
-    def hear(self, chunk: AudioChunk) -> list[Effect]:
-        """Take in sound."""
+    def begin(self, at_s: float) -> None:
+        """Note when `prepared` was sent."""
+        self._ready_s = at_s
+
+    def hear(self, chunk: AudioChunk, at_s: float) -> list[Effect]:
+        """Take in sound that arrived at a time."""
         samples = audio_samples(chunk.audio_base64)
-        ignored = min(samples, self._to_ignore_samples)
+        ignored = self._ignored_samples(samples, at_s)
         self._to_ignore_samples -= ignored
         if ignored == samples:
             return []
@@ -106,6 +112,17 @@ class Hearing:
     def drop_segments(self) -> None:
         """Nobody wants the answers that are still to come."""
         self._happenings.clear()
+
+    def _ignored_samples(self, samples: int, at_s: float) -> int:
+        """Return how many samples of a chunk belong to the cold start.
+
+        Those are the ones recorded in the first half second after `prepared`. A chunk arrives when
+        its last sample was recorded. A client that sends a file faster than it plays loses half a
+        second of it and no more.
+        """
+        recorded_from_s = at_s - samples / INPUT_SAMPLE_RATE_HZ
+        early_s = max(0.0, self._ready_s + COLD_START_S - recorded_from_s)
+        return min(samples, self._to_ignore_samples, round(early_s * INPUT_SAMPLE_RATE_HZ))
 
     def _warn_of_drops(self) -> list[Effect]:
         if self._is_warned:

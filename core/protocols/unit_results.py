@@ -8,8 +8,6 @@ from core.protocols.events import MS_PER_S, StepDone
 from core.schemas.duplex import AudioChunk, Result, ResultPart
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 
-# What the resampler makes of one slice of a picture. Source: service specification, 2.5.5.
-VISION_TOKENS_PER_SLICE: Final = 64
 BASE64_GROUP_CHARS: Final = 4
 BASE64_GROUP_BYTES: Final = 3
 
@@ -59,7 +57,7 @@ class ResultWriter:
             done: What the model did.
             chunk: The audio it did it with.
             wall_clock_ms: Time from the chunk's arrival to now.
-            finalize_ms: Time of the bookkeeping, if it came before the result.
+            finalize_ms: Time of the bookkeeping since the last result.
         """
         given = done.result
         self._heard_samples += audio_samples(chunk.audio)
@@ -74,7 +72,7 @@ class ResultWriter:
             "prefill_ms": done.prefill_ms,
             "kv_cache_length": done.kv_tokens,
             "vision_slices": done.vision_slices,
-            "vision_tokens": done.vision_slices * VISION_TOKENS_PER_SLICE,
+            "vision_tokens": done.vision_tokens,
             "turn_id": self._turn_id,
             "step": self._steps,
             "barge_in": is_barge_in,

@@ -114,16 +114,23 @@ class DuplexGenerateResult(WireModel):
     )
     end_of_turn: bool = Field(False, description="The model has finished what it had to say.")
     current_time: int = Field(0, ge=0, description="Audio heard so far, ms.")
-    cost_llm_ms: float = Field(0.0, ge=0, description="Time of the language model, ms.")
+    cost_llm_ms: float = Field(
+        0.0, ge=0, description="Time of the language model: reading the unit, deciding, words, ms."
+    )
     cost_tts_prep_ms: float | None = Field(
         None, ge=0, description="Time to prepare the speech decoder, ms."
     )
     cost_tts_ms: float = Field(0.0, ge=0, description="Time of the speech decoder, ms.")
     cost_token2wav_ms: float | None = Field(None, ge=0, description="Time of the vocoder, ms.")
     cost_all_ms: float = Field(
-        0.0, ge=0, description="Time of the whole unit, ms; stays under chunk_ms in real time."
+        0.0,
+        ge=0,
+        description="Time of the whole unit, ms; stays under chunk_ms in real time. Prefill, "
+        "generate and the finalize that came before this result.",
     )
-    n_tokens: int = Field(0, ge=0, description="Tokens drawn.")
+    n_tokens: int = Field(
+        0, ge=0, description="Tokens of the language model: decision, words, end."
+    )
     n_tts_tokens: int = Field(0, ge=0, description="Speech tokens drawn.")
     server_send_ts: float | None = Field(None, ge=0, description="When it was sent, Unix seconds.")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from core.errors import NoWorkerError, OmniError, ShuttingDownError
 from core.protocols.effects import Generate, Prefill, WorkEffect
-from core.protocols.events import GenerateDone, Noticed, PrefillDone, TurnFailed
+from core.protocols.events import GenerateDone, PrefillDone, TurnFailed
 from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
 from core.schemas.common import TokenStats
 from core.serving.backend import ChatTalk, ReplyEnd
 from core.serving.engine import GivenUpError
 from core.serving.lanes import Emit
 from core.serving.ownership import Owner
-from core.serving.performing import SessionPerformer
+from core.serving.performing import SessionPerformer, emit_fed
 from core.serving.workshop import Workshop
 
 
@@ -73,11 +73,7 @@ class ChatPerformer(SessionPerformer):
         except OmniError as error:
             await emit(TurnFailed(error))
         else:
-            for problem in fed.left_out:
-                await emit(Noticed(problem))
-            count = len(request.messages)
-            done = PrefillDone(0, fed.input_tokens, count, fed.prompt_length, fed.kv_tokens)
-            await emit(done)
+            await emit_fed(fed, len(request.messages), emit)
 
     async def _generate(self, request: ChatSocketRequest, emit: Emit) -> None:
         talk = self._conversation

@@ -17,7 +17,6 @@ from core.protocols.events import (
     FinalizeDone,
     Looked,
     Noticed,
-    PrefillDone,
     SoundReady,
     StepDone,
 )
@@ -29,7 +28,7 @@ from core.serving.engine import GivenUpError
 from core.serving.lanes import Emit
 from core.serving.looking import Looks, Seen, decode_frame
 from core.serving.ownership import Lease, Owner
-from core.serving.performing import SessionPerformer
+from core.serving.performing import SessionPerformer, emit_fed
 from core.serving.workshop import Workshop
 
 MS_PER_S: Final = 1_000
@@ -107,9 +106,7 @@ class DuplexPerformer(SessionPerformer):
                 fed = await workshop.crew.call(lambda: talk.prepare(message))
             except GivenUpError:
                 fed = Fed()  # halted: nobody looks at it
-        for problem in fed.left_out:
-            await emit(Noticed(problem))
-        await emit(PrefillDone(0, fed.input_tokens, 1, fed.prompt_length, fed.kv_tokens))
+        await emit_fed(fed, 1, emit)
 
     async def _step(self, effect: Step, emit: Emit) -> None:
         talk = self._conversation

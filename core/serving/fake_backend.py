@@ -292,8 +292,7 @@ class FakeDuplexTalk(_FakeTalk):
         unseen = sum(not isinstance(frame, FakeSeenPicture) for frame in frames)
         self._wait(self._times.unit_ms + unseen * self._times.look_ms)
         self._kv_tokens += TOKENS_PER_UNIT
-        must_listen = is_forced_to_listen or self._has_break
-        self._has_break = False
+        must_listen, self._has_break = is_forced_to_listen or self._has_break, False
         if must_listen or self._listens_for > 0:
             self._listens_for = max(0, self._listens_for - 1)
             if self._spoken:
@@ -305,7 +304,8 @@ class FakeDuplexTalk(_FakeTalk):
                 early, late = tone_halves()
                 yield EarlySound(early)
                 made = made.model_copy(update={"audio_data": late})
-        return StepDone(made, self._times.prefill_ms, self._kv_tokens, len(frames))
+        seen = len(frames), FakeSeenPicture.TOKENS * len(frames)
+        return StepDone(made, self._times.prefill_ms, self._kv_tokens, *seen)
 
     def finalize(self) -> None:
         """Close the unit."""

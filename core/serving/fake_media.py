@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -19,7 +19,9 @@ TONE_TOKENS: Final = 25  # of speech; source: model specification
 
 @dataclass(frozen=True)
 class FakeSeenPicture:
-    """A picture that was pretended to be looked at."""
+    """A picture that was pretended to be looked at: one slice of so many tokens."""
+
+    TOKENS: ClassVar[int] = 64
 
     max_slices: int
 

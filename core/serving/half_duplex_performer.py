@@ -16,8 +16,6 @@ from core.protocols.effects import (
 from core.protocols.events import (
     Detected,
     GenerateDone,
-    Noticed,
-    PrefillDone,
     Segment,
     TurnFailed,
 )
@@ -28,7 +26,7 @@ from core.serving.detection import TurnListener
 from core.serving.engine import GivenUpError
 from core.serving.lanes import Emit
 from core.serving.ownership import Lease, Owner
-from core.serving.performing import SessionPerformer
+from core.serving.performing import SessionPerformer, emit_fed
 from core.serving.workshop import Workshop
 
 
@@ -77,9 +75,7 @@ class HalfDuplexPerformer(SessionPerformer):
                 fed = await workshop.crew.call(lambda: talk.prepare(message))
             except GivenUpError:
                 fed = Fed()  # halted: nobody looks at it
-        for problem in fed.left_out:
-            await emit(Noticed(problem))
-        await emit(PrefillDone(0, fed.input_tokens, 1, fed.prompt_length, fed.kv_tokens))
+        await emit_fed(fed, 1, emit)
 
     async def _answer(self, segment: Segment, emit: Emit) -> None:
         talk = self._conversation

@@ -9,7 +9,7 @@ from functools import partial
 
 from core.errors import InternalError
 from core.protocols.effects import DetectorEffect, Look, WorkEffect
-from core.protocols.events import ChunkReady
+from core.protocols.events import ChunkReady, Noticed, PrefillDone
 from core.schemas.streaming import StreamingChunk
 from core.serving.backend import Fed, Reply, ReplyEnd, Talk
 from core.serving.engine import GivenUpError
@@ -180,6 +180,19 @@ class SessionPerformer(ABC):
             if isinstance(made, ReplyEnd):
                 return made
             await emit(ChunkReady(made))
+
+
+async def emit_fed(fed: Fed, message_count: int, emit: Emit) -> None:
+    """Emit the end of a prefill, then what was left out of it.
+
+    The order matters: clients expect `prepared` as the next message after `prepare`.
+    """
+    done = PrefillDone(
+        fed.cached_tokens, fed.input_tokens, message_count, fed.prompt_length, fed.kv_tokens
+    )
+    await emit(done)
+    for problem in fed.left_out:
+        await emit(Noticed(problem))
 
 
 def _next(reply: Reply) -> StreamingChunk | ReplyEnd:

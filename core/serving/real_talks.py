@@ -273,13 +273,19 @@ class RealDuplexTalk(_ViewTalk[DuplexView]):
                 fed, done = end.value
                 break
             yield EarlySound(encode_wire_audio(sound))
-        prefill_ms = fed.cost_all * MS_PER_S
+        feed_ms = fed.cost_feed * MS_PER_S
+        prefill_ms = fed.cost_all * MS_PER_S - feed_ms
         if done is None:
             silence = DuplexGenerateResult(is_listen=True, cost_all_ms=prefill_ms)
             return StepDone(silence, prefill_ms, view.kv_cache_length, was_fed=False)
         made = view.to_record(done)
-        whole = made.model_copy(update={"cost_all_ms": made.cost_all_ms + prefill_ms})
-        return StepDone(whole, prefill_ms, view.kv_cache_length, fed.vision_slices)
+        costs = {
+            "cost_llm_ms": feed_ms + made.cost_llm_ms,
+            "cost_all_ms": prefill_ms + feed_ms + made.cost_all_ms,
+        }
+        whole = made.model_copy(update=costs)
+        kv_tokens, tokens = view.kv_cache_length, done.vision_tokens
+        return StepDone(whole, prefill_ms, kv_tokens, fed.vision_slices, tokens)
 
     def finalize(self) -> None:
         """Close the unit."""

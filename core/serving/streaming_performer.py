@@ -9,7 +9,6 @@ from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffe
 from core.protocols.events import (
     CacheMissed,
     GenerateDone,
-    Noticed,
     PrefillDone,
     TurnFailed,
 )
@@ -19,7 +18,7 @@ from core.serving.backend import Fed, ReplyEnd, StreamingTalk
 from core.serving.engine import GivenUpError
 from core.serving.lanes import Emit
 from core.serving.ownership import Owner
-from core.serving.performing import SessionPerformer
+from core.serving.performing import SessionPerformer, emit_fed
 from core.serving.sessions import Conversation
 from core.serving.workshop import Workshop
 
@@ -65,16 +64,7 @@ class StreamingPerformer(SessionPerformer):
             talk = self._talk
             await emit(TurnFailed(error, talk is not None and talk.can_roll_back))
         else:
-            for problem in fed.left_out:
-                await emit(Noticed(problem))
-            done = PrefillDone(
-                fed.cached_tokens,
-                fed.input_tokens,
-                len(message.messages),
-                fed.prompt_length,
-                fed.kv_tokens,
-            )
-            await emit(done)
+            await emit_fed(fed, len(message.messages), emit)
 
     async def _find(self, message: streaming.WorkerPrefill, is_first: bool) -> Conversation | None:
         """Return the conversation these messages belong to; None if it is not here any more.

@@ -437,19 +437,19 @@
  * @property {string} audio_data New sound: Base64 of float32, mono, 24 kHz; empty when listening.
  * @property {boolean} end_of_turn The model has finished what it had to say.
  * @property {number} current_time Audio heard so far, ms.
- * @property {number} cost_llm_ms Time of the language model, ms.
+ * @property {number} cost_llm_ms Time of the language model: reading the unit, deciding, words, ms.
  * @property {number | null} cost_tts_prep_ms Time to prepare the speech decoder, ms.
  * @property {number} cost_tts_ms Time of the speech decoder, ms.
  * @property {number | null} cost_token2wav_ms Time of the vocoder, ms.
- * @property {number} cost_all_ms Time of the whole unit, ms; stays under chunk_ms in real time.
- * @property {number} n_tokens Tokens drawn.
+ * @property {number} cost_all_ms Time of the whole unit, ms; stays under chunk_ms in real time. Prefill, generate and the finalize that came before this result.
+ * @property {number} n_tokens Tokens of the language model: decision, words, end.
  * @property {number} n_tts_tokens Speech tokens drawn.
  * @property {number | null} server_send_ts When it was sent, Unix seconds.
  * @property {number} wall_clock_ms Time from the chunk's arrival to this result, ms.
- * @property {number} prefill_ms Time to feed the unit's input, ms.
+ * @property {number} prefill_ms Time to encode the unit's sound and pictures, ms.
  * @property {number} kv_cache_length Tokens in the KV cache.
  * @property {number} vision_slices Tiles cut from the unit's pictures.
- * @property {number} vision_tokens Tokens of those tiles, 64 each.
+ * @property {number} vision_tokens Tokens of those tiles.
  * @property {number} turn_id Number of the speaking turn.
  * @property {number} step Number of the unit, from 0.
  * @property {boolean} barge_in The model broke off what it was saying: flush what is not yet played.

@@ -334,7 +334,7 @@ def test_unknown_settings_are_named(worker: RunningWorker) -> None:
     async def scenario() -> None:
         async with Client(worker.port).talk("duplex") as talk:
             await talk.say("prepare", config={"colour": "red"})
-            warning, prepared = await talk.hear(), await talk.hear()
+            prepared, warning = await talk.hear(), await talk.hear()
             assert warning["code"] == "bad_config" and "colour" in warning["message"]
             assert prepared["type"] == "prepared"
 

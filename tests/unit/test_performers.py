@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -14,13 +15,14 @@ from core.protocols.events import (
     ChunkReady,
     Event,
     GenerateDone,
+    Noticed,
     PrefillDone,
     TurnFailed,
 )
 from core.schemas import streaming
 from core.schemas.common import Message, Role
 from core.schemas.queue import RequestType
-from core.serving.backend import Fed, Reply
+from core.serving.backend import Fed, OneVoiceError, Reply
 from core.serving.fake_backend import FakeBackend, FakeStreamingTalk, FakeTimes
 from core.serving.ownership import Owner
 from core.serving.streaming_performer import StreamingPerformer
@@ -108,6 +110,25 @@ def test_an_interruption_after_the_work_has_ended_cuts_nothing() -> None:
             made.performer.interrupt()
             done = await made.do(ANSWER)
             assert isinstance(done, GenerateDone) and not done.stopped and done.text
+
+    asyncio.run(scenario())
+
+
+def test_what_was_left_out_is_told_after_the_end_of_the_prefill() -> None:
+    """Clients of the documented protocols take the next message for `prepared`."""
+
+    class Forgetful(FakeStreamingTalk):
+        def prefill(self, message: streaming.WorkerPrefill) -> Fed:
+            return replace(super().prefill(message), left_out=(OneVoiceError(),))
+
+    class Backend(FakeBackend):
+        def open_streaming(self) -> FakeStreamingTalk:
+            return Forgetful(QUICK)
+
+    async def scenario() -> None:
+        async with bench(Backend(QUICK)) as made:
+            await made.do(FEED)
+            assert [type(event) for event in made.emitted] == [PrefillDone, Noticed]
 
     asyncio.run(scenario())
 

@@ -54,10 +54,11 @@ def test_preparation() -> None:
     )
 
 
-def test_unknown_settings_are_named_in_a_warning() -> None:
+def test_unknown_settings_are_named_in_a_warning_after_prepared() -> None:
     stage = scene(active=False)
     told = stage.say("prepare", config={"top_kk": 3, "magic": 1})
-    assert told == ["StopTimer(prepare)", "Send(warning)", "Prefill"]
+    assert told == ["StopTimer(prepare)", "Prefill"]
+    assert stage.tell(PrefillDone())[:2] == ["Send(prepared)", "Send(warning)"]
     assert stage.only(WarningMessage).code == "bad_config"
     assert "magic, top_kk" in stage.only(WarningMessage).message
 
@@ -119,9 +120,18 @@ def test_without_deferred_finalize_the_bookkeeping_comes_first() -> None:
     listen = DuplexGenerateResult(is_listen=True, cost_all_ms=50.0)
     assert stage.tell(StepDone(listen), 0.06) == ["Finalize"]
     assert stage.tell(FinalizeDone(finalize_ms=37.0), 0.04) == ["Send(result)"]
-    result = stage.only(Result)
-    assert result.cost_all_ms == 87.0
-    assert result.wall_clock_ms == pytest.approx(100.0)
+    assert stage.only(Result).cost_all_ms == 87.0
+    assert stage.only(Result).wall_clock_ms == pytest.approx(100.0)
+
+
+def test_a_result_counts_the_bookkeeping_that_came_before_it() -> None:
+    stage = scene()
+    listen = DuplexGenerateResult(is_listen=True, cost_all_ms=50.0)
+    for expected_ms in (50.0, 80.0):
+        stage.say("audio_chunk", audio=CHUNK)
+        stage.tell(StepDone(listen))
+        assert stage.only(Result).cost_all_ms == expected_ms
+        stage.tell(FinalizeDone(finalize_ms=30.0))
 
 
 def test_the_fields_of_a_result() -> None:
@@ -130,7 +140,8 @@ def test_the_fields_of_a_result() -> None:
     given = DuplexGenerateResult(
         is_listen=False, text="Hi", audio_data="AAAAAA==", cost_llm_ms=4.0, n_tokens=2
     )
-    stage.tell(StepDone(given, prefill_ms=3.0, kv_tokens=50, vision_slices=2), 0.25)
+    done = StepDone(given, prefill_ms=3.0, kv_tokens=50, vision_slices=2, vision_tokens=90)
+    stage.tell(done, 0.25)
     assert stage.only(Result) == Result(
         is_listen=False,
         text="Hi",
@@ -142,7 +153,7 @@ def test_the_fields_of_a_result() -> None:
         prefill_ms=3.0,
         kv_cache_length=50,
         vision_slices=2,
-        vision_tokens=128,
+        vision_tokens=90,
         turn_id=0,
         step=0,
     )

@@ -102,16 +102,29 @@ def test_a_second_prepare_is_refused() -> None:
     assert stage.only(WarningMessage).code == "already_prepared"
 
 
-def test_the_first_half_second_is_ignored_by_counting_samples() -> None:
+@pytest.mark.parametrize(
+    ("first_s", "skipped"),
+    [
+        (0.3, [4_800, 3_200, 0]),  # a microphone that runs when `prepared` comes
+        (0.0, [4_800, 3_200, 0]),  # a file, sent faster than it plays at first
+        (0.6, [3_200, 0, 0]),
+        (99.0, [0, 0, 0]),  # a microphone that starts later
+    ],
+)
+def test_sound_of_the_first_half_second_after_prepared_is_ignored(
+    first_s: float, skipped: list[int]
+) -> None:
     stage = scene(listening=False)
     stage.say("prepare")
     stage.tell(PrefillDone(), 10.0)
-    assert stage.say("audio_chunk", 99.0, audio=audio(300)) == ["StartTimer(idle)"]
-    assert stage.say("audio_chunk", 1.0, audio=audio(300)) == ["StartTimer(idle)", "Detect"]
-    assert stage.only(Detect).skip_samples == 3_200
-    stage.tell(Detected())
-    stage.say("audio_chunk", audio=audio(300))
-    assert stage.only(Detect).skip_samples == 0
+    for after_s, samples in zip((first_s, 0.3, 0.3), skipped, strict=True):
+        told = stage.say("audio_chunk", after_s, audio=audio(300))
+        if samples == 4_800:
+            assert told == ["StartTimer(idle)"]
+            continue
+        assert told == ["StartTimer(idle)", "Detect"]
+        assert stage.only(Detect).skip_samples == samples
+        stage.tell(Detected())
 
 
 def test_a_whole_turn() -> None:

@@ -76,6 +76,14 @@ QUEUE_STEP: Final = (
     "While all workers are busy: `queued` once, then `queue_update` every few seconds and whenever "
     "the place changes. Always exactly one `queue_done` when a worker is yours."
 )
+PREPARE_RULE: Final = (
+    "`prepare` may come before `queue_done` and is kept; sound that comes before `prepared` is "
+    "dropped."
+)
+PREPARED_RULE: Final = (
+    "The answer to `prepare` is `prepared` or `error`. A `warning` about what was left out of "
+    "`prepare` (an unknown setting, a voice that is not used) follows `prepared`."
+)
 COMMON_RULES: Final = (
     "A message is one JSON object in one text frame, and its `type` says which. A binary frame "
     "closes the connection with 1003.",
@@ -147,11 +155,13 @@ HALF_DUPLEX: Final = Socket(
         "`stop` ends the session: `stopped`, then the socket closes.",
     ),
     rules=(
-        "`prepare` may come before `queue_done` and is kept; sound that comes before `prepared` is "
-        "dropped.",
-        f"The first {half_duplex.COLD_START_MS} ms of sound after `prepared` are not listened to.",
+        PREPARE_RULE,
+        PREPARED_RULE,
+        f"Sound of the first {half_duplex.COLD_START_MS} ms after `prepared` is not listened to. A "
+        "microphone that starts later loses nothing.",
         "Sound that comes while the reply is made is dropped, not kept for later.",
-        "`interrupt` ends the reply and not the session: `turn_done` follows, `interrupted` true.",
+        "`interrupt` ends the reply and not the session: `turn_done` follows, `interrupted` true. "
+        "`POST /api/half_duplex/stop` does the same from outside.",
         "When nothing is heard for `timeout_s`, counted from the end of the reply's playback, "
         "`timeout` ends the session.",
         "The voice is the first of: `tts_ref_audio_base64`, the first sound of `system_content`, "
@@ -186,8 +196,8 @@ DUPLEX: Final = Socket(
     rules=(
         "An id that begins with `audio_duplex_` or `adx_` queues as sound alone, any other as "
         "sound and pictures. Pictures are accepted either way.",
-        "`prepare` may come before `queue_done` and is kept; sound that comes before `prepared` is "
-        "dropped.",
+        PREPARE_RULE,
+        PREPARED_RULE,
         "A `video_frame` belongs to the earliest chunk received whose unit has not begun, else to "
         "the next one. Pictures may come inside `audio_chunk` instead. A `video_frame` that comes "
         "ahead of its chunk is looked at at once: send it some 300 ms earlier, and it costs the "

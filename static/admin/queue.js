@@ -11,7 +11,7 @@ import { UNKNOWN, kindName, span } from "./words.js";
 /** @typedef {import("./admin-types.js").Queue} Queue */
 /** @typedef {import("./admin-types.js").QueueItem} QueueItem */
 
-const GONE = Object.assign(new Error("The ticket does not wait any more."), { code: "not_found" });
+const GONE = Object.assign(new Error("The ticket is no longer in the queue."), { code: "not_found" });
 
 /**
  * @param {HTMLElement} el

@@ -148,7 +148,7 @@ def test_somebody_whose_turn_came_meanwhile_is_not_cancelled(
         (item,) = call(system, "GET", "/api/queue")["items"]
         call(system, "DELETE", f"/api/queue/{item['ticket_id']}")
         page.locator("dialog[open] button[value=yes]").click()
-        expect_toast(page, "This person does not wait any more")
+        expect_toast(page, "No longer in the queue")
 
 
 def test_a_conversation_is_stopped_after_a_yes(visit: Visits, make_site: SiteMaker) -> None:
@@ -183,7 +183,7 @@ def test_expected_durations_are_checked_saved_and_kept_while_typing(
     system = make_site(workers=1)
     page = visit("/admin#durations", at=system)
     state = page.locator("#eta-state")
-    expect(state).to_have_text("All is saved.")
+    expect(state).to_have_text("Saved.")
     chat, alpha = page.locator("#eta-chat"), page.locator("#eta-alpha")
     expect(chat).to_have_value("15")
     chat.fill("0")
@@ -202,7 +202,7 @@ def test_expected_durations_are_checked_saved_and_kept_while_typing(
     assert call(system, "GET", "/api/config/eta")["config"]["eta_chat_s"] == 15
     page.get_by_role("button", name="Save").click()
     expect_toast(page, "Saved.")
-    expect(state).to_have_text("All is saved.")
+    expect(state).to_have_text("Saved.")
     told = call(system, "GET", "/api/config/eta")
     assert (told["config"]["eta_chat_s"], told["ema_alpha"]) == (7.5, 0.5)
     chat.fill("99")

@@ -125,7 +125,7 @@ def test_the_line_is_full(visit: Visits, make_site: SiteMaker) -> None:
     calls.press(pages[1], "start")
     calls.wait_for_phase(pages[1], "queued")
     calls.press(pages[2], "start")
-    expect_problem(pages[2], "queue_full", "The waiting line is full.", "Try again in a minute.")
+    expect_problem(pages[2], "queue_full", "The queue is full.", "Try again in a minute.")
     assert held_tracks(pages[2], "microphone") == 0
 
 

@@ -284,7 +284,7 @@ def test_the_report_is_plain_text(visit: Visits) -> None:
     press(page, "Test the microphone")
     finding(page, "microphone", "good", "You can be heard well.")
     press(page, "Copy the report")
-    expect(page.locator(".toast")).to_have_text("The report is copied.")
+    expect(page.locator(".toast")).to_have_text("Copied.")
     text = page.evaluate("navigator.clipboard.readText()")
     assert "Microphone: Fine" in text
     assert re.search(r"context_hz: \d+", text)

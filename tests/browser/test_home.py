@@ -211,7 +211,7 @@ def test_nothing_is_asked_for_before_somebody_wants_it(visit: Visits) -> None:
             },
             "queue",
             "bad",
-            "The waiting line is full.",
+            "The queue is full.",
         ),
         ({"is_intake_paused": True}, "queue", "caution", "takes no new conversations"),
     ],

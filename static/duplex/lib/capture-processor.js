@@ -15,14 +15,18 @@ const MAX_BLOCK_SAMPLES = 2_048;
 /** Spare chunk buffers kept; more are left to the collector. */
 const POOL_SIZE = 4;
 
+/** Length of a chunk where the options name none: half a second. */
+const DEFAULT_CHUNK_SAMPLES = CAPTURE_RATE_HZ / 2;
+
 /**
- * processorOptions: {chunkSize: samples at 16 kHz, hasFeatures?: boolean}
+ * processorOptions: {chunkSize?: samples at 16 kHz, waitsForStart?: boolean, hasFeatures?: boolean}
  * to it:   {type: "start"} | {type: "stop"} | {type: "close"} | {type: "recycle", buffer}
  *          | {type: "features", isOn} | {type: "windows", isOn}
  * from it: {type: "chunk", audio, startSample, endTimeS, droppedSamples} · {type: "stopped"}
  *          · {type: "level", rms, peak, isSilent} · {type: "feature", rms, upperRms, zeroCrossings}
  *          · {type: "window", audio} of 512 samples, for a voice detector
- * Chunks flow between start and stop; stop sends the shorter rest, then "stopped". Levels always flow.
+ * Chunks flow at once, or from "start" on where the options say so, until "stop", which sends the
+ * shorter rest and then "stopped". Levels always flow.
  */
 class CaptureProcessor extends AudioWorkletProcessor {
   #chunkSamples;
@@ -39,11 +43,12 @@ class CaptureProcessor extends AudioWorkletProcessor {
   #is = { running: false, closed: false, giving: { features: false, windows: false } };
   #startSample = 0;
 
-  /** @param {{processorOptions?: {chunkSize?: number, hasFeatures?: boolean}}} options */
+  /** @param {{processorOptions?: {chunkSize?: number, waitsForStart?: boolean, hasFeatures?: boolean}}} options */
   constructor({ processorOptions = {} }) {
     super();
-    const { chunkSize = CAPTURE_RATE_HZ, hasFeatures = false } = processorOptions;
+    const { chunkSize = DEFAULT_CHUNK_SAMPLES, waitsForStart = false, hasFeatures = false } = processorOptions;
     this.#chunkSamples = chunkSize;
+    this.#is.running = !waitsForStart;
     this.#is.giving.features = hasFeatures;
     if (sampleRate !== CAPTURE_RATE_HZ) {
       this.#resampler = new Resampler(sampleRate, CAPTURE_RATE_HZ);

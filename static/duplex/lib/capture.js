@@ -66,7 +66,7 @@ export async function createCapture(context, chunkSamples, listeners) {
   const node = new AudioWorkletNode(context, PROCESSOR_NAME, {
     numberOfInputs: 1,
     numberOfOutputs: 0,
-    processorOptions: { chunkSize: chunkSamples },
+    processorOptions: { chunkSize: chunkSamples, waitsForStart: true },
   });
   /** @type {(() => void) | null} */
   let resolveStop = null;

@@ -38,6 +38,16 @@ MSGPACK_MODULES: Final = (
     "utils/utf8.mjs",
 )
 
+CHINESE_PACKAGE: Final = "@fontsource-variable/noto-sans-sc"
+CHINESE_SUBSETS: Final = (
+    *(str(number) for number in (*range(4, 7), *range(21, 92), *range(97, 120))),
+    "cyrillic",
+    "latin",
+    "latin-ext",
+    "vietnamese",
+)
+"""Parts of the font by the characters they hold; its style sheet names them all."""
+
 NODE_FILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "uplot": {
@@ -55,6 +65,13 @@ NODE_FILES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "ort.wasm.min.mjs": "onnxruntime-web/dist/ort.wasm.min.mjs",
             "ort-wasm-simd-threaded.mjs": "onnxruntime-web/dist/ort-wasm-simd-threaded.mjs",
             "ort-wasm-simd-threaded.wasm": "onnxruntime-web/dist/ort-wasm-simd-threaded.wasm",
+        },
+        "noto-sans-sc": {"index.css": f"{CHINESE_PACKAGE}/index.css"}
+        | {
+            f"files/noto-sans-sc-{subset}-wght-normal.woff2": (
+                f"{CHINESE_PACKAGE}/files/noto-sans-sc-{subset}-wght-normal.woff2"
+            )
+            for subset in CHINESE_SUBSETS
         },
         "marked": {"marked.esm.js": "marked/lib/marked.esm.js"},
         "msgpack": {name: f"@msgpack/msgpack/dist.esm/{name}" for name in MSGPACK_MODULES},

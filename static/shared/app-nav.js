@@ -117,7 +117,10 @@ function otherLanguage() {
 function drawLanguage(button) {
   const next = otherLanguage();
   button.hidden = Object.keys(languageNames()).length < 2;
-  fill(button, languageNames()[next]);
+  // Drawn, so that an English page needs no Chinese font for one word.
+  fill(button, next === "zh" ? icon("chinese") : languageNames()[next]);
+  button.setAttribute("aria-label", languageNames()[next]);
+  button.title = languageNames()[next];
   button.lang = next;
 }
 

@@ -4,6 +4,7 @@
  */
 
 import { loadApps, mountAppNav } from "./app-nav.js";
+import { watchForChinese } from "./chinese-font.js";
 import { byId, fill, h } from "./dom.js";
 import { initLanguage, onLangChange, t } from "./i18n.js";
 import { serverDefaults } from "./server-defaults.js";
@@ -27,6 +28,7 @@ const READY_MARK = "page-interactive";
  * @returns {Promise<Page>}
  */
 export async function startPage({ titleKey, statusIntervalMs }) {
+  watchForChinese();
   const apps = loadApps();
   const defaults = await serverDefaults;
   await initLanguage();

@@ -27,6 +27,7 @@ from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, PICTURE_
 DEFAULT_MAX_FRAMES: Final = 64  # source: model specification, section 4.7
 CANDIDATES_PER_S: Final = 10  # where a long clip may be looked at; same source
 DEFAULT_MAX_SIDE_PX: Final = 1_344  # three tiles of the vision encoder's 448 pixels
+THREADS: Final = 2  # ours: each keeps a few pictures, and live calls need the other cores
 QUARTER_TURN_DEG: Final = 90
 FULL_TURN: Final = 4  # quarters
 
@@ -139,6 +140,7 @@ def _video_stream(container: InputContainer) -> av.VideoStream:
             f"The video is {stream.width} x {stream.height} pixels, which is too large."
         )
     stream.thread_type = "AUTO"
+    stream.codec_context.thread_count = THREADS
     return stream
 
 

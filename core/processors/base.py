@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from core.audio import FloatArray
 from core.capabilities import ProcessorCapabilities, ProcessorMode, get_capabilities
 from core.errors import NotPreparedError
+from core.media import MediaReader, read_media
 from core.processors.failures import model_errors
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
@@ -58,6 +59,7 @@ class ViewContext:
         model: the loaded model.
         driver: carries out its steps.
         aside: carries out what nobody waits for yet; None takes `driver`.
+        read_media: decodes the pictures and videos of a request.
         default_voice: voice sample used when a caller brings none, [T] float32 at 16 kHz.
         seed: of every session's draws; None takes a fresh seed for each.
     """
@@ -67,6 +69,7 @@ class ViewContext:
     default_voice: FloatArray | None = None
     seed: int | None = None
     aside: Driver | None = None
+    read_media: MediaReader = read_media
 
     @property
     def compat(self) -> Compat:

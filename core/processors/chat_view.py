@@ -290,7 +290,9 @@ class ChatView(TurnView):
             speech=speech_sampling(request.tts.sampling),
         )
         return _Question(
-            with_voice_prompt(model_messages(request.messages), request.tts, voice),
+            with_voice_prompt(
+                model_messages(request.messages, self.context.read_media), request.tts, voice
+            ),
             PieceOptions(
                 max_slice_nums=self._slices(request.image.max_slice_nums),
                 omni_mode=request.omni_mode,

@@ -6,17 +6,15 @@ network refuses paths before they get here.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from PIL import Image
 
 from core.audio import FloatArray, decode_wire_audio, read_audio
-from core.errors import BadConfigError, VideoError
+from core.errors import BadConfigError
 from core.images import FRAME_LIMITS, decode_wire_picture
+from core.media import Media, MediaReader, read_media
 from core.schemas.common import (
     AudioContent,
     ContentItem,
@@ -28,7 +26,7 @@ from core.schemas.common import (
 )
 from core.schemas.common import Message as WireMessage
 from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S
-from core.video import DEFAULT_MAX_FRAMES, DEFAULT_MAX_SIDE_PX, read_video
+from core.video import VideoClip
 from MiniCPMO45.processing_minicpmo import Message, Part
 from MiniCPMO45.prompts import Language, system_prompt
 from MiniCPMO45.video_parts import video_parts
@@ -39,16 +37,12 @@ Item = Part | list[Part]
 """One content item; the parts of a film clip stand in a list of their own."""
 
 
-def model_content(content: str | Sequence[ContentItem]) -> str | list[Item]:
-    """Decode the content of one message; a text stays as it is. See `model_items`."""
-    return content if isinstance(content, str) else model_items(content)
-
-
-def model_items(items: Sequence[ContentItem]) -> list[Item]:
+def model_items(items: Sequence[ContentItem], read: MediaReader = read_media) -> list[Item]:
     """Decode content items.
 
     Args:
         items: in order.
+        read: decodes the pictures and videos.
 
     Returns:
         Text as it is; sound [T] float32 at 16 kHz; RGB pictures; a video as a list of its
@@ -56,14 +50,34 @@ def model_items(items: Sequence[ContentItem]) -> list[Item]:
 
     Raises:
         AudioError: a sound cannot be used.
-        PictureError: a picture or a video cannot be used.
+        PictureError: a picture or a video cannot be used, or all are too large together.
     """
-    return [_item(each) for each in items]
+    media = _read_all(items, read)
+    return [_item(each, media) for each in items]
 
 
-def model_messages(messages: Sequence[WireMessage]) -> list[Message]:
-    """Decode messages; the errors are those of `model_content`."""
-    return [Message(each.role.value, model_content(each.content)) for each in messages]
+def model_messages(
+    messages: Sequence[WireMessage], read: MediaReader = read_media
+) -> list[Message]:
+    """Decode the messages of one request; a text stays as it is. Errors are those of `model_items`.
+
+    Args:
+        messages: in order.
+        read: decodes the pictures and videos.
+    """
+    items = [
+        item for each in messages if not isinstance(each.content, str) for item in each.content
+    ]
+    media = _read_all(items, read)
+    return [
+        Message(
+            each.role.value,
+            each.content
+            if isinstance(each.content, str)
+            else [_item(item, media) for item in each.content],
+        )
+        for each in messages
+    ]
 
 
 def with_voice_prompt(
@@ -140,36 +154,34 @@ def decode_frames(frames: Sequence[Image.Image | str]) -> list[Image.Image]:
     ]
 
 
-def _item(item: ContentItem) -> Item:
+def _read_all(items: Sequence[ContentItem], read: MediaReader) -> Iterator[Media]:
+    """Decode all pictures and videos at once: they have one budget."""
+    media = [item for item in items if isinstance(item, ImageContent | VideoContent)]
+    return iter(read(media) if media else ())
+
+
+def _item(item: ContentItem, media: Iterator[Media]) -> Item:
     match item:
         case TextContent():
             return item.text
-        case ImageContent():
-            return decode_wire_picture(item.data)
         case AudioContent():
             return decode_wire_audio(item.data, max_duration_s=CHAT_AUDIO_MAX_S)
+        case ImageContent():
+            picture = next(media)
+            assert isinstance(picture, Image.Image)
+            return picture
         case VideoContent():
-            return _video(item)
+            clip = next(media)
+            assert isinstance(clip, VideoClip)
+            return _clip_parts(clip, item.stack_frames)
 
 
-def _video(item: VideoContent) -> list[Part]:
-    try:
-        film = base64.b64decode(item.data, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise VideoError("The video is not valid Base64.") from error
-    # A piece is a second: one picture opens it, the others of that second follow as a composite.
-    # More pictures a second are made smaller, so that any clip takes the same memory.
-    clip = read_video(
-        film,
-        fps=float(item.stack_frames),
-        max_frames=DEFAULT_MAX_FRAMES * item.stack_frames,
-        max_side_px=DEFAULT_MAX_SIDE_PX // math.ceil(math.sqrt(item.stack_frames)),
-    )
+def _clip_parts(clip: VideoClip, stack_frames: int) -> list[Part]:
     parts = video_parts(
         clip.frames,
         clip.times_s,
         clip.audio,
         max(clip.duration_s, clip.times_s[-1]),
-        frames_per_piece=item.stack_frames,
+        frames_per_piece=stack_frames,
     )
     return list(parts)

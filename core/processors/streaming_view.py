@@ -49,7 +49,7 @@ class StreamingView(TurnView):
             BadPayloadError: a part of a message cannot be used.
             ContextFullError: the conversation is too long for the model.
         """
-        messages = model_messages(request.messages)
+        messages = model_messages(request.messages, self.context.read_media)
         self._session_for(request.session_id)
         self._choose_voice(request.streaming)
         speech = speech_sampling(request.streaming.tts_sampling)

@@ -182,7 +182,9 @@ class TurnView(View):
         self, session_id: str, messages: Sequence[WireMessage], options: PieceOptions
     ) -> str:
         """Feed a whole closed history into a fresh session; errors as in `feed`."""
-        return self.feed_decoded_history(session_id, model_messages(messages), options)
+        return self.feed_decoded_history(
+            session_id, model_messages(messages, self.context.read_media), options
+        )
 
     def feed_decoded_history(
         self, session_id: str, messages: Sequence[Message], options: PieceOptions

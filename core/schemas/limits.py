@@ -25,6 +25,10 @@ FRAME_MAX_SIDE_PX: Final = 4096
 PICTURE_MAX_BYTES: Final = 20 * MIB  # ours: a camera's largest JPEG
 PICTURE_MAX_SIDE_PX: Final = 16_384  # ours
 PICTURE_MAX_PIXELS: Final = 64_000_000  # ours: 192 MB once decoded
+PICTURES_MAX: Final = 64  # ours: of one request; as many as the model looks at of a video
+PICTURES_MAX_PIXELS: Final = 192_000_000  # ours: of one request; 16 of a telephone's 12 million
+# Ours: pixels of one request's pictures and videos once they are shrunk to what the model uses.
+MEDIA_MAX_PIXELS: Final = 128_000_000
 VIDEO_MAX_BYTES: Final = 48 * MIB  # what fits into CHAT_SOCKET_LIMIT_BYTES as Base64
 
 TEXT_MAX_CHARS: Final = 200_000  # ours: far above what 8,192 tokens can hold

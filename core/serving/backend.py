@@ -293,6 +293,10 @@ class Backend(Protocol):
         """Raise if the device cannot go on; on the engine's thread."""
         ...
 
+    def close(self) -> None:
+        """End what runs beside the model; from any thread, once, at the end."""
+        ...
+
     def memory_mb(self) -> tuple[float, float] | None:
         """Return used and total memory of the GPU, if there is one; on the engine's thread."""
         ...

@@ -18,7 +18,7 @@ from core.audio import FloatArray, encode_wire_wav
 from core.protocols.events import StepDone
 from core.schemas import duplex, half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
-from core.schemas.common import Message, TextContent, TokenStats
+from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import StreamingChunk
@@ -34,7 +34,15 @@ from core.serving.backend import (
     UnitPicture,
 )
 from core.serving.engine import Engine, GivenUpError
-from core.serving.fake_media import TONE_TOKENS, FakeSeenPicture, tone, tone_base64, tone_halves
+from core.serving.fake_media import (
+    TONE_TOKENS,
+    FakeSeenPicture,
+    finished,
+    line_of,
+    tone,
+    tone_base64,
+    tone_halves,
+)
 
 MS_PER_S: Final = 1_000
 SPEAK_UNITS: Final = 3  # of a duplex turn
@@ -109,6 +117,9 @@ class FakeBackend:
 
     def check(self) -> None:
         """It always works."""
+
+    def close(self) -> None:
+        """Nothing runs."""
 
     def memory_mb(self) -> tuple[float, float] | None:
         """There is no GPU."""
@@ -214,7 +225,7 @@ class FakeStreamingTalk(_FakeTalk):
 
     def prefill(self, message: streaming.WorkerPrefill) -> Fed:
         """Feed messages."""
-        return self._take_in(*map(_line, message.messages))
+        return self._take_in(*map(line_of, message.messages))
 
     def reply(self, request: streaming.Generate) -> Reply:
         """Answer what was prefilled."""
@@ -352,7 +363,7 @@ class FakeChatTalk(_FakeTalk):
         """Feed the whole history."""
         self._speaks = request.tts.enabled
         self._max_words = request.generation.max_new_tokens
-        return self._take_in(*map(_line, request.messages))
+        return self._take_in(*map(line_of, request.messages))
 
     def reply(self, *, in_pieces: bool) -> Reply:
         """Answer it."""
@@ -363,7 +374,7 @@ class FakeChatTalk(_FakeTalk):
         """Feed and answer at once."""
         began_s = time.perf_counter()
         fed = self.prefill(request)
-        end = _finished(self.reply(in_pieces=True))
+        end = finished(self.reply(in_pieces=True))
         return ChatResponse(
             text=end.text,
             audio_data=encode_wire_wav(tone(), OUTPUT_SAMPLE_RATE_HZ) if self._speaks else None,
@@ -378,23 +389,7 @@ class FakeChatTalk(_FakeTalk):
         )
 
     def _whole(self, pieces: Reply) -> Reply:
-        end = _finished(pieces)
+        end = finished(pieces)
         sound = tone_base64() if self._speaks else None
         yield StreamingChunk(chunk_index=0, text_delta=end.text, audio_data=sound)
         return end
-
-
-def _finished(pieces: Reply) -> ReplyEnd:
-    while True:
-        try:
-            next(pieces)
-        except StopIteration as end:
-            done: ReplyEnd = end.value
-            return done
-
-
-def _line(message: Message) -> str:
-    content = message.content
-    items = [TextContent(text=content)] if isinstance(content, str) else content
-    words = [item.text if isinstance(item, TextContent) else item.type for item in items]
-    return f"{message.role.value}: {' '.join(words)}"

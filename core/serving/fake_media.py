@@ -1,4 +1,4 @@
-"""What the fake model sees and says: nothing of a picture, and a second of a tone."""
+"""What the fake model reads, sees and says: words, nothing of a picture, a second of a tone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import ClassVar, Final
 import numpy as np
 
 from core.audio import FloatArray, encode_wire_audio
+from core.schemas.common import Message, TextContent
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+from core.serving.backend import Reply, ReplyEnd
 
 TONE_HZ: Final = 440.0
 TONE_PEAK: Final = 0.2
@@ -42,3 +44,21 @@ def tone_base64() -> str:
 def tone_halves() -> list[str]:
     """Return the same in two parts."""
     return [encode_wire_audio(part) for part in np.split(tone(), 2)]
+
+
+def line_of(message: Message) -> str:
+    """Return a message as one line; of what is no text, its kind."""
+    content = message.content
+    items = [TextContent(text=content)] if isinstance(content, str) else content
+    words = [item.text if isinstance(item, TextContent) else item.type for item in items]
+    return f"{message.role.value}: {' '.join(words)}"
+
+
+def finished(pieces: Reply) -> ReplyEnd:
+    """Run a reply to its end."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            done: ReplyEnd = end.value
+            return done

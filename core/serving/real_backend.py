@@ -10,6 +10,7 @@ import numpy as np
 import structlog
 
 from core.errors import ModelError
+from core.media_process import MediaProcesses
 from core.processors import (
     ChatView,
     Driver,
@@ -39,6 +40,7 @@ from core.schemas.worker import ModelFacts
 from core.serving.backend import Report, Signals
 from core.serving.engine import Engine
 from core.serving.engine_driver import EngineDriver
+from core.serving.media import SessionMedia
 from core.serving.real_talks import (
     RealChatTalk,
     RealDuplexTalk,
@@ -90,6 +92,7 @@ class RealBackend:
         self.options = options
         self._engine: Engine | None = None
         self._context: ViewContext | None = None
+        self._media = MediaProcesses(keeps_spare=True)
         self._log = structlog.stdlib.get_logger("backend")
 
     @property
@@ -136,6 +139,7 @@ class RealBackend:
             report("warming up", WARM_UP_SHARE)
             self._warm_up()
         settle(self._context.model)
+        self._media.make_ready()
         self._log.info("model_loaded", device=device, memory_mb=self.memory_mb())
 
     def open_streaming(self) -> RealStreamingTalk:
@@ -170,6 +174,10 @@ class RealBackend:
         """Return used and total memory of the GPU."""
         return memory_mb(self.context.model)
 
+    def close(self) -> None:
+        """End what runs beside the model."""
+        self._media.close()
+
     def facts(self) -> ModelFacts:
         """Say what is loaded."""
         return model_facts(self.context.model, self.options.model_path)
@@ -185,7 +193,8 @@ class RealBackend:
         signals = Signals()
         driver = EngineDriver(self._engine, signals.give_up.is_set, lambda: signals.due_s)
         aside = EngineDriver(self._engine, signals.give_up.is_set)
-        return replace(self.context, driver=driver, aside=aside), signals
+        media = SessionMedia(self._media, signals.give_up.is_set)
+        return replace(self.context, driver=driver, aside=aside, read_media=media), signals
 
     def _warm_up(self) -> None:
         duplex = self.open_duplex()

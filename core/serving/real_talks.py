@@ -206,7 +206,7 @@ class RealHalfDuplexTalk(_TurnTalk[HalfDuplexView]):
         voice = decode_voice(message.voice_base64) if message.voice_base64 else None
         return self._fed(
             lambda: self._view.prepare(
-                model_items(items) if content is None else content,
+                model_items(items, self._view.context.read_media) if content is None else content,
                 voice=voice,
                 config=message.config,
                 session_id=HALF_DUPLEX_SESSION,

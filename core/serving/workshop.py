@@ -178,7 +178,9 @@ class Workshop:
         self.progress.error = None
 
     def close(self) -> None:
-        """End the threads; blocks a little."""
+        """End the threads and processes; blocks a little."""
+        if self._backend is not None:
+            self._backend.close()
         self.crew.close()
         self.engine.close()
 

@@ -21,7 +21,6 @@ from core.errors import (
 from core.processors.content import (
     decode_frames,
     first_sound,
-    model_content,
     model_items,
     model_messages,
     resolve_voice,
@@ -62,7 +61,6 @@ def test_text_sound_and_pictures_keep_their_order() -> None:
     assert text == "look"
     assert isinstance(picture, Image.Image) and (picture.size, picture.mode) == ((8, 6), "RGB")
     assert isinstance(heard, np.ndarray) and np.array_equal(heard, sound)
-    assert model_content("look") == "look"
     assert model_messages([Message(role=Role.USER, content="hi")]) == [ModelMessage("user", "hi")]
 
 
@@ -92,13 +90,13 @@ def test_a_silent_video_is_pictures_alone() -> None:
 
 def test_what_cannot_be_decoded_is_refused() -> None:
     with pytest.raises(AudioCorruptError):
-        model_content([AudioContent(data="?")])
+        model_items([AudioContent(data="?")])
     with pytest.raises(PictureError):
-        model_content([ImageContent(data="AAAA")])
+        model_items([ImageContent(data="AAAA")])
     with pytest.raises(VideoError, match="Base64"):
-        model_content([VideoContent(data="?")])
+        model_items([VideoContent(data="?")])
     with pytest.raises(VideoError):
-        model_content([VideoContent(data="AAAA")])
+        model_items([VideoContent(data="AAAA")])
 
 
 def test_the_models_own_system_prompt_introduces_the_voice() -> None:

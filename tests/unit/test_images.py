@@ -15,7 +15,14 @@ import pytest
 from PIL import Image
 
 from core.errors import OmniError, PictureError, PictureMissingError, PictureTooLargeError
-from core.images import FRAME_LIMITS, PICTURE_LIMITS, decode_wire_picture, read_picture
+from core.images import (
+    FRAME_LIMITS,
+    KEPT_PIXELS,
+    PICTURE_LIMITS,
+    decode_wire_picture,
+    decode_wire_pictures,
+    read_picture,
+)
 
 ORIENTATION_TAG = 0x0112
 TURNED_RIGHT = 6  # the camera was held so that the picture must be turned by 90° to the right
@@ -46,6 +53,11 @@ def bomb(width_px: int, height_px: int) -> bytes:
     header = struct.pack(">IIBBBBB", width_px, height_px, 8, 2, 0, 0, 0)
     body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(100))) + chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + body
+
+
+def wire(*contents: bytes) -> list[str]:
+    """Return files as Base64."""
+    return [base64.b64encode(content).decode() for content in contents]
 
 
 def is_red(image: Image.Image, at: tuple[int, int]) -> bool:
@@ -116,6 +128,24 @@ def test_sides_pixels_and_bytes_are_limited() -> None:
         decode_wire_picture("A" * (6 * 1024 * 1024), allowed=FRAME_LIMITS)
     with pytest.raises(PictureTooLargeError, match="20 MiB"):
         read_picture(bytes(PICTURE_LIMITS.max_bytes + 1))
+
+
+def test_the_sizes_of_all_pictures_are_added_up_before_one_is_decoded() -> None:
+    [large] = wire(bomb(8_000, 8_000))  # damaged, which only decoding would tell
+    with pytest.raises(PictureTooLargeError, match="256 million pixels in all; 192 million"):
+        decode_wire_pictures([large] * 4)
+    with pytest.raises(PictureError, match="damaged"):
+        decode_wire_pictures([large] * 3)
+    with pytest.raises(PictureTooLargeError, match="65 pictures; 64"):
+        decode_wire_pictures(wire(file_of(picture(), "PNG")) * 65)
+
+
+def test_large_pictures_are_kept_as_large_as_the_model_can_use() -> None:
+    large, small = file_of(Image.new("L", (8_000, 4_000)), "PNG"), file_of(picture(), "PNG")
+    kept = decode_wire_pictures(wire(large, small))
+    assert kept[0].width == pytest.approx(2 * kept[0].height, abs=2)
+    assert 0.99 * KEPT_PIXELS < kept[0].width * kept[0].height <= KEPT_PIXELS
+    assert np.array_equal(np.asarray(kept[1]), np.asarray(picture()))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,120 @@
+"""The pictures and videos of one request: all sizes checked, then decoded and shrunk.
+
+Also writes what was decoded as plain numbers and bytes, as one process hands it to another.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from PIL import Image
+from pydantic import BaseModel, TypeAdapter
+
+from core.errors import PictureTooLargeError, VideoError
+from core.images import decode_wire_pictures
+from core.schemas.common import ImageContent, VideoContent
+from core.schemas.limits import MEDIA_MAX_PIXELS
+from core.video import DEFAULT_MAX_FRAMES, DEFAULT_MAX_SIDE_PX, VideoClip, read_video
+
+MediaContent = ImageContent | VideoContent
+Media = Image.Image | VideoClip
+MediaReader = Callable[[Sequence[MediaContent]], list[Media]]
+"""Decodes the pictures and videos of one request; raises as `read_media`."""
+
+
+class PictureFacts(BaseModel):
+    """A decoded picture without its pixels."""
+
+    size: tuple[int, int]  # width and height
+
+
+class ClipFacts(BaseModel):
+    """A decoded video without its pixels and samples."""
+
+    sizes: list[tuple[int, int]]  # of its frames
+    times_s: list[float]
+    duration_s: float
+
+
+MediaFacts = PictureFacts | ClipFacts
+FACTS: TypeAdapter[list[MediaFacts]] = TypeAdapter(list[MediaFacts])
+
+
+def read_media(items: Sequence[MediaContent]) -> list[Media]:
+    """Decode the pictures and videos of one request, in order.
+
+    Raises:
+        PictureTooLargeError: One of them, or all together, have too many bytes or pixels.
+        PictureError: One of them cannot be decoded.
+        AudioError: The sound of a video cannot be decoded.
+    """
+    pictures = iter(
+        decode_wire_pictures([item.data for item in items if isinstance(item, ImageContent)])
+    )
+    made: list[Media] = []
+    for item in items:
+        made.append(_clip(item) if isinstance(item, VideoContent) else next(pictures))
+        if sum(map(_pixels, made)) > MEDIA_MAX_PIXELS:
+            raise PictureTooLargeError(
+                "The pictures and videos of the request have more than "
+                f"{MEDIA_MAX_PIXELS // 1_000_000} million pixels in all."
+            )
+    return made
+
+
+def to_bytes(media: Sequence[Media]) -> tuple[list[MediaFacts], list[bytes]]:
+    """Return what was decoded as facts and bytes: pixels, and for a video its samples last."""
+    facts: list[MediaFacts] = []
+    blobs: list[bytes] = []
+    for each in media:
+        if isinstance(each, Image.Image):
+            facts.append(PictureFacts(size=each.size))
+            blobs.append(each.tobytes())
+            continue
+        sizes = [frame.size for frame in each.frames]
+        facts.append(ClipFacts(sizes=sizes, times_s=list(each.times_s), duration_s=each.duration_s))
+        blobs += [frame.tobytes() for frame in each.frames]
+        blobs.append(each.audio.tobytes())
+    return facts, blobs
+
+
+def from_bytes(facts: Sequence[MediaFacts], blobs: Iterable[bytes]) -> list[Media]:
+    """Return what `to_bytes` was given.
+
+    Raises:
+        ValueError: The bytes do not fit the facts.
+    """
+    left = iter(blobs)
+    media: list[Media] = []
+    for each in facts:
+        if isinstance(each, PictureFacts):
+            media.append(Image.frombytes("RGB", each.size, next(left)))
+            continue
+        frames = [Image.frombytes("RGB", size, next(left)) for size in each.sizes]
+        audio = np.frombuffer(next(left), np.float32)
+        media.append(VideoClip(tuple(frames), tuple(each.times_s), audio, each.duration_s))
+    return media
+
+
+def _clip(item: VideoContent) -> VideoClip:
+    try:
+        film = base64.b64decode(item.data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise VideoError("The video is not valid Base64.") from error
+    # A piece is a second: one picture opens it, the others of that second follow as a composite.
+    # More pictures a second are made smaller, so that any clip takes the same memory.
+    return read_video(
+        film,
+        fps=float(item.stack_frames),
+        max_frames=DEFAULT_MAX_FRAMES * item.stack_frames,
+        max_side_px=DEFAULT_MAX_SIDE_PX // math.ceil(math.sqrt(item.stack_frames)),
+    )
+
+
+def _pixels(media: Media) -> int:
+    frames = [media] if isinstance(media, Image.Image) else media.frames
+    return sum(frame.width * frame.height for frame in frames)

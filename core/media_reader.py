@@ -1,0 +1,87 @@
+"""Decodes the media files of one request for the process that started it, see `core/media_process`.
+
+Run as `python -m core.media_reader SOCKET_FD CPU_S`: the request comes as a file on standard input,
+the answer goes to standard output.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from core.audio import check_audible, encode_wav, read_audio
+from core.errors import OmniError
+from core.media import FACTS, MediaContent, read_media, to_bytes
+from core.media_process import DONE, pack, unpack
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, MIB
+
+MEMORY_LIMIT_BYTES: Final = 4 * 1024 * MIB  # ours: of addresses; the libraries alone take one
+ANSWER_LIMIT_BYTES: Final = 1024 * MIB  # ours: above all that `limits.MEDIA_MAX_PIXELS` allows
+YIELDING: Final = 10  # niceness: conversations come first
+
+CONTENT: TypeAdapter[list[MediaContent]] = TypeAdapter(list[MediaContent])
+
+
+# Any: a task's own words, as JSON.
+def media(head: Any, blobs: Sequence[bytes]) -> tuple[Any, list[bytes]]:
+    """Decode pictures and videos: their fields without the data, and the data as Base64."""
+    given = [{**fields, "data": data.decode()} for fields, data in zip(head, blobs, strict=True)]
+    facts, made = to_bytes(read_media(CONTENT.validate_python(given)))
+    return FACTS.dump_python(facts, mode="json"), made
+
+
+def sound(head: Any, blobs: Sequence[bytes]) -> tuple[Any, list[bytes]]:
+    """Decode a file of sound to 16 kHz, mono, as float32 samples or as a 16-bit WAV file."""
+    samples = read_audio(blobs[0], max_duration_s=head["max_duration_s"])
+    check_audible(samples)
+    if head["as_wav"]:
+        return None, [encode_wav(samples, INPUT_SAMPLE_RATE_HZ)]
+    return None, [samples.astype("<f4", copy=False).tobytes()]
+
+
+TASKS: Final[dict[str, Callable[[Any, Sequence[bytes]], tuple[Any, list[bytes]]]]] = {
+    "media": media,
+    "sound": sound,
+}
+
+
+def main(line_fd: int, cpu_s: int) -> None:
+    """Wait for the request, carry it out, and end.
+
+    Args:
+        line_fd: A socket: a byte says that the request is complete, and then the answer.
+        cpu_s: Most CPU time.
+    """
+    _limit(cpu_s)
+    with socket.socket(fileno=line_fd) as line:
+        if line.recv(len(DONE)) != DONE:
+            return  # the other process has ended
+        request, blobs = unpack(sys.stdin.buffer)
+        made: list[bytes] = []
+        try:
+            head, made = TASKS[request["task"]](request["head"], blobs)
+            told = {"head": head}
+        except OmniError as error:
+            told = {"error": type(error).__name__, "message": error.message}
+        except MemoryError:
+            told = {"error": "", "message": "It takes too much memory to decode."}
+        pack(sys.stdout.buffer, told, made)
+        line.sendall(DONE)
+
+
+def _limit(cpu_s: int) -> None:
+    os.nice(YIELDING)
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (ANSWER_LIMIT_BYTES, ANSWER_LIMIT_BYTES))
+    if sys.platform == "linux":  # macOS does not enforce it
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

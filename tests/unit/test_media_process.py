@@ -1,0 +1,151 @@
+"""Media files are decoded in processes of their own, which end when they must."""
+
+from __future__ import annotations
+
+import base64
+import io
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from core.errors import (
+    AudioTooLongError,
+    NotAudioError,
+    PictureError,
+    PictureTooLargeError,
+    VideoError,
+)
+from core.media import Media, MediaContent, read_media
+from core.media_process import MediaLimits, MediaProcesses
+from core.schemas.common import ImageContent, VideoContent
+from core.serving.engine import GivenUpError
+from core.serving.media import SessionMedia
+from core.video import VideoClip
+from tests.unit.media import encode_sound, encode_video, tone
+
+
+def picture(width: int, height: int) -> ImageContent:
+    """A red PNG."""
+    out = io.BytesIO()
+    Image.new("RGB", (width, height), "red").save(out, "PNG")
+    return ImageContent(data=base64.b64encode(out.getvalue()).decode())
+
+
+PICTURE = picture(64, 48)
+FILM = VideoContent(data=base64.b64encode(encode_video(seconds=2, sound=True)).decode())
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[MediaProcesses]:
+    """Processes with a spare, as a worker has them."""
+    made = MediaProcesses(keeps_spare=True)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """Every process that is started."""
+    known: list[subprocess.Popen[bytes]] = []
+
+    class Known(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            known.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Known)
+    return known
+
+
+def pixels(media: Sequence[Media]) -> list[np.ndarray]:
+    """Everything that was decoded, as arrays."""
+    found: list[np.ndarray] = []
+    for each in media:
+        frames = each.frames if isinstance(each, VideoClip) else [each]
+        found += [np.asarray(frame) for frame in frames]
+        if isinstance(each, VideoClip):
+            found += [each.audio, np.array([*each.times_s, each.duration_s])]
+    return found
+
+
+def test_what_comes_back_is_what_would_be_decoded_here(processes: MediaProcesses) -> None:
+    items: list[MediaContent] = [PICTURE, FILM, PICTURE]
+    made = SessionMedia(processes, lambda: False)(items)
+    assert isinstance(made[0], Image.Image) and isinstance(made[1], VideoClip)
+    for ours, theirs in zip(pixels(read_media(items)), pixels(made), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("item", "error", "told"),
+    [
+        (ImageContent(data="AAAA"), PictureError, "not one of"),
+        (ImageContent(data="ÄÄ"), PictureError, "Base64"),
+        (VideoContent(data="AAAA"), VideoError, "not a video"),
+        (picture(17_000, 1), PictureTooLargeError, "16384"),
+    ],
+)
+def test_a_refusal_is_the_same_error_as_here(
+    processes: MediaProcesses, item: MediaContent, error: type[PictureError], told: str
+) -> None:
+    with pytest.raises(error, match=told) as caught:
+        SessionMedia(processes, lambda: False)([item])
+    assert type(caught.value) is error
+
+
+def test_sound_comes_back_at_16_khz(processes: MediaProcesses) -> None:
+    file = encode_sound(tone(48_000, 1.0), 48_000, container="wav", codec="pcm_s16le")
+    head = {"max_duration_s": 2, "as_wav": False}
+    _, [samples] = processes.run("sound", head, [file], problem=NotAudioError)
+    assert len(samples) == pytest.approx(16_000 * 4, abs=400)
+    with pytest.raises(AudioTooLongError, match=r"longer than 0\.5 s"):
+        processes.run("sound", {**head, "max_duration_s": 0.5}, [file], problem=NotAudioError)
+
+
+def test_a_session_that_is_given_up_waits_for_no_decoder(
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    alone, is_taken, is_over = (
+        MediaProcesses(MediaLimits(at_once=1)),
+        threading.Event(),
+        threading.Event(),
+    )
+
+    def hold() -> None:
+        is_taken.set()
+        is_over.wait()
+        raise GivenUpError
+
+    def decode(is_given_up: bool) -> None:
+        SessionMedia(alone, lambda: is_given_up)([FILM])
+
+    def occupy() -> None:
+        with pytest.raises(GivenUpError):
+            alone.run("media", [], [], problem=PictureError, check=hold)
+
+    other = threading.Thread(target=occupy)
+    other.start()
+    is_taken.wait()
+    with pytest.raises(GivenUpError):
+        decode(is_given_up=True)  # while it waits for its turn
+    is_over.set()
+    other.join()
+    assert [process.poll() for process in started] == [-signal.SIGKILL]
+    decode(is_given_up=False)
+
+
+def test_a_decoder_that_crashes_or_takes_too_long_is_the_files_fault(
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    with pytest.raises(VideoError, match="could not be decoded"):
+        MediaProcesses().run("no such task", {}, [], problem=VideoError)
+    with pytest.raises(VideoError, match="longer than 0 s"):
+        MediaProcesses(MediaLimits(wait_s=0)).run("media", [], [], problem=VideoError)
+    assert len(started) == 2
+    assert all(process.poll() is not None for process in started)

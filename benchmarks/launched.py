@@ -24,9 +24,9 @@ from benchmarks import processes
 from config import PROJECT_ROOT
 
 HOST = "127.0.0.1"
-START_LIMIT_S = 120.0
-STOP_LIMIT_S = 30.0
-CALL_LIMIT_S = 10.0
+START_LIMIT_S = 300.0
+STOP_LIMIT_S = 180.0  # the limits end what hangs; they are far beyond what a busy machine needs
+CALL_LIMIT_S = 60.0
 LOOK_S = 0.02
 PORTS = range(20_000, 32_000)  # below what the system gives to outgoing connections
 MARK = "LAUNCHED_IN"  # variable by which the system's processes are found again

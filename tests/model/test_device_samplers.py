@@ -22,6 +22,7 @@ from MiniCPMO45.unit_policy import UnitPolicy
 from tests.fakes.scripted import ScriptedExecutor
 from tests.model.distributions import same_distribution
 from tests.model.toy import Toy
+from tests.pairing import by_default, taking_turns
 
 CPU = torch.device("cpu")
 GREEDY = DuplexSettings(decode_mode="greedy")
@@ -111,8 +112,9 @@ def _decide(
     ]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", TEXT_SETTINGS)
+@pytest.mark.parametrize(
+    ("name", "dtype"), taking_turns(list(TEXT_SETTINGS), [torch.float32, torch.bfloat16])
+)
 def test_a_greedy_decision_is_the_policys(
     toy: Toy, policy: UnitPolicy, name: str, dtype: torch.dtype
 ) -> None:
@@ -134,7 +136,7 @@ def test_a_greedy_decision_is_the_policys(
     assert len(set(expected)) > 3, "the logits leave something to decide"
 
 
-@pytest.mark.parametrize("name", TEXT_SETTINGS)
+@pytest.mark.parametrize("name", by_default(list(TEXT_SETTINGS)[:4], list(TEXT_SETTINGS)))
 def test_drawn_tokens_are_distributed_as_the_policys(
     toy: Toy, policy: UnitPolicy, name: str
 ) -> None:
@@ -293,8 +295,7 @@ def _code_logits(steps: int, rows: int, seed: int) -> Tensor:
     return logits
 
 
-@pytest.mark.parametrize("name", CODE_RULES)
-@pytest.mark.parametrize("n_heard", [0, 5, 16, 40])
+@pytest.mark.parametrize(("name", "n_heard"), taking_turns(list(CODE_RULES), [0, 5, 16, 40]))
 def test_greedy_codes_are_the_rules(name: str, n_heard: int) -> None:
     rule = replace(CodeRule(0.8, 1.05, is_greedy=True), **CODE_RULES[name])  # type: ignore[arg-type]
     rows, steps = 24, 20
@@ -318,8 +319,7 @@ def test_greedy_codes_are_the_rules(name: str, n_heard: int) -> None:
     assert any(EOS not in codes for codes in expected)
 
 
-@pytest.mark.parametrize("may_end", [False, True])
-@pytest.mark.parametrize("name", CODE_RULES)
+@pytest.mark.parametrize(("name", "may_end"), taking_turns(list(CODE_RULES), [False, True]))
 def test_drawn_codes_are_distributed_as_the_rules(name: str, may_end: bool) -> None:
     """After three codes that were heard before."""
     rule = replace(CodeRule(0.8, 1.05), **CODE_RULES[name])  # type: ignore[arg-type]

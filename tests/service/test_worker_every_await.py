@@ -10,6 +10,7 @@ from websockets.exceptions import ConnectionClosed, InvalidMessage
 
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from tests.fakes.awaits import Awaits
+from tests.pairing import by_default
 from tests.service.workers import (
     SECOND,
     SILENCE,
@@ -120,7 +121,7 @@ def is_quiet(worker: RunningWorker, tasks: int) -> bool:
     return is_free and worker.tasks() <= tasks
 
 
-@pytest.mark.parametrize("kind", CONVERSATIONS)
+@pytest.mark.parametrize("kind", by_default(["duplex"], list(CONVERSATIONS)))
 def test_the_connection_breaks_at_every_await(worker: RunningWorker, kind: str) -> None:
     tasks = worker.tasks()
     places = hold(worker, kind, None).places

@@ -11,8 +11,7 @@ from tests.system.loops import new_id
 from tests.system.running import RunningSystem
 
 PACE_S = 0.1  # between two units; faster than life, so that there is more to disturb
-PROMPT_LIMIT_S = 5.0  # for one result on a busy machine; a disturbed session gets none at all
-READY_LIMIT_S = 20.0
+LIMIT_S = 120.0  # ends a test that hangs; a disturbed session gets no result at all
 
 
 class Bystander:
@@ -37,7 +36,7 @@ class Bystander:
     def __enter__(self) -> Self:
         """Talk from now on."""
         self._thread.start()
-        assert self._is_ready.wait(READY_LIMIT_S), self._problem
+        assert self._is_ready.wait(LIMIT_S), self._problem
         return self
 
     def __exit__(self, *problem: object) -> None:
@@ -66,7 +65,7 @@ class Bystander:
             known = len(client.messages)
             while not self._must_end.is_set():
                 await client.say("audio_chunk", audio=to_base64(self._sound))
-                self.results.append(await client.hear("result", limit_s=PROMPT_LIMIT_S))
+                self.results.append(await client.hear("result"))
                 fresh = client.messages[known:]
                 known += len(fresh)
                 self.others += [message for message in fresh if message["type"] != "result"]

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 import httpx
 
 from benchmarks.launched import wait_until
-from tests.system.running import SETTLE_LIMIT_S, RunningSystem
+from tests.system.running import LIMIT_S, RunningSystem
 
 WORKERS = 6  # one for the bystander, one for each phase of a protocol
 
@@ -30,7 +30,7 @@ def is_quiet(system: RunningSystem) -> bool:
     return is_free and status["idle_workers"] == WORKERS - 1
 
 
-def wait_until_quiet(system: RunningSystem, limit_s: float = SETTLE_LIMIT_S) -> None:
+def wait_until_quiet(system: RunningSystem, limit_s: float = LIMIT_S) -> None:
     """Wait until only the bystander is served."""
 
     def looks_quiet() -> bool:

@@ -12,8 +12,7 @@ from benchmarks import processes
 from benchmarks.launched import LaunchedSystem, Plan, wait_until
 from tests.source_tree import ROOT
 
-SETTLE_LIMIT_S = 10.0  # the service promises 2 s for a worker to be idle again; here it may be busy
-END_LIMIT_S = 20.0
+LIMIT_S = 120.0  # ends a test that hangs; how long something takes here says nothing
 
 
 class RunningSystem(LaunchedSystem):
@@ -49,7 +48,7 @@ class RunningSystem(LaunchedSystem):
 
     def assert_nothing_left(self) -> None:
         """No process, no listening socket, no process id on disk; and nothing went wrong inside."""
-        wait_until("every process ended", lambda: not self.processes(), END_LIMIT_S)
+        wait_until("every process ended", lambda: not self.processes(), LIMIT_S)
         assert sorted(path.name for path in (self.data / "run").iterdir()) == ["lock"]
         ours = set(range(self.port, self.port + self.plan.workers + 1))
         assert not processes.listening_ports() & ours

@@ -12,12 +12,11 @@ import httpx
 from benchmarks.launched import wait_until
 from tests.system.client import Message, StreamingClient
 from tests.system.loops import in_loop, new_id
-from tests.system.running import RunningSystem
+from tests.system.running import LIMIT_S, RunningSystem
 
 CONVERSATIONS = 3  # fewer than workers
 TURNS = 2
 SHORT = {"max_new_tokens": 1, "generate_audio": False}
-RESTART_LIMIT_S = 20.0
 
 
 class Conversation:
@@ -87,4 +86,4 @@ async def test_a_conversation_outlives_its_worker(crowd: RunningSystem) -> None:
         turn = await talk.turn("And then?")
         assert turn["cache_hit"] is False and turn["message_count"] == 4
         assert (await talk.turn("Good."))["cache_hit"] is True
-    wait_until("the worker is back", lambda: crowd.is_idle, RESTART_LIMIT_S)
+    wait_until("the worker is back", lambda: crowd.is_idle, LIMIT_S)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from benchmarks.launched import wait_until
 from tests.system.client import DuplexClient
 from tests.system.loops import in_loop, new_id
-from tests.system.running import RunningSystem
-
-BACK_LIMIT_S = 60.0  # a new process imports everything on a busy machine
+from tests.system.running import LIMIT_S, RunningSystem
 
 
 @in_loop
@@ -31,7 +29,7 @@ async def test_a_restarted_worker_lets_its_session_end_and_comes_back(crowd: Run
         one = {each["worker_id"]: each for each in crowd.get("/workers")["workers"]}[name]
         return one["status"] == "idle" and not one["is_restarting"] and one["free_slots"] > 0
 
-    wait_until(f"{name} is back", is_back, BACK_LIMIT_S)
+    wait_until(f"{name} is back", is_back, LIMIT_S)
     after = {each: crowd.pid(each) for each in crowd.names}
     assert {each for each in after if after[each] != before[each]} == {name}
     (entry,) = crowd.get("/api/admin/audit?limit=1")["entries"]

@@ -131,6 +131,7 @@ def test_tokens_are_those_of_the_twin(seed: int, device: str, dtype: torch.dtype
     assert len(set(found)) > 3
 
 
+@pytest.mark.interpreted
 @on_both
 def test_tied_logits_are_all_chosen_among(device: str, dtype: torch.dtype) -> None:
     """Forty tokens share the border of a top-k of twenty; each has its part of the numbers."""

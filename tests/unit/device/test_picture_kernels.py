@@ -71,7 +71,7 @@ def sizes(draw: st.DrawFn) -> tuple[int, int, int, int]:
     return width, height, wanted_width, wanted_height
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(size=sizes(), seed=st.integers(0, 99), is_harsh=st.booleans())
 @example(size=(320, 180, 150, 84), seed=0, is_harsh=False)
 @example(size=(180, 320, 84, 150), seed=0, is_harsh=True)

@@ -233,6 +233,7 @@ def run(app: FastAPI, settings: Settings, certfile: Path | None, keyfile: Path |
             app,
             service.gateway_host,
             service.gateway_port,
+            connections=gateway.connections,
             heartbeat_s=settings.limits.heartbeat_s,
             certfile=certfile,
             keyfile=keyfile,

@@ -11,7 +11,9 @@ import logging
 import queue
 import sys
 import threading
-from collections.abc import Iterator, MutableMapping
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO
 
@@ -25,6 +27,9 @@ SECRET_PARTS: Final = ("token", "secret", "authorization", "cookie", "password")
 HIDDEN: Final = "[hidden]"
 VALUE_MAX_CHARS: Final = 2_000  # a payload is no log line
 LINES_MAX: Final = 10_000  # lines that may wait to be written
+REPEATS_MAX: Final = 20  # problems of one kind that are written in one period
+REPEATS_PERIOD_S: Final = 10.0
+KINDS_MAX: Final = 1_000  # kinds remembered; the one seen first is forgotten
 CLOSE_LIMIT_S: Final = 2.0  # longest wait for the last lines: a stopped terminal never takes them
 
 Fields = MutableMapping[str, Any]  # structlog's type of a line before it is text
@@ -91,6 +96,43 @@ class QuietPaths(logging.Filter):
         return str(arguments[ACCESS_PATH]).partition("?")[0] not in QUIET_PATHS
 
 
+class FewRepeats(logging.Filter):
+    """Lets through a few problems of one kind in each period, and says how many were left out.
+
+    What a client can make happen again and again must not turn the log files over so often that
+    nothing else is left in them. Lines of information pass.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start with none.
+
+        Args:
+            clock: Seconds of a clock that only goes forward.
+        """
+        super().__init__()
+        self._clock = clock
+        self._seen: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether to write the line."""
+        if record.levelno < logging.WARNING:
+            return True
+        if record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError):
+            record.exc_info = None  # bad text of a client is no error of ours
+        fields = record.msg if isinstance(record.msg, dict) else None
+        kind = record.name, str(fields.get("event") if fields is not None else record.msg)
+        now_s = self._clock()
+        began_s, count = self._seen.pop(kind, (now_s, 0))
+        if now_s - began_s >= REPEATS_PERIOD_S:
+            if fields is not None and count > REPEATS_MAX:
+                fields["left_out"] = count - REPEATS_MAX
+            began_s, count = now_s, 0
+        self._seen[kind] = began_s, count + 1
+        if len(self._seen) > KINDS_MAX:
+            self._seen.popitem(last=False)
+        return count < REPEATS_MAX
+
+
 def setup_logging(
     level: str, *, json_lines: bool, program: str, stream: TextIO | None = None
 ) -> LogWriter:
@@ -107,6 +149,7 @@ def setup_logging(
     """
     stream = stream or sys.stdout
     writer = LogWriter(stream)
+    writer.addFilter(FewRepeats())
     writer.setFormatter(_formatter(stream, program, json_lines=json_lines))
     root = logging.getLogger()
     for handler in root.handlers[:]:

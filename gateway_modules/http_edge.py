@@ -30,7 +30,7 @@ from gateway_modules.answers import error_answer
 from gateway_modules.audit import BodyStart, entry_of
 from gateway_modules.content_policy import CONTENT_SECURITY_POLICY
 from gateway_modules.rates import AddressBuckets
-from gateway_modules.security import SECONDS_PER_MINUTE, is_loopback, is_of_admin
+from gateway_modules.security import SECONDS_PER_MINUTE, is_of_admin
 from gateway_modules.service import Gateway
 from gateway_modules.web_files import NO_STORE
 
@@ -146,8 +146,8 @@ class HttpEdge:
             raise TooBigError(f"The request has {told} bytes; {limit} are allowed.")
 
     def _check_rate(self, connection: HTTPConnection) -> None:
-        address = self._gateway.door.client_address(connection)
-        if not is_loopback(address) and not self._rates.take(address):
+        client = self._gateway.door.limited_client(connection)
+        if client and not self._rates.take(client):
             raise RateLimitedError()
 
     def _note(self, scope: Scope, status: int, duration_s: float) -> None:

@@ -17,7 +17,6 @@ from core.protocols.queueing import QueueingPhase
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.schemas.worker import ActionResult
-from gateway_modules.security import is_loopback
 from gateway_modules.worker_link import Request
 
 # A page that opens a new socket as soon as it has closed the old one must find its id free.
@@ -67,10 +66,7 @@ class SessionList(WireModel):
 
 
 class LiveSessions:
-    """The connected clients. At most `max_connections`; one more is refused.
-
-    Clients of this machine are not counted one by one: behind a proxy everybody looks like one.
-    """
+    """The connected clients. At most `max_connections`; one more is refused."""
 
     def __init__(
         self, max_connections: int, per_client: int, grace_s: float = TAKEOVER_GRACE_S
@@ -79,38 +75,40 @@ class LiveSessions:
 
         Args:
             max_connections: Sockets at once.
-            per_client: Sockets of one address at once.
+            per_client: Sockets of one client at once.
             grace_s: How long to wait for an id that is still in use.
         """
         self._max_connections = max_connections
         self._per_client = per_client
         self._grace_s = grace_s
         self._total = 0
-        self._by_address: Counter[str] = Counter()
+        self._by_client: Counter[str] = Counter()
         self._relays: dict[str, tuple[LiveRelay, datetime]] = {}
         self._left = asyncio.Event()  # set when somebody leaves, and replaced by another
 
     @contextmanager
-    def counted(self, address: str) -> Iterator[None]:
+    def counted(self, client: str) -> Iterator[None]:
         """Count a socket for the block.
 
+        Args:
+            client: Whom it counts for; "" for nobody.
+
         Raises:
-            RateLimitedError: There are too many, in all or of this address.
+            RateLimitedError: There are too many, in all or of this client.
         """
-        is_counted = not is_loopback(address)
         if self._total >= self._max_connections:
             raise RateLimitedError("The server has as many connections as it may have.")
-        if is_counted and self._by_address[address] >= self._per_client:
+        if client and self._by_client[client] >= self._per_client:
             raise RateLimitedError("There are too many connections of your address.")
         self._total += 1
-        self._by_address[address] += 1
+        self._by_client[client] += 1
         try:
             yield
         finally:
             self._total -= 1
-            self._by_address[address] -= 1
-            if not self._by_address[address]:
-                del self._by_address[address]
+            self._by_client[client] -= 1
+            if not self._by_client[client]:
+                del self._by_client[client]
 
     @asynccontextmanager
     async def entered(self, relay: LiveRelay) -> AsyncIterator[None]:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
 ADDRESSES_MAX: Final = 10_000  # ours: addresses remembered at once
+# What one customer of a provider has at least. Source: RFC 6177, section 2.
+CLIENT_PREFIX_BITS: Final = 64
+
+
+def network_of(address: str) -> str:
+    """Return what limits count as one client: an IPv4 address, or an IPv6 network."""
+    try:
+        known = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(known, ipaddress.IPv4Address):
+        return address
+    if known.ipv4_mapped is not None:
+        return str(known.ipv4_mapped)
+    return str(ipaddress.ip_network((known, CLIENT_PREFIX_BITS), strict=False))
 
 
 class TokenBucket:
@@ -53,7 +69,7 @@ class TokenBucket:
 
 
 class AddressBuckets:
-    """One bucket for each address.
+    """One bucket for each client, as `network_of` tells clients apart.
 
     At most `ADDRESSES_MAX` are kept; one more makes the one not seen for longest start anew.
     """
@@ -67,11 +83,11 @@ class AddressBuckets:
 
     def take(self, address: str) -> bool:
         """Take one for this address; say whether it was there."""
-        return self._bucket(address).take()
+        return self._bucket(network_of(address)).take()
 
     def is_empty(self, address: str) -> bool:
         """Whether nothing is left for this address."""
-        bucket = self._buckets.get(address)
+        bucket = self._buckets.get(network_of(address))
         return bucket is not None and bucket.level < 1
 
     def _bucket(self, address: str) -> TokenBucket:

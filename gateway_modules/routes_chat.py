@@ -95,8 +95,8 @@ async def chat(request: Request, gateway: GatewayHere) -> Response:
     body = await request.body()
     text = body.decode("utf-8", "replace")
     prepared = await off_loop(is_heavy(text), _prepared, body, gateway.voices)
-    address = gateway.door.client_address(request)
-    work = asyncio.create_task(_answer(gateway, prepared, address))
+    client = gateway.door.limited_client(request)
+    work = asyncio.create_task(_answer(gateway, prepared, client))
     hang_up = asyncio.create_task(_until_hang_up(request))
     try:
         await asyncio.wait({work, hang_up}, return_when=asyncio.FIRST_COMPLETED)
@@ -122,7 +122,7 @@ def _prepared(body: bytes, voices: VoiceLibrary) -> bytes:
     return changed.model_dump_json(exclude_unset=True).encode()
 
 
-async def _answer(gateway: Gateway, body: bytes, address: str) -> GatewayChatResponse:
+async def _answer(gateway: Gateway, body: bytes, client: str) -> GatewayChatResponse:
     """Have a worker answer; one that cannot be reached, or is not ready, makes room for another."""
     session_id = generate_session_id("chat")
     pool, clock = gateway.pool, asyncio.get_running_loop().time
@@ -135,9 +135,7 @@ async def _answer(gateway: Gateway, body: bytes, address: str) -> GatewayChatRes
 
     moves, estimated_s = 0, 0.0
     while True:
-        with pool.place(
-            RequestType.CHAT, session_id, client=address, goes_first=moves > 0
-        ) as place:
+        with pool.place(RequestType.CHAT, session_id, client=client, goes_first=moves > 0) as place:
             if not moves:
                 estimated_s = place.ticket.estimated_wait_s
             worker = await place.wait(check, min(UPDATE_PERIOD_S, patience_s))

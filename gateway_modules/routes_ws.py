@@ -66,12 +66,12 @@ async def serve(websocket: WebSocket, kind: SocketKind, session_id: str) -> None
         session_id: What the client calls itself.
     """
     gateway = gateway_of(websocket)
-    address = gateway.door.client_address(websocket)
+    client = gateway.door.limited_client(websocket)
     with log_context(session_id=session_id[:LOGGED_ID_CHARS]):
         async with AsyncExitStack() as stack:
             try:
                 _check_open(gateway, kind, session_id)
-                stack.enter_context(gateway.live.counted(address))
+                stack.enter_context(gateway.live.counted(client))
             except OmniError as error:
                 _note_refusal(gateway, error)
                 await websocket.close(int(error.close_code), error.message)
@@ -79,7 +79,7 @@ async def serve(websocket: WebSocket, kind: SocketKind, session_id: str) -> None
             await websocket.accept()
             wire = ClientWire(websocket, gateway.sizes_of(kind), gateway.timing.pace)
             try:
-                relay = _relay(gateway, kind, check_session_id(session_id), address, wire)
+                relay = _relay(gateway, kind, check_session_id(session_id), client, wire)
                 await stack.enter_async_context(gateway.live.entered(relay))
             except OmniError as error:
                 _note_refusal(gateway, error)
@@ -103,7 +103,7 @@ def _check_open(gateway: Gateway, kind: SocketKind, session_id: str) -> None:
 
 
 def _relay(
-    gateway: Gateway, kind: SocketKind, session_id: str, address: str, wire: ClientWire
+    gateway: Gateway, kind: SocketKind, session_id: str, client: str, wire: ClientWire
 ) -> Relay:
     request_type = kind.request_type(session_id)
     timing = gateway.timing
@@ -111,7 +111,7 @@ def _relay(
         kind=kind,
         request_type=request_type,
         session_id=session_id,
-        client=address,
+        client=client,
         max_bytes=CHAT_SOCKET_LIMIT_BYTES if kind.has_turns else PREPARE_LIMIT_BYTES,
         tries=timing.connect_tries,
         patience_s=timing.patience_s,

@@ -22,7 +22,7 @@ from core.errors import (
     RateLimitedError,
     UnauthorizedError,
 )
-from gateway_modules.rates import AddressBuckets
+from gateway_modules.rates import AddressBuckets, network_of
 
 ADMIN_HEADER: Final = "X-Admin-Token"
 ADMIN_COOKIE: Final = "admin_token"
@@ -84,6 +84,22 @@ class Doorkeeper:
             if not self._is_proxy(hop):
                 break
         return peer
+
+    def limited_peer(self, peer: str) -> str:
+        """Return the client that a peer's connections count for; "" if it may speak for many."""
+        return "" if self._is_proxy(peer) or is_loopback(peer) else network_of(peer)
+
+    def limited_client(self, connection: HTTPConnection) -> str:
+        """Return the client whom limits count a request for; "" for a program of this machine.
+
+        A proxy of this machine speaks for others even where it is not configured: believing its
+        headers here can only limit, since this machine itself has no limits of its own.
+        """
+        address = self.client_address(connection)
+        if is_loopback(address):
+            raw = ",".join(connection.headers.getlist("x-forwarded-for"))
+            address = raw.rpartition(",")[2].strip() or connection.headers.get("x-real-ip", "")
+        return "" if is_loopback(address) else network_of(address)
 
     def is_this_machine(self, connection: HTTPConnection) -> bool:
         """Whether somebody at this machine asks, by this machine's own name.

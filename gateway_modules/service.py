@@ -19,6 +19,7 @@ from gateway_modules.app_registry import AppRegistry
 from gateway_modules.audit import AUDIT_FILE, AuditLog
 from gateway_modules.client_wire import Pace
 from gateway_modules.compact import as_written, compact
+from gateway_modules.connections import CONNECTIONS_PER_SOCKET, Connections, connection_limit
 from gateway_modules.default_voice import find_default_voice
 from gateway_modules.eta_store import EtaStore
 from gateway_modules.kinds import SizeLimits, SocketKind
@@ -76,6 +77,7 @@ class Gateway:
     timing: Timing
     pool: WorkerPool
     live: LiveSessions
+    connections: Connections
     door: Doorkeeper
     apps: AppRegistry
     voices: VoiceLibrary
@@ -139,7 +141,8 @@ def build_gateway(
     Raises:
         ValueError: A catalogue of words cannot be used, or the configured language is not there.
     """
-    timing = timing or Timing()
+    timing, limits = timing or Timing(), settings.limits
+    door = Doorkeeper(settings.security)
     languages = Languages(STATIC / "i18n")
     languages.check(settings.service.default_lang)
     data_dir = settings.service.data_dir
@@ -153,11 +156,14 @@ def build_gateway(
         timing=timing,
         pool=pool,
         live=LiveSessions(
-            settings.limits.max_connections,
-            settings.limits.connections_per_client,
-            timing.takeover_grace_s,
+            limits.max_connections, limits.connections_per_client, timing.takeover_grace_s
         ),
-        door=Doorkeeper(settings.security),
+        connections=Connections(
+            connection_limit(limits.max_connections),
+            limits.connections_per_client * CONNECTIONS_PER_SOCKET,
+            door.limited_peer,
+        ),
+        door=door,
         apps=AppRegistry(data_dir / APP_STATE_FILE),
         voices=voices,
         presets=PresetLibrary(ASSETS / "presets", voices),
@@ -209,6 +215,7 @@ def _pool(settings: Settings, worker_addresses: Sequence[str], eta: EtaStore) ->
     return WorkerPool(
         worker_addresses,
         max_queue_size=service.max_queue_size,
+        max_waiting_per_client=settings.limits.waiting_per_client,
         eta_config=eta.load(),
         ema_alpha=service.eta_ema_alpha,
         ema_min_samples=service.eta_ema_min_samples,

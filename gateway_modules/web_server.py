@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import FrameType
@@ -13,11 +14,15 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
+from gateway_modules.connections import Connections
+from gateway_modules.http_protocol import GatewayConfig, GatewayHttpProtocol
 from gateway_modules.socket_server import CHAT_BYTES, GatewaySocketProtocol
 
 HURRY_CHECK_S: Final = 0.1  # ours: how soon a second signal is noticed
 GRACE_S: Final = 5  # ours: for HTTP answers under way once everything else has ended
 KEEP_ALIVE_S: Final = 20  # ours: for the next request of a connection
+# Also how many the loop accepts in one turn; each takes it about 0.1 ms.
+BACKLOG: Final = 128
 
 
 class GatewayServer(uvicorn.Server):
@@ -35,6 +40,12 @@ class GatewayServer(uvicorn.Server):
         """
         super().__init__(config)
         self._drain = drain
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve."""
+        await super().startup(sockets)
+        addresses = [part.getsockname()[:2] for server in self.servers for part in server.sockets]
+        structlog.get_logger("gateway").info("listening", addresses=addresses)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take nobody new, wait for who is there, then close everything."""
@@ -66,35 +77,44 @@ def server_config(
     host: str,
     port: int,
     *,
+    connections: Connections,
     heartbeat_s: float,
     certfile: Path | None = None,
     keyfile: Path | None = None,
-) -> uvicorn.Config:
+) -> GatewayConfig:
     """Return how the server is run.
 
     Args:
         app: What it serves.
         host: Address to bind to.
         port: Port; 0 takes any free one.
+        connections: Counts them.
         heartbeat_s: Time between pings, and to wait for pongs.
         certfile: For TLS; None is plain HTTP.
         keyfile: Of the certificate.
     """
-    return uvicorn.Config(
+    tls = None
+    if certfile is not None:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(certfile, keyfile)
+    return GatewayConfig(
         app,
+        connections=connections,
+        tls=tls,
         host=host,
         port=port,
+        backlog=BACKLOG,
+        http=GatewayHttpProtocol,
         ws=GatewaySocketProtocol,
         ws_max_size=CHAT_BYTES,
         ws_ping_interval=heartbeat_s,
         ws_ping_timeout=heartbeat_s,
         ws_per_message_deflate=False,  # speech does not get smaller, and units would wait
-        ssl_certfile=certfile,
-        ssl_keyfile=keyfile,
         proxy_headers=False,  # `Doorkeeper` knows whom to believe
         server_header=False,
         access_log=False,  # `HttpEdge` writes one line a request
         log_config=None,
+        log_level="warning",  # its lines of information come with every socket
         lifespan="on",
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,

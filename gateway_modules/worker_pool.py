@@ -358,7 +358,7 @@ class WorkerPool(WorkerSet):
             return
         if self.queue_full:
             raise QueueFullError(f"Queue full ({self.queue_length} requests)")
-        if client is not None and self._max_waiting_per_client:
+        if client and self._max_waiting_per_client:
             waiting = self._line.waiting_of(client)
             if waiting >= self._max_waiting_per_client:
                 raise QueueFullError(f"Queue full ({waiting} of your requests wait already)")

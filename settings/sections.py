@@ -242,9 +242,14 @@ class LimitSettings(Section):
         DIAGNOSTIC_SESSION_BYTES, ge=0, description="client_diagnostic kept of a session, bytes."
     )
     max_connections: int = Field(2_000, ge=1, description="WebSockets at once. Ours.")
-    connections_per_client: int = Field(32, ge=1, description="Of one address at once. Ours.")
+    connections_per_client: int = Field(32, ge=1, description="WebSockets of one client at once.")
+    # A household, a small office or a class behind one address: eight wait at the same time, and
+    # whoever is being served does not count. 1,000 places are then out of one client's reach.
+    waiting_per_client: int = Field(
+        8, ge=1, description="Requests of one client that may wait for a worker at once."
+    )
     requests_per_minute: int = Field(
-        1_200, ge=1, description="HTTP requests and new sockets of one address. Ours."
+        1_200, ge=1, description="HTTP requests and new sockets of one client."
     )
     heartbeat_s: float = Field(
         20, gt=0, description="Time between pings, and to wait for pongs, s."

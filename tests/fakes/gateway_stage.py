@@ -22,6 +22,7 @@ from config import Settings
 from core.protocols.queueing import QueueingLimits
 from gateway import create_app
 from gateway_modules.client_wire import Pace
+from gateway_modules.connections import Connections
 from gateway_modules.service import Gateway, Timing
 from gateway_modules.web_server import GatewayServer, server_config
 from tests.fakes.fake_worker import FakeWorker, Raw
@@ -29,6 +30,7 @@ from tests.fakes.fake_worker import FakeWorker, Raw
 HOST = "127.0.0.1"
 ANSWER_LIMIT_S = 60.0  # a busy machine takes its time; no test is about how long
 POLL_S = 0.005
+CONNECTIONS = 1_000  # of a fake worker: never reached
 LIMIT_S = 30.0  # anything that takes longer has gone wrong
 HURRY = Timing(
     queueing=QueueingLimits(update_period_s=0.05, open_timeout_s=30.0),
@@ -155,11 +157,14 @@ class Stage:
 
     async def start(self) -> None:
         """Start the workers and the gateway, and wait until it knows them."""
-        addresses = [f"{HOST}:{await self._serve(worker.app)}" for worker in self.workers]
+        anybody = Connections(CONNECTIONS, CONNECTIONS, lambda peer: "")
+        addresses = [f"{HOST}:{await self._serve(worker.app, anybody)}" for worker in self.workers]
         app = create_app(self.settings, addresses, self.timing)
         gateway: Gateway = app.state.gateway
         self._gateway = gateway
-        self.port = await self._serve(app, drain=lambda: gateway.drain(self.drain_limit_s))
+        self.port = await self._serve(
+            app, gateway.connections, lambda: gateway.drain(self.drain_limit_s)
+        )
         self._http = httpx.AsyncClient(
             base_url=f"http://{HOST}:{self.port}", trust_env=False, timeout=ANSWER_LIMIT_S
         )
@@ -203,13 +208,22 @@ class Stage:
             yield Client(connection)
 
     async def _serve(
-        self, app: Any, drain: Callable[[], Coroutine[Any, Any, None]] = _no_drain
+        self,
+        app: Any,
+        connections: Connections,
+        drain: Callable[[], Coroutine[Any, Any, None]] = _no_drain,
     ) -> int:
         # Named in full, or asyncio would leave Nagle's algorithm on and add 40 ms to each answer.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, 0))
-        config = server_config(app, HOST, 0, heartbeat_s=self.settings.limits.heartbeat_s)
+        config = server_config(
+            app,
+            HOST,
+            0,
+            connections=connections,
+            heartbeat_s=self.settings.limits.heartbeat_s,
+        )
         config.lifespan = "auto"
         server = _Server(config, drain)
         task = asyncio.create_task(server.serve([listener]))

@@ -15,7 +15,10 @@ import structlog
 from core.logging_setup import (
     HIDDEN,
     LINES_MAX,
+    REPEATS_MAX,
+    REPEATS_PERIOD_S,
     VALUE_MAX_CHARS,
+    FewRepeats,
     LogWriter,
     log_context,
     setup_logging,
@@ -232,3 +235,44 @@ def test_a_full_disk_ends_nothing() -> None:
         writer.emit(logging.LogRecord("x", logging.INFO, "", 0, "line", None, None))
     writer.close()
     assert writer.dropped == 0
+
+
+def test_what_happens_again_and_again_is_written_a_few_times(
+    setup: Setup, stream: io.StringIO
+) -> None:
+    writer = setup()
+    for number in range(1_000):
+        logging.getLogger("asyncio").error("no more sockets for %d", number)
+        structlog.get_logger("http").warning("socket refused", number=number)
+        structlog.get_logger("http").info("request", number=number)
+    structlog.get_logger("http").warning("something else")
+    told = [line["event"] for line in lines(stream, writer)]
+    assert told.count("socket refused") == REPEATS_MAX
+    assert sum(str(event).startswith("no more") for event in told) == REPEATS_MAX
+    assert told.count("request") == 1_000
+    assert told.count("something else") == 1
+
+
+def test_what_was_left_out_is_counted_later() -> None:
+    now_s = 0.0
+    few = FewRepeats(lambda: now_s)
+
+    def line() -> logging.LogRecord:
+        fields = {"event": "socket refused"}
+        return logging.LogRecord("http", logging.WARNING, "", 0, fields, None, None)  # type: ignore[arg-type]
+
+    assert sum(few.filter(line()) for _ in range(REPEATS_MAX + 5)) == REPEATS_MAX
+    now_s = REPEATS_PERIOD_S
+    next_line = line()
+    assert few.filter(next_line)
+    assert next_line.msg == {"event": "socket refused", "left_out": 5}
+
+
+def test_bad_text_of_a_client_writes_no_traceback(setup: Setup, stream: io.StringIO) -> None:
+    writer = setup(json_lines=False)
+    try:
+        b"\xff".decode()
+    except UnicodeDecodeError:
+        logging.getLogger("uvicorn.error").exception("Invalid UTF-8 sequence received.")
+    writer.close()
+    assert stream.getvalue().count("\n") == 1

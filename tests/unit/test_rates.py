@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gateway_modules.rates import ADDRESSES_MAX, AddressBuckets, TokenBucket
 
 
@@ -51,3 +53,18 @@ def test_only_so_many_addresses_are_remembered() -> None:
         buckets.take(str(number))
     assert buckets.take("0")  # forgotten, so it starts anew
     assert not buckets.take(str(ADDRESSES_MAX))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_one"),
+    [
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True),
+        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("::ffff:192.0.2.1", "192.0.2.1", True),
+        ("192.0.2.1", "192.0.2.2", False),
+    ],
+)
+def test_an_ipv6_network_is_one_client(first: str, second: str, is_one: bool) -> None:
+    buckets = AddressBuckets(1, 1, lambda: 0.0)
+    assert buckets.take(first)
+    assert buckets.take(second) is not is_one

@@ -143,3 +143,19 @@ def test_wrong_tokens_run_out_for_one_address_only() -> None:
 def test_loopback_in_all_spellings() -> None:
     assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1")))
     assert not any(map(is_loopback, ("", "localhost", "10.0.0.1", "::ffff:10.0.0.1", "::")))
+
+
+@pytest.mark.parametrize(
+    ("peer", "headers", "client"),
+    [
+        ("127.0.0.1", {}, ""),
+        ("127.0.0.1", {"x-forwarded-for": "198.51.100.7, 203.0.113.9"}, "203.0.113.9"),
+        ("127.0.0.1", {"x-real-ip": "203.0.113.9"}, "203.0.113.9"),
+        ("203.0.113.9", {"x-forwarded-for": "198.51.100.7"}, "203.0.113.9"),
+        ("2001:db8:1:2::3", {}, "2001:db8:1:2::/64"),
+    ],
+)
+def test_limits_count_clients_behind_a_proxy_of_this_machine(
+    peer: str, headers: dict[str, str], client: str
+) -> None:
+    assert doorkeeper().limited_client(connection(peer, headers)) == client

@@ -1,0 +1,132 @@
+"""The open TCP connections: how many there may be, and which make room for new ones.
+
+Counted for the whole server, since every connection takes a file descriptor that calls need too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+# For log, recordings, workers and whatever libraries open.
+DESCRIPTORS_RESERVED: Final = 256
+# A connection may need a second one for the worker or the file at its other end.
+DESCRIPTORS_EACH: Final = 2
+DESCRIPTORS_WANTED: Final = 65_536
+# A browser keeps up to six connections for files beside its socket, hence more than sockets.
+CONNECTIONS_PER_SOCKET: Final = 8
+READ_BYTES: Final = 8 * 1024  # bounds what one client makes us parse before others have a turn
+
+
+Peer: TypeAlias = tuple[str, int]
+"""A peer's address and port, which name one connection as long as it is open."""
+
+
+class Connections:
+    """Every open connection.
+
+    One more than `limit` closes the connection that has waited longest without a request in
+    progress; if every connection is in use, the new one is refused. So idle connections, however
+    many, keep nobody out.
+    """
+
+    def __init__(self, limit: int, per_client: int, client_of: Callable[[str], str]) -> None:
+        """Start with none.
+
+        Args:
+            limit: Most connections at once.
+            per_client: Most connections of one client at once.
+            client_of: Turns a peer's address into the client it counts for; "" for none.
+        """
+        self.limit = limit
+        self._per_client = per_client
+        self._client_of = client_of
+        self._open: dict[Peer, tuple[str, asyncio.Transport]] = {}
+        self._by_client: Counter[str] = Counter()
+        self._idle: OrderedDict[Peer, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return how many are open."""
+        return len(self._open)
+
+    def admit(self, transport: asyncio.Transport) -> Peer | None:
+        """Count a new connection, idle at first; return its name here, None if it is refused."""
+        peer = peer_of(transport)
+        client = self._client_of(peer[0])
+        if client and self._by_client[client] >= self._per_client:
+            return None
+        if len(self._open) >= self.limit and not self._close_longest_idle():
+            return None
+        self._open[peer] = client, transport
+        self._by_client[client] += 1
+        self._idle[peer] = None
+        return peer
+
+    def leave(self, peer: Peer) -> None:
+        """Count a connection no more; harmless if it is not counted."""
+        self._idle.pop(peer, None)
+        if peer in self._open:
+            client, _ = self._open.pop(peer)
+            self._by_client[client] -= 1
+            if not self._by_client[client]:
+                del self._by_client[client]
+
+    def note(self, peer: Peer, *, is_idle: bool) -> None:
+        """Say whether a connection has no request in progress."""
+        if not is_idle:
+            self._idle.pop(peer, None)
+        elif peer in self._open:
+            self._idle.setdefault(peer)
+
+    def _close_longest_idle(self) -> bool:
+        if not self._idle:
+            return False
+        peer = next(iter(self._idle))
+        _, transport = self._open[peer]
+        self.leave(peer)
+        transport.abort()
+        return True
+
+
+class BoundedReads(asyncio.BufferedProtocol, asyncio.Protocol):
+    """A protocol that is given at most `READ_BYTES` in one turn of the event loop."""
+
+    _read: bytearray
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Return where the next bytes go; idle connections hold no buffer."""
+        self._read = bytearray(READ_BYTES)
+        return self._read
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass on what has come."""
+        block = bytes(memoryview(self._read)[:nbytes])
+        del self._read
+        self.data_received(block)
+
+    def eof_received(self) -> None:
+        """Close when the client has ended its side."""
+
+
+def peer_of(transport: asyncio.BaseTransport) -> Peer:
+    """Return the other end of a connection; ("", 0) if it was gone before we looked."""
+    peer = transport.get_extra_info("peername")
+    return (str(peer[0]), int(peer[1])) if peer else ("", 0)
+
+
+def connection_limit(max_sockets: int) -> int:
+    """Raise this process's limit of open files and return how many connections it allows.
+
+    Args:
+        max_sockets: WebSockets at once; as many connections again may be for HTTP.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    allowed = (wanted if soft == resource.RLIM_INFINITY else soft) - DESCRIPTORS_RESERVED
+    return max(1, min(2 * max_sockets, allowed // DESCRIPTORS_EACH))

@@ -1,0 +1,197 @@
+"""What one connection, and many, may take of the server: time, places, and turns of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from gateway_modules.connections import READ_BYTES, Connections
+from gateway_modules.http_protocol import LIMITS_S, SLOWEST_BYTES_PER_S, Owed
+from gateway_modules.socket_server import SMALL_FRAMES_AT_ONCE
+from tests.fakes.raw_connection import RawConnection
+from tests.fakes.virtual_time import in_virtual_time, let_others_run
+
+HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+UPLOAD = b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n"
+HANDSHAKE = (
+    b"GET /ws/chat HTTP/%s\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n%s\r\n"
+)
+UPGRADE = HANDSHAKE % (b"1.1", b"")
+PERIOD_S = LIMITS_S[Owed.BODY]
+TEXT, CONTINUATION, PING, PONG = 0x1, 0x0, 0x9, 0xA
+FINAL, MASKED = 0x80, 0x80
+POLICY = 1008
+
+
+class App:
+    """Reads bodies, answers requests, and takes the messages of sockets until they end."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.code = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request or socket."""
+        if scope["type"] == "http":
+            await self._answer(receive, send)
+            return
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (event := await receive())["type"] == "websocket.receive":
+            self.texts.append(event["text"])
+        self.code = event["code"]
+
+    async def _answer(self, receive: Receive, send: Send) -> None:
+        message: Message = {"more_body": True}
+        while message.get("more_body"):
+            message = await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+def frame(opcode: int, payload: bytes = b"", *, is_final: bool = True) -> bytes:
+    """A masked frame. Source: RFC 6455, section 5.2; a mask of zeros changes nothing."""
+    assert len(payload) < 2**16
+    size = struct.pack(">BH", MASKED | 126, len(payload))
+    if len(payload) <= 125:
+        size = bytes([MASKED | len(payload)])
+    return bytes([FINAL * is_final | opcode]) + size + bytes(4) + payload
+
+
+async def socket_of(app: App) -> RawConnection:
+    """A connection that has become a WebSocket."""
+    connection = RawConnection(app)
+    await connection.receive(UPGRADE)
+    await let_others_run()
+    assert connection.sent.startswith(b"HTTP/1.1 101")
+    return connection
+
+
+@pytest.mark.parametrize("beginning", [b"", HEAD[:5], HEAD[:-2], HEAD + HEAD[:9]])
+@in_virtual_time
+async def test_a_request_head_is_complete_in_ten_seconds(beginning: bytes) -> None:
+    connection = RawConnection(App())
+    await connection.receive(beginning)
+    for _ in range(9):
+        await asyncio.sleep(1)
+        await connection.receive(b"X")
+    assert connection.is_open
+    await asyncio.sleep(1.1)
+    assert not connection.is_open
+
+
+@pytest.mark.parametrize(("share", "is_kept"), [(1.1, True), (0.9, False)])
+@in_virtual_time
+async def test_a_body_has_to_keep_up_the_slowest_rate(share: float, is_kept: bool) -> None:
+    connection = RawConnection(App())
+    await connection.receive(UPLOAD)
+    for _ in range(3 * int(PERIOD_S)):
+        await asyncio.sleep(1)
+        await connection.receive(bytes(int(SLOWEST_BYTES_PER_S * share)))
+    assert connection.is_open is is_kept
+
+
+@pytest.mark.parametrize(("taken", "is_kept"), [(0, False), (SLOWEST_BYTES_PER_S * 31, True)])
+@in_virtual_time
+async def test_who_does_not_read_the_answer_is_cut_off(taken: int, is_kept: bool) -> None:
+    connection = RawConnection(App())
+    await connection.receive(UPLOAD)
+    connection.fill(10_000_000)
+    await asyncio.sleep(PERIOD_S - 1)
+    connection.fill(10_000_000 - taken)
+    await asyncio.sleep(2)
+    assert connection.is_open is is_kept
+
+
+@in_virtual_time
+async def test_idle_connections_make_room_and_requests_do_not() -> None:
+    connections = Connections(3, 3, lambda address: "")
+    busy = RawConnection(App(), connections, ("192.0.2.1", 1))
+    await busy.receive(UPLOAD)
+    crowd = [RawConnection(App(), connections, ("192.0.2.2", port)) for port in range(1, 50)]
+    await let_others_run()
+    assert len(connections) == 3
+    assert busy.is_open
+    assert [one.is_open for one in crowd[-2:]] == [True, True]
+    assert not any(one.is_open for one in crowd[:-2])
+    await crowd[-1].receive(HEAD)
+    await let_others_run()
+    assert b"200" in crowd[-1].sent
+
+
+@in_virtual_time
+async def test_one_client_cannot_have_all_connections() -> None:
+    connections = Connections(10, 2, lambda address: address)
+    mine = [RawConnection(App(), connections, ("192.0.2.1", port)) for port in range(1, 5)]
+    other = RawConnection(App(), connections, ("192.0.2.2", 1))
+    await let_others_run()
+    assert [one.is_open for one in mine] == [True, True, False, False]
+    assert other.is_open
+    mine[0].close()
+    await let_others_run()
+    assert RawConnection(App(), connections, ("192.0.2.1", 9)).is_open
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(frame(CONTINUATION, is_final=False), id="empty fragments"),
+        pytest.param(frame(CONTINUATION, b"x", is_final=False), id="fragments of a byte"),
+        pytest.param(frame(PING, b"x" * 100), id="pings"),
+        pytest.param(frame(PONG), id="pongs"),
+    ],
+)
+@in_virtual_time
+async def test_frames_that_bring_nothing_are_few(kind: bytes) -> None:
+    app = App()
+    connection = await socket_of(app)
+    await connection.receive(frame(TEXT, b"{", is_final=False))
+    before = len(connection.sent)
+    await connection.receive(kind * (SMALL_FRAMES_AT_ONCE - 1))
+    assert connection.is_open
+    await connection.receive(kind * READ_BYTES)
+    await let_others_run()
+    assert not connection.is_open
+    assert app.code == POLICY
+    assert len(connection.sent) - before < 2 * SMALL_FRAMES_AT_ONCE * len(kind) + READ_BYTES
+
+
+@in_virtual_time
+async def test_a_message_may_come_in_large_fragments() -> None:
+    app = App()
+    connection = await socket_of(app)
+    await connection.receive(frame(TEXT, b"a" * 60_000, is_final=False))
+    for _ in range(SMALL_FRAMES_AT_ONCE * 2):
+        await connection.receive(frame(CONTINUATION, b"b" * 2_000, is_final=False))
+    await connection.receive(frame(CONTINUATION, b"c"))
+    await let_others_run()
+    assert [len(text) for text in app.texts] == [60_001 + SMALL_FRAMES_AT_ONCE * 4_000]
+
+
+@in_virtual_time
+async def test_one_turn_of_the_loop_takes_a_bounded_part_of_what_comes() -> None:
+    connection = await socket_of(App())
+    assert await connection.receive(frame(TEXT, b"a" * 60_000)) >= 60_000 // READ_BYTES
+
+
+@pytest.mark.parametrize(
+    "handshake",
+    [
+        pytest.param(HANDSHAKE % (b"1.1", b"X: y\r\n" * 200), id="too many headers"),
+        pytest.param(HANDSHAKE % (b"1.1", b"X: " + b"y" * 9_000 + b"\r\n"), id="a long header"),
+        pytest.param(HANDSHAKE % (b"1.1", b"Content-Length: 3\r\n") + b"abc", id="a body"),
+        pytest.param(HANDSHAKE % (b"1.0", b""), id="an old HTTP"),
+        pytest.param(UPGRADE.replace(b"13", b"12"), id="an old WebSocket"),
+    ],
+)
+@in_virtual_time
+async def test_a_handshake_that_cannot_be_served_is_answered_and_closed(handshake: bytes) -> None:
+    connection = RawConnection(App())
+    await connection.receive(handshake)
+    await let_others_run()
+    assert connection.sent.startswith(b"HTTP/1.1 4")
+    assert not connection.is_open

@@ -130,12 +130,12 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     app.add_exception_handler(HTTPException, routes_pages.on_http_problem)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(Exception, on_unexpected)
+    app.add_middleware(HttpEdge, gateway=gateway)
     origins = gateway.settings.security.allowed_origins
-    if origins:
+    if origins:  # the outermost, so that an allowed page can read refusals too
         app.add_middleware(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"]
         )
-    app.add_middleware(HttpEdge, gateway=gateway)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
 from typing import Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from core.errors import BinaryMessageError, CloseCode, TooBigError
+from core.schemas.limits import MIB
+from core.schemas.parsing import check_json_shape
+from gateway_modules.glance import type_of
 from gateway_modules.kinds import SizeLimits
 from gateway_modules.rates import TokenBucket
 
 MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
 SEND_LIMIT_S: Final = 20.0  # ours: for a client to take a message; then it counts as gone
 CLOSE_LIMIT_S: Final = 5.0  # ours
+INLINE_CHARS: Final = 128 * 1024  # what may be read on the loop, a few milliseconds at worst
 FIRST_TYPES: Final = frozenset({"prepare", "prefill"})
 
 
@@ -73,7 +76,8 @@ class ClientWire:
         Raises:
             ClientGoneError: There will be none.
             BinaryMessageError: It is not text.
-            TooBigError: It is longer than any message may be, or than one of its type.
+            TooBigError: It is longer than any message may be, or than one of its type, or has too
+                many values for any parser.
         """
         if self._websocket.client_state is not WebSocketState.CONNECTED:
             raise ClientGoneError()
@@ -83,12 +87,12 @@ class ClientWire:
         text: str | None = event.get("text")
         if text is None:
             raise BinaryMessageError()
-        size_bytes = _size_bytes(text)
-        delay_s = max(self._messages.borrow_s(1), self._bytes.borrow_s(size_bytes))
-        if delay_s > 0:
-            await asyncio.sleep(delay_s)
-        if size_bytes > self._sizes.other_bytes:
-            self._check_size(text, size_bytes)
+        if len(text) > INLINE_CHARS:
+            size_bytes = await asyncio.to_thread(self._checked_bytes, text)
+        else:
+            size_bytes = self._checked_bytes(text)
+        # Without a debt too: others have a turn before the next message is looked at.
+        await asyncio.sleep(max(self._messages.borrow_s(1), self._bytes.borrow_s(size_bytes)))
         return text
 
     async def send(self, text: str) -> None:
@@ -122,21 +126,26 @@ class ClientWire:
         except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
             return  # the client was faster, or does not read
 
-    def _check_size(self, text: str, size_bytes: int) -> None:
-        """Refuse what is too long; only the first message of a session may be longer."""
+    def _checked_bytes(self, text: str) -> int:
+        """Return a message's size; refuse what is too long or has too many values.
+
+        Only the first message of a session may be longer than the others.
+        """
+        size_bytes = _size_bytes(text)
+        if len(text) > INLINE_CHARS:
+            check_json_shape(text)
         limit = self._sizes.other_bytes
-        if size_bytes <= self._sizes.first_bytes and _is_first(text):
-            return
-        raise TooBigError(f"The message has {size_bytes} bytes; {limit} are allowed.")
+        is_right = size_bytes <= limit or (
+            size_bytes <= self._sizes.first_bytes and type_of(text) in FIRST_TYPES
+        )
+        if not is_right:
+            raise TooBigError(f"The message has {size_bytes} bytes; {limit} are allowed.")
+        return size_bytes
 
 
 def _size_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _is_first(text: str) -> bool:
-    try:
-        message = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(message, dict) and message.get("type") in FIRST_TYPES
+    if text.isascii():
+        return len(text)
+    # In parts, so that other threads have their turns.
+    parts = (text[start : start + MIB] for start in range(0, len(text), MIB))
+    return sum(len(part.encode("utf-8", "surrogatepass")) for part in parts)

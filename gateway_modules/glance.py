@@ -1,6 +1,7 @@
 """Tells a message's type without reading the message.
 
-Only for what our own worker or an honest client wrote: who hides a type gains nothing by it.
+Only for what our own worker or an honest client wrote: a client that hides a type harms its own
+session alone.
 """
 
 from __future__ import annotations

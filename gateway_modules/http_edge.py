@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.errors import OmniError, RateLimitedError, TooBigError
 from core.logging_setup import log_context
-from core.schemas.limits import base64_chars
+from core.schemas.limits import JSON_VALUES_MAX, base64_chars
 from gateway_modules.answers import error_answer
 from gateway_modules.audit import BodyStart, entry_of
 from gateway_modules.content_policy import CONTENT_SECURITY_POLICY
@@ -68,7 +68,7 @@ class _Answer:
 
 
 class HttpEdge:
-    """The outermost layer of the app."""
+    """The layer around all routes."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         """Wrap an app.
@@ -129,7 +129,8 @@ class HttpEdge:
             await error_answer(error)(scope, receive, send_on)
         else:
             limit = body_limit_bytes(self._gateway, scope["path"])
-            await self._app(scope, limited(receive, limit, body.saw), send_on)
+            values = None if is_upload(scope["path"]) else JSON_VALUES_MAX
+            await self._app(scope, limited(receive, limit, values, body.saw), send_on)
         finally:
             self._note(scope, answer.status, time.monotonic() - began_s)
             if is_of_admin(scope) and scope["method"] not in SAFE_METHODS:
@@ -206,23 +207,32 @@ def body_limit_bytes(gateway: Gateway, path: str) -> int:
         return limits.chat_message_bytes
     if path == "/api/assets/ref_audio":
         return base64_chars(limits.reference_upload_bytes) + BODY_SLACK_BYTES
-    if path.endswith("/upload-recording"):
+    if is_upload(path):
         return limits.recording_upload_bytes + BODY_SLACK_BYTES
     return BODY_MAX_BYTES
 
 
-def limited(receive: Receive, limit_bytes: int, saw: Callable[[bytes], None]) -> Receive:
-    """Return a `receive` that ends with HTTP 413 when a body turns out too long.
+def is_upload(path: str) -> bool:
+    """Whether a request brings a file that is written down as it comes, and is no JSON."""
+    return path.endswith("/upload-recording")
+
+
+def limited(
+    receive: Receive, limit_bytes: int, limit_values: int | None, saw: Callable[[bytes], None]
+) -> Receive:
+    """Return a `receive` that ends with HTTP 413 when a body turns out too much.
 
     Args:
         receive: What it stands for.
         limit_bytes: How long a body may be.
+        limit_values: How many values it may have as JSON, counted as `check_json_shape` does;
+            None for what is no JSON.
         saw: Told each part.
     """
-    received = 0
+    received = values = 0
 
     async def receive_on() -> Message:
-        nonlocal received
+        nonlocal received, values
         message = await receive()
         if message["type"] == "http.request":
             part = message.get("body", b"")
@@ -231,6 +241,11 @@ def limited(receive: Receive, limit_bytes: int, saw: Callable[[bytes], None]) ->
             if received > limit_bytes:
                 detail = f"The request is longer than {limit_bytes} bytes."
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+            if limit_values is not None:
+                values += sum(part.count(mark) for mark in b",[{")
+                if values > limit_values:
+                    detail = f"The request has more than {limit_values} values."
+                    raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
         return message
 
     return receive_on

@@ -21,7 +21,7 @@ from gateway_modules.kinds import SocketKind
 from gateway_modules.models import QueueTicket
 from gateway_modules.place import UPDATE_PERIOD_S
 from gateway_modules.service import Gateway, GatewayHere, only_admins
-from gateway_modules.turns import confined_tts, is_heavy, off_loop
+from gateway_modules.turns import confined_tts
 from gateway_modules.voice_library import VoiceLibrary
 from gateway_modules.worker_link import is_anybody_left
 from recording.names import generate_session_id
@@ -93,8 +93,7 @@ async def chat(request: Request, gateway: GatewayHere) -> Response:
     if not gateway.is_open:
         raise NoWorkerError()
     body = await request.body()
-    text = body.decode("utf-8", "replace")
-    prepared = await off_loop(is_heavy(text), _prepared, body, gateway.voices)
+    prepared = await asyncio.to_thread(_prepared, body, gateway.voices)
     client = gateway.door.limited_client(request)
     work = asyncio.create_task(_answer(gateway, prepared, client))
     hang_up = asyncio.create_task(_until_hang_up(request))

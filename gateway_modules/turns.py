@@ -17,6 +17,7 @@ from core.schemas import chat, streaming
 from core.schemas.common import TTSConfig
 from core.schemas.parsing import parse_message
 from core.schemas.streaming import Prefill, WorkerPrefill
+from gateway_modules.client_wire import INLINE_CHARS
 from gateway_modules.history import CacheOptions, next_history_hash, request_history_hash
 from gateway_modules.voice_library import VoiceLibrary
 
@@ -24,7 +25,6 @@ STREAMING_MESSAGE: Final[TypeAdapter[streaming.ClientMessage]] = TypeAdapter(
     streaming.ClientMessage
 )
 CHAT_MESSAGE: Final[TypeAdapter[chat.ClientMessage]] = TypeAdapter(chat.ClientMessage)
-INLINE_CHARS: Final = 128 * 1024  # ours: what may be parsed on the loop, about a millisecond
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -205,7 +205,8 @@ class WorkerLink:
         )
         if code == CloseCode.TRY_LATER:
             return WorkerFailed(NoWorkerError("The worker is busy. Please try again later."))
-        self._pool.report_unreachable(place.worker)
+        if code != CloseCode.NORMAL:  # which a client may bring about, and every worker can say
+            self._pool.report_unreachable(place.worker)
         return WorkerFailed(WorkerLostError())
 
     def _report(self, ticket: QueueTicket) -> PlaceReport:

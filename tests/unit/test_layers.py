@@ -48,8 +48,8 @@ BROWSER = frozenset({"playwright"})
 DRAWING = frozenset({"matplotlib"})
 RECIPE = frozenset({"hibari"})
 NETWORK = frozenset(
-    "cryptography fastapi httpx prometheus_client python_multipart rjsmin starlette structlog "
-    "uvicorn websockets yaml".split()
+    "cryptography fastapi h11 httpx prometheus_client python_multipart rjsmin starlette structlog "
+    "h11 uvicorn websockets yaml".split()
 )
 
 LAYERS = (

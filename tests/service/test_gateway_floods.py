@@ -1,0 +1,77 @@
+"""Clients that try to exhaust the gateway: it refuses, and others do not notice."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from core.schemas.limits import JSON_VALUES_MAX
+from core.schemas.worker import WorkerStatus
+from tests.fakes.gateway_stage import HOST, Stage, on_stage, until
+
+BOMB = '{"type":"prefill","messages":[' + "[]," * JSON_VALUES_MAX + "[]]}"
+ORIGIN = "https://friend.example"
+ELSEWHERE = {"X-Forwarded-For": "203.0.113.9"}
+SOCKETS = ("/ws/streaming/s_1", "/ws/chat", "/ws/half_duplex/h_1", "/ws/duplex/adx_1")
+ROUTES = ("/api/chat", "/api/assets/ref_audio", "/api/streaming/stop", "/api/admin/login")
+
+
+@pytest.mark.parametrize("path", SOCKETS)
+@on_stage()
+async def test_a_message_of_too_many_values_reaches_no_parser(stage: Stage, path: str) -> None:
+    async with stage.client(path) as client:
+        if "duplex" in path:
+            await client.expect("queue_done")
+        await client.connection.send(BOMB)
+        assert (await client.expect("error"))["code"] == "too_big"
+        assert await client.expect_end() == (1009, "too_big")
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@on_stage()
+async def test_a_body_of_too_many_values_reaches_no_parser(stage: Stage, path: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    assert (await stage.http.post(path, content=BOMB, headers=headers)).status_code == 413
+
+
+@on_stage()
+async def test_a_client_cannot_put_a_worker_out_of_service(stage: Stage) -> None:
+    """A worker closes with 1000 when its client says so, in whatever words the client chose."""
+    worker = stage.gateway.pool.get_all_workers()[0]
+    async with stage.client("/ws/streaming/s_1") as client:
+        await client.say("prefill", messages=[{"role": "user", "content": "Hi"}])
+        await client.expect("queue_done", "prefill_done")
+        await client.say("close", pad="A" * 5_000)
+        await client.expect("error")
+        await client.expect_end()
+        assert worker.status is not WorkerStatus.OFFLINE
+    await until(lambda: stage.gateway.pool.idle_count == 1)
+
+
+@on_stage(limits={"waiting_per_client": 2})
+async def test_one_client_cannot_take_the_whole_queue(stage: Stage) -> None:
+    path = "/ws/duplex/adx_"
+    async with (
+        stage.client(path + "1", ELSEWHERE) as served,
+        stage.client(path + "2", ELSEWHERE) as second,
+        stage.client(path + "3", ELSEWHERE) as third,
+    ):
+        await served.expect("queue_done")
+        await second.expect("queued")
+        await third.expect("queued")
+        chat = {"messages": [{"role": "user", "content": "Hi"}]}
+        refused = await stage.http.post("/api/chat", json=chat, headers=ELSEWHERE)
+        assert (refused.status_code, refused.json()["code"]) == (503, "queue_full")
+        other = {"X-Forwarded-For": "203.0.113.10"}
+        async with stage.client(path + "4", other) as other_client:
+            await other_client.expect("queued")
+
+
+@on_stage(security={"allowed_origins": [ORIGIN]})
+async def test_an_allowed_page_can_read_why_it_was_refused(stage: Stage) -> None:
+    body = json.dumps({"x": "y" * 2_000_000})
+    headers = {"Origin": ORIGIN, "Host": HOST}
+    answer = await stage.http.post("/api/streaming/stop", content=body, headers=headers)
+    assert answer.status_code == 413
+    assert answer.headers["access-control-allow-origin"] == ORIGIN

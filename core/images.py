@@ -134,9 +134,9 @@ def read_picture(source: MediaSource, *, allowed: PictureLimits = PICTURE_LIMITS
 
 
 def _too_many_bytes(allowed: PictureLimits) -> PictureTooLargeError:
-    return PictureTooLargeError(
-        f"The picture is larger than {allowed.max_bytes // limits.MIB} MiB."
-    )
+    whole_mib, rest = divmod(allowed.max_bytes, limits.MIB)
+    size = f"{allowed.max_bytes} bytes" if rest else f"{whole_mib} MiB"
+    return PictureTooLargeError(f"The picture is larger than {size}.")
 
 
 def _from_base64(text: str, allowed: PictureLimits) -> bytes:

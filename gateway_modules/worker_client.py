@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Literal
+from typing import Final, Literal
 from urllib.parse import urlencode
 
 import httpx
@@ -18,10 +18,12 @@ from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
+from core import errors
 from core.errors import (
     BadPayloadError,
     NotSupervisedError,
     NoWorkerError,
+    OmniError,
     SessionTimeoutError,
     WorkerLostError,
     WorkerUnreachableError,
@@ -35,6 +37,7 @@ from core.schemas.worker import (
     WorkerHealth,
     WorkerStatus,
 )
+from gateway_modules.answers import Problem
 from gateway_modules.worker_connection import WorkerConnection
 
 SECRET_HEADER = WORKER_SECRET_HEADER
@@ -49,6 +52,19 @@ WAITING_MESSAGES = 16  # ours: received ahead of the relay; more waits in the ne
 HTTP_CONNECTIONS = 256  # ours: calls at once; more wait for their turn
 REPLY_MAX_BYTES = limits.CHAT_SOCKET_LIMIT_BYTES
 DETAIL_MAX_CHARS = 300  # ours: of a worker's explanation, to a client
+REFUSED_STATUSES: Final = frozenset(
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    }
+)
+# Of several errors with the same code and status the first stands for all.
+REFUSALS: Final = {
+    (kind.code, kind.http_status): kind
+    for kind in reversed(vars(errors).values())
+    if isinstance(kind, type) and issubclass(kind, OmniError)
+}
 
 StopPath = Literal["streaming", "half_duplex", "duplex"]
 Connect = Callable[..., Awaitable[ClientConnection]]
@@ -298,11 +314,21 @@ async def _read(response: httpx.Response) -> bytes:
 def _raise_for_status(answer: WorkerAnswer) -> None:
     if answer.status == HTTPStatus.OK:
         return
-    detail = answer.body[:DETAIL_MAX_CHARS].decode("utf-8", "replace")
     if answer.status == HTTPStatus.CONFLICT:
         raise NotSupervisedError()
-    if answer.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
-        raise BadPayloadError(f"The worker refuses the request: {detail}")
+    if answer.status in REFUSED_STATUSES:
+        raise _refusal(answer)
     if answer.status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
         raise NoWorkerError("The worker is busy. Please try again later.")
     raise WorkerLostError(f"The worker failed (HTTP {answer.status}).")
+
+
+def _refusal(answer: WorkerAnswer) -> OmniError:
+    """Return the worker's own error if it told one that is known here."""
+    try:
+        problem = Problem.model_validate_json(answer.body)
+        kind = REFUSALS[problem.code, answer.status]
+    except (ValidationError, KeyError):
+        detail = answer.body[:DETAIL_MAX_CHARS].decode("utf-8", "replace")
+        return BadPayloadError(f"The worker refuses the request: {detail}")
+    return kind(problem.detail[:DETAIL_MAX_CHARS])

@@ -213,19 +213,19 @@ class LimitSettings(Section):
         description="Any other message of half duplex and duplex, bytes.",
     )
     chunk_max_s: float = Field(
-        wire.CHUNK_MAX_S, gt=0, le=wire.CHUNK_MAX_S, description="One audio chunk, s."
+        wire.CHUNK_MAX_S, gt=0, le=wire.CHUNK_MAX_S, description="One chunk of a live call, s."
     )
     reference_max_s: float = Field(
         wire.REFERENCE_MAX_S, gt=0, le=wire.REFERENCE_MAX_S, description="A voice sample, s."
     )
     chat_audio_max_s: float = Field(
-        wire.CHAT_AUDIO_MAX_S, gt=0, le=wire.CHAT_AUDIO_MAX_S, description="Audio in a chat, s."
+        wire.CHAT_AUDIO_MAX_S, gt=0, le=wire.CHAT_AUDIO_MAX_S, description="An audio item, s."
     )
     frame_max_bytes: int = Field(
-        wire.FRAME_MAX_BYTES, gt=0, le=wire.FRAME_MAX_BYTES, description="One frame, bytes."
+        wire.FRAME_MAX_BYTES, gt=0, le=wire.FRAME_MAX_BYTES, description="A camera picture, bytes."
     )
     frame_max_side_px: int = Field(
-        wire.FRAME_MAX_SIDE_PX, gt=0, le=wire.FRAME_MAX_SIDE_PX, description="Its side, px."
+        wire.FRAME_MAX_SIDE_PX, gt=0, le=wire.FRAME_MAX_SIDE_PX, description="Its longer side, px."
     )
     reference_upload_bytes: int = Field(
         REFERENCE_UPLOAD_BYTES, gt=0, description="An uploaded voice, bytes."

@@ -6,11 +6,14 @@ A unit's pictures may have been looked at before.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from PIL import Image
+
 from core.errors import PictureError
+from core.images import FRAME_LIMITS, PictureLimits
 from core.protocols.effects import Detect, DetectorEffect, Finalize, Look, Prefill, Step, WorkEffect
 from core.protocols.events import (
     Detected,
@@ -26,7 +29,7 @@ from core.serving.backend import DuplexTalk, EarlySound, Fed, Unit, UnitPicture
 from core.serving.detection import BargeInListener, decode_chunk
 from core.serving.engine import GivenUpError
 from core.serving.lanes import Emit
-from core.serving.looking import Looks, Seen, decode_frame
+from core.serving.looking import Looks, Seen
 from core.serving.ownership import Lease, Owner
 from core.serving.performing import SessionPerformer, emit_fed
 from core.serving.workshop import Workshop
@@ -37,12 +40,25 @@ MS_PER_S: Final = 1_000
 class DuplexPerformer(SessionPerformer):
     """Carries out what a `/ws/duplex` session asks for."""
 
-    def __init__(self, workshop: Workshop, owner: Owner, lease: Lease) -> None:
-        """Begin without a conversation; arguments as of `SessionPerformer`."""
+    def __init__(
+        self,
+        workshop: Workshop,
+        owner: Owner,
+        lease: Lease,
+        frames: PictureLimits = FRAME_LIMITS,
+    ) -> None:
+        """Begin without a conversation; other arguments as of `SessionPerformer`.
+
+        Args:
+            workshop: The model and everything around it.
+            owner: The session.
+            lease: Its slot.
+            frames: What a picture may be.
+        """
         super().__init__(workshop, owner, lease)
         self._conversation: DuplexTalk | None = None
         self._listener: BargeInListener | None = None
-        self._looks = Looks()
+        self._looks = Looks(frames)
         self._asked_slices: int | None = None  # by the last unit: the next one will ask the same
 
     @property
@@ -130,7 +146,9 @@ class DuplexPerformer(SessionPerformer):
         """
         crew = self._workshop.crew
         seen = await self._looks.take(effect.frames)
-        unit, made, problems = await crew.call(partial(_begin_unit, talk, effect, seen))
+        unit, made, problems = await crew.call(
+            partial(_begin_unit, talk, effect, seen, self._looks.decode)
+        )
         for problem in problems:
             await emit(Noticed(problem))
         while isinstance(made, EarlySound):
@@ -152,7 +170,10 @@ class DuplexPerformer(SessionPerformer):
 
 
 def _begin_unit(
-    talk: DuplexTalk, effect: Step, seen: Sequence[Seen | None]
+    talk: DuplexTalk,
+    effect: Step,
+    seen: Sequence[Seen | None],
+    decode: Callable[[str], Image.Image],
 ) -> tuple[Unit, EarlySound | StepDone, list[PictureError]]:
     """Decode one unit's input and let the model have it; blocks.
 
@@ -160,13 +181,14 @@ def _begin_unit(
         talk: The conversation.
         effect: The unit.
         seen: What came of looking at each of its pictures ahead.
+        decode: Decodes the others.
 
     Returns:
         The unit, what came of it first, and what is wrong with pictures that were left out.
     """
     samples = decode_chunk(effect.chunk)
     slices = effect.chunk.max_slice_nums
-    pictures, problems = _pictures(effect.frames, seen, _slice_limit(talk, slices))
+    pictures, problems = _pictures(effect.frames, seen, _slice_limit(talk, slices), decode)
     unit = talk.step(samples, pictures, slices, effect.is_forced_to_listen)
     return unit, _go_on(unit), problems
 
@@ -186,7 +208,10 @@ def _go_on(unit: Unit) -> EarlySound | StepDone:
 
 
 def _pictures(
-    frames: Sequence[str], seen: Sequence[Seen | None], limit: int
+    frames: Sequence[str],
+    seen: Sequence[Seen | None],
+    limit: int,
+    decode: Callable[[str], Image.Image],
 ) -> tuple[list[UnitPicture], list[PictureError]]:
     """Return what the model needs of each picture, and what is wrong with those left out."""
     pictures: list[UnitPicture] = []
@@ -198,7 +223,7 @@ def _pictures(
             pictures.append(found)
         else:
             try:
-                pictures.append(decode_frame(frame))
+                pictures.append(decode(frame))
             except PictureError as error:
                 problems.append(error)
     return pictures, problems

@@ -191,6 +191,7 @@ class WorkerHost:
             OmniError: There is no answer.
         """
         self._check_open()
+        self._rules.sounds.check(request)
         owner = Owner(generate_session_id("chat"), RequestType.CHAT)
         performer = ChatPerformer(self.workshop, owner)
         owner.kv_tokens = lambda: performer.kv_tokens

@@ -7,13 +7,13 @@ happens on the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from PIL import Image
 
 from core.errors import OmniError, PictureError
-from core.images import FRAME_LIMITS, decode_wire_picture
+from core.images import PictureLimits, decode_wire_picture
 from core.protocols.effects import Look
 from core.serving.backend import DuplexTalk, SeenPicture
 from core.serving.crew import Crew
@@ -32,11 +32,11 @@ class _Look:
         self.seen: Seen | None = None
         self._has_ended = asyncio.Event()
 
-    async def run(self, crew: Crew, talk: DuplexTalk, max_slices: int) -> None:
+    async def run(self, crew: Crew, look_at: Callable[[str], SeenPicture]) -> None:
         """Look; what fails for other reasons than the picture is left to its unit."""
         self.has_begun = True
         try:
-            self.seen = await crew.look(partial(_look_at, talk, self.frame, max_slices))
+            self.seen = await crew.look(partial(look_at, self.frame))
         except PictureError as problem:
             self.seen = problem
         except (OmniError, GivenUpError):
@@ -54,8 +54,13 @@ class _Look:
 class Looks:
     """The pictures that were asked for, oldest first."""
 
-    def __init__(self) -> None:
-        """Nothing was asked for."""
+    def __init__(self, allowed: PictureLimits) -> None:
+        """Nothing was asked for.
+
+        Args:
+            allowed: What a picture may be.
+        """
+        self._allowed = allowed
         self._waiting: list[_Look] = []
 
     def __len__(self) -> int:
@@ -70,8 +75,16 @@ class Looks:
 
     async def run(self, crew: Crew, talk: DuplexTalk, max_slices: int) -> None:
         """Look at everything that still waits, one picture at a time."""
+
+        def look_at(frame: str) -> SeenPicture:
+            return talk.look(self.decode(frame), max_slices)
+
         while (look := self._next()) is not None:
-            await look.run(crew, talk, max_slices)
+            await look.run(crew, look_at)
+
+    def decode(self, frame: str) -> Image.Image:
+        """Decode a picture; blocks, and raises as `decode_wire_picture`."""
+        return decode_wire_picture(frame, allowed=self._allowed)
 
     async def take(self, frames: Sequence[str]) -> list[Seen | None]:
         """Hand over what came of a unit's pictures, waiting for looks under way.
@@ -99,13 +112,3 @@ class Looks:
         if look is not None:
             self._waiting.remove(look)
         return look
-
-
-def decode_frame(frame: str) -> Image.Image:
-    """Decode a picture of a unit; raises as `decode_wire_picture`."""
-    return decode_wire_picture(frame, allowed=FRAME_LIMITS)
-
-
-def _look_at(talk: DuplexTalk, frame: str, max_slices: int) -> SeenPicture:
-    """Decode a picture and let the model see it; blocks."""
-    return talk.look(decode_frame(frame), max_slices)

@@ -148,7 +148,7 @@ class SessionBuilder:
         assert lease is not None, "a live session has its slot"
         if kind is SocketKind.HALF_DUPLEX:
             return HalfDuplexPerformer(workshop, owner, lease)
-        return DuplexPerformer(workshop, owner, lease)
+        return DuplexPerformer(workshop, owner, lease, self.rules.frames)
 
     def _recording(
         self,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from core.images import FRAME_LIMITS, PictureLimits
 from core.protocols.chat import ChatLimits
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.events import ClientMessage
@@ -15,6 +16,7 @@ from core.protocols.streaming import StreamingLimits
 from core.schemas import half_duplex
 from core.schemas.queue import RequestType, duplex_request_type
 from core.serving import wire
+from core.serving.sound_limits import SoundLimits
 from core.serving.wire import Endpoint, WireLimits
 from settings.sections import DuplexSettings, HalfDuplexSettings, LimitSettings
 
@@ -66,11 +68,15 @@ class SessionRules:
     Attributes:
         endpoints: what each kind of socket accepts.
         wire: how long a peer is waited for.
+        sounds: how long sounds may be.
+        frames: what a camera picture may be.
         streaming, chat, half_duplex, duplex: limits of the machines.
     """
 
     endpoints: dict[SocketKind, Endpoint]
     wire: WireLimits
+    sounds: SoundLimits
+    frames: PictureLimits
     streaming: StreamingLimits
     chat: ChatLimits
     half_duplex: HalfDuplexLimits
@@ -83,15 +89,23 @@ class SessionRules:
         """Take over what is configured."""
         chat_bytes = limits.chat_message_bytes
         live_bytes = (limits.prepare_bytes, limits.live_message_bytes)
-        parse = _with_defaults(wire.HALF_DUPLEX.parse, half_duplex)
+        sounds = SoundLimits(limits.chunk_max_s, limits.reference_max_s, limits.chat_audio_max_s)
+        turns = _with_defaults(wire.HALF_DUPLEX.parse, half_duplex)
         return cls(
             endpoints={
-                SocketKind.STREAMING: _sized(wire.STREAMING, chat_bytes, chat_bytes),
-                SocketKind.CHAT: _sized(wire.CHAT, chat_bytes, chat_bytes),
-                SocketKind.HALF_DUPLEX: Endpoint(parse, *live_bytes),
-                SocketKind.DUPLEX: _sized(wire.DUPLEX, *live_bytes),
+                kind: Endpoint(_with_limits(parse, sounds), *sizes)
+                for kind, parse, sizes in (
+                    (SocketKind.STREAMING, wire.STREAMING.parse, (chat_bytes, chat_bytes)),
+                    (SocketKind.CHAT, wire.CHAT.parse, (chat_bytes, chat_bytes)),
+                    (SocketKind.HALF_DUPLEX, turns, live_bytes),
+                    (SocketKind.DUPLEX, wire.DUPLEX.parse, live_bytes),
+                )
             },
             wire=WireLimits(ping_period_s=limits.heartbeat_s, ping_limit_s=limits.heartbeat_s),
+            sounds=sounds,
+            frames=replace(
+                FRAME_LIMITS, max_bytes=limits.frame_max_bytes, max_side_px=limits.frame_max_side_px
+            ),
             streaming=StreamingLimits(max_kv_tokens=duplex.max_kv_tokens),
             chat=ChatLimits(),
             half_duplex=HalfDuplexLimits(
@@ -120,8 +134,17 @@ class SessionRules:
         )
 
 
-def _sized(endpoint: Endpoint, first_bytes: int, message_bytes: int) -> Endpoint:
-    return Endpoint(endpoint.parse, first_bytes, message_bytes)
+def _with_limits(
+    parse: Callable[[str], ClientMessage], sounds: SoundLimits
+) -> Callable[[str], ClientMessage]:
+    """Refuse messages with sounds that are longer than configured."""
+
+    def parse_within_limits(text: str) -> ClientMessage:
+        message = parse(text)
+        sounds.check(message)
+        return message
+
+    return parse_within_limits
 
 
 def _with_defaults(

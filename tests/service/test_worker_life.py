@@ -129,6 +129,21 @@ def test_a_session_that_does_not_end_is_ended(tmp_path: Path) -> None:
         asyncio.run(scenario(worker))
 
 
+def test_configured_limits_hold_over_http_too(tmp_path: Path) -> None:
+    async def scenario(worker: RunningWorker) -> None:
+        spoken = {"role": "user", "content": [{"type": "audio", "data": SILENCE}]}
+        answer = await Client(worker.port).post("/chat", {"messages": [spoken]})
+        assert answer.status_code == 413
+        assert answer.json() == {
+            "detail": "data: the audio is longer than 0.5 s.",
+            "code": "bad_audio",
+        }
+
+    settings = settings_for(tmp_path, limits={"chat_audio_max_s": 0.5})
+    with running_worker(settings, FakeBackend) as worker:
+        asyncio.run(scenario(worker))
+
+
 # The secret
 
 

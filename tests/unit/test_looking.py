@@ -9,10 +9,13 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+import pytest
 from PIL import Image
 
+from config import Settings
 from core.audio import FloatArray
 from core.errors import PictureError
+from core.images import FRAME_LIMITS, PictureLimits
 from core.protocols.effects import Look, Prefill, Step
 from core.protocols.events import Event, Looked, Noticed, StepDone
 from core.schemas.duplex import AudioChunk, Prepare
@@ -23,6 +26,7 @@ from core.serving.engine import GivenUpError
 from core.serving.fake_backend import FakeBackend, FakeDuplexTalk, FakeTimes
 from core.serving.fake_media import FakeSeenPicture
 from core.serving.ownership import Owner
+from core.serving.session_kinds import SessionRules
 from core.serving.workshop import Workshop
 from tests.fakes.duplex_scenes import CHUNK
 
@@ -121,13 +125,14 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench() -> AsyncIterator[Bench]:
+async def bench(frames: PictureLimits = FRAME_LIMITS) -> AsyncIterator[Bench]:
     """Have a prepared performer for the block; it holds nothing at the end."""
     backend = WatchedBackend()
     workshop = Workshop(lambda: backend, 1)
     await workshop.load()
     owner = Owner("s", RequestType.OMNI_DUPLEX)
-    performer = DuplexPerformer(workshop, owner, await workshop.slots.take(owner, 1.0))
+    lease = await workshop.slots.take(owner, 1.0)
+    performer = DuplexPerformer(workshop, owner, lease, frames)
     made = Bench(performer, backend.talk)
     try:
         performer.expect()
@@ -157,6 +162,25 @@ def test_a_unit_takes_what_was_seen_ahead() -> None:
             assert await made.step(A) == [FakeSeenPicture(1)]
             assert made.talk.looks == [20]
             assert len(made.performer._looks) == 0, "a unit takes it along"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [({"frame_max_side_px": 25}, "longer than 25"), ({"frame_max_bytes": 90}, "90 bytes")],
+)
+def test_pictures_are_as_small_as_configured(limit: dict[str, int], told: str) -> None:
+    settings = Settings.model_validate({"limits": limit})
+    rules = SessionRules.of(settings.limits, settings.duplex, settings.half_duplex)
+
+    async def scenario() -> None:
+        async with bench(rules.frames) as made:
+            await made.look(B)
+            assert made.talk.looks == []
+            assert len(await made.step(A, B, B)) == 1, "looked at before or not"
+            problems = [each.problem for each in made.emitted if isinstance(each, Noticed)]
+            assert [told in problem.message for problem in problems] == [True, True]
 
     asyncio.run(scenario())
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
 
 from config import Settings
+from core.errors import AudioTooLongError
 from core.schemas import half_duplex
 from core.schemas.queue import RequestType
 from core.serving.session_kinds import SessionRules, SocketKind
+
+SECOND = base64.b64encode(bytes(4 * 16_000)).decode()
+HELLO = [{"role": "user", "content": "Hello"}]
+SPOKEN = [{"role": "user", "content": [{"type": "audio", "data": SECOND}]}]
 
 
 def rules(**sections: object) -> SessionRules:
@@ -52,6 +58,35 @@ def test_limits_come_from_the_configuration() -> None:
     assert made.wire.ping_period_s == made.wire.ping_limit_s == 3
     assert (made.duplex.pause_timeout_s, made.duplex.max_session_s) == (7, 9)
     assert made.duplex.frame_grace_s == 0.05 and made.half_duplex.max_session_s == 11
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "field"),
+    [
+        (SocketKind.DUPLEX, {"type": "audio_chunk", "audio": SECOND}, "audio"),
+        (SocketKind.HALF_DUPLEX, {"type": "audio_chunk", "audio_base64": SECOND}, "audio_base64"),
+        (SocketKind.DUPLEX, {"type": "prepare", "ref_audio_base64": SECOND}, "ref_audio_base64"),
+        (
+            SocketKind.HALF_DUPLEX,
+            {"type": "prepare", "system_content": [{"type": "audio", "data": SECOND}]},
+            "data",
+        ),
+        (
+            SocketKind.STREAMING,
+            {"type": "prefill", "messages": HELLO, "streaming": {"ref_audio_data": SECOND}},
+            "ref_audio_data",
+        ),
+        (SocketKind.CHAT, {"messages": SPOKEN}, "data"),
+    ],
+)
+def test_sounds_are_as_short_as_configured(
+    kind: SocketKind, message: dict[str, object], field: str
+) -> None:
+    limits = {"chunk_max_s": 0.5, "reference_max_s": 0.5, "chat_audio_max_s": 0.5}
+    text = json.dumps(message)
+    assert rules().endpoints[kind].parse(text)
+    with pytest.raises(AudioTooLongError, match=rf"^{field}: .* 0\.5 s"):
+        rules(limits=limits).endpoints[kind].parse(text)
 
 
 def test_a_model_that_remembers_less_is_asked_for_less() -> None:

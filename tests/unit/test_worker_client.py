@@ -11,12 +11,18 @@ import pytest
 from websockets.exceptions import InvalidMessage
 
 from core.errors import (
+    AudioTooLongError,
+    BadConfigError,
     BadPayloadError,
+    ContextFullError,
     NoWorkerError,
     OmniError,
+    PictureTooLargeError,
     SessionTimeoutError,
+    TooBigError,
     WorkerLostError,
     WorkerUnreachableError,
+    describe_error,
 )
 from core.schemas.worker import WorkerStatus
 from gateway_modules import worker_client
@@ -114,6 +120,7 @@ async def test_chat_forwards_the_body_unread() -> None:
     ("status", "expected"),
     [
         (400, BadPayloadError),
+        (413, BadPayloadError),
         (422, BadPayloadError),
         (429, NoWorkerError),
         (503, NoWorkerError),
@@ -127,6 +134,25 @@ async def test_status_codes_become_errors(status: int, expected: type[OmniError]
         await client.chat(WORKER, b"{}")
     with pytest.raises(expected):
         await client.stop(WORKER, "streaming", "s")
+
+
+@in_virtual_time
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        PictureTooLargeError("The picture is 20000 x 10."),
+        TooBigError("Too many values."),
+        AudioTooLongError("data: the audio is longer than 5 s."),
+        ContextFullError(),
+        BadConfigError("config.top_k"),
+    ],
+)
+async def test_a_refusal_by_the_worker_reaches_the_client_as_it_is(refusal: OmniError) -> None:
+    told = {"detail": refusal.message, "code": refusal.code}
+    client = client_of(lambda request: httpx.Response(refusal.http_status, json=told))
+    with pytest.raises(OmniError) as caught:
+        await client.chat(WORKER, b"{}")
+    assert describe_error(caught.value) == describe_error(refusal)
 
 
 @in_virtual_time

@@ -106,10 +106,13 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
     if is_everything:
         # What is measured has the machine to itself.
         marks = ("-m", f"{EVERYWHERE} and realtime", "-rP")
-        ignored = () if has_browser else ("--ignore=tests/browser",)
+        lacking = [name for name in ("browser", "gates") if name in left_out]
+        ignored = [f"--ignore=tests/{name}" for name in lacking]
         yield [pytest_stage("real-time tests", "tests", *ignored, *marks)]
     if is_everything and "gates" not in left_out:
-        yield [pytest_stage("gates", "tests/gates", "-m", f"{EVERYWHERE} and gate", "-rs")]
+        # What is measured together goes to one process.
+        apart = ("-n", "auto", "--dist", "loadgroup")
+        yield [pytest_stage("gates", "tests/gates", "-m", f"{EVERYWHERE} and gate", *apart)]
 
 
 @dataclass(frozen=True)

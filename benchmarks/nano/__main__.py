@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.nano import report
 from benchmarks.nano.gates import Area, Figure
 from benchmarks.nano.measure import Measurement, Sizes
 from benchmarks.nano.sheet import write_sheet
@@ -28,8 +30,13 @@ def main(
     scale: Annotated[float, typer.Option(help="Share of the cases; 1 is the full run.")] = 1.0,
     out: Annotated[Path, typer.Option(help="Takes packages, the audio sheet, figures.")] = OUT,
     threads: Annotated[int, typer.Option(help="Of the model.")] = 2,
+    into: Annotated[
+        Path | None, typer.Option("--report", help="Takes the figures, bound to the weights.")
+    ] = None,
 ) -> None:
     """Measure the gates; the exit code is 1 when one is not reached."""
+    if into and scale < 1:
+        raise typer.BadParameter("--report takes figures of a full run only: leave --scale out")
     logging.basicConfig(level=logging.ERROR)
     torch.set_num_threads(threads)
     folder = checkpoint or load_settings().service.data_dir / "nano"
@@ -39,6 +46,9 @@ def main(
         figures.append(figure)
         mark = "reached" if figure.is_reached else "NOT REACHED"
         console.print(f"{mark:>12}  {escape(_line(figure))}", soft_wrap=True)
+        if into:
+            today = datetime.now(UTC).date()
+            report.add(into, folder, [figure], today, report.current_commit())
     console.print(_table(figures))
     if measurement.samples:
         console.print(f"audio sheet: {write_sheet(measurement.samples, out / 'sheet')}")

@@ -73,6 +73,7 @@ class FrontendDefaults(Section):
     languages: dict[str, str] = Field(description="What each language calls itself, by code.")
     chat_vocoder: str = Field(description="Vocoder of one-shot chat.")
     max_kv_tokens: int = Field(description="Longest context, tokens.")
+    recording: RecordingSettings = Field(description="What is recorded and how long it is kept.")
     recording_enabled: bool = Field(description="Sessions are recorded.")
     half_duplex: HalfDuplexSettings = Field(description="Defaults of half duplex.")
     duplex: DuplexSettings = Field(description="Limits of duplex.")
@@ -157,6 +158,7 @@ class Settings(BaseSettings):
             languages=languages,
             chat_vocoder=self.audio.chat_vocoder,
             max_kv_tokens=self.duplex.max_kv_tokens,
+            recording=self.recording,
             recording_enabled=self.recording.enabled,
             half_duplex=self.half_duplex,
             duplex=self.duplex,

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import structlog
 import typer
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -46,7 +47,6 @@ from gateway_modules.service import STATIC, Gateway, Timing, build_gateway
 from gateway_modules.web_files import StaticFolder
 from gateway_modules.web_server import GatewayServer, server_config
 from launcher.certificates import ensure_certificate
-from recording.schedule import run_cleanup
 
 TITLE: Final = "MiniCPM-o live"
 DESCRIPTION: Final = (
@@ -80,14 +80,12 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        recording = settings.recording
         threads = ThreadPoolExecutor(THREADS, thread_name_prefix="gateway")
         asyncio.get_running_loop().set_default_executor(threads)
         await gateway.pool.start()
-        cleanup = run_cleanup(
-            gateway.data_dir, recording.session_retention_days, recording.max_storage_gb
-        )
-        tasks = [asyncio.create_task(work) for work in (cleanup, gateway.trends.run())]
+        structlog.get_logger("gateway").info("recordings", kept=settings.recording.summary)
+        runs = (gateway.cleanup.run(), gateway.trends.run())
+        tasks = [asyncio.create_task(run) for run in runs]
         try:
             yield
         finally:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from recording.cleanup import MEGABYTE, CleanupReport, cleanup_sessions
+from settings.fields import DAYS_MAX, GIGABYTES_MAX
 
 __all__ = ["CleanupReport", "cleanup_sessions", "main"]
 
@@ -19,17 +20,20 @@ def main(
         Path, typer.Option(help="The data folder; recordings are in its `sessions`.")
     ] = Path("data"),
     retention_days: Annotated[
-        float, typer.Option(help="Delete recordings older than this; -1 keeps them.")
+        float,
+        typer.Option(min=-1, max=DAYS_MAX, help="Delete recordings older, in days; -1 keeps them."),
     ] = 30,
     max_gb: Annotated[
         float,
         typer.Option(
             "--max-gb",
             "--max-storage-gb",
+            min=-1,
+            max=GIGABYTES_MAX,
             help="Then delete the least recently used until all take at most so many GB; "
             "-1 keeps them.",
         ),
-    ] = 50,
+    ] = 20,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Delete nothing, show what would be.")
     ] = False,

@@ -150,7 +150,8 @@ def make_host(
     if settings.recording.enabled:
         threads = RecorderThreads(ReplayProcess())
         data_dir, worker_id = settings.service.data_dir, options.identity.worker_id
-        recordings = Recordings(data_dir, worker_id, threads)
+        min_free_gb = settings.recording.min_free_gb
+        recordings = Recordings(data_dir, worker_id, threads, min_free_gb=min_free_gb)
     return WorkerHost(workshop, rules, options.identity, metrics, recordings)
 
 

@@ -26,6 +26,7 @@ from gateway_modules.security import ADMIN_COOKIE, mark_admin
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
 from gateway_modules.worker_restart import restart_worker
 from recording.cleanup import CleanupReport, cleanup_sessions
+from settings.fields import DAYS_MAX, GIGABYTES_MAX
 
 COOKIE_AGE_S = 12 * 3_600  # ours: a working day
 
@@ -87,8 +88,12 @@ class CleanupWish(WireModel):
     """How to clean up; what is left out is as configured."""
 
     dry_run: bool = Field(False, description="Delete nothing, only say what would be deleted.")
-    retention_days: float | None = Field(None, description="Oldest age kept, days; -1: any.")
-    max_storage_gb: float | None = Field(None, description="Most room taken, GiB; -1: any.")
+    retention_days: float | None = Field(
+        None, ge=-1, le=DAYS_MAX, description="Oldest age kept, days; -1: any."
+    )
+    max_storage_gb: float | None = Field(
+        None, ge=-1, le=GIGABYTES_MAX, description="Most room taken, GB; -1: any."
+    )
 
 
 class Login(WireModel):

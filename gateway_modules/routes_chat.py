@@ -152,6 +152,7 @@ async def _answer(gateway: Gateway, body: bytes, client: str) -> GatewayChatResp
                 moves += 1
                 continue
             place.note_started()
+        gateway.cleanup.request()
         return GatewayChatResponse(
             **dict(reply),
             queue_wait_ms=round(waited_s * MS_PER_S),

@@ -104,7 +104,7 @@ async def download(recording_id: RecordingId, files: Files) -> StreamingResponse
     return StreamingResponse(zipped(folder), media_type="application/zip", headers=headers)
 
 
-@router.post("/{recording_id}/upload-recording", responses=problems(400, 404, 409, 413, 429))
+@router.post("/{recording_id}/upload-recording", responses=problems(400, 404, 409, 413, 429, 507))
 async def upload(recording_id: RecordingId, request: Request, files: Files) -> UploadKept:
     """Keep the browser's own recording: WebM, MP4 or WAV in a part named `file`."""
     await asyncio.to_thread(files.folder, recording_id)

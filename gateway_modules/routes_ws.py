@@ -81,6 +81,7 @@ async def serve(websocket: WebSocket, kind: SocketKind, session_id: str) -> None
             try:
                 relay = _relay(gateway, kind, check_session_id(session_id), client, wire)
                 await stack.enter_async_context(gateway.live.entered(relay))
+                stack.callback(gateway.cleanup.request)
             except OmniError as error:
                 _note_refusal(gateway, error)
                 await _refuse(wire, error)

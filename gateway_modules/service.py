@@ -39,6 +39,7 @@ from gateway_modules.worker_client import CONNECT_TRIES, WorkerClient
 from gateway_modules.worker_link import PATIENCE_S
 from gateway_modules.worker_pool import WorkerPool
 from recording.listing import RecordingList
+from recording.schedule import CleanupSchedule
 
 ASSETS: Final = PROJECT_ROOT / "assets"
 STATIC: Final = PROJECT_ROOT / "static"
@@ -90,6 +91,7 @@ class Gateway:
     vendor: VendorFiles
     recordings: RecordingList
     files: SessionFiles
+    cleanup: CleanupSchedule
     audit: AuditLog
     logs: LogTail
     trends: Trends
@@ -178,6 +180,10 @@ def build_gateway(
             data_dir,
             comment_chars=settings.limits.comment_chars,
             upload_bytes=settings.limits.recording_upload_bytes,
+            min_free_gb=settings.recording.min_free_gb,
+        ),
+        cleanup=CleanupSchedule(
+            data_dir, settings.recording.session_retention_days, settings.recording.max_storage_gb
         ),
         audit=AuditLog(data_dir / AUDIT_FILE),
         logs=LogTail(data_dir),

@@ -20,12 +20,14 @@ from core.errors import (
     BadRequestError,
     NotFoundError,
     RateLimitedError,
+    RecordingStoppedError,
     SessionInUseError,
     StillWritingError,
     TooBigError,
 )
 from core.files import FILE_MODE, SAFE_FLAGS, write_file
 from recording.cleanup import delete_recording
+from recording.disk import LowDiskError, check_room
 from recording.folder import read_meta, touch_access
 from recording.locks import is_live
 from recording.names import (
@@ -73,17 +75,21 @@ class SessionFiles:
     starts its count anew.
     """
 
-    def __init__(self, data_dir: Path, *, comment_chars: int, upload_bytes: int) -> None:
+    def __init__(
+        self, data_dir: Path, *, comment_chars: int, upload_bytes: int, min_free_gb: float
+    ) -> None:
         """Take where they are.
 
         Args:
             data_dir: The data folder.
             comment_chars: Longest comment.
             upload_bytes: Largest uploaded file.
+            min_free_gb: With less of the disk free no file is taken, GB.
         """
         self._data_dir = data_dir
         self._comment_chars = comment_chars
         self._upload_bytes = upload_bytes
+        self._min_free_gb = min_free_gb
         self._uploads: OrderedDict[str, int] = OrderedDict()  # by recording, latest last
         self._uploading: set[str] = set()
 
@@ -216,12 +222,20 @@ class SessionFiles:
         Raises:
             BadRequestError: It is of a kind that is not taken.
             NotFoundError: There is no such recording.
+            RecordingStoppedError: The disk is nearly full.
             OSError: It cannot be kept.
         """
         suffix = UPLOAD_SUFFIXES.get(media_type.partition(";")[0].strip().lower())
         if suffix is None:
             raise BadRequestError("Only WebM, MP4 and WAV are taken.")
-        return Upload(self.folder(recording_id), suffix, self._upload_bytes)
+        folder = self.folder(recording_id)
+        try:
+            check_room(folder, self._min_free_gb)
+        except LowDiskError as error:
+            raise RecordingStoppedError(
+                "The file is not taken: the disk is nearly full."
+            ) from error
+        return Upload(folder, suffix, self._upload_bytes)
 
 
 class Upload:

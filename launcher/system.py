@@ -158,6 +158,7 @@ class System:
             say("  browsers warn once; compare it there")
         elif not self._service.https:
             say("  without TLS browsers give the microphone to http://localhost only", "yellow")
+        say(f"  {self._planner.settings.recording.summary}")
         say(f"  logs: {shown(self._planner.places.logs)}")
         say("  stop: Ctrl-C, or ./start_all.sh --stop")
 

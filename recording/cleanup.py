@@ -1,6 +1,7 @@
 """Deletes recordings: first those too old, then the least recently used until all fit.
 
-A recording being written is never touched. Needs only the folder, no session, no settings.
+A recording being written is never touched, one left unfinished is finished first. Needs only the
+folder, no session, no settings.
 """
 
 from __future__ import annotations
@@ -8,24 +9,24 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal
 
 from core.errors import SessionInUseError
-from recording.disk import newest_change_s
+from recording.disk import GIGABYTE, newest_change_s
 from recording.folder import last_access, read_meta, total_size_bytes
 from recording.locks import is_live
-from recording.names import DOOMED_PREFIX, SESSIONS_FOLDER, TIMELINE_FILE, recording_folders
-from recording.records import Record
-from recording.recovery import recover_session
+from recording.names import DOOMED_PREFIX, SESSIONS_FOLDER, recording_folders
+from recording.records import Meta, Record
+from recording.recovery import alone, needs_recovery, recover_all, recover_session
 
 logger: Final = logging.getLogger(__name__)
 
 UNLIMITED: Final = -1
 MEGABYTE: Final = 10**6
-GIGABYTE: Final = 10**9
 # A folder without `meta.json` younger than this may be one that is just being made.
 ORPHAN_AGE: Final = timedelta(days=1)
 
@@ -111,14 +112,13 @@ class _Cleanup:
         meta = read_meta(folder)
         changed = datetime.fromtimestamp(newest_change_s(folder), UTC)
         size_bytes = total_size_bytes(folder, None if live else meta)
-        if meta is None and not live and self.now - changed >= ORPHAN_AGE:
-            if not (folder / TIMELINE_FILE).exists():
-                if self._remove(folder, size_bytes, "orphan"):
-                    return None
-            elif not self.is_dry:
-                meta = recover_session(folder)
-                self.recovered += 1
+        if needs_recovery(folder):
+            if not self.is_dry:
+                meta = self._recovered(folder) or meta
                 size_bytes = total_size_bytes(folder, meta)
+        elif meta is None and not live and self.now - changed >= ORPHAN_AGE:
+            if self._remove(folder, size_bytes, "orphan"):
+                return None
         return _Session(
             folder=folder,
             size_bytes=size_bytes,
@@ -126,6 +126,16 @@ class _Cleanup:
             created_at=meta.created_at if meta else changed,
             used_at=last_access(folder) or (meta.ended_at if meta else None) or changed,
         )
+
+    def _recovered(self, folder: Path) -> Meta | None:
+        """Finish a recording; None if the disk is too full, which deleting others may change."""
+        try:
+            meta = recover_session(folder)
+        except (OSError, SessionInUseError) as error:
+            self._note(folder, error)
+            return None
+        self.recovered += 1
+        return meta
 
     def _remove(self, folder: Path, size_bytes: int, reason: Reason) -> bool:
         try:
@@ -142,11 +152,6 @@ class _Cleanup:
         logger.warning("cleanup of %s: %s", folder.name, error)
         message = error.strerror if isinstance(error, OSError) else str(error)
         self.errors.append(CleanupError(session_id=folder.name, message=message or repr(error)))
-
-
-def is_limited(retention_days: float, max_storage_gb: float) -> bool:
-    """Tell whether there is anything to clean up for: a limit of 0 or less is none."""
-    return retention_days > 0 or max_storage_gb > 0
 
 
 def delete_recording(folder: Path) -> None:
@@ -173,8 +178,8 @@ def cleanup_sessions(
 ) -> CleanupReport:
     """Delete recordings by age, then by least recent use until all fit.
 
-    Folders without `meta.json` older than a day are orphans: with a timeline they are recovered
-    and then treated like any other, without one they are deleted. Blocks on the disk.
+    What a killed process or a full disk left unfinished is recovered first and then treated like
+    any other. A folder older than a day that holds no recording is deleted. Blocks on the disk.
 
     Args:
         data_dir: The data folder.
@@ -184,10 +189,24 @@ def cleanup_sessions(
         now: The present by default.
 
     Returns:
-        What was done; `skipped` if there is no limit. What cannot be deleted is among the errors.
+        What was done; `skipped` if there is no limit, when nothing but recovery is done. What
+        cannot be deleted is among the errors.
     """
-    if not is_limited(retention_days, max_storage_gb):
-        return CleanupReport(status="skipped", dry_run=dry_run)
+    if max(retention_days, max_storage_gb) <= 0:
+        recovered = [] if dry_run else recover_all(data_dir)
+        return CleanupReport(status="skipped", dry_run=dry_run, recovered=len(recovered))
+    place = Path(data_dir) / SESSIONS_FOLDER
+    with alone(place) if place.is_dir() else nullcontext():
+        return _clean(data_dir, retention_days, max_storage_gb, dry_run, now)
+
+
+def _clean(
+    data_dir: Path | str,
+    retention_days: float,
+    max_storage_gb: float,
+    dry_run: bool,
+    now: datetime | None,
+) -> CleanupReport:
     run = _Cleanup(datetime.now(UTC) if now is None else now, dry_run)
     if not dry_run:
         _finish_deleting(Path(data_dir) / SESSIONS_FOLDER)

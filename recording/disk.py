@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 from pathlib import Path
+from typing import Final
 
 from core.files import FILE_MODE, SAFE_FLAGS, write_all
+
+GIGABYTE: Final = 10**9
+
+
+class LowDiskError(OSError):
+    """So little of the disk is free that the rest is kept for others."""
+
+
+def check_room(folder: Path, min_free_gb: float) -> None:
+    """Refuse to take more of a disk that is nearly full.
+
+    Args:
+        folder: Where something is to be written.
+        min_free_gb: What has to stay free, GB; 0: nothing.
+
+    Raises:
+        LowDiskError: Less is free.
+        OSError: The folder is not there.
+    """
+    if min_free_gb and shutil.disk_usage(folder).free < min_free_gb * GIGABYTE:
+        raise LowDiskError(errno.ENOSPC, f"less than {min_free_gb:g} GB are free")
 
 
 def append_sound(path: Path, header: bytes, samples: bytes) -> None:

@@ -40,11 +40,13 @@ class RecorderOptions:
         on_warning: Called at most once, when the recording stops early, usually on a writing
             thread: hand over to a loop with `call_soon_threadsafe`.
         clock: Where the time comes from.
+        min_free_gb: With less of the disk free the recording stops, GB; 0: never.
     """
 
     threads: RecorderThreads | None = None
     on_warning: Callable[[RecordingStoppedError], None] | None = None
     clock: Clock = field(default_factory=Clock)
+    min_free_gb: float = 0.0
 
 
 @dataclass

@@ -18,6 +18,7 @@ from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
 from recording import names, pcm
 from recording.attachments import Picture, content_bytes, picture_suffix, video_suffix
+from recording.disk import LowDiskError, check_room
 from recording.files import wav_header
 from recording.folder import write_meta
 from recording.jobs import RecorderThreads, RecordingJobs
@@ -36,6 +37,7 @@ FLUSH_LIMIT_S: Final = 60.0  # how long an ending waits for a slow disk
 TIMELINE_LANE: Final = "timeline"  # everything that adds to a file goes here, in order
 NO_REPLAY: Final = frozenset({RequestType.CHAT, RequestType.STREAMING})
 DISK_TEXT: Final = "The recording was stopped: the disk could not be written."
+LOW_DISK_TEXT: Final = "The recording was stopped: the disk is nearly full."
 BACKLOG_TEXT: Final = "The recording was stopped: the disk is too slow."
 
 
@@ -79,14 +81,14 @@ class SessionRecorder:
         chosen = options or RecorderOptions()
         self._owns_threads = chosen.threads is None
         self._threads = chosen.threads or RecorderThreads(ReplayProcess())
-        self._clock = chosen.clock
-        self._started_s = self._clock.monotonic_s()
+        self._options = chosen
+        self._started_s = chosen.clock.monotonic_s()
         self._trouble = Trouble(chosen.on_warning)
         self._diagnostics = DiagnosticsLimit()
         self._jobs = RecordingJobs(self._threads, self._on_disk_error)
         self._lock: RecordingLock | None = None  # from when the folder is there until the end
         self._ended: Future[Meta | None] | None = None
-        started = self._clock.now()
+        started = chosen.clock.now()
         settings = dict(config_snapshot or {})
         self._jobs.open(lambda: self._open(worker_id, started, settings))
 
@@ -97,7 +99,7 @@ class SessionRecorder:
 
     def elapsed_ms(self) -> float:
         """Return the time since the session's start, ms."""
-        return 1_000 * (self._clock.monotonic_s() - self._started_s)
+        return 1_000 * (self._options.clock.monotonic_s() - self._started_s)
 
     def save_user_audio(self, index: int, sound: Sound, *, extra: int = 0) -> str | None:
         """Write what the user said in a chunk or turn.
@@ -187,7 +189,7 @@ class SessionRecorder:
             self._ended = Future()
             if self._owns_threads:
                 self._ended.add_done_callback(lambda _: self._threads.close(wait=False))
-            reason, ended_at = EndReason(end_reason), self._clock.now()
+            reason, ended_at = EndReason(end_reason), self._options.clock.now()
             duration_s = self.elapsed_ms() / 1_000
             ending = self._threads.finalize(lambda: self._end(reason, ended_at, duration_s))
             if ending is None:  # what waits is still written; the lock goes with the process
@@ -203,7 +205,10 @@ class SessionRecorder:
         path = self.folder / names.TIMELINE_FILE
         encoded = encode_line(line)
         is_taken = self._jobs.submit(
-            lambda: append(path, encoded), len(encoded), lane=TIMELINE_LANE, is_vital=True
+            lambda: self._in_room(lambda: append(path, encoded)),
+            len(encoded),
+            lane=TIMELINE_LANE,
+            is_vital=True,
         )
         if not is_taken and not self._jobs.is_stopped:
             self._jobs.stop()
@@ -227,16 +232,22 @@ class SessionRecorder:
     def _save(
         self, name: str, write: Callable[[], None], size_bytes: int, *, lane: str | None = None
     ) -> str | None:
-        if self._jobs.submit(write, size_bytes, lane=lane):
+        if self._jobs.submit(lambda: self._in_room(write), size_bytes, lane=lane):
             return name
         if not self._jobs.is_stopped:
             self._trouble.files_left_out += 1
         return None
 
+    def _in_room(self, write: Callable[[], None]) -> None:
+        """On a writing thread: write unless the disk is nearly full."""
+        check_room(self.folder.parent, self._options.min_free_gb)
+        write()
+
     def _open(self, worker_id: str, started: datetime, settings: dict[str, Any]) -> None:
         """On a writing thread: make the folder; it must not exist, or it would be overwritten."""
         config = without_media(settings)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
+        check_room(self.folder.parent, self._options.min_free_gb)
         self.folder.mkdir()
         self._lock = RecordingLock(self.folder)
         line = SessionLine(
@@ -259,7 +270,8 @@ class SessionRecorder:
 
     def _on_disk_error(self, error: OSError) -> None:
         logger.warning("recording %s stopped: %s", self.session_id, error)
-        self._trouble.stopped(DISK_TEXT)
+        is_low = isinstance(error, LowDiskError)
+        self._trouble.stopped(LOW_DISK_TEXT if is_low else DISK_TEXT)
 
     def _end(self, reason: EndReason, ended_at: datetime, duration_s: float) -> None:
         """On the ending thread: write the results, then have the replay made."""

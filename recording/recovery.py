@@ -30,6 +30,7 @@ from recording.names import (
     COMMENT_FILE,
     LOCK_FILE,
     META_FILE,
+    RECORDING_FILE,
     SESSIONS_FOLDER,
     TIMELINE_FILE,
     recording_folders,
@@ -105,8 +106,12 @@ def mark_ready(folder: Path) -> Meta | None:
 
 
 def needs_recovery(folder: Path) -> bool:
-    """Tell whether a recording was left behind by a process that is gone."""
-    return not _is_complete(folder) and not is_live(folder)
+    """Tell whether a folder holds a recording that nothing finished and nothing writes any more."""
+    if not any((folder / name).exists() for name in (TIMELINE_FILE, META_FILE, LOCK_FILE)):
+        return False
+    meta = read_meta(folder)
+    is_complete = meta is not None and meta.is_over and (folder / RECORDING_FILE).exists()
+    return not is_complete and not is_live(folder)
 
 
 def recover_session(folder: Path) -> Meta:
@@ -133,9 +138,9 @@ def recover_session(folder: Path) -> Meta:
 
 
 def recover_all(data_dir: Path | str) -> list[str]:
-    """Recover every recording that a killed process left behind.
+    """Recover every recording that a killed process or a full disk left behind.
 
-    A program calls this once when it starts, in a thread; others that do so meanwhile wait.
+    A worker calls this when it starts, in a thread; a cleanup does it too. Others wait meanwhile.
 
     Args:
         data_dir: The data folder.
@@ -146,12 +151,12 @@ def recover_all(data_dir: Path | str) -> list[str]:
     place = Path(data_dir) / SESSIONS_FOLDER
     if not place.is_dir():
         return []
-    with _alone(place):
+    with alone(place):
         return _recover_below(data_dir)
 
 
 @contextlib.contextmanager
-def _alone(place: Path) -> Iterator[None]:
+def alone(place: Path) -> Iterator[None]:
     """Hold a folder for the block; the kernel lets go when the process ends."""
     descriptor = os.open(place, os.O_RDONLY)
     try:
@@ -164,8 +169,7 @@ def _alone(place: Path) -> Iterator[None]:
 def _recover_below(data_dir: Path | str) -> list[str]:
     recovered = []
     for folder in recording_folders(data_dir):
-        is_ours = any((folder / name).exists() for name in (TIMELINE_FILE, META_FILE, LOCK_FILE))
-        if not is_ours or not needs_recovery(folder):
+        if not needs_recovery(folder):
             continue
         try:
             recover_session(folder)
@@ -174,11 +178,6 @@ def _recover_below(data_dir: Path | str) -> list[str]:
         else:
             recovered.append(folder.name)
     return recovered
-
-
-def _is_complete(folder: Path) -> bool:
-    meta = read_meta(folder)
-    return meta is not None and meta.is_over and read_recording(folder) is not None
 
 
 def _meta(folder: Path, timeline: Timeline, identity: Identity, before: Meta | None) -> Meta:

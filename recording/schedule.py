@@ -1,57 +1,48 @@
-"""Runs the cleanup in the background of a program: soon after its start, then once a day."""
+"""Cleans recordings up in the background of a program, so that they cannot fill its disk."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from recording.cleanup import CleanupReport, cleanup_sessions, is_limited
+from recording.cleanup import cleanup_sessions
 
 logger: Final = logging.getLogger(__name__)
 
-# Source: service specification, section 5.7.
-FIRST_RUN_S: Final = 60.0
-INTERVAL_S: Final = 24 * 3_600.0
+FIRST_RUN_S: Final = 60.0  # source: service specification, section 5.7
+LEAST_PAUSE_S: Final = 60.0  # ours: many sessions that end together cost one cleanup
+LONGEST_PAUSE_S: Final = 3_600.0  # ours: how long what a full disk left unfinished waits
 
 
-async def run_cleanup(
-    data_dir: Path | str,
-    retention_days: float,
-    max_storage_gb: float,
-    *,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    on_report: Callable[[CleanupReport], None] | None = None,
-) -> None:
-    """Clean up after a minute and then every 24 hours, until cancelled.
+class CleanupSchedule:
+    """Cleans up soon after the start, after sessions have ended, and every hour."""
 
-    Cleaning runs in a thread. When the data folder cannot be read, that is logged and the next day
-    tries again. The caller owns the task.
+    def __init__(self, data_dir: Path, retention_days: float, max_storage_gb: float) -> None:
+        """Do nothing yet; the limits are those of `cleanup_sessions`."""
+        self._clean = partial(cleanup_sessions, data_dir, retention_days, max_storage_gb)
+        self._requested = asyncio.Event()
 
-    Args:
-        data_dir: The data folder.
-        retention_days: Oldest age kept, days; -1 or 0 for no limit.
-        max_storage_gb: Most space taken, GB; -1 or 0 for no limit.
-        sleep: Waits for so many seconds.
-        on_report: Told what each run did.
+    def request(self) -> None:
+        """Say that a session has ended: clean up within a minute."""
+        self._requested.set()
 
-    Returns:
-        At once if there is no limit.
-    """
-    if not is_limited(retention_days, max_storage_gb):
-        return
-    await sleep(FIRST_RUN_S)
-    clean = partial(cleanup_sessions, data_dir, retention_days, max_storage_gb)
-    while True:
-        try:
-            report = await asyncio.to_thread(clean)
-        except OSError as error:
-            logger.warning("cleanup of recordings failed: %s", error)
-        else:
-            logger.info("cleanup of recordings: %s", report.to_json())
-            if on_report is not None:
-                on_report(report)
-        await sleep(INTERVAL_S)
+    async def run(self) -> None:
+        """Clean up in a thread, again and again, until cancelled. The caller owns the task."""
+        await asyncio.sleep(FIRST_RUN_S)
+        while True:
+            self._requested.clear()
+            try:
+                report = await asyncio.to_thread(self._clean)
+            except Exception:  # whatever is wrong with one run, the disk needs the next one
+                logger.exception("cleanup of recordings failed")
+            else:
+                level = logging.INFO if report.deleted or report.recovered else logging.DEBUG
+                logger.log(level, "cleanup of recordings: %s", report.to_json())
+            await asyncio.sleep(LEAST_PAUSE_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_PAUSE_S - LEAST_PAUSE_S):
+                    await self._requested.wait()

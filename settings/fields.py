@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -83,10 +83,13 @@ NetworkList = Annotated[
 ]
 """IP addresses and networks such as 10.0.0.0/8."""
 
-DayLimit = Annotated[int, Field(ge=-1), AfterValidator(_days)]
+DAYS_MAX: Final = 36_500  # a hundred years: what a date can be counted back from
+GIGABYTES_MAX: Final = 1_000_000  # more than one file system holds
+
+DayLimit = Annotated[int, Field(ge=NO_LIMIT, le=DAYS_MAX), AfterValidator(_days)]
 """Days; -1 is no limit, and 0 is read as -1."""
 
-GigabyteLimit = Annotated[float, Field(ge=-1), AfterValidator(_gigabytes)]
+GigabyteLimit = Annotated[float, Field(ge=NO_LIMIT, le=GIGABYTES_MAX), AfterValidator(_gigabytes)]
 """Gigabytes; -1 is no limit, and 0 is read as -1."""
 
 UpperCase = BeforeValidator(_upper)

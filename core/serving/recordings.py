@@ -62,17 +62,26 @@ class Recordings:
     ago is ended first, and each after `OPEN_LIMIT_S`.
     """
 
-    def __init__(self, data_dir: Path, worker_id: str, threads: RecorderThreads) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        worker_id: str,
+        threads: RecorderThreads,
+        *,
+        min_free_gb: float = 0.0,
+    ) -> None:
         """Record nothing yet.
 
         Args:
             data_dir: The data folder.
             worker_id: Which worker this is.
             threads: What writes; closed by `close`.
+            min_free_gb: With less of the disk free nothing is recorded, GB.
         """
         self._data_dir = data_dir
         self._worker_id = worker_id
         self._threads = threads
+        self._min_free_gb = min_free_gb
         self._open: OrderedDict[str, OpenRecording] = OrderedDict()  # by the session's id
 
     def new_id(self, kind: RequestType, session_id: str) -> str:
@@ -149,4 +158,4 @@ class Recordings:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(partial(on_stopped, error))
 
-        return RecorderOptions(threads=self._threads, on_warning=tell)
+        return RecorderOptions(self._threads, tell, min_free_gb=self._min_free_gb)

@@ -16,6 +16,14 @@ import { ago, kindName, said, span } from "./words.js";
 const PAGE_SIZE = 25;
 const ORDERS = ["newest", "oldest", "largest", "longest"];
 
+/** @param {{session_retention_days: number, max_storage_gb: number}} limits */
+function keptText({ session_retention_days: days, max_storage_gb: room }) {
+  const rules = [];
+  if (days > 0) rules.push(tn("admin.recordings_days", days));
+  if (room > 0) rules.push(t("admin.recordings_room", { n: formatNumber(room) }));
+  return rules.join(" ") || t("admin.recordings_for_ever");
+}
+
 /**
  * @param {HTMLElement} el
  * @param {import("../pages/admin.js").Context} context
@@ -23,6 +31,7 @@ const ORDERS = ["newest", "oldest", "largest", "longest"];
  */
 export function mountSection(el, { api, page }) {
   const off = said("p", "admin.recording_off", { class: "notice", hidden: page.defaults?.recording_enabled !== false });
+  const kept = h("p", { class: "soft", id: "recordings-kept" });
   const sum = h("p", { class: "soft" });
   const order = h("select", { id: "recording-order" }, ORDERS.map((each) => said("option", `admin.order_${each}`, { value: each })));
   const tools = h("div", { class: "spread" }, sum, h("div", { class: "row" }, said("label", "admin.order", { for: "recording-order", class: "label" }), h("div", {}, order)));
@@ -42,7 +51,7 @@ export function mountSection(el, { api, page }) {
     void quietly();
   });
   const cleanup = mountCleanup(api, quietly);
-  el.append(off, tools, place, pager.node, cleanup);
+  el.append(off, kept, tools, place, pager.node, cleanup);
 
   const at = { offset: 0, found: /** @type {RecordingPage | null} */ (null) };
   const table = mountTable(place, {
@@ -52,6 +61,7 @@ export function mountSection(el, { api, page }) {
     columns: columnsOf((id) => api.send("DELETE", `/api/sessions/${encodeURIComponent(id)}`), quietly),
   });
   const draw = () => {
+    setText(kept, page.defaults ? keptText(page.defaults.recording) : "");
     if (!at.found) return;
     const { total, total_bytes: bytes, recordings } = at.found;
     setText(sum, tn("admin.recordings_sum", total, { size: formatBytes(bytes) }));

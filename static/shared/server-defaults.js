@@ -12,6 +12,7 @@ import { getJson } from "./api.js";
  * @property {Record<string, string>} languages what each language calls itself, by its code
  * @property {number} max_kv_tokens
  * @property {boolean} recording_enabled
+ * @property {{session_retention_days: number, max_storage_gb: number}} recording -1 stands for no limit
  * @property {Record<string, number>} half_duplex
  * @property {Record<string, number>} duplex
  * @property {Record<string, number>} limits

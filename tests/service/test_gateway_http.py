@@ -226,8 +226,12 @@ async def test_a_drained_worker_gets_nothing_new(stage: Stage) -> None:
 
 @on_stage()
 async def test_recordings_are_cleaned_up_on_demand(stage: Stage) -> None:
-    answer = await stage.http.post("/api/admin/cleanup", json={"dry_run": True})
+    wish = {"dry_run": True, "retention_days": -1, "max_storage_gb": -1}
+    answer = await stage.http.post("/api/admin/cleanup", json=wish)
     assert answer.json()["status"] == "skipped"
+    for field in ("retention_days", "max_storage_gb"):
+        answer = await stage.http.post("/api/admin/cleanup", json={field: 1e308})
+        assert (answer.status_code, field in answer.json()["detail"]) == (422, True)
     wish = {"dry_run": True, "retention_days": 1}
     report = (await stage.http.post("/api/admin/cleanup", json=wish)).json()
     assert (report["status"], report["scanned"], report["dry_run"]) == ("ok", 0, True)

@@ -56,10 +56,13 @@ class Bench:
     threads: RecorderThreads
     time: FakeTime = field(default_factory=FakeTime)
     warnings: list[Exception] = field(default_factory=list)
+    min_free_gb: float = 0.0
 
     @property
     def options(self) -> RecorderOptions:
-        return RecorderOptions(self.threads, self.warnings.append, self.time.clock())
+        return RecorderOptions(
+            self.threads, self.warnings.append, self.time.clock(), min_free_gb=self.min_free_gb
+        )
 
     def duplex(self, name: str = "dx", kind: str = "omni_duplex") -> DuplexSessionRecorder:
         config = {"chunk_ms": 1_000, "system_prompt": "Be brief."}
@@ -72,8 +75,10 @@ class Bench:
         return recording_folder(self.data_dir, name)
 
 
-def make_bench(data_dir: Path, replays: ReplayMaker | None = None) -> Bench:
-    return Bench(data_dir, RecorderThreads(replays))
+def make_bench(
+    data_dir: Path, replays: ReplayMaker | None = None, *, min_free_gb: float = 0.0
+) -> Bench:
+    return Bench(data_dir, RecorderThreads(replays), min_free_gb=min_free_gb)
 
 
 def end(recorder: SessionRecorder, reason: str = "stopped") -> Meta:

@@ -67,8 +67,9 @@ DOCUMENTED: dict[str, object] = {
     "service.eta_ema_alpha": 0.3,
     "service.eta_ema_min_samples": 3,
     "recording.enabled": True,
-    "recording.session_retention_days": -1,
-    "recording.max_storage_gb": -1,
+    "recording.session_retention_days": 30,
+    "recording.max_storage_gb": 20,
+    "recording.min_free_gb": 2,
     "duplex.pause_timeout": 60,
     "duplex.max_session_s": 0,
     "duplex.max_kv_tokens": 8192,
@@ -240,7 +241,8 @@ def test_certificate_and_key_come_together(file: Path) -> None:
 @pytest.mark.parametrize("value", [0, -1])
 def test_no_limit_has_one_spelling(file: Path, value: int) -> None:
     write(file, {"recording": {"session_retention_days": value, "max_storage_gb": value}})
-    assert load_settings(file).recording == Settings().recording
+    recording = load_settings(file).recording
+    assert (recording.session_retention_days, recording.max_storage_gb) == (-1, -1)
 
 
 def test_wire_limits_can_only_be_lowered(file: Path) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,8 @@ from recording import names
 from recording.folder import read_meta
 from recording.jobs import Backlog, RecorderThreads
 from recording.locks import is_live
+from recording.records import DuplexRecording
+from recording.recovery import needs_recovery, recover_session
 from session_recorder import DuplexSessionRecorder, RecorderOptions, SessionRecorder
 from tests.unit.recordings import (
     WAIT_S,
@@ -28,6 +33,7 @@ from tests.unit.recordings import (
     make_bench,
     pcm,
     record_duplex,
+    recording_of,
     speak,
     timeline_bytes,
     wait_until,
@@ -84,6 +90,80 @@ def test_a_disk_that_stays_full_leaves_what_can_be_recovered(
         assert recorder.finalize().result(WAIT_S) is None
     assert not is_live(bench.folder("dx"))
     assert b"kept" in timeline_bytes(bench.folder("dx"))
+
+
+def test_a_disk_that_is_nearly_full_is_left_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench(tmp_path, min_free_gb=2.0)
+    free = [3 * 10**9]
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free[0]))
+    recorder = record_duplex(bench, "dx", [speak("kept")])
+    wait_until(lambda: b"kept" in timeline_bytes(bench.folder("dx")))
+    free[0] = 2 * 10**9 - 1
+    recorder.record_input(1, level(0.1, 16_000))
+    wait_until(lambda: not recorder.is_recording)
+    assert [str(warning) for warning in bench.warnings] == [
+        "The recording was stopped: the disk is nearly full."
+    ]
+    meta = end(recorder)  # its few last words still fit
+    assert (meta.status, meta.problem) == ("ready", str(bench.warnings[0]))
+    assert record_duplex(bench, "next", []).finalize().result(WAIT_S) is None
+    assert len(bench.warnings) == 2 and not bench.folder("next").exists()
+    bench.threads.close()
+
+
+@dataclass
+class FailingDisk:
+    """Stands for the calls that change a disk: some work, all that follow fail."""
+
+    error: int
+    works: int
+    calls: Iterator[int] = field(default_factory=itertools.count)
+
+    def patch(self, patched: pytest.MonkeyPatch) -> None:
+        for name in ("open", "write", "replace", "mkdir", "fsync"):
+            patched.setattr(os, name, self._failing(getattr(os, name)))
+
+    def _failing(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        # Any: a system call, whichever it is.
+        def call(*args: Any, **options: Any) -> Any:
+            if next(self.calls) >= self.works:
+                raise OSError(self.error, os.strerror(self.error))
+            return real(*args, **options)
+
+        return call
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_a_disk_that_fails_at_any_write_harms_no_talk_and_tears_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # hundreds would take seconds
+    for works in itertools.count():
+        name = f"dx{works}"
+        warned = len(bench.warnings)
+        with monkeypatch.context() as patched:
+            FailingDisk(error, works).patch(patched)
+            recorder = record_duplex(bench, name, [listen(), speak("said", level(0.1, 2_400))])
+            ended = recorder.finalize().result(WAIT_S)
+        assert len(bench.warnings) - warned <= 1, "told at most once"
+        if ended is not None and ended.problem is None:
+            break  # this time it went well to the end
+        folder = bench.folder(name)
+        if not folder.exists() or not any(folder.iterdir()):
+            continue
+        if needs_recovery(folder):
+            recover_session(folder)  # the disk is well again
+        assert not is_live(folder) and not list(folder.rglob("*.tmp"))
+        meta = read_meta(folder)
+        assert meta is not None and meta.is_over
+        recording = recording_of(folder)
+        for chunk in recording.chunks if isinstance(recording, DuplexRecording) else ():
+            if chunk.user_audio is not None:
+                assert len(pcm(folder / chunk.user_audio)[1]) == 16_000
+    assert len(bench.warnings) > 10, "most of the calls come while the talk goes on"
 
 
 def test_a_slow_disk_keeps_nobody_waiting(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,12 +16,13 @@ from typer.testing import CliRunner
 import session_cleanup
 from core.errors import SessionInUseError
 from recording import cleanup, names, schedule
-from recording.cleanup import GIGABYTE, CleanupReport, cleanup_sessions, delete_recording
-from recording.disk import folder_size_bytes
+from recording.cleanup import CleanupReport, cleanup_sessions, delete_recording
+from recording.disk import GIGABYTE, folder_size_bytes
 from recording.folder import read_meta, touch_access, write_meta
 from recording.locks import RecordingLock
 from recording.records import Meta, Status
 from recording.timeline import SessionLine, encode_line
+from tests.fakes.virtual_time import in_virtual_time
 
 NOW = datetime(2031, 6, 1, tzinfo=UTC)
 BODY_BYTES = 100_000
@@ -51,6 +53,7 @@ def make(
         size_bytes=BODY_BYTES,
     )
     write_meta(folder, meta)
+    (folder / names.RECORDING_FILE).touch()
     if seen is not None:
         look_at(folder, seen)
     return folder
@@ -187,11 +190,13 @@ def test_folders_that_are_no_recordings_are_dealt_with_after_a_day(tmp_path: Pat
     assert meta is not None and meta.created_at == ago(2)
 
 
-def test_a_damaged_meta_makes_an_orphan_that_is_recovered_or_goes(tmp_path: Path) -> None:
+def test_a_recording_whose_meta_is_damaged_is_recovered(tmp_path: Path) -> None:
     folder = make(tmp_path, "torn", created=5)
     (folder / names.META_FILE).write_text('{"session_id": ')
     age(folder, 5)
-    assert gone(clean(tmp_path, days=30)) == [("torn", "orphan")]
+    assert clean(tmp_path, days=30).recovered == 1
+    meta = read_meta(folder)
+    assert meta is not None and meta.created_at == ago(5)
 
 
 def test_links_and_foreign_names_are_left_alone(tmp_path: Path) -> None:
@@ -243,43 +248,50 @@ def test_a_deletion_cut_off_is_completed_next_time(
     assert list((tmp_path / names.SESSIONS_FOLDER).iterdir()) == []
 
 
+def test_what_a_full_disk_left_unfinished_is_finished_first(tmp_path: Path) -> None:
+    folder = names.recording_folder(tmp_path, "left")
+    folder.mkdir(parents=True)
+    line = SessionLine(session_id="left", app_type="chat", start_ts=ago(0.01))
+    (folder / names.TIMELINE_FILE).write_bytes(encode_line(line))
+    lock = RecordingLock(folder)
+    assert clean(tmp_path, days=30).recovered == 0, "it is still being written"
+    lock.release()
+    assert clean(tmp_path).recovered == 1, "also where nothing is ever deleted"
+    meta = read_meta(folder)
+    assert meta is not None and meta.is_over
+    assert clean(tmp_path, days=30).recovered == 0
+
+
 # In the background
 
 
-def test_the_background_task_waits_a_minute_and_then_a_day(tmp_path: Path) -> None:
-    slept: list[float] = []
-    reports: list[CleanupReport] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 3:
-            raise asyncio.CancelledError
-
-    make(tmp_path, "old", created=9_999)
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(schedule.run_cleanup(tmp_path, 30, -1, sleep=sleep, on_report=reports.append))
-    assert slept == [60.0, 86_400.0, 86_400.0]
-    assert [report.deleted for report in reports] == [1, 0]
-    asyncio.run(schedule.run_cleanup(tmp_path, -1, -1, sleep=sleep))  # returns at once
-    assert len(slept) == 3
-
-
-def test_the_background_task_survives_a_disk_that_does_not_answer(
+@in_virtual_time
+async def test_the_background_cleanup_runs_soon_after_endings_and_every_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slept: list[float] = []
+    loop, runs = asyncio.get_running_loop(), []
+    failures = [OSError("no such device"), OverflowError("date value out of range")]
 
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 3:
-            raise asyncio.CancelledError
+    def clean_up(*_: object) -> CleanupReport:
+        runs.append(loop.time())
+        if failures:  # no run may be the last one
+            raise failures.pop()
+        return CleanupReport(status="ok")
 
-    def fail(*_: object) -> CleanupReport:
-        raise OSError("no such device")
+    async def at_once(work: Callable[[], CleanupReport]) -> CleanupReport:
+        return work()
 
-    monkeypatch.setattr(schedule, "cleanup_sessions", fail)
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(schedule.run_cleanup(tmp_path, 30, -1, sleep=sleep))
+    monkeypatch.setattr(schedule, "cleanup_sessions", clean_up)
+    monkeypatch.setattr(asyncio, "to_thread", at_once)
+    cleanup_schedule = schedule.CleanupSchedule(tmp_path, 30, 20)
+    task = asyncio.create_task(cleanup_schedule.run())
+    await asyncio.sleep(3_670)
+    for _ in range(5):  # they end together
+        cleanup_schedule.request()
+    await asyncio.sleep(3_670)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert runs == [60, 3_660, 3_720, 7_320]
 
 
 # The command line
@@ -301,6 +313,7 @@ def test_the_command_line_deletes_and_tells(tmp_path: Path) -> None:
     assert "There is no limit" in run(*where, "--retention-days", "-1", "--max-gb", "-1")[1]
     code, text = run(*where, "--retention-days", "-1", "--max-storage-gb", "0.00000001")
     assert code == 0 and "1 of 1 recordings deleted" in text
+    assert run(*where, "--retention-days", "1e308")[0] == 2
     assert left(tmp_path) == []
 
 

@@ -97,7 +97,7 @@ class Executor:
 
     @property
     def free_share(self) -> float:
-        """How much of the memory for conversations is free, 0 to 1; any thread may ask."""
+        """How much of the memory for conversations is free, 0 to 1; asks the device."""
         return min(self.llm_store.free_share, self.tts_store.free_share)
 
     @torch.inference_mode()

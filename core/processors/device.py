@@ -64,7 +64,7 @@ def check_device(model: UnifiedModel) -> None:
 
 
 def cache_room(model: UnifiedModel) -> float:
-    """Return how much of the memory for conversations is free, 0 to 1; any thread may ask.
+    """Return how much of the memory for conversations is free, 0 to 1; on the model's thread.
 
     There is none on a device that does not answer; `check_device` says so.
     """

@@ -21,6 +21,7 @@ from core.errors import (
     OutOfOrderError,
     PictureError,
     SessionTimeoutError,
+    ShuttingDownError,
     UnknownTypeError,
     describe_error,
 )
@@ -221,8 +222,9 @@ class SessionMachine(ABC, Generic[PhaseT]):
         return self.fail(event.error)
 
     def shut_down(self, event: ShuttingDown) -> list[Effect]:
-        """The program ends."""
-        return self._end(close=Close(CloseCode.SHUTDOWN, "shutting_down"))
+        """The program ends, and the client is told so before its socket closes."""
+        message = ErrorMessage.of(ShuttingDownError())
+        return self._end(message, close=Close(CloseCode.SHUTDOWN, event.KIND))
 
 
 def common_rows(
@@ -240,7 +242,7 @@ def common_rows(
         Row(phases, "rejected", f"{SAME} {closed}", f"Send(warning) {ENDING}", machine.reject),
         Row(phases, "noticed", SAME, "Send(warning)", machine.notice),
         Row(phases, "disconnected", closed, "Halt Release", machine.leave),
-        Row(phases, "shutting_down", closed, "Halt Release Close", machine.shut_down),
+        Row(phases, "shutting_down", closed, ENDING, machine.shut_down),
     )
 
 

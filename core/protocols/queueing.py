@@ -15,6 +15,7 @@ from core.errors import (
     OmniError,
     OutOfOrderError,
     SessionTimeoutError,
+    ShuttingDownError,
     UnknownTypeError,
     describe_error,
 )
@@ -273,8 +274,8 @@ class QueueingMachine:
         return self._end(None, is_clean=False)
 
     def shut_down(self, event: ShuttingDown) -> list[QueueEffect]:
-        """The program ends."""
-        return self._end(Close(CloseCode.SHUTDOWN, "shutting_down"), is_clean=False)
+        """The program ends, and the client is told so before its socket closes."""
+        return self._fail(ShuttingDownError(), event.KIND)
 
     # --- helpers ---
 
@@ -303,10 +304,10 @@ class QueueingMachine:
         self._held = None
         return effects if close is None else [*effects, close]
 
-    def _fail(self, error: OmniError) -> list[QueueEffect]:
+    def _fail(self, error: OmniError, reason: str | None = None) -> list[QueueEffect]:
         fields = describe_error(error)
-        message = ErrorMessage.of(error)
-        return [Send(message), *self._end(Close(fields.close_code, fields.code), is_clean=False)]
+        close = Close(fields.close_code, reason or fields.code)
+        return [Send(ErrorMessage.of(error)), *self._end(close, is_clean=False)]
 
 
 OPEN, WAITING = (QueueingPhase.OPEN,), (QueueingPhase.WAITING,)
@@ -315,6 +316,7 @@ NOT_CLOSED: Final = (*OPEN, *WAITING, *CONNECTING, *RELAYING)
 QUEUED: Final = (*WAITING, *CONNECTING)
 CLOSED: Final = QueueingPhase.CLOSED
 LET_GO: Final = "CancelTicket ReleaseWorker"
+FAILED: Final = f"Send(error) {LET_GO} Close"
 REOPEN: Final = "StopTimer(queue_update) StartTimer(idle)"
 AGAIN: Final = "StartTimer(queue_update)"
 
@@ -377,7 +379,7 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
         (*CONNECTING, *RELAYING),
         "worker_failed",
         CLOSED,
-        f"Send(error) {LET_GO} Close",
+        FAILED,
         QueueingMachine.worker_failed,
     ),
     Row(
@@ -388,7 +390,7 @@ TABLE: Final[tuple[Row[QueueingMachine, QueueEffect], ...]] = (
         QueueingMachine.reject,
     ),
     Row(NOT_CLOSED, "disconnected", CLOSED, LET_GO, QueueingMachine.leave),
-    Row(NOT_CLOSED, "shutting_down", CLOSED, f"{LET_GO} Close", QueueingMachine.shut_down),
+    Row(NOT_CLOSED, "shutting_down", CLOSED, FAILED, QueueingMachine.shut_down),
 )
 """All transitions of the gateway's side; what a client says while relaying is passed on unread."""
 

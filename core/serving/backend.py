@@ -282,7 +282,7 @@ class Backend(Protocol):
 
     @property
     def cache_room(self) -> float:
-        """How much of the memory for conversations is free, 0 to 1; any thread may ask."""
+        """How much of the memory for conversations is free, 0 to 1; on the engine's thread."""
         ...
 
     def tidy(self) -> None:

@@ -1,7 +1,9 @@
-"""How many sessions the worker can serve in time, learnt from how long units take.
+"""How many sessions the worker can serve in time, learnt from how long units take in the engine.
 
-Pure but for the clock. A worker that shares passes between sessions takes more of them than the
-time of one alone suggests; so every bound found here is a lower one, and grows with the load.
+Pure but for the clock. Nothing a client chooses counts: neither how long its chunks waited because
+it sent too many, nor the length of unit it asked for. A worker that shares passes between sessions
+takes more of them than the time of one alone suggests; so every bound found here is a lower one,
+and grows with the load.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from core.protocols.effects import Effect, Send
-from core.protocols.events import Event, Received
-from core.schemas.duplex import Prepare, Result
+from core.protocols.events import Event
+from core.schemas.duplex import Result
 
+UNIT_MS: Final = 1_000  # the only unit length the model was trained on
 HEADROOM: Final = 0.8  # ours: of a unit's length, that nearly every unit may take
 SLOW_SHARE: Final = 0.05  # ours: of the units; so many may be slower, for what happens once
 MEMORY_S: Final = 30.0  # ours: what happened longer ago does not count
@@ -57,7 +60,7 @@ class Capacity:
 
         Args:
             session_id: Whose it is.
-            share: How long it took, from its input to its answer, per its length.
+            share: How long the engine took for it, per its length.
         """
         now_s = self._now_s()
         self._last_s[session_id] = now_s
@@ -111,15 +114,12 @@ class CapacityObserver:
         """Watch a session."""
         self._capacity = capacity
         self._session_id = session_id
-        self._unit_ms = 0
 
     def saw(self, event: Event, effects: Sequence[Effect]) -> None:
         """Learn from each result."""
-        if isinstance(event, Received) and isinstance(event.message, Prepare):
-            self._unit_ms = event.message.config.chunk_ms
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.message, Result):
-                self._capacity.note(self._session_id, effect.message.wall_clock_ms / self._unit_ms)
+                self._capacity.note(self._session_id, effect.message.cost_all_ms / UNIT_MS)
 
     async def close(self) -> None:
         """Nothing is held."""

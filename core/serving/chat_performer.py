@@ -38,7 +38,7 @@ class ChatPerformer(SessionPerformer):
         self.expect()
         try:
             talk = await self._begin()
-            return await self._workshop.crew.call(lambda: talk.respond(request))
+            return await self._calls.call(lambda: talk.respond(request))
         except GivenUpError as error:
             raise NoWorkerError("The request was given up.") from error
         finally:

@@ -1,6 +1,7 @@
-"""Threads for what blocks: views of the model, looks ahead, and hearing. Never the event loop.
+"""Thread pools for blocking calls: views of the model, looks ahead, and hearing.
 
-Whatever goes wrong there comes back as one of our errors.
+An unexpected failure comes back as one of our errors. A call that hangs is left behind when its
+session has ended: it keeps its thread and nothing else.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -18,15 +19,42 @@ from core.serving.engine import GivenUpError
 
 T = TypeVar("T")
 
-SPARE_THREADS: Final = 2  # beside one per slot: a session that ends while the next one begins
+SPARE_THREADS: Final = 2  # beyond one per slot: a session that ends while the next one begins
 HEARING_THREADS: Final = 2  # a chunk of sound takes milliseconds
+HANGING_MAX: Final = 8  # ours: calls left behind that still run; further ones keep their sessions
+
+
+class Pool:
+    """A bounded number of threads, beyond those that calls left behind still hold."""
+
+    def __init__(self, size: int, name: str) -> None:
+        """Start no thread yet."""
+        self._size = size
+        self._name = name
+        self._threads = ThreadPoolExecutor(size, name)
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Run `work` on a thread, in the context of the caller."""
+        return self._threads.submit(contextvars.copy_context().run, work)
+
+    def renew(self) -> None:
+        """Go on with fresh threads, because one of them hangs; what waits for the old is done."""
+        self._threads.shutdown(wait=False)
+        self._threads = ThreadPoolExecutor(self._size, self._name)
+
+    def close(self) -> None:
+        """End the threads as soon as they are done; does not wait for them."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class Crew:
-    """A bounded number of threads; what waits for one is bounded by the sessions there are.
+    """The threads of a worker; what waits for one is bounded by the sessions there are.
 
     Attributes:
-        failures: how often something failed that nobody expected.
+        failures: unexpected failures since the device was last checked.
+        callers: for calls of a view.
+        looking: for pictures looked at ahead, so that they delay no call.
+        hearing: for voice activity detection.
     """
 
     def __init__(self, slots: int) -> None:
@@ -36,41 +64,88 @@ class Crew:
             slots: Sessions at once.
         """
         self.failures = 0
-        self._callers = ThreadPoolExecutor(slots + SPARE_THREADS, "call")
-        self._looking = ThreadPoolExecutor(slots, "look")
-        self._hearing = ThreadPoolExecutor(HEARING_THREADS, "hear")
+        self.callers = Pool(slots + SPARE_THREADS, "call")
+        self.looking = Pool(slots, "look")
+        self.hearing = Pool(HEARING_THREADS, "hear")
+        self._left: list[Future[Any]] = []  # calls whose session has ended without them
         self._log = structlog.stdlib.get_logger("crew")
 
-    async def call(self, work: Callable[[], T]) -> T:
-        """Run a call of a view.
+    def leave(self, job: Future[T], pool: Pool) -> bool:
+        """Leave a call behind, unless too many that were left behind still run.
 
-        Raises:
-            OmniError: It failed.
-            GivenUpError: It was given up.
+        Overflow: beyond `HANGING_MAX` a call keeps its session, and that its slot, until it ends.
+
+        Args:
+            job: The call; one that has not begun is cancelled.
+            pool: Where it runs.
         """
-        return await self._run(self._callers, work)
+        if job.cancel():
+            return True
+        self._left = [each for each in self._left if not each.done()]
+        if len(self._left) >= HANGING_MAX:
+            self._log.error("call_hangs", left_behind=len(self._left), keeps_slot=True)
+            return False
+        self._left.append(job)
+        self._log.error("call_hangs", left_behind=len(self._left), keeps_slot=False)
+        pool.renew()
+        return True
 
-    async def look(self, work: Callable[[], T]) -> T:
-        """Look at a picture, where it keeps no call waiting; raises as `call`."""
-        return await self._run(self._looking, work)
-
-    async def hear(self, work: Callable[[], T]) -> T:
-        """Run detection; raises as `call`."""
-        return await self._run(self._hearing, work)
+    def failed(self) -> None:
+        """Count and log the failure that is being handled."""
+        self.failures += 1
+        self._log.exception("model_call_failed")
 
     def close(self) -> None:
         """End the threads as soon as they are done; does not wait for them."""
-        self._callers.shutdown(wait=False, cancel_futures=True)
-        self._looking.shutdown(wait=False, cancel_futures=True)
-        self._hearing.shutdown(wait=False, cancel_futures=True)
+        for pool in (self.callers, self.looking, self.hearing):
+            pool.close()
 
-    async def _run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+
+class SessionCalls:
+    """The blocking calls of one session.
+
+    Each raises:
+        OmniError: it failed.
+        GivenUpError: it was given up, or the session goes on to its end without it.
+    """
+
+    def __init__(self, crew: Crew) -> None:
+        """Call nothing yet."""
+        self._crew = crew
+        self._leaving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Run a call of a view."""
+        return await self._run(self._crew.callers, work)
+
+    async def look(self, work: Callable[[], T]) -> T:
+        """Look at a picture ahead."""
+        return await self._run(self._crew.looking, work)
+
+    async def hear(self, work: Callable[[], T]) -> T:
+        """Run detection."""
+        return await self._run(self._crew.hearing, work)
+
+    def leave(self) -> None:
+        """Wait for no call any more: the one under way hangs."""
+        if not self._leaving.done():
+            self._leaving.set_result(None)
+
+    async def _run(self, pool: Pool, work: Callable[[], T]) -> T:
+        if self._leaving.done():
+            raise GivenUpError
+        job = pool.submit(work)
+        done = asyncio.wrap_future(job)
+        either: set[asyncio.Future[Any]] = {done, self._leaving}
         try:
-            return await loop.run_in_executor(pool, lambda: context.run(work))
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not done.done() and self._crew.leave(job, pool):
+                raise GivenUpError
+            return await done
         except (OmniError, GivenUpError):
             raise
         except Exception as error:
-            self.failures += 1
-            self._log.exception("model_call_failed")
+            self._crew.failed()
             raise GenerationFailedError() from error
+        finally:
+            done.cancel()

@@ -91,7 +91,7 @@ class DuplexPerformer(SessionPerformer):
         assert talk is not None, "the session is prepared"
         if not self._is_halted:
             limit = _slice_limit(talk, self._asked_slices)
-            await self._looks.run(self._workshop.crew, talk, limit)
+            await self._looks.run(self._calls, talk, limit)
         await emit(Looked())
 
     def halt(self) -> None:
@@ -108,7 +108,7 @@ class DuplexPerformer(SessionPerformer):
         """Listen whether the user begins to speak."""
         listener = self._listener
         assert listener is not None and isinstance(effect, Detect), "asked for with barge-in alone"
-        await emit(Detected(await self._workshop.crew.hear(lambda: listener.hear(effect))))
+        await emit(Detected(await self._calls.hear(lambda: listener.hear(effect))))
 
     async def _prepare(self, message: duplex.Prepare, emit: Emit) -> None:
         workshop = self._workshop
@@ -119,7 +119,7 @@ class DuplexPerformer(SessionPerformer):
             if message.barge_in is not None:
                 self._listener = BargeInListener(message.barge_in, workshop.detector)
             try:
-                fed = await workshop.crew.call(lambda: talk.prepare(message))
+                fed = await self._calls.call(lambda: talk.prepare(message))
             except GivenUpError:
                 fed = Fed()  # halted: nobody looks at it
         await emit_fed(fed, 1, emit)
@@ -144,16 +144,15 @@ class DuplexPerformer(SessionPerformer):
             OmniError: It failed.
             GivenUpError: The session was halted: nobody looks at the result.
         """
-        crew = self._workshop.crew
         seen = await self._looks.take(effect.frames)
-        unit, made, problems = await crew.call(
+        unit, made, problems = await self._calls.call(
             partial(_begin_unit, talk, effect, seen, self._looks.decode)
         )
         for problem in problems:
             await emit(Noticed(problem))
         while isinstance(made, EarlySound):
             await emit(SoundReady(made.audio_data))
-            made = await crew.call(partial(_go_on, unit))
+            made = await self._calls.call(partial(_go_on, unit))
         return made
 
     async def _finalize(self, emit: Emit) -> None:
@@ -162,7 +161,7 @@ class DuplexPerformer(SessionPerformer):
         began_s = time.perf_counter()
         if not self._is_halted:
             try:
-                await self._workshop.crew.call(talk.finalize)
+                await self._calls.call(talk.finalize)
             except GivenUpError:
                 began_s = time.perf_counter()  # halted: nobody looks at the time
         finalize_ms = (time.perf_counter() - began_s) * MS_PER_S

@@ -59,10 +59,10 @@ class HalfDuplexPerformer(SessionPerformer):
         listener = self._listener
         assert listener is not None, "prepared sessions have an ear"
         if isinstance(effect, Detect):
-            happenings = await self._workshop.crew.hear(lambda: listener.hear(effect))
+            happenings = await self._calls.hear(lambda: listener.hear(effect))
             await emit(Detected(happenings))
         else:
-            await self._workshop.crew.hear(listener.reset)
+            await self._calls.hear(listener.reset)
 
     async def _prepare(self, message: half_duplex.Prepare, emit: Emit) -> None:
         workshop = self._workshop
@@ -72,7 +72,7 @@ class HalfDuplexPerformer(SessionPerformer):
             talk = self._conversation = workshop.backend.open_half_duplex()
             self._listener = TurnListener(message.config.vad, workshop.detector)
             try:
-                fed = await workshop.crew.call(lambda: talk.prepare(message))
+                fed = await self._calls.call(lambda: talk.prepare(message))
             except GivenUpError:
                 fed = Fed()  # halted: nobody looks at it
         await emit_fed(fed, 1, emit)
@@ -108,10 +108,9 @@ class HalfDuplexPerformer(SessionPerformer):
         """
         if self._is_halted:
             raise GivenUpError
-        crew = self._workshop.crew
         await self._workshop.engine.call(talk.mark)
         samples = np.frombuffer(segment.pcm, dtype="<f4").astype(np.float32)
-        fed = await crew.call(lambda: talk.hear(samples))
+        fed = await self._calls.call(lambda: talk.hear(samples))
         if self._is_cut:
             talk.stop()  # hearing has cleared an earlier one
         return fed, await self._tell(talk.reply(), emit)

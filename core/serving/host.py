@@ -25,7 +25,7 @@ from core.serving.chat_performer import ChatPerformer
 from core.serving.connection import Connection
 from core.serving.ownership import Lease, Owner
 from core.serving.recordings import Recordings
-from core.serving.scheduling import see_through
+from core.serving.scheduling import end_task, see_through
 from core.serving.session_builder import SessionBuilder
 from core.serving.session_kinds import SessionRules, SocketKind
 from core.serving.sockets import SocketClosedError, StarletteSocket
@@ -100,7 +100,7 @@ class WorkerHost:
         self._rules = rules
         self.identity = identity
         self._metrics = metrics
-        metrics.ask(lambda: workshop.slots.capacity, lambda: workshop.engine.worked_s)
+        metrics.ask(lambda: workshop.slots.capacity, lambda: workshop.engine.heartbeat.worked_s)
         self._recordings = recordings
         self._live: dict[tuple[SocketKind, str], _Live] = {}
         self._chats: set[ChatPerformer] = set()  # over HTTP
@@ -200,8 +200,7 @@ class WorkerHost:
         try:
             response = await performer.respond(request)
         finally:
-            leaving.cancel()
-            await see_through(asyncio.create_task(performer.release()))
+            await see_through(asyncio.create_task(_end_chat(leaving, performer)))
             self._chats.discard(performer)
         recorded = self._builder().record_chat(request, response)
         return response.model_copy(update={"recording_session_id": recorded})
@@ -230,10 +229,9 @@ class WorkerHost:
     @property
     def status(self) -> WorkerStatus:
         """What the worker is doing, in one word; of several sessions the oldest counts."""
-        progress = self.workshop.progress
-        if progress.error is not None:
+        if self.workshop.error is not None:
             return WorkerStatus.ERROR
-        if not progress.is_loaded:
+        if not self.workshop.progress.is_loaded:
             return WorkerStatus.LOADING
         owners = self.workshop.slots.owners
         return owners[0].status if owners else WorkerStatus.IDLE
@@ -256,7 +254,7 @@ class WorkerHost:
                 "total_requests": slots.total_leases,
                 "avg_inference_time_ms": round(slots.mean_ms, 1),
                 "kv_cache_length": self._kv_tokens(),
-                "error": progress.error,
+                "error": self.workshop.error,
                 "vram_used_mb": used_mb,
                 "vram_total_mb": total_mb,
                 "uptime_s": asyncio.get_running_loop().time() - self._began_s,
@@ -309,7 +307,7 @@ class WorkerHost:
         if self.workshop.is_draining:
             raise ShuttingDownError()
         if self.status in (WorkerStatus.LOADING, WorkerStatus.ERROR):
-            raise NoWorkerError(self.workshop.progress.error or NOT_READY_TEXT)
+            raise NoWorkerError(self.workshop.error or NOT_READY_TEXT)
 
     @asynccontextmanager
     async def _claimed(self, kind: SocketKind, owner: Owner) -> AsyncIterator[_Live]:
@@ -372,6 +370,11 @@ async def refuse(socket: StarletteSocket, error: OmniError) -> None:
     except SocketClosedError:
         return
     await socket.close(int(error.close_code), error.code.value)
+
+
+async def _end_chat(leaving: asyncio.Task[None], performer: ChatPerformer) -> None:
+    await end_task(leaving)
+    await performer.release()
 
 
 async def _halt_when(gone: asyncio.Event, performer: ChatPerformer) -> None:

@@ -16,7 +16,7 @@ from core.errors import OmniError, PictureError
 from core.images import PictureLimits, decode_wire_picture
 from core.protocols.effects import Look
 from core.serving.backend import DuplexTalk, SeenPicture
-from core.serving.crew import Crew
+from core.serving.crew import SessionCalls
 from core.serving.engine import GivenUpError
 
 Seen = SeenPicture | PictureError
@@ -32,11 +32,11 @@ class _Look:
         self.seen: Seen | None = None
         self._has_ended = asyncio.Event()
 
-    async def run(self, crew: Crew, look_at: Callable[[str], SeenPicture]) -> None:
+    async def run(self, calls: SessionCalls, look_at: Callable[[str], SeenPicture]) -> None:
         """Look; what fails for other reasons than the picture is left to its unit."""
         self.has_begun = True
         try:
-            self.seen = await crew.look(partial(look_at, self.frame))
+            self.seen = await calls.look(partial(look_at, self.frame))
         except PictureError as problem:
             self.seen = problem
         except (OmniError, GivenUpError):
@@ -73,14 +73,14 @@ class Looks:
             self._take(frame)
         self._waiting += [_Look(frame) for frame in effect.frames]
 
-    async def run(self, crew: Crew, talk: DuplexTalk, max_slices: int) -> None:
+    async def run(self, calls: SessionCalls, talk: DuplexTalk, max_slices: int) -> None:
         """Look at everything that still waits, one picture at a time."""
 
         def look_at(frame: str) -> SeenPicture:
             return talk.look(self.decode(frame), max_slices)
 
         while (look := self._next()) is not None:
-            await look.run(crew, look_at)
+            await look.run(calls, look_at)
 
     def decode(self, frame: str) -> Image.Image:
         """Decode a picture; blocks, and raises as `decode_wire_picture`."""

@@ -82,6 +82,7 @@ class Slots:
         measured: how many sessions can be served at once, as units tell; None if nobody asks.
         total_leases: how many were given away since the start.
         total_ms: for how long, those given back.
+        lost: slots whose memory could not be freed; they are given to no session any more.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Slots:
         self.measured = measured
         self.total_leases = 0
         self.total_ms = 0.0
+        self.lost = 0
         self._now_s = now_s
         self._leases: list[Lease] = []
         self._line: deque[_Waiting] = deque()
@@ -113,12 +115,13 @@ class Slots:
 
     @property
     def capacity(self) -> int:
-        """How many sessions there may be now: one at least, and no more than slots."""
+        """How many sessions there may be now: one at least, and no more than usable slots."""
+        usable = self.count - self.lost
         if self.measured is None:
-            return self.count
+            return usable
         now_s = self._now_s()
         ages_s = [now_s - lease.since_s for lease in self._leases]
-        return min(self.count, self.measured.sessions(ages_s))
+        return min(usable, self.measured.sessions(ages_s))
 
     @property
     def is_free(self) -> bool:

@@ -12,6 +12,7 @@ from core.protocols.effects import DetectorEffect, Look, WorkEffect
 from core.protocols.events import ChunkReady, Noticed, PrefillDone
 from core.schemas.streaming import StreamingChunk
 from core.serving.backend import Fed, Reply, ReplyEnd, Talk
+from core.serving.crew import SessionCalls
 from core.serving.engine import GivenUpError
 from core.serving.lanes import Emit
 from core.serving.ownership import Lease, Owner
@@ -41,6 +42,7 @@ class SessionPerformer(ABC):
         self._cut = 0  # number of the one to be cut short
         self._is_halted = False
         self._is_feeding = False  # what is half fed when it is cut short is undone afterwards
+        self._calls = SessionCalls(workshop.crew)
         self._patience: asyncio.Timeout | None = None  # while it waits for a slot
         self._hang_watch: asyncio.TimerHandle | None = None
 
@@ -81,7 +83,7 @@ class SessionPerformer(ABC):
             self._cut_short()
 
     def halt(self) -> None:
-        """End running work at its next forward pass."""
+        """End running work at its next forward pass; a call that hangs is not waited for."""
         self._is_halted = True
         self._stop_waiting()
         talk = self._talk
@@ -91,16 +93,13 @@ class SessionPerformer(ABC):
         if self._hang_watch is None:
             limit_s = self._workshop.limits.hang_limit_s
             loop = asyncio.get_running_loop()
-            self._hang_watch = loop.call_later(limit_s, self._workshop.suspect)
+            self._hang_watch = loop.call_later(limit_s, self._calls.leave)
 
     async def release(self) -> None:
         """Free the conversation, then the slot."""
         watch, self._hang_watch = self._hang_watch, None
         if watch is not None:
-            has_hung = watch.when() <= asyncio.get_running_loop().time()
             watch.cancel()
-            if has_hung:
-                self._workshop.clear_suspicion()
         lease, self._lease = self._lease, None
         await self._workshop.end(self._talk, lease)
 
@@ -164,7 +163,7 @@ class SessionPerformer(ABC):
             raise GivenUpError
         self._is_feeding = True
         try:
-            return await self._workshop.crew.call(work)
+            return await self._calls.call(work)
         finally:
             self._is_feeding = False
 
@@ -176,7 +175,7 @@ class SessionPerformer(ABC):
             GivenUpError: The session was halted.
         """
         while True:
-            made = await self._workshop.crew.call(partial(_next, reply))
+            made = await self._calls.call(partial(_next, reply))
             if isinstance(made, ReplyEnd):
                 return made
             await emit(ChunkReady(made))

@@ -130,6 +130,12 @@ class Timers:
         self._tell(TimerFired(name, at_s=self._scheduler.now_s()))
 
 
+async def end_task(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait until it has ended."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def see_through(task: asyncio.Task[None]) -> None:
     """Await a task to its end, however often the caller is cancelled meanwhile.
 

@@ -135,7 +135,7 @@ class StreamingPerformer(SessionPerformer):
         if self._is_halted:
             return
         if conversation is not None:
-            history_hash = await workshop.crew.call(conversation.settle)
+            history_hash = await self._calls.call(conversation.settle)
             conversation.talk.unmark()
             if history_hash and conversation.talk.kv_tokens:
                 self._conversation, self._latest = None, conversation
@@ -152,7 +152,7 @@ class StreamingPerformer(SessionPerformer):
         """Free the conversation of this turn."""
         conversation, self._conversation = self._conversation, None
         if conversation is not None:
-            await self._workshop.engine.call(conversation.talk.close)
+            await self._workshop.free(conversation.talk)
 
 
 def _feed_messages(conversation: Conversation, message: streaming.WorkerPrefill) -> Fed:

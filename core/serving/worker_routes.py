@@ -19,6 +19,7 @@ from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES
 from core.schemas.parsing import parse_message
 from core.schemas.worker import ActionResult, CacheStatus, StopRequest, WorkerHealth
 from core.serving.host import WorkerHost
+from core.serving.scheduling import end_task
 from core.serving.session_kinds import SocketKind
 
 CHAT_REQUEST: Final = TypeAdapter(ChatRequest)
@@ -102,7 +103,7 @@ def _add_chat(router: APIRouter, host_of: HostOf) -> None:
         try:
             return await host_of().chat(asked, gone)
         finally:
-            watching.cancel()
+            await end_task(watching)
 
 
 def _add_stop(router: APIRouter, host_of: HostOf, name: str, kinds: tuple[SocketKind, ...]) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from core.errors import ModelError, OmniError
+from core.errors import ModelError, OmniError, ShuttingDownError
 from core.schemas.worker import ModelFacts
 from core.serving.backend import Backend, Talk
 from core.serving.capacity import Capacity
@@ -23,6 +23,7 @@ from core.serving.sessions import Conversation, SessionStore
 from core.vad import SileroVad
 
 LISTENER_STAGE: Final = "loading the voice detector"
+CLOSE_TRIES: Final = 2
 CACHE_ROOM_MIN: Final = 0.15  # ours: of the caches' memory, kept for the sessions there are
 
 
@@ -32,11 +33,14 @@ class WorkLimits:
 
     Attributes:
         busy_wait_s: for a free slot. Source: service specification, 2.3.4 and 2.5.6.
-        hang_limit_s: for work to end after it was told to; then the worker counts as broken.
+        hang_limit_s: for a session's blocking call to end after it was told to; then the session
+            ends without it.
+        engine_limit_s: for one call or round of the engine; then the worker counts as broken.
     """
 
     busy_wait_s: float = 5.0
     hang_limit_s: float = 60.0
+    engine_limit_s: float = 120.0
 
 
 @dataclass
@@ -47,7 +51,7 @@ class Progress:
         is_loaded: the model is ready.
         stage: what loading does now.
         share: how much of it is done, 0 to 1.
-        error: why the worker cannot work.
+        error: why loading failed, or what is wrong with the device.
         memory_mb: used and total memory of the GPU, when it was last looked at.
         model: what is loaded, once it is.
     """
@@ -95,7 +99,7 @@ class Workshop:
         self._make_backend = make_backend
         self._backend: Backend | None = None
         self._detector: SileroVad | None = None
-        self._known_failures = 0
+        self._cache_room = 1.0  # as the engine's thread last read it
         self._log = structlog.stdlib.get_logger("workshop")
 
     @property
@@ -120,6 +124,15 @@ class Workshop:
             raise ModelError("The worker is not loaded.")
         return self._detector
 
+    @property
+    def error(self) -> str | None:
+        """Why the worker cannot work, if so; one session's failure is never a reason."""
+        if self.progress.error is not None or not self.progress.is_loaded:
+            return self.progress.error
+        if self.slots.lost >= self.slots.count:
+            return "The memory of ended sessions could not be freed."
+        return self.engine.problem(self.limits.engine_limit_s)
+
     async def load(self) -> None:
         """Load everything; a failure is kept for the worker's health, and the worker stays up."""
         try:
@@ -137,9 +150,9 @@ class Workshop:
             self.progress.is_loaded = True
 
     async def let_go(self, conversations: Iterable[Conversation]) -> None:
-        """Free conversations nobody will continue."""
+        """Free conversations that no client will continue."""
         for conversation in conversations:
-            await self.engine.call(conversation.talk.close)
+            await self.free(conversation.talk)
 
     async def make_room(self) -> None:
         """Free what was kept beside as many active sessions as there are now."""
@@ -149,17 +162,31 @@ class Workshop:
         """Free a session's conversation, then its slot; in this order whatever happens.
 
         Args:
-            talk: The conversation, if it has one that nobody keeps.
+            talk: The conversation, if it has one that is not kept.
             lease: Its slot, if it holds one.
         """
         try:
             if talk is not None:
-                await self.engine.call(talk.close)
+                await self.free(talk)
                 await self._tidy_up()
             await self._check()
         finally:
             if lease is not None:
                 lease.give_back()
+
+    async def free(self, talk: Talk) -> None:
+        """Free a conversation; where that fails, its slot is lost, because its memory is."""
+        for _ in range(CLOSE_TRIES):
+            try:
+                await self.engine.free(talk.close)
+            except ShuttingDownError:
+                return  # the process ends, and its memory with it
+            except Exception:
+                self._log.exception("close_failed")
+            else:
+                return
+        self.crew.failures += 1  # so that the device is checked
+        self.slots.lost += 1
 
     async def forget_all(self) -> int:
         """Free everything that is kept; return how many conversations it was."""
@@ -167,15 +194,6 @@ class Workshop:
         await self.let_go(kept)
         await self._tidy_up()
         return len(kept)
-
-    def suspect(self) -> None:
-        """Note that work does not end though it was told to: the worker is of no use."""
-        self._log.error("engine_hangs", limit_s=self.limits.hang_limit_s)
-        self.progress.error = "The engine does not answer."
-
-    def clear_suspicion(self) -> None:
-        """The work that hung has ended after all."""
-        self.progress.error = None
 
     def close(self) -> None:
         """End the threads and processes; blocks a little."""
@@ -186,7 +204,11 @@ class Workshop:
 
     def _has_memory(self) -> bool:
         """There is memory left for what one session more would remember."""
-        return self._backend is None or self._backend.cache_room >= CACHE_ROOM_MIN
+        return self._cache_room >= CACHE_ROOM_MIN
+
+    def _read_cache_room(self) -> None:
+        """On the engine's thread, since it asks the device."""
+        self._cache_room = self.backend.cache_room
 
     def _load(self) -> None:
         """On the engine's thread."""
@@ -195,6 +217,7 @@ class Workshop:
         self._report("starting the model's libraries", None)
         self._backend = self._make_backend()
         self._backend.load(self.engine, self._report)
+        self.engine.take_gauge(self._read_cache_room)
 
     def _report(self, stage: str, share: float | None) -> None:
         self.progress.stage = stage
@@ -204,14 +227,14 @@ class Workshop:
     async def _tidy_up(self) -> None:
         """Give memory back, unless somebody would have to wait for it."""
         if len(self.slots.owners) <= 1:
-            await self.engine.call(self.backend.tidy)
+            await self.engine.free(self.backend.tidy)
             self.progress.memory_mb = await self.engine.call(self.backend.memory_mb)
 
     async def _check(self) -> None:
-        """After a failure nobody expected: can the device go on?"""
-        if self.crew.failures == self._known_failures:
+        """After an unexpected failure: can the device go on?"""
+        if not self.crew.failures:
             return
-        self._known_failures = self.crew.failures
+        self.crew.failures = 0
         try:
             await self.engine.call(self.backend.check)
         except OmniError as error:

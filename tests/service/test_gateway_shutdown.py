@@ -40,6 +40,7 @@ async def test_what_takes_too_long_is_sent_away(stage: Stage) -> None:
         await running.say("prepare")
         await running.expect("prepared")
         await stage.stop_gateway()
+        assert (await running.expect("error"))["code"] == "no_worker"
         assert await running.expect_end() == (1001, "shutting_down")
     await until(lambda: not stage.worker.sockets)
 
@@ -51,6 +52,7 @@ async def test_between_turns_there_is_nothing_to_wait_for(stage: Stage) -> None:
         await client.say("heartbeat")
         await until(lambda: stage.gateway.live.relays())
         await stage.stop_gateway()
+        assert (await client.expect("error"))["code"] == "no_worker"
         assert await client.expect_end() == (1001, "shutting_down")
 
 
@@ -67,4 +69,5 @@ async def test_a_turn_may_finish_and_no_other_begins(stage: Stage) -> None:
         await until(lambda: not stage.gateway.is_open)
         gate.set()
         await client.expect("chunk", "done")
+        await client.expect("error")
         assert (await client.expect_end())[0] == 1001

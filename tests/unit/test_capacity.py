@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -10,6 +11,7 @@ from core.errors import WorkerBusyError
 from core.protocols.effects import Effect, Send
 from core.protocols.events import Opened, Received
 from core.schemas.duplex import Prepare, Result
+from core.schemas.duplex_calls import DuplexConfig
 from core.schemas.queue import RequestType
 from core.serving import capacity, ownership
 from core.serving.capacity import Capacity, CapacityObserver
@@ -112,38 +114,65 @@ def test_sessions_that_no_longer_talk_do_not_count() -> None:
 def test_units_are_learnt_from_their_results() -> None:
     made, clock = worker()
     observer = CapacityObserver(made, "s")
-    observer.saw(Opened(at_s=0.0), [])
-    observer.saw(Received(Prepare(), at_s=0.0), [])
-    effects: list[Effect] = [Send(Result(is_listen=True, wall_clock_ms=400.0))]
+    effects: list[Effect] = [Send(Result(is_listen=True, cost_all_ms=400.0))]
     for _ in range(capacity.UNITS_MIN):
         clock.now_s += 1.0
         observer.saw(Opened(at_s=0.0), effects)
     assert allowed(made, 1) == 2
 
 
+def test_a_client_s_own_backlog_and_unit_length_change_nothing() -> None:
+    def learnt(**of_client: float) -> int:
+        made, clock = worker()
+        talk(made, clock, 40, share=0.3)
+        observer = CapacityObserver(made, "hasty")
+        config = DuplexConfig(chunk_ms=int(of_client.pop("chunk_ms", 1_000)))
+        observer.saw(Received(Prepare(config=config), at_s=0.0), [])
+        result = Result(is_listen=True, cost_all_ms=300.0, **of_client)
+        for _ in range(30 * 15):
+            clock.now_s += 1 / 15
+            talk(made, clock, 40, share=0.3, seconds=0)
+            observer.saw(Opened(at_s=0.0), [Send(result)])
+        return allowed(made, 41)
+
+    assert learnt(wall_clock_ms=3_000.0, chunk_ms=100) == learnt(wall_clock_ms=300.0)
+
+
 def test_nobody_new_begins_when_the_memory_for_caches_runs_out() -> None:
     class Full(FakeBackend):
         room = 1.0
 
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked: set[str] = set()
+
         @property
         def cache_room(self) -> float:
+            self.asked.add(threading.current_thread().name)
             return self.room
 
     async def scenario() -> None:
         backend = Full()
         workshop = Workshop(lambda: backend, 4)
         await workshop.load()
+
+        async def room(share: float) -> None:
+            backend.room, backend.asked = share, set()
+            while not backend.asked:  # the gauge is read once the call has been answered
+                await workshop.engine.call(lambda: None)
+
         try:
             owner = Owner("s", RequestType.AUDIO_DUPLEX)
             leases = [await workshop.slots.take(owner, 1.0) for _ in range(2)]
             assert workshop.slots.capacity == 4
-            backend.room = 0.1
+            await room(0.1)
             assert workshop.slots.capacity == 2, "those that are there go on"
             with pytest.raises(WorkerBusyError):
                 await workshop.slots.take(owner, 0.01)
             for lease in leases:
                 lease.give_back()
             assert workshop.slots.capacity == 1, "alone, one may always try"
+            assert backend.asked == {"engine"}, "the event loop never asks the device"
         finally:
             workshop.close()
 

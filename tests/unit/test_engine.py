@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import pytest
 from core.errors import GenerationFailedError, ShuttingDownError
 from core.serving import engine as engine_module
 from core.serving.engine import Engine
+from core.serving.heartbeat import Heartbeat
 from tests.fakes.serving import QUIET
 
 LIMIT_S = 30.0
@@ -149,7 +151,16 @@ def test_too_much_waiting_is_refused(
     waiting = [engine.submit(lambda: None) for _ in range(2)]
     with pytest.raises(GenerationFailedError):
         engine.submit(lambda: None)
-    go_on.set()
+
+    async def free() -> None:
+        freeing = asyncio.create_task(engine.free(lambda: freed.set()))
+        await asyncio.sleep(0)
+        go_on.set()
+        await freeing
+
+    freed = threading.Event()
+    asyncio.run(free())
+    assert freed.is_set(), "what frees something is never refused"
     for each in waiting:
         each.result(LIMIT_S)
 
@@ -193,4 +204,42 @@ def test_an_engine_that_hangs_lets_whoever_waits_go(
         engine.close()
         with pytest.raises(ShuttingDownError):
             driving.result(LIMIT_S)
+        rounds.fails = True
         rounds.may_run.set()
+    engine.close()
+    assert engine.problem(LIMIT_S) is None, "what was refused meanwhile does not end the thread"
+
+
+def test_whatever_is_raised_belongs_to_the_caller_alone(engine: Engine, rounds: Together) -> None:
+    class Vague(Countdown):
+        @property
+        def stands_still(self) -> bool:
+            raise RuntimeError("no outcome")
+
+    with pytest.raises(SystemExit):
+        engine.run_here(sys.exit)
+    with pytest.raises(GenerationFailedError):
+        engine.drive(Vague(1))
+    engine.drive(Countdown(1))
+    assert engine.problem(LIMIT_S) is None
+
+
+def test_a_thread_that_ended_says_so_and_refuses_what_comes(rounds: Together) -> None:
+    engine = Engine(QUIET)
+    engine.take_gauge(sys.exit)  # no work of a session: a defect of the program itself
+    engine.run_here(lambda: None)
+    while engine.problem(LIMIT_S) is None:
+        pass
+    assert "SystemExit" in str(engine.problem(LIMIT_S))
+    with pytest.raises(ShuttingDownError):
+        engine.submit(lambda: None)
+
+
+def test_the_time_of_the_work_at_hand_is_its_silence() -> None:
+    times_s = [10.0]
+    heartbeat = Heartbeat(lambda: times_s[-1])
+    assert heartbeat.silent_s == 0.0
+    with heartbeat.beat():
+        times_s.append(13.0)
+        assert heartbeat.silent_s == 3.0
+    assert (heartbeat.silent_s, heartbeat.worked_s) == (0.0, 3.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,13 +23,16 @@ from core.protocols.events import (
 from core.schemas import streaming
 from core.schemas.common import Message, Role
 from core.schemas.queue import RequestType
+from core.serving import crew as crew_module
 from core.serving.backend import Fed, OneVoiceError, Reply
+from core.serving.crew import SessionCalls
 from core.serving.fake_backend import FakeBackend, FakeStreamingTalk, FakeTimes
 from core.serving.ownership import Owner
 from core.serving.streaming_performer import StreamingPerformer
 from core.serving.workshop import WorkLimits, Workshop
 
 LOOKS, LOOK_S = 2_000, 0.002
+LIMIT_S = 30.0
 QUICK = FakeTimes(prefill_ms=0, piece_ms=1)
 NEVER = FakeTimes(prefill_ms=0, piece_ms=60_000)
 MESSAGE = streaming.WorkerPrefill(
@@ -77,9 +81,9 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(backend: FakeBackend, **limits: float) -> AsyncIterator[Bench]:
+async def bench(backend: FakeBackend, slots: int = 1, **limits: float) -> AsyncIterator[Bench]:
     """Have a performer for the block; its slot is free at the end."""
-    workshop = Workshop(lambda: backend, 1, WorkLimits(**limits))
+    workshop = Workshop(lambda: backend, slots, WorkLimits(**limits))
     await workshop.load()
     made = Bench(workshop)
     try:
@@ -248,28 +252,132 @@ def test_after_a_failure_the_device_is_looked_at(is_broken: bool) -> None:
     asyncio.run(scenario())
 
 
-def test_work_that_does_not_end_makes_the_worker_suspect_until_it_has() -> None:
-    class Stubborn(FakeStreamingTalk):
-        def prefill(self, message: streaming.WorkerPrefill) -> Fed:
-            while not go_on.is_set():
-                pass
-            return Fed()
+class Stubborn(FakeStreamingTalk):
+    """Is fed until it is released, whatever it is told."""
 
-    class StubbornBackend(FakeBackend):
-        def open_streaming(self) -> FakeStreamingTalk:
-            return Stubborn(QUICK)
+    def __init__(self, go_on: threading.Event) -> None:
+        super().__init__(QUICK)
+        self.go_on = go_on
+        self.begun = threading.Event()
 
-    go_on = asyncio.Event()
+    def prefill(self, message: streaming.WorkerPrefill) -> Fed:
+        """Hang."""
+        self.begun.set()
+        assert self.go_on.wait(LIMIT_S)
+        return Fed()
+
+
+class StubbornBackend(FakeBackend):
+    """Conversations that hang."""
+
+    def __init__(self) -> None:
+        super().__init__(QUICK)
+        self.go_on = threading.Event()
+        self.talks: list[Stubborn] = []
+
+    def open_streaming(self) -> Stubborn:
+        """Return one that hangs."""
+        self.talks.append(Stubborn(self.go_on))
+        return self.talks[-1]
+
+
+async def hang(made: Bench, backend: StubbornBackend) -> asyncio.Task[None]:
+    """Begin work that hangs, and have it told to end."""
+    work = made.ask(FEED)
+    await soon(lambda: bool(backend.talks) and backend.talks[-1].begun.is_set())
+    made.performer.halt()
+    return work
+
+
+def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker() -> None:
+    async def scenario() -> None:
+        backend = StubbornBackend()
+        async with bench(backend, hang_limit_s=0.01) as made:
+            await (await hang(made, backend))
+            await made.performer.release()
+            workshop = made.workshop
+            assert workshop.slots.is_free and workshop.error is None
+            lease = await workshop.slots.take(Owner("next", RequestType.CHAT), 0)
+            assert await SessionCalls(workshop.crew).call(lambda: "works") == "works"
+            lease.give_back()
+            backend.go_on.set()
+
+    asyncio.run(scenario())
+
+
+def test_calls_left_behind_are_bounded_and_one_more_keeps_its_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(crew_module, "HANGING_MAX", 0)
 
     async def scenario() -> None:
-        async with bench(StubbornBackend(), hang_limit_s=0.01) as made:
-            work = made.ask(FEED)
-            await asyncio.sleep(0.01)
-            made.performer.halt()
-            await soon(lambda: made.workshop.progress.error is not None)
-            go_on.set()
+        backend = StubbornBackend()
+        async with bench(backend, hang_limit_s=0.0) as made:
+            work = await hang(made, backend)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not work.done() and not made.workshop.slots.is_free
+            assert made.workshop.error is None
+            backend.go_on.set()
             await work
-        assert made.workshop.progress.error is None
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("failures, is_lost", [(1, False), (2, True)])
+def test_a_conversation_that_cannot_be_closed_keeps_its_slot(failures: int, is_lost: bool) -> None:
+    class Sticky(FakeStreamingTalk):
+        left = failures
+
+        def close(self) -> None:
+            self.left -= 1
+            if self.left >= 0:
+                raise RuntimeError("the memory is still in use")
+
+    class StickyBackend(FakeBackend):
+        def open_streaming(self) -> FakeStreamingTalk:
+            return Sticky(QUICK)
+
+    async def scenario() -> None:
+        async with bench(StickyBackend(QUICK), slots=2) as made:
+            await made.do(FEED)
+            await made.performer.release()
+            slots = made.workshop.slots
+            assert slots.is_free and slots.capacity == (1 if is_lost else 2)
+            assert made.workshop.error is None, "one slot is left"
+            if is_lost:
+                slots.lost = slots.count
+                assert made.workshop.error is not None
+
+    asyncio.run(scenario())
+
+
+def test_a_broken_device_stays_broken_whatever_else_ends() -> None:
+    async def scenario() -> None:
+        backend = StubbornBackend()
+        async with bench(backend, hang_limit_s=0.01) as made:
+            work = await hang(made, backend)
+            made.workshop.progress.error = "The device does not work any more."
+            backend.go_on.set()
+            await work
+            await made.performer.release()
+            assert made.workshop.error == "The device does not work any more."
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_that_does_not_answer_is_the_worker_s_failure_until_it_does() -> None:
+    async def scenario() -> None:
+        go_on, begun = threading.Event(), threading.Event()
+        async with bench(FakeBackend(QUICK), engine_limit_s=0.0) as made:
+            assert made.workshop.error is None
+            made.workshop.engine.submit(begun.set)
+            held = made.workshop.engine.submit(lambda: go_on.wait(LIMIT_S))
+            assert begun.wait(LIMIT_S)
+            await soon(lambda: made.workshop.error == "The engine does not answer.")
+            go_on.set()
+            await asyncio.wrap_future(held)
+            await soon(lambda: made.workshop.error is None)
 
     asyncio.run(scenario())
 

@@ -331,7 +331,7 @@ def test_disconnect_engine_failure_and_shutdown() -> None:
         for event, told in (
             (Disconnected(), [*halt, "Release"]),
             (EngineFailed(GenerationFailedError()), [*halt, "Send(error)", "Release", "Close"]),
-            (ShuttingDown(), [*halt, "Release", "Close"]),
+            (ShuttingDown(), [*halt, "Send(error)", "Release", "Close"]),
         ):
             stage = scene()
             if busy:
@@ -347,7 +347,7 @@ def test_close_codes() -> None:
     assert (stage.only(Close).code, stage.only(ErrorMessage).code) == (1011, "generation_failed")
     stage = scene()
     stage.tell(ShuttingDown())
-    assert stage.only(Close).code == 1001
+    assert (stage.only(Close).code, stage.only(ErrorMessage).code) == (1001, "no_worker")
 
 
 def test_a_failed_preparation_ends_the_session() -> None:

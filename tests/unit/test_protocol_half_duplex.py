@@ -305,7 +305,7 @@ def test_disconnect_engine_failure_and_shutdown() -> None:
         for event, told in (
             (Disconnected(), [*halt, "Release"]),
             (EngineFailed(VoiceDetectorError()), [*halt, "Send(error)", "Release", "Close"]),
-            (ShuttingDown(), [*halt, "Release", "Close"]),
+            (ShuttingDown(), [*halt, "Send(error)", "Release", "Close"]),
             (Rejected(AudioError()), [*halt, "Send(error)", "Release", "Close"]),
         ):
             stage = scene()

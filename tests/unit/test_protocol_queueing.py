@@ -260,7 +260,7 @@ def test_a_client_that_leaves() -> None:
 def test_shutdown_and_bad_messages() -> None:
     ways = {"open": [], "waiting": ["CancelTicket"], "relaying": ["ReleaseWorker"]}
     for phase, let_go in ways.items():
-        assert Stage(LIVE, phase).tell(ShuttingDown()) == [*let_go, "Close"]
+        assert Stage(LIVE, phase).tell(ShuttingDown()) == ["Send(error)", *let_go, "Close"]
         told = Stage(LIVE, phase).tell(Rejected(BinaryMessageError()))
         assert told == ["Send(error)", *let_go, "Close"]
 

@@ -237,7 +237,7 @@ def test_disconnect_engine_failure_and_shutdown(phase: str) -> None:
     for event, told in (
         (Disconnected(), [*halt, "Release"]),
         (EngineFailed(GenerationFailedError()), [*halt, "Send(error)", "Release", "Close"]),
-        (ShuttingDown(), [*halt, "Release", "Close"]),
+        (ShuttingDown(), [*halt, "Send(error)", "Release", "Close"]),
         (Rejected(BadPayloadError()), [*halt, "Send(error)", "Release", "Close"]),
         (Rejected(UnknownTypeError()), ["Send(warning)"]),
     ):

@@ -71,7 +71,6 @@ class FrontendDefaults(Section):
     playback_delay_ms: int = Field(description="Buffer before playing, ms.")
     default_lang: str | None = Field(description="Language, if the server says.")
     languages: dict[str, str] = Field(description="What each language calls itself, by code.")
-    chat_vocoder: str = Field(description="Vocoder of one-shot chat.")
     max_kv_tokens: int = Field(description="Longest context, tokens.")
     recording: RecordingSettings = Field(description="What is recorded and how long it is kept.")
     recording_enabled: bool = Field(description="Sessions are recorded.")
@@ -156,7 +155,6 @@ class Settings(BaseSettings):
             playback_delay_ms=self.audio.playback_delay_ms,
             default_lang=self.service.default_lang,
             languages=languages,
-            chat_vocoder=self.audio.chat_vocoder,
             max_kv_tokens=self.duplex.max_kv_tokens,
             recording=self.recording,
             recording_enabled=self.recording.enabled,

@@ -264,8 +264,6 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
         settings.model.pt_path,
         settings.audio.ref_audio_path,
         gpu_id,
-        settings.model.attn_implementation,
-        settings.service.compile,
         slots=settings.service.worker_slots or 1,
     )
     return RealBackend(options)
@@ -288,7 +286,6 @@ def main(
     duplex_pause_timeout: Annotated[
         float | None, typer.Option(help="A paused session ends after this, s.")
     ] = None,
-    compile: Annotated[bool | None, typer.Option("--compile", help="Compile the model.")] = None,
     backend: Annotated[
         BackendName, typer.Option(help="The model, or fixed replies for tests.")
     ] = BackendName.REAL,
@@ -304,7 +301,6 @@ def main(
         "model.pt_path": pt_path,
         "audio.ref_audio_path": ref_audio_path,
         "duplex.pause_timeout": duplex_pause_timeout,
-        "service.compile": compile,
         "service.worker_slots": slots,
     }
     try:

@@ -26,7 +26,7 @@ from MiniCPMO45.stopwatch import Stopwatch
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 from MiniCPMO45.unit_decoder import UnitDecoder, UnitDraft
-from MiniCPMO45.unit_input import Frame, encode_unit_audio, picture_pieces, split_unit_audio
+from MiniCPMO45.unit_input import Frame, get_audio_embedding, picture_pieces, split_unit_audio
 from MiniCPMO45.unit_policy import UnitPolicy
 from MiniCPMO45.unit_results import PrefillResult, UnitOrderError, UnitResult
 from MiniCPMO45.unit_speech import UnitSpeech, UnitText, speak_unit
@@ -106,19 +106,19 @@ class DuplexCapability:
         window.suffix_ids = closing
         window.marker_ids = tuple(self.tokenizer.encode(marker))
 
-    def prefill(
+    def streaming_prefill(
         self,
         session: Session,
-        audio: np.ndarray | None = None,
-        frames: Sequence[Frame] = (),
+        audio_waveform: np.ndarray | None = None,
+        frame_list: Sequence[Frame] = (),
         max_slice_nums: int | Sequence[int] | None = None,
     ) -> Steps[PrefillResult]:
         """Feed one unit's input in one forward pass.
 
         Args:
             session: a prepared conversation.
-            audio: float32 [n] at 16 kHz; one second is consumed, the rest waits.
-            frames: pictures of this second, oldest first.
+            audio_waveform: float32 [n] at 16 kHz; one second is consumed, the rest waits.
+            frame_list: pictures of this second, oldest first.
             max_slice_nums: slices per picture, one number or one per frame; None takes the
                 conversation's setting.
 
@@ -130,12 +130,12 @@ class DuplexCapability:
         """
         self._check_unit_closed(session)
         watch, hearing = Stopwatch(time.perf_counter), session.hearing
-        has_audio = audio is not None and len(audio) > 0
-        if session.stop.is_set() or not (has_audio or frames):
+        has_audio = audio_waveform is not None and len(audio_waveform) > 0
+        if session.stop.is_set() or not (has_audio or frame_list):
             return PrefillResult(False, "stopped" if session.stop.is_set() else "no input")
         samples, waiting = None, hearing.pending
-        if audio is not None and has_audio:
-            samples, waiting = split_unit_audio(hearing, audio, self.timing)
+        if audio_waveform is not None and has_audio:
+            samples, waiting = split_unit_audio(hearing, audio_waveform, self.timing)
         is_short = has_audio and samples is None
         if is_short and not self.compat.dangling_unit:
             hearing.pending = waiting
@@ -143,15 +143,15 @@ class DuplexCapability:
         unit_start, slices = session.cached_tokens, 0
         opening = TokenIds((*session.turn.closing, self.tokens.unit_start))
         pieces: list[TokenIds | Embeddings] = [opening]
-        if frames:
+        if frame_list:
             limit = session.settings.max_slice_nums if max_slice_nums is None else max_slice_nums
             pictures, slices = yield from picture_pieces(
-                frames, limit, self.config.slice_config, self.tokens, watch
+                frame_list, limit, self.config.slice_config, self.tokens, watch
             )
             pieces += pictures
         hearing.pending = waiting
         if samples is not None:
-            rows = yield from encode_unit_audio(hearing, samples, self.timing, watch)
+            rows = yield from get_audio_embedding(hearing, samples, self.timing, watch)
             pieces.append(Embeddings(rows))
         output = yield LlmForward(session.kv, tuple(pieces), wants_logits=not is_short)
         session.turn.closing = ()
@@ -164,7 +164,7 @@ class DuplexCapability:
         hearing.units += 1
         return _prefill_result(slices, watch)
 
-    def generate(self, session: Session, force_listen: bool = False) -> Steps[UnitResult]:
+    def streaming_generate(self, session: Session, force_listen: bool = False) -> Steps[UnitResult]:
         """Decide what the model does in this unit and synthesise what it says.
 
         Args:

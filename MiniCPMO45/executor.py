@@ -43,7 +43,7 @@ from MiniCPMO45.streaming_mel import MelState
 from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VocoderState, VoiceBase
 from MiniCPMO45.transformer import PackedBatch
-from MiniCPMO45.vision_encoder import encode_slices
+from MiniCPMO45.vision_encoder import get_vision_embedding
 from MiniCPMO45.voices import VoiceLibrary
 from MiniCPMO45.windows import WindowState
 
@@ -283,7 +283,7 @@ class Executor:
     def _encode_images(self, requests: Sequence[EncodeImages]) -> list[list[Tensor]]:
         slices = patches_of([each for request in requests for each in request.slices])
         encoded = iter(
-            encode_slices(
+            get_vision_embedding(
                 self.model.vpm,
                 self.model.resampler,
                 slices,

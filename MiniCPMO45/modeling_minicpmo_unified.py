@@ -222,35 +222,34 @@ class UnifiedModel:
     def duplex_prepare(
         self,
         session: Session,
-        *,
         system_prompt: str = DUPLEX_SYSTEM_PROMPT,
+        ref_audio: np.ndarray | None = None,
+        tts_audio: np.ndarray | None = None,
+        *,
         suffix: str = DUPLEX_SUFFIX,
         settings: DuplexSettings | None = None,
-        voice_sample: np.ndarray | None = None,
-        speaking_voice: np.ndarray | None = None,
     ) -> Steps[str]:
         """Make a fresh session ready for units.
 
         Args:
             session: the conversation.
             system_prompt: what the model is told about its part.
+            ref_audio: float32 [n] at 16 kHz, the voice sample that the language model hears.
+            tts_audio: float32 [n] at 16 kHz, the voice to speak with; None takes `ref_audio`.
             suffix: closes the system message.
             settings: the conversation's settings.
-            voice_sample: float32 [n] at 16 kHz, heard by the language model.
-            speaking_voice: float32 [n] at 16 kHz, the voice to speak with; None takes
-                `voice_sample`.
 
         Returns:
             The prompt's text.
         """
         chosen = settings or self.duplex.defaults
-        speaking = voice_sample if speaking_voice is None else speaking_voice
+        speaking = ref_audio if tts_audio is None else tts_audio
         vocoder = None
         if chosen.generate_audio and speaking is not None and self.can_speak:
             vocoder = yield OpenVoice(speaking, session.sampler.generator)
         prefix = duplex_prefix(system_prompt)
         yield from self.duplex.prepare(
-            session, prefix, suffix, settings=chosen, voice_sample=voice_sample, vocoder=vocoder
+            session, prefix, suffix, settings=chosen, voice_sample=ref_audio, vocoder=vocoder
         )
         return prefix + suffix
 
@@ -261,12 +260,12 @@ class UnifiedModel:
         frames: Sequence[Frame] = (),
         max_slice_nums: int | Sequence[int] | None = None,
     ) -> Steps[PrefillResult]:
-        """Feed one unit's input; see `DuplexCapability.prefill`."""
-        return self.duplex.prefill(session, audio, frames, max_slice_nums)
+        """Feed one unit's input; see `DuplexCapability.streaming_prefill`."""
+        return self.duplex.streaming_prefill(session, audio, frames, max_slice_nums)
 
     def duplex_generate(self, session: Session, force_listen: bool = False) -> Steps[UnitResult]:
-        """Decide and speak one unit; see `DuplexCapability.generate`."""
-        return self.duplex.generate(session, force_listen)
+        """Decide and speak one unit; see `DuplexCapability.streaming_generate`."""
+        return self.duplex.streaming_generate(session, force_listen)
 
     def duplex_finalize(self, session: Session) -> Steps[None]:
         """Close one unit; see `DuplexCapability.finalize`."""

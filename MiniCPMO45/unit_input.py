@@ -108,7 +108,7 @@ def split_unit_audio(
     return held[:need], held[need:].clone()
 
 
-def encode_unit_audio(
+def get_audio_embedding(
     hearing: HearingState, samples: Tensor, timing: StreamTiming, watch: Stopwatch
 ) -> Steps[Tensor]:
     """Encode one unit's samples against the stream so far.

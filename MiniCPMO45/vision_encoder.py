@@ -18,7 +18,7 @@ DEFAULT_BATCH_LIMIT = 16  # slices; `vision_batch_size` of the published configu
 
 
 @torch.no_grad()
-def encode_slices(
+def get_vision_embedding(
     vision: SiglipVisionTransformer,
     resampler: Resampler,
     patches: Sequence[Patches],

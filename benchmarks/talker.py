@@ -135,8 +135,8 @@ class Talker:
         Raises:
             BenchmarkError: it said more or less than the script.
         """
-        fed = yield from self._duplex.prefill(self.session, audio, frames)
-        result = yield from self._duplex.generate(self.session, force_listen=cuts)
+        fed = yield from self._duplex.streaming_prefill(self.session, audio, frames)
+        result = yield from self._duplex.streaming_generate(self.session, force_listen=cuts)
         self._check(act, fed, result)
         return result
 

@@ -287,12 +287,10 @@ class Planner:
         scheme: str,
         runs_on: str = "",
     ) -> ProgramPlan:
-        compiled = str(self.places.data / "torch_compile_cache")
-        defaults = {"PYTHONUNBUFFERED": "1", "TORCHINDUCTOR_CACHE_DIR": compiled}
         return ProgramPlan(
             name=name,
             command=command,
-            environment={**defaults, **self.environment, **variables},
+            environment={"PYTHONUNBUFFERED": "1", **self.environment, **variables},
             host=address[0],
             port=address[1],
             scheme=scheme,

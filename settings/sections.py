@@ -45,9 +45,6 @@ class ModelSettings(Section):
         "otherwise a toy with random weights.",
     )
     pt_path: ProjectPath | None = Field(None, description="Weights loaded over the checkpoint's.")
-    attn_implementation: Literal["auto", "flash_attention_2", "sdpa", "eager"] = Field(
-        "auto", description="Attention kernel; auto takes the fastest that works."
-    )
 
 
 class AudioSettings(Section):
@@ -58,9 +55,6 @@ class AudioSettings(Section):
     )
     playback_delay_ms: int = Field(
         200, ge=0, le=2_000, description="Buffer before the browser starts playing, ms."
-    )
-    chat_vocoder: Literal["token2wav", "cosyvoice2"] = Field(
-        "token2wav", description="Vocoder of one-shot chat."
     )
 
 
@@ -84,7 +78,6 @@ class ServiceSettings(Section):
     drain_timeout_s: float = Field(
         30, ge=0, description="How long running sessions may go on after a stop was asked for, s."
     )
-    compile: bool = Field(False, description="Compile the model: slower start, faster units.")
     data_dir: ProjectPath = Field(
         Path("data"), description="Recordings, certificates, logs, uploaded voices."
     )

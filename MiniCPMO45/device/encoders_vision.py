@@ -29,7 +29,7 @@ from MiniCPMO45.modeling_navit_siglip import (
 from MiniCPMO45.patch_grid import patch_layout
 from MiniCPMO45.picture_slices import PixelSlice, Slice, patches_of
 from MiniCPMO45.resampler import Resampler, sincos_table
-from MiniCPMO45.vision_encoder import encode_slices
+from MiniCPMO45.vision_encoder import get_vision_embedding
 
 USUAL_COUNTS = (1024, 1032, 1036)  # patches of a picture 1:1, 16:9 or 4:3, either way up
 PADDED = 1088  # covers one slice's area at any side ratio up to 10:1
@@ -65,7 +65,7 @@ class SliceEncoder:
 
     @torch.no_grad()
     def encode(self, slices: Sequence[Slice]) -> list[Tensor]:
-        """Encode slices, like `vision_encoder.encode_slices`.
+        """Encode slices, like `vision_encoder.get_vision_embedding`.
 
         Args:
             slices: in any order and of any sizes.
@@ -102,7 +102,7 @@ class SliceEncoder:
 
     def _run(self, length: int, slices: Sequence[Slice]) -> list[Tensor]:
         if length > PADDED:
-            return encode_slices(self.vision, self.resampler, patches_of(slices))
+            return get_vision_embedding(self.vision, self.resampler, patches_of(slices))
         program, piece = self._piece(length, next(n for n in ROWS if n >= len(slices)))
         program.load(slices)
         # A copy, because the next replay writes over the original.

@@ -18,7 +18,7 @@ from core.processors.base import View
 from core.processors.content import decode_frames, read_voice
 from core.processors.failures import model_errors
 from core.processors.results import MS_PER_S, duplex_record
-from core.processors.wire_settings import UNIT_MS, duplex_settings
+from core.processors.wire_settings import duplex_settings
 from core.schemas.duplex_calls import (
     DuplexChunkResult,
     DuplexConfig,
@@ -26,7 +26,7 @@ from core.schemas.duplex_calls import (
     DuplexOfflineInput,
     DuplexOfflineOutput,
 )
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ, UNIT_MS
 from MiniCPMO45.prompts import DUPLEX_SYSTEM_PROMPT, duplex_suffix
 from MiniCPMO45.session import Session
 from MiniCPMO45.settings import DuplexSettings
@@ -61,7 +61,7 @@ class DuplexView(View):
 
     def prepare(
         self,
-        system_prompt_text: str | None = None,
+        system_prompt: str | None = None,
         ref_audio_path: str | Path | None = None,
         prompt_wav_path: str | Path | None = None,
         *,
@@ -75,7 +75,7 @@ class DuplexView(View):
         """Begin a fresh conversation; the one before is freed.
 
         Args:
-            system_prompt_text: what the model is told about its part; None or empty for the
+            system_prompt: what the model is told about its part; None or empty for the
                 prompt it was trained with.
             ref_audio_path: voice sample the model hears, as a file.
             prompt_wav_path: voice sample it speaks with, as a file; without one, the former.
@@ -92,7 +92,6 @@ class DuplexView(View):
 
         Raises:
             AudioError: a recording cannot be read or cannot serve as a voice.
-            BadConfigError: a setting the model cannot follow.
         """
         context = self.context
         heard = _first_given(ref_audio, ref_audio_path, context.default_voice)
@@ -103,11 +102,11 @@ class DuplexView(View):
         session = self._start_prepared(session_id)
         steps = context.model.duplex_prepare(
             session,
-            system_prompt=system_prompt_text or DUPLEX_SYSTEM_PROMPT,
+            system_prompt=system_prompt or DUPLEX_SYSTEM_PROMPT,
+            ref_audio=heard,
+            tts_audio=spoken,
             suffix=duplex_suffix(suffix_text or ""),
             settings=settings,
-            voice_sample=heard,
-            speaking_voice=spoken,
         )
         try:
             return context.run(steps)
@@ -118,18 +117,19 @@ class DuplexView(View):
     def prefill(
         self,
         audio_waveform: FloatArray | None = None,
-        audio_path: str | Path | None = None,
         frame_list: Sequence[Image.Image | str] | None = None,
         max_slice_nums: int | Sequence[int] | None = None,
+        *,
+        audio_path: str | Path | None = None,
     ) -> PrefillResult:
         """Feed one unit's input.
 
         Args:
             audio_waveform: [T] float32 at 16 kHz; one second is consumed, the rest waits.
-            audio_path: the sound as a file, if there is no waveform.
             frame_list: pictures of this unit, oldest first, RGB or Base64.
             max_slice_nums: most slices per picture, for all or one per picture; None takes the
                 conversation's setting.
+            audio_path: the sound as a file, if there is no waveform.
 
         Returns:
             Whether the unit can be generated, and what it cost in seconds.

@@ -15,8 +15,10 @@ from core.processors.turn_view import TurnOptions
 from core.processors.wire_settings import generation_settings
 from core.schemas.common import Role
 from core.schemas.half_duplex import HalfDuplexConfig
+from core.schemas.streaming import StreamingRequest
 from MiniCPMO45.message_input import PieceOptions
 from MiniCPMO45.processing_minicpmo import Message
+from MiniCPMO45.prompts import TurnOpening
 from MiniCPMO45.settings import GenerationSettings
 from MiniCPMO45.streaming import ReplyResult
 
@@ -25,6 +27,22 @@ HALF_DUPLEX_SESSION = "half_duplex"
 
 class HalfDuplexView(StreamingView):
     """The documented methods of half duplex."""
+
+    def prefill(self, request: StreamingRequest) -> str:
+        """Feed messages and keep a point to roll back to.
+
+        The point lies in front of a user's turn, so that a turn that fails can be undone, and
+        behind anything else, such as the system prompt. Arguments and errors are those of
+        `StreamingView.prefill`.
+        """
+        is_turn = request.messages[-1].role is Role.USER
+        session = self._session_for(request.session_id)
+        if is_turn and session.turn.opening is not TurnOpening.CONTINUED:
+            session.take_snapshot()
+        prompt = super().prefill(request)
+        if not is_turn:
+            self.set_rollback_point()
+        return prompt
 
     def prepare(
         self,

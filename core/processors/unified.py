@@ -34,7 +34,6 @@ from MiniCPMO45.settings import DuplexSettings, WindowSettings
 logger = logging.getLogger(__name__)
 
 DEFAULT_VOICE_FILE: Final = Path("assets") / "system_ref_audio.wav"  # of the checkpoint
-OWN_ATTENTION: Final = ("auto", "sdpa")  # both name the one implementation there is
 
 OnProgress = Callable[[str, float | None], None]
 """Told what is being loaded, and the share of it that is there, 0 to 1, if known."""
@@ -51,8 +50,6 @@ class ProcessorOptions:
     device: str = "cuda"
     ref_audio_path: str | Path | None = None
     duplex_config: DuplexConfig | None = None
-    compile: bool = False
-    attn_implementation: str = "auto"
     window: WindowSettings = WindowSettings()
     compat: Compat = Compat()
     seed: int | None = None
@@ -95,8 +92,6 @@ class UnifiedProcessor(BaseProcessor):
         device: str = "cuda",
         ref_audio_path: str | Path | None = None,
         duplex_config: DuplexConfig | None = None,
-        compile: bool = False,
-        attn_implementation: str = "auto",
         *,
         window: WindowSettings | None = None,
         compat: Compat | None = None,
@@ -115,8 +110,6 @@ class UnifiedProcessor(BaseProcessor):
             device: where the model runs.
             ref_audio_path: default voice; None takes the checkpoint's own.
             duplex_config: settings of duplex conversations that bring none.
-            compile: accepted and without effect, which is logged.
-            attn_implementation: "auto" or "sdpa"; anything else is logged and without effect.
             window: when old units and rounds leave the cache.
             compat: which reference defects to reproduce; none by default.
             seed: of every session's draws; None takes a fresh seed for each.
@@ -129,7 +122,6 @@ class UnifiedProcessor(BaseProcessor):
         Raises:
             ModelError: the checkpoint or the device cannot be used; the text says what to do.
             AudioError: the default voice cannot be read.
-            BadConfigError: `duplex_config` holds what the model cannot follow.
         """
         self.options = ProcessorOptions(
             model_path,
@@ -137,8 +129,6 @@ class UnifiedProcessor(BaseProcessor):
             device,
             ref_audio_path,
             duplex_config,
-            compile,
-            attn_implementation,
             window or WindowSettings(),
             compat or Compat(),
             seed,
@@ -222,7 +212,6 @@ class UnifiedProcessor(BaseProcessor):
 
     def _load_model(self, on_progress: OnProgress | None = None) -> UnifiedModel:
         options = self.options
-        _explain_ignored(options)
         load_options = replace(_load_options(options), on_progress=on_progress)
         return UnifiedModel.from_checkpoint(options.model_path, load_options)
 
@@ -280,14 +269,3 @@ def _load_options(options: ProcessorOptions) -> LoadOptions:
 def _dtype(name: DtypeName) -> torch.dtype:
     known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     return known[name]
-
-
-def _explain_ignored(options: ProcessorOptions) -> None:
-    """Say what was asked for and has no effect."""
-    if options.compile:
-        logger.warning("compile=True has no effect: the model runs without compilation")
-    if options.attn_implementation not in OWN_ATTENTION:
-        logger.warning(
-            "attn_implementation=%r has no effect: there is one implementation of attention",
-            options.attn_implementation,
-        )

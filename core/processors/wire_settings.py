@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from core.errors import BadConfigError
 from core.schemas.common import GenerationConfig, TTSSamplingParams
 from core.schemas.duplex_calls import DuplexConfig
 from core.schemas.half_duplex import TurnGenerationConfig
@@ -15,11 +14,6 @@ from MiniCPMO45.settings import DuplexSettings, GenerationSettings, SpeechSampli
 
 RENAMED: Final = {"max_inp_length": "max_input_tokens"}
 """Wire names whose word the model layer does not use."""
-
-UNUSED_SPEECH_FIELDS: Final = frozenset({"min_p", "win_size", "tau_r"})
-"""Accepted on the wire and without effect; source: model specification, section 5.6."""
-
-UNIT_MS: Final = 1_000  # the only unit length the model was trained on
 
 
 def duplex_settings(config: DuplexConfig, base: DuplexSettings | None = None) -> DuplexSettings:
@@ -29,12 +23,7 @@ def duplex_settings(config: DuplexConfig, base: DuplexSettings | None = None) ->
         config: what the client asked for; what it left out takes the wire's default, never an
             earlier session's value.
         base: the operator's choice for what the wire does not name, such as the window.
-
-    Raises:
-        BadConfigError: a unit length the model does not know.
     """
-    if config.chunk_ms != UNIT_MS:
-        raise BadConfigError(f"chunk_ms must be {UNIT_MS}: the model works in whole seconds.")
     return replace(base or DuplexSettings(), **_by_name(config, DuplexSettings))
 
 

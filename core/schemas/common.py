@@ -138,14 +138,11 @@ class TTSSamplingParams(WireModel):
     """How speech tokens are drawn."""
 
     top_p: float = Field(0.85, gt=0, le=1, description="Nucleus: probability mass kept.")
-    min_p: float = Field(0.01, ge=0, le=1, description="Least probability relative to the best.")
     top_k: int = Field(25, ge=0, le=10_000, description="Candidates kept; 0 keeps all.")
     repetition_penalty: float = Field(
         1.05, ge=0.1, le=5, description="Above 1 discourages speech tokens drawn before."
     )
     temperature: float = Field(0.8, ge=0, le=2, description="Higher is more varied.")
-    win_size: int = Field(16, ge=0, le=4_096, description="Window of the repetition check, tokens.")
-    tau_r: float = Field(0.1, ge=0, le=1, description="Share of the window that is a repetition.")
 
 
 class TTSConfig(WireModel):

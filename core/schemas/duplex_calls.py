@@ -21,7 +21,7 @@ class DuplexConfig(WireModel):
 
     generate_audio: bool = Field(True, description="Speak; false gives text alone.")
     ls_mode: Literal["explicit"] = Field(
-        "explicit", description="How the model decides between listening and speaking."
+        "explicit", description="How the model says that it listens or speaks; must be explicit."
     )
     force_listen_count: int = Field(
         3, ge=0, le=1_000, description="Units at the start in which the model must listen."
@@ -42,7 +42,10 @@ class DuplexConfig(WireModel):
         1.0, ge=0, le=100, description="Above 1 the model is quieter, below 1 more eager."
     )
     chunk_ms: int = Field(
-        1_000, ge=100, le=2_000, description="Length of one unit and of each audio_chunk, ms."
+        limits.UNIT_MS,
+        ge=limits.UNIT_MS,
+        le=limits.UNIT_MS,
+        description="Length of one unit and of each audio_chunk, ms; must be 1000.",
     )
     sample_rate: int = Field(
         limits.INPUT_SAMPLE_RATE_HZ,

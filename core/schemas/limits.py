@@ -9,6 +9,7 @@ from typing import Final
 
 INPUT_SAMPLE_RATE_HZ: Final = 16_000
 OUTPUT_SAMPLE_RATE_HZ: Final = 24_000
+UNIT_MS: Final = 1_000  # of duplex: the only length that the model was trained on
 SAMPLE_BYTES: Final = 4  # one little-endian 32-bit float
 
 MIB: Final = 1024 * 1024

@@ -40,17 +40,11 @@ class StreamingConfig(WireModel):
     """How a streamed reply is spoken."""
 
     generate_audio: bool = Field(True, description="Speak the reply.")
-    audio_token_chunk_size: int = Field(
-        25, ge=1, le=1_000, description="Speech tokens per piece of sound; 25 are one second."
-    )
     ref_audio_path: ServerPath | None = Field(
         None, description="Voice sample as a file of the server; library use only."
     )
     ref_audio_data: ReferenceAudio | None = Field(
         None, description="Voice sample, Base64 of float32 at 16 kHz, at most 30 s."
-    )
-    enable_speculative_snapshot: bool = Field(
-        False, description="Keep a point to roll back to before generating."
     )
     tts_sampling: TTSSamplingParams = Field(
         default_factory=TTSSamplingParams, description="How speech tokens are drawn."

@@ -64,8 +64,6 @@ class ModelOptions:
         pt_path: weights applied over it.
         ref_audio_path: default voice; None takes the checkpoint's own.
         gpu_index: which GPU, as people count; without a GPU the CPU is taken.
-        attn_implementation: as `UnifiedProcessor` takes it.
-        compile: as `UnifiedProcessor` takes it.
         dtype: of the model; None takes what suits the device.
         seed: of every session's draws; None takes a fresh seed for each.
         slots: conversations at once that a GPU is made ready for.
@@ -76,8 +74,6 @@ class ModelOptions:
     pt_path: Path | None = None
     ref_audio_path: Path | None = None
     gpu_index: int | None = None
-    attn_implementation: str = "auto"
-    compile: bool = False
     dtype: DtypeName | None = None
     seed: int | None = None
     slots: int = 1
@@ -125,8 +121,6 @@ class RealBackend:
             options.pt_path,
             device,
             None if options.ref_audio_path is None else str(options.ref_audio_path),
-            compile=options.compile,
-            attn_implementation=options.attn_implementation,
             seed=options.seed,
             dtype=options.dtype,
             show_progress=False,

@@ -21,14 +21,14 @@
 /** All settings of one duplex session; what is left out takes the default given here.
  * @typedef {Object} DuplexConfig
  * @property {boolean} [generate_audio] Speak; false gives text alone.
- * @property {"explicit"} [ls_mode] How the model decides between listening and speaking.
+ * @property {"explicit"} [ls_mode] How the model says that it listens or speaks; must be explicit.
  * @property {number} [force_listen_count] Units at the start in which the model must listen.
  * @property {number} [max_new_speak_tokens_per_chunk] Most steps of one unit: the decision to listen or to speak, tokens of text, and the end of the unit. At most N - 2 tokens are spoken, at least one is allowed.
  * @property {number} [temperature] Higher is more varied; 0 takes the likeliest token.
  * @property {number} [top_k] Candidates kept; 0 keeps all.
  * @property {number} [top_p] Nucleus: probability mass kept.
  * @property {number} [listen_prob_scale] Above 1 the model is quieter, below 1 more eager.
- * @property {number} [chunk_ms] Length of one unit and of each audio_chunk, ms.
+ * @property {number} [chunk_ms] Length of one unit and of each audio_chunk, ms; must be 1000.
  * @property {number} [sample_rate] Samples per second of the audio sent; must be 16000.
  * @property {"sampling" | "greedy"} [decode_mode] Draw at random, or take the likeliest token.
  * @property {number | null} [listen_top_k] Listen if listening is among this many likeliest.
@@ -93,10 +93,8 @@
 /** How a streamed reply is spoken.
  * @typedef {Object} StreamingConfig
  * @property {boolean} [generate_audio] Speak the reply.
- * @property {number} [audio_token_chunk_size] Speech tokens per piece of sound; 25 are one second.
  * @property {string | null} [ref_audio_path] Voice sample as a file of the server; library use only.
  * @property {string | null} [ref_audio_data] Voice sample, Base64 of float32 at 16 kHz, at most 30 s.
- * @property {boolean} [enable_speculative_snapshot] Keep a point to roll back to before generating.
  * @property {TTSSamplingParams} [tts_sampling] How speech tokens are drawn.
  */
 
@@ -119,12 +117,9 @@
 /** How speech tokens are drawn.
  * @typedef {Object} TTSSamplingParams
  * @property {number} [top_p] Nucleus: probability mass kept.
- * @property {number} [min_p] Least probability relative to the best.
  * @property {number} [top_k] Candidates kept; 0 keeps all.
  * @property {number} [repetition_penalty] Above 1 discourages speech tokens drawn before.
  * @property {number} [temperature] Higher is more varied.
- * @property {number} [win_size] Window of the repetition check, tokens.
- * @property {number} [tau_r] Share of the window that is a repetition.
  */
 
 /** A piece of text.
@@ -573,6 +568,7 @@ export const SESSION_ID_PATTERN = /^[A-Za-z0-9_-]{1,64}$/;
 export const LIMITS = /** @type {const} */ ({
   "INPUT_SAMPLE_RATE_HZ": 16000,
   "OUTPUT_SAMPLE_RATE_HZ": 24000,
+  "UNIT_MS": 1000,
   "SAMPLE_BYTES": 4,
   "MIB": 1048576,
   "CHAT_SOCKET_LIMIT_BYTES": 67108864,
@@ -712,18 +708,13 @@ export const DEFAULTS = /** @type {const} */ ({
   },
   "StreamingConfig": {
     "generate_audio": true,
-    "audio_token_chunk_size": 25,
     "ref_audio_path": null,
     "ref_audio_data": null,
-    "enable_speculative_snapshot": false,
     "tts_sampling": {
       "top_p": 0.85,
-      "min_p": 0.01,
       "top_k": 25,
       "repetition_penalty": 1.05,
-      "temperature": 0.8,
-      "win_size": 16,
-      "tau_r": 0.1
+      "temperature": 0.8
     }
   },
   "TTSConfig": {
@@ -736,22 +727,16 @@ export const DEFAULTS = /** @type {const} */ ({
     "language": "en",
     "sampling": {
       "top_p": 0.85,
-      "min_p": 0.01,
       "top_k": 25,
       "repetition_penalty": 1.05,
-      "temperature": 0.8,
-      "win_size": 16,
-      "tau_r": 0.1
+      "temperature": 0.8
     }
   },
   "TTSSamplingParams": {
     "top_p": 0.85,
-    "min_p": 0.01,
     "top_k": 25,
     "repetition_penalty": 1.05,
-    "temperature": 0.8,
-    "win_size": 16,
-    "tau_r": 0.1
+    "temperature": 0.8
   },
   "TurnGenerationConfig": {
     "max_new_tokens": 256,
@@ -881,8 +866,8 @@ export const RANGES = /** @type {const} */ ({
       "max": 100
     },
     "chunk_ms": {
-      "min": 100,
-      "max": 2000
+      "min": 1000,
+      "max": 1000
     },
     "sample_rate": {
       "min": 16000,
@@ -955,12 +940,6 @@ export const RANGES = /** @type {const} */ ({
       "max": 3600
     }
   },
-  "StreamingConfig": {
-    "audio_token_chunk_size": {
-      "min": 1,
-      "max": 1000
-    }
-  },
   "TTSConfig": {
     "ref_audio_max_ms": {
       "min": 1000
@@ -969,10 +948,6 @@ export const RANGES = /** @type {const} */ ({
   "TTSSamplingParams": {
     "top_p": {
       "above": 0,
-      "max": 1
-    },
-    "min_p": {
-      "min": 0,
       "max": 1
     },
     "top_k": {
@@ -986,14 +961,6 @@ export const RANGES = /** @type {const} */ ({
     "temperature": {
       "min": 0,
       "max": 2
-    },
-    "win_size": {
-      "min": 0,
-      "max": 4096
-    },
-    "tau_r": {
-      "min": 0,
-      "max": 1
     }
   },
   "TurnGenerationConfig": {

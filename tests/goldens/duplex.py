@@ -119,10 +119,14 @@ class _Replay:
         limit = SLICED_LIMIT if self.file == "duplex_vision_sliced" else 1
         self.decided.clear()
         self.parts.tts_log.clear()
-        prefilled = self._do(self.duplex.prefill(session, audio, frames, limit), tag + PREFILL)
+        prefilled = self._do(
+            self.duplex.streaming_prefill(session, audio, frames, limit), tag + PREFILL
+        )
         lengths = [session.kv.length]
         layout_rows = sum(1 if isinstance(e, int) else e[1] for e in unit["prefill_layout"])
-        result = self._do(self.duplex.generate(session, unit["force_listen"]), tag + GENERATE)
+        result = self._do(
+            self.duplex.streaming_generate(session, unit["force_listen"]), tag + GENERATE
+        )
         pending = session.turn.pending
         lengths.append(session.kv.length)
         self._do(self.duplex.finalize(session), tag + FINALIZE)

@@ -16,7 +16,7 @@ from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer
 from MiniCPMO45.patch_grid import PatchSize
 from MiniCPMO45.picture_slices import SlicedImage, render_slices, slice_image
 from MiniCPMO45.resampler import Resampler
-from MiniCPMO45.vision_encoder import encode_slices, pad_patches
+from MiniCPMO45.vision_encoder import get_vision_embedding, pad_patches
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.report import Report
 
@@ -156,7 +156,7 @@ def _compare_vision(pictures: Pictures, report: Report) -> None:
     features = cache(lambda name: _features(vision, pictures.patches(name), limit))
     for key, expected in sorted(recorded.items()):
         if found := re.fullmatch(r"(.+)_resampled", key):
-            encoded = encode_slices(
+            encoded = get_vision_embedding(
                 vision, resampler, pictures.patches(found[1]), batch_limit=limit
             )
             _close(report, f"{VISION}/{key}", torch.stack(encoded), expected)

@@ -72,11 +72,11 @@ class Bench:
     ) -> PrefillResult:
         """Feed a unit's input; its decisions follow the script."""
         self.executor.decisions = list(decisions)
-        return self.do(self.duplex.prefill(self.session, audio, frames, **options))
+        return self.do(self.duplex.streaming_prefill(self.session, audio, frames, **options))
 
     def generate(self, force_listen: bool = False) -> UnitResult:
         """Decide and speak."""
-        result = self.do(self.duplex.generate(self.session, force_listen))
+        result = self.do(self.duplex.streaming_generate(self.session, force_listen))
         assert not self.executor.decisions, "decisions nobody asked for"
         return result
 

@@ -22,7 +22,7 @@ from MiniCPMO45.device.upload import STAGED_BYTES, upload_array
 from MiniCPMO45.image_processing import Patches
 from MiniCPMO45.picture_slices import Slice, patches_of, slice_image
 from MiniCPMO45.steps import EncodeImages
-from MiniCPMO45.vision_encoder import encode_slices
+from MiniCPMO45.vision_encoder import get_vision_embedding
 from tests.model.toy import Toy, assert_close
 
 CONTEXT = 2  # mel frames on either side
@@ -117,7 +117,7 @@ def test_slices_of_any_size_share_a_batch(toy: Toy, sizes: list[tuple[int, int]]
     slices = [patches(*size, seed=i) for i, size in enumerate(sizes)]
     encoder = SliceEncoder(toy.model.vpm, toy.model.resampler)
     encoded = encoder.encode(slices)
-    expected = encode_slices(toy.model.vpm, toy.model.resampler, slices)
+    expected = get_vision_embedding(toy.model.vpm, toy.model.resampler, slices)
     for ours, theirs in zip(encoded, expected, strict=True):
         assert_close(ours, theirs)
 
@@ -135,7 +135,7 @@ def test_pixels_are_encoded_as_their_patch_vectors(toy: Toy) -> None:
     slices: list[Slice] = [each for picture in cut for each in picture]
     slices.insert(2, patches(5, 6, seed=0))
     vectors = patches_of(slices)
-    expected = encode_slices(toy.model.vpm, toy.model.resampler, vectors)
+    expected = get_vision_embedding(toy.model.vpm, toy.model.resampler, vectors)
     for ours, theirs in zip(encoder.encode(slices), expected, strict=True):
         assert_close(ours, theirs)
     for ours, theirs in zip(encoder.encode(slices), encoder.encode(vectors), strict=True):

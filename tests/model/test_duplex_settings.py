@@ -216,7 +216,7 @@ def test_a_stop_in_the_middle_leaves_a_unit_that_can_be_closed(
 ) -> None:
     bench.prefill(tokens.speak, bench.a, bench.b)
     bench.executor.requests.clear()
-    steps, answer = bench.duplex.generate(bench.session), None
+    steps, answer = bench.duplex.streaming_generate(bench.session), None
     with pytest.raises(StopIteration) as end:
         while True:
             request = resume(steps, answer)
@@ -234,7 +234,7 @@ def test_a_stop_in_the_middle_leaves_a_unit_that_can_be_closed(
 
 def test_a_stop_while_speaking_ends_speech_too(bench: Bench, tokens: SpecialTokens) -> None:
     bench.prefill(tokens.speak, bench.a, tokens.chunk_eos)
-    steps, answer = bench.duplex.generate(bench.session), None
+    steps, answer = bench.duplex.streaming_generate(bench.session), None
     with pytest.raises(StopIteration) as end:
         while True:
             request = resume(steps, answer)

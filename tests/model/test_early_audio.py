@@ -224,7 +224,7 @@ def test_a_units_result_is_the_rest_and_says_how_much_left_early(toy: Toy) -> No
     tokens = bench.tokens
     for _ in range(2):
         bench.prefill(tokens.speak, bench.a, tokens.chunk_eos)
-        parts, result = _collect(bench.duplex.generate(bench.session), bench.executor)
+        parts, result = _collect(bench.duplex.streaming_generate(bench.session), bench.executor)
         bench.finalize()
         [part] = parts
         assert isinstance(result, UnitResult)

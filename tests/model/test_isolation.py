@@ -202,7 +202,7 @@ def test_closing_frees(toy: Toy) -> None:
     run_alone(talk.whole(), executor)
     session = talk.session
     session.take_snapshot()
-    run_alone(talk.duplex.prefill(session, speech(1.0)), executor)
+    run_alone(talk.duplex.streaming_prefill(session, speech(1.0)), executor)
     assert session.nbytes > executor.llm_store.nbytes > start[0]
     assert executor.tts_store.nbytes > start[1]
 

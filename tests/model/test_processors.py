@@ -108,18 +108,6 @@ def test_a_released_processor_holds_nothing(checkpoint: Path) -> None:
         processor.set_chat_mode()
 
 
-def test_what_has_no_effect_is_said(checkpoint: Path, caplog: pytest.LogCaptureFixture) -> None:
-    UnifiedProcessor(
-        checkpoint,
-        device="cpu",
-        compile=True,
-        attn_implementation="flash_attention_2",
-        show_progress=False,
-    ).release()
-    assert "compile=True has no effect" in caplog.text
-    assert "'flash_attention_2' has no effect" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

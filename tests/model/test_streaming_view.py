@@ -244,3 +244,14 @@ def test_messages_may_mix_text_and_sound(processor: UnifiedProcessor) -> None:
     request = StreamingRequest(session_id="a", messages=[message], omni_mode=False)
     prompt = processor.streaming.prefill(request)
     assert prompt.endswith("user\nhear\n<audio>./</audio>")
+
+
+def test_a_half_duplex_prefill_keeps_a_point_to_roll_back_to(processor: UnifiedProcessor) -> None:
+    view = processor.half_duplex
+    told = Message(role=Role.SYSTEM, content="Be brief.")
+    view.prefill(StreamingRequest(session_id="h", messages=[told]))
+    prompt = view.kv_cache_length
+    assert view.can_rollback()
+    prefill(view, "h", "Hello")
+    prefill(view, "h", "there")
+    assert view.rollback().restored_position == prompt, "the turn is undone, the prompt kept"

@@ -96,7 +96,7 @@ def test_a_prefill_that_fails_leaves_the_closing_where_it_is(
     bench.unit(tokens.listen)
     session = bench.session
     closing, length = session.turn.closing, session.kv.length
-    steps, answer = bench.duplex.prefill(session, SECOND), None
+    steps, answer = bench.duplex.streaming_prefill(session, SECOND), None
     with torch.inference_mode():
         request = next(steps)
         while not isinstance(request, LlmForward):
@@ -154,7 +154,7 @@ def test_the_toy_model_says_the_same_either_way(toy: Toy) -> None:
         for number in range(5):
             unit = run_unit(duplex, session, UnitInput(speech(1.0, number)))
             texts.append(run_alone(unit, executor).text)
-        run_alone(duplex.prefill(session, speech(1.0, 9)), executor)
+        run_alone(duplex.streaming_prefill(session, speech(1.0, 9)), executor)
         return session, texts
 
     deferred, said = talk(Compat())

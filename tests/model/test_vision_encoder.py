@@ -10,7 +10,7 @@ from MiniCPMO45.configuration_minicpmo import VisionConfig
 from MiniCPMO45.image_processing import Patches
 from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer
 from MiniCPMO45.resampler import Resampler
-from MiniCPMO45.vision_encoder import encode_slices, pad_patches
+from MiniCPMO45.vision_encoder import get_vision_embedding, pad_patches
 
 TOY = VisionConfig(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3)
 QUERIES, WIDTH = 8, 32
@@ -36,8 +36,8 @@ def slices() -> list[Patches]:
 def test_split_batches_equal_one_batch(
     seeing: tuple[SiglipVisionTransformer, Resampler], slices: list[Patches], limit: int
 ) -> None:
-    whole = encode_slices(*seeing, slices)
-    split = encode_slices(*seeing, slices, batch_limit=limit)
+    whole = get_vision_embedding(*seeing, slices)
+    split = get_vision_embedding(*seeing, slices, batch_limit=limit)
     assert [tuple(item.shape) for item in split] == [(QUERIES, WIDTH)] * len(slices)
     for ours, expected in zip(split, whole, strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
@@ -47,27 +47,29 @@ def test_split_batches_equal_one_batch(
 def test_results_keep_the_order_of_the_slices(
     seeing: tuple[SiglipVisionTransformer, Resampler], slices: list[Patches]
 ) -> None:
-    forward = encode_slices(*seeing, slices)
-    backward = encode_slices(*seeing, slices[::-1], batch_limit=2)
+    forward = get_vision_embedding(*seeing, slices)
+    backward = get_vision_embedding(*seeing, slices[::-1], batch_limit=2)
     for ours, expected in zip(backward, forward[::-1], strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_no_slices_give_nothing(seeing: tuple[SiglipVisionTransformer, Resampler]) -> None:
-    assert encode_slices(*seeing, []) == []
+    assert get_vision_embedding(*seeing, []) == []
 
 
 def test_results_follow_the_dtype_of_the_weights(slices: list[Patches]) -> None:
     vision = SiglipVisionTransformer(TOY).to(torch.bfloat16)
     resampler = Resampler(QUERIES, WIDTH, TOY.hidden_size, 2).to(torch.bfloat16)
-    assert {item.dtype for item in encode_slices(vision, resampler, slices)} == {torch.bfloat16}
+    assert {item.dtype for item in get_vision_embedding(vision, resampler, slices)} == {
+        torch.bfloat16
+    }
 
 
 def test_a_limit_below_one_is_refused(
     seeing: tuple[SiglipVisionTransformer, Resampler], slices: list[Patches]
 ) -> None:
     with pytest.raises(ValueError, match="batch_limit"):
-        encode_slices(*seeing, slices, batch_limit=0)
+        get_vision_embedding(*seeing, slices, batch_limit=0)
 
 
 def test_shorter_slices_are_padded_with_zeros(slices: list[Patches]) -> None:

@@ -168,8 +168,8 @@ def prepare(
 
 def run_unit(duplex: DuplexCapability, session: Session, unit: UnitInput) -> Steps[UnitResult]:
     """Prefill, generate, finalize."""
-    yield from duplex.prefill(session, unit.audio, unit.frames)
-    result = yield from duplex.generate(session, unit.force_listen)
+    yield from duplex.streaming_prefill(session, unit.audio, unit.frames)
+    result = yield from duplex.streaming_generate(session, unit.force_listen)
     yield from duplex.finalize(session)
     return result
 

@@ -131,8 +131,8 @@ def test_a_duplex_conversation_is_served_as_it_was_trained(nano: Nano, seed: int
         start = LEAD_SAMPLES + unit * UNIT_SAMPLES
         heard = example.stream[start : start + UNIT_SAMPLES]
         whole = np.pad(heard, (0, UNIT_SAMPLES - len(heard)))  # the last 5 ms are beyond the end
-        assert run_alone(duplex.prefill(served, whole), executor).success
-        run_alone(duplex.generate(served), executor)
+        assert run_alone(duplex.streaming_prefill(served, whole), executor).success
+        run_alone(duplex.streaming_generate(served), executor)
         run_alone(duplex.finalize(served), executor)
 
     assert not script.decisions

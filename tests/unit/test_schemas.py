@@ -145,12 +145,9 @@ def test_speech_settings() -> None:
     assert config.language == "en"
     assert config.sampling == TTSSamplingParams(
         top_p=0.85,
-        min_p=0.01,
         top_k=25,
         repetition_penalty=1.05,
         temperature=0.8,
-        win_size=16,
-        tau_r=0.1,
     )
     assert TTSConfig(enabled=True).ref_audio_path is None
     assert TTSConfig(enabled=True, ref_audio_data="AAAA").server_paths == ()
@@ -245,9 +242,7 @@ def test_streaming_records() -> None:
     request = StreamingRequest(session_id="s", messages=[USER])
     assert (request.is_last_chunk, request.omni_mode) == (False, True)
     assert (request.use_tts_template, request.enable_thinking) == (True, False)
-    config = StreamingConfig()
-    assert (config.generate_audio, config.audio_token_chunk_size) == (True, 25)
-    assert not config.enable_speculative_snapshot
+    assert StreamingConfig().generate_audio
     chunk = StreamingChunk(chunk_index=0)
     assert (chunk.text_delta, chunk.audio_data, chunk.is_final) == (None, None, False)
     assert chunk.audio_sample_rate == 24_000
@@ -282,7 +277,13 @@ def test_duplex_defaults() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"ls_mode": "implicit"}, {"sample_rate": 8_000}, {"decode_mode": "beam"}, {"top_p": 0}],
+    [
+        {"ls_mode": "implicit"},
+        {"chunk_ms": 500},
+        {"sample_rate": 8_000},
+        {"decode_mode": "beam"},
+        {"top_p": 0},
+    ],
 )
 def test_duplex_refuses_what_it_cannot_do(wrong: dict[str, Any]) -> None:
     assert next(iter(wrong)) in refused(DuplexConfig, **wrong)

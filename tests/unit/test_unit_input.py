@@ -18,7 +18,7 @@ from MiniCPMO45.session import Session
 from MiniCPMO45.special_tokens import SpecialTokens
 from MiniCPMO45.steps import Embeddings, EncodeImages, EncodeStream, TokenIds, run_alone
 from MiniCPMO45.stopwatch import Stopwatch
-from MiniCPMO45.unit_input import encode_unit_audio, picture_pieces, split_unit_audio
+from MiniCPMO45.unit_input import get_audio_embedding, picture_pieces, split_unit_audio
 from tests.fakes.scripted import ROWS_PER_SLICE, ScriptedExecutor
 from tests.fakes.words import tiny_tokenizer
 
@@ -132,7 +132,7 @@ def test_units_reach_the_encoder_with_their_context(
     for samples in _units(session, [_ramp(LATER) / 1e6] * 6):
         session.hearing.audio_units -= 1  # counted by the call under test
         watch = Stopwatch(_ticks)
-        rows = run_alone(encode_unit_audio(session.hearing, samples, TIMING, watch), executor)
+        rows = run_alone(get_audio_embedding(session.hearing, samples, TIMING, watch), executor)
         assert len(rows) == 10
     asked = executor.of_kind(EncodeStream)
     assert [each.mel.shape for each in asked] == [(80, 102), *[(80, 104)] * 5]
@@ -144,7 +144,7 @@ def test_units_reach_the_encoder_with_their_context(
 def test_a_stream_tells_its_floor(executor: ScriptedExecutor, session: Session) -> None:
     """D4 needs it."""
     [samples] = _units(session, [_ramp(LATER)])
-    run_alone(encode_unit_audio(session.hearing, samples, TIMING, Stopwatch(_ticks)), executor)
+    run_alone(get_audio_embedding(session.hearing, samples, TIMING, Stopwatch(_ticks)), executor)
     assert session.hearing.mel.floor is LogFloor.FIXED
     assert session.hearing.floor_is_fixed
 

@@ -170,6 +170,11 @@ class UnifiedModel:
         """Whether replies sound the same whatever voice sample is given."""
         return self.executor.voices is not None and self.executor.voices.has_one_voice
 
+    @property
+    def voice_used_s(self) -> float | None:
+        """How much of a voice sample replies are spoken with; None if no sample is used."""
+        return None if self.executor.voices is None else self.executor.voices.used_s
+
     def open_session(self, session_id: str, *, seed: int | None = None) -> Session:
         """Return a fresh conversation; `close` it to free its caches."""
         return self.executor.open_session(session_id, seed=seed)
@@ -179,7 +184,7 @@ class UnifiedModel:
 
         Args:
             session: the conversation; speech of a running turn is forgotten.
-            prompt_speech_16k: float32 [n] at 16 kHz, 0.5 to 16.88 s.
+            prompt_speech_16k: float32 [n] at 16 kHz, from 0.5 s; 16.88 s of it are used.
 
         Raises:
             VoiceSampleError: the recording cannot serve as a voice.

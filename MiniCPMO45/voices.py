@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 import numpy as np
 
-from MiniCPMO45.token2wav.prompt import VoiceEncoder, voice_key
+from MiniCPMO45.token2wav.prompt import MAX_VOICE_S, VoiceEncoder, voice_key
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import VoiceBase
 from MiniCPMO45.token2wav.voice import VoicePrompt
@@ -56,11 +56,16 @@ class VoiceLibrary:
         """Return the number of voices kept."""
         return len(self._bases)
 
+    @property
+    def used_s(self) -> float | None:
+        """How much of a recording becomes the voice; None if no recording is used."""
+        return None if self.has_one_voice else MAX_VOICE_S
+
     def base_of(self, audio: np.ndarray) -> VoiceBase:
         """Return the starting point of a voice, preparing it only if it is not kept.
 
         Args:
-            audio: float32 [n] at 16 kHz, 0.5 to 16.88 s.
+            audio: float32 [n] at 16 kHz, from 0.5 s; a voice encoder uses the first 16.88 s.
 
         Raises:
             VoiceSampleError: the recording cannot serve as a voice.

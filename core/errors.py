@@ -37,6 +37,7 @@ class ErrorCode(StrEnum):
     CONTEXT_FULL = "context_full"
     GENERATION_FAILED = "generation_failed"
     ONE_VOICE = "one_voice"
+    VOICE_CUT = "voice_cut"
     RECORDING_STOPPED = "recording_stopped"
     ENDED_BY_ADMIN = "ended_by_admin"
     APP_DISABLED = "app_disabled"
@@ -392,9 +393,6 @@ def describe_error(error: BaseException) -> ErrorFields:
 
     Args:
         error: One of ours, or anything else; of the latter nothing but "internal" is told.
-
-    Returns:
-        Wire code, sentence, WebSocket close code and HTTP status.
     """
     known = error if isinstance(error, OmniError) else InternalError()
     return ErrorFields(known.code, known.message, known.close_code, known.http_status)

@@ -40,7 +40,8 @@ CHUNK_MEL_FRAMES = 56
 MAX_VOICE_CODES = (
     POSITION_MEL_FRAMES - HISTORY_MEL_FRAMES - CHUNK_MEL_FRAMES
 ) // MEL_FRAMES_PER_CODE
-MAX_VOICE_S = MAX_VOICE_CODES * SAMPLES_PER_CODE / SAMPLE_RATE_HZ
+MAX_VOICE_SAMPLES = MAX_VOICE_CODES * SAMPLES_PER_CODE
+MAX_VOICE_S = MAX_VOICE_SAMPLES / SAMPLE_RATE_HZ  # what follows in a recording is not used
 
 INT16_SCALE = 32_768.0
 INT16_MAX = 32_767.0
@@ -90,16 +91,17 @@ class VoiceEncoder:
         """Turn a recording into a voice.
 
         Args:
-            audio: float32 [n] at 16 kHz in -1 ... 1, 0.5 to 16.88 s.
+            audio: float32 [n] at 16 kHz in -1 ... 1, from 0.5 s; its first 16.88 s are used.
             quantise_16_bit: round to 16 bits first, as if the sample had passed through a file.
 
         Returns:
             The voice, on the tokenizer's device.
 
         Raises:
-            VoiceSampleError: the recording is too short, too long or not a finite waveform.
+            VoiceSampleError: the recording is too short or not a finite waveform.
         """
         check_voice_sample(audio)
+        audio = audio[:MAX_VOICE_SAMPLES]
         if quantise_16_bit:
             audio = round_to_16_bits(audio)
         device = self.tokenizer.encoder.conv1.weight.device
@@ -118,7 +120,7 @@ def check_voice_sample(audio: NDArray[np.float32]) -> None:
         audio: float32 [n] at 16 kHz.
 
     Raises:
-        VoiceSampleError: wrong shape, a value that is not finite, too short or too long.
+        VoiceSampleError: wrong shape, a value that is not finite, or too short.
     """
     if audio.ndim != 1:
         raise VoiceSampleError(f"a voice sample has one channel; found shape {audio.shape}")
@@ -126,10 +128,6 @@ def check_voice_sample(audio: NDArray[np.float32]) -> None:
     if duration_s < MIN_VOICE_S:
         raise VoiceSampleError(
             f"a voice sample lasts at least {MIN_VOICE_S} s; found {duration_s:.2f} s"
-        )
-    if audio.size > MAX_VOICE_CODES * SAMPLES_PER_CODE:
-        raise VoiceSampleError(
-            f"a voice sample lasts at most {MAX_VOICE_S:.2f} s; found {duration_s:.2f} s"
         )
     if not np.isfinite(audio).all():
         raise VoiceSampleError("a voice sample holds finite numbers; found NaN or infinity")

@@ -88,7 +88,7 @@ class TurnView(View):
         """Choose the voice of replies.
 
         Args:
-            ref_audio: [T] float32 at 16 kHz, 0.5 to 16.88 s.
+            ref_audio: [T] float32 at 16 kHz, from 0.5 s; 16.88 s of it are used.
 
         Raises:
             AudioError: it cannot serve as a voice; the voice chosen before stays.

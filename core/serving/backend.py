@@ -56,6 +56,12 @@ class OneVoiceError(OmniError):
     code = ErrorCode.ONE_VOICE
 
 
+class VoiceCutError(OmniError):
+    """The voice sample is longer than the model uses; it speaks with the beginning."""
+
+    code = ErrorCode.VOICE_CUT
+
+
 @dataclass(frozen=True)
 class ReplyEnd:
     """A finished reply.

@@ -20,6 +20,7 @@ from core.processors import (
     SeenPicture,
     StreamingView,
     View,
+    ViewContext,
 )
 from core.processors.content import decode_voice, model_items
 from core.processors.results import MS_PER_S, SpokenPiece
@@ -28,6 +29,7 @@ from core.schemas import duplex, half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import GenerationConfig, ImageConfig, TextContent
 from core.schemas.duplex_calls import DuplexGenerateResult
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import StreamingChunk, StreamingConfig, StreamingRequest
 from core.serving.backend import (
     EarlySound,
@@ -38,6 +40,7 @@ from core.serving.backend import (
     Signals,
     Unit,
     UnitPicture,
+    VoiceCutError,
 )
 
 # A session's id inside the model; the talk around it is what tells sessions apart.
@@ -96,15 +99,15 @@ class _ViewTalk(Generic[ViewT]):
         return Fed(before, max(0, after - before), len(prompt), after, self._unused(voice))
 
     def _unused(self, *voices: str | None) -> tuple[OmniError, ...]:
-        """Return, once a conversation, that the client's voice is not used, if that is so."""
+        """Return, once a conversation, that voices of the client are not used, or not whole."""
         context = self._view.context
-        if self._has_told_of_voice or not context.model.has_one_voice:
+        if self._has_told_of_voice:
             return ()
         given = [decode_voice(voice) for voice in voices if voice]
-        if all(_is_same(samples, context.default_voice) for samples in given):
-            return ()
-        self._has_told_of_voice = True
-        return (OneVoiceError(),)
+        others = [each for each in given if not _is_same(each, context.default_voice)]
+        problem = _voice_problem(context, others)
+        self._has_told_of_voice = problem is not None
+        return () if problem is None else (problem,)
 
     # Any: what the model layer returns at the end, which this layer does not import.
     def _told(
@@ -331,6 +334,20 @@ def without_paths(request: ChatRequest) -> ChatRequest:
         return request
     tts = request.tts.model_copy(update={"ref_audio_path": None, "output_path": None})
     return request.model_copy(update={"tts": tts})
+
+
+def _voice_problem(context: ViewContext, voices: Sequence[FloatArray]) -> OmniError | None:
+    """Return what of the client's voices the model does not use, if anything."""
+    if voices and context.model.has_one_voice:
+        return OneVoiceError()
+    longest_s = max((len(voice) / INPUT_SAMPLE_RATE_HZ for voice in voices), default=0.0)
+    used_s = context.model.voice_used_s
+    if used_s is None or longest_s <= used_s:
+        return None
+    return VoiceCutError(
+        f"The voice sample lasts {longest_s:.2f} s; replies are spoken with its first "
+        f"{used_s:.2f} s."
+    )
 
 
 def _is_same(voice: FloatArray, own: FloatArray | None) -> bool:

@@ -40,7 +40,7 @@
  */
 
 /** The `code` of an `error` or `warning` message.
- * @typedef {"queue_full" | "queue_cancelled" | "no_worker" | "worker_unreachable" | "worker_lost" | "not_prepared" | "already_prepared" | "out_of_order" | "bad_json" | "bad_audio" | "bad_frame" | "bad_config" | "too_big" | "unknown_type" | "session_in_use" | "invalid_session_id" | "timeout" | "late_chunk" | "context_nearly_full" | "context_full" | "generation_failed" | "one_voice" | "recording_stopped" | "ended_by_admin" | "app_disabled" | "origin_refused" | "unauthorized" | "forbidden" | "rate_limited" | "not_found" | "still_writing" | "internal"} ErrorCode
+ * @typedef {"queue_full" | "queue_cancelled" | "no_worker" | "worker_unreachable" | "worker_lost" | "not_prepared" | "already_prepared" | "out_of_order" | "bad_json" | "bad_audio" | "bad_frame" | "bad_config" | "too_big" | "unknown_type" | "session_in_use" | "invalid_session_id" | "timeout" | "late_chunk" | "context_nearly_full" | "context_full" | "generation_failed" | "one_voice" | "voice_cut" | "recording_stopped" | "ended_by_admin" | "app_disabled" | "origin_refused" | "unauthorized" | "forbidden" | "rate_limited" | "not_found" | "still_writing" | "internal"} ErrorCode
  */
 
 /** How the text of a reply is drawn.
@@ -621,6 +621,7 @@ export const ERROR_CODES = /** @type {const} */ ({
   "CONTEXT_FULL": "context_full",
   "GENERATION_FAILED": "generation_failed",
   "ONE_VOICE": "one_voice",
+  "VOICE_CUT": "voice_cut",
   "RECORDING_STOPPED": "recording_stopped",
   "ENDED_BY_ADMIN": "ended_by_admin",
   "APP_DISABLED": "app_disabled",

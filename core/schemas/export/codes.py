@@ -68,6 +68,11 @@ USES: Final = (
         warnings=ALL,
         text="The model has one voice; the voice that was sent is not used.",
     ),
+    CodeUse(
+        ErrorCode.VOICE_CUT,
+        warnings=ALL,
+        text="The voice sample is longer than the model uses; it speaks with the beginning.",
+    ),
     CodeUse(ErrorCode.RECORDING_STOPPED, warnings=ALL),
     CodeUse(ErrorCode.ENDED_BY_ADMIN, ALL),
     CodeUse(ErrorCode.NOT_FOUND, LIVE, text="There is no voice of the id that was named."),

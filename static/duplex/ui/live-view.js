@@ -33,7 +33,7 @@ import { throttled } from "./throttled.js";
 
 const TRANSCRIPT_MS = 200;
 /** Warnings told in passing; what stays is told by `problem`. */
-const TOLD_WARNINGS = new Set(["late_chunk", "upload_slow", "context_nearly_full", "recording_stopped", "bad_frame", "one_voice"]);
+const TOLD_WARNINGS = new Set(["late_chunk", "upload_slow", "context_nearly_full", "recording_stopped", "bad_frame", "one_voice", "voice_cut"]);
 const TOLD_AGAIN_MS = 20_000;
 
 /**

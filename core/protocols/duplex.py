@@ -43,6 +43,7 @@ from core.protocols.machine import (
     common_rows,
     live_rows,
 )
+from core.protocols.pace import SoundPace
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas.duplex import (
     AudioChunk,
@@ -89,6 +90,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         super().__init__(names, *phases, self._limits.stop_grace_s)
         self._prepare = Prepare()
         self._units = DuplexUnits(self._limits)
+        self._pace = SoundPace()
         self._held_result: StepDone | None = None  # waits for its bookkeeping
         self._ready_s = 0.0  # when `prepared` was sent
         self._since_s = 0.0  # when the pause began, or audio last came
@@ -156,6 +158,10 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         """Take in a unit's audio; begin the unit if nothing stands in its way."""
         assert isinstance(event.message, AudioChunk)
         self._since_s = event.at_s
+        # A chunk that is too short takes the engine as long as a whole unit.
+        shortest_ms = self._prepare.config.chunk_ms
+        if problem := self._pace.take(event.message.audio, event.at_s, shortest_ms):
+            return self.fail(problem)
         is_judged = self._prepare.barge_in is None
         effects = self._units.add_chunk(event.message, event.at_s, is_judged=is_judged)
         effects += self._restart_idle_timer()
@@ -333,8 +339,8 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
     Row(
         ACTIVE,
         "audio_chunk",
-        SAME,
-        f"Send(warning) StartTimer(idle) Detect {UNIT} Look",
+        STAY_OR_CLOSE,
+        f"Send(warning) StartTimer(idle) Detect {UNIT} Look {ENDING}",
         DuplexMachine.chunk,
     ),
     Row(

@@ -45,6 +45,7 @@ from core.protocols.machine import (
     live_rows,
     warn,
 )
+from core.protocols.pace import SoundPace
 from core.protocols.replies import Reply
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas.half_duplex import (
@@ -81,6 +82,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
         super().__init__(names, *phases, self._limits.stop_grace_s)
         self._timeout_s = 0.0
         self._hearing = Hearing(self._limits)
+        self._pace = SoundPace()
         self._reply = Reply()
         self._turn_index = 0
         self._turn_began_s = 0.0
@@ -133,6 +135,8 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     def chunk(self, event: Received) -> list[Effect]:
         """Take in sound; even what is ignored shows that somebody is there."""
         assert isinstance(event.message, AudioChunk)
+        if problem := self._pace.take(event.message.audio_base64, event.at_s):
+            return self.fail(problem)
         return [*self._wait_for_audio(event.at_s), *self._hearing.hear(event.message, event.at_s)]
 
     def detected(self, event: Detected) -> list[Effect]:
@@ -276,8 +280,8 @@ TABLE: Final[tuple[Row[HalfDuplexMachine, Effect], ...]] = (
     Row(
         LISTENING,
         "audio_chunk",
-        SAME,
-        "StartTimer(idle) Send(warning) Detect",
+        f"{SAME} {CLOSED}",
+        f"StartTimer(idle) Send(warning) Detect {FAILURE}",
         HalfDuplexMachine.chunk,
     ),
     Row(

@@ -75,6 +75,11 @@ USES: Final = (
     ),
     CodeUse(ErrorCode.RECORDING_STOPPED, warnings=ALL),
     CodeUse(ErrorCode.ENDED_BY_ADMIN, ALL),
+    CodeUse(
+        ErrorCode.RATE_LIMITED,
+        LIVE,
+        text="Sound came faster than 1.5 times real time and was more than 40 s ahead.",
+    ),
     CodeUse(ErrorCode.NOT_FOUND, LIVE, text="There is no voice of the id that was named."),
     CodeUse(ErrorCode.INTERNAL, ALL, ("half_duplex",)),
 )
@@ -83,7 +88,6 @@ UNTOLD: Final = frozenset(
     {
         ErrorCode.APP_DISABLED,
         ErrorCode.ORIGIN_REFUSED,
-        ErrorCode.RATE_LIMITED,
         ErrorCode.UNAUTHORIZED,
         ErrorCode.FORBIDDEN,
         ErrorCode.STILL_WRITING,

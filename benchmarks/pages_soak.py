@@ -135,7 +135,6 @@ def write_hiss(path: Path) -> Path:
 def plan() -> Plan:
     """Return the system: one worker that answers at once and forgets nothing."""
     config: dict[str, dict[str, Any]] = {  # Any: a configuration file is JSON
-        "limits": {"requests_per_minute": 1_000_000},
         "duplex": {"max_kv_tokens": KV_TOKENS},
         "recording": {"enabled": False},
         "logging": {"level": "WARNING"},

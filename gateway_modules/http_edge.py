@@ -32,6 +32,7 @@ from gateway_modules.content_policy import CONTENT_SECURITY_POLICY
 from gateway_modules.rates import AddressBuckets
 from gateway_modules.security import SECONDS_PER_MINUTE, is_of_admin
 from gateway_modules.service import Gateway
+from gateway_modules.static_version import is_immutable
 from gateway_modules.web_files import NO_STORE
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -93,7 +94,8 @@ class HttpEdge:
             if scope["type"] == "websocket":
                 await self._socket(scope, receive, send)
             else:
-                await self._request(scope, receive, send, request_id)
+                plain = self._gateway.web_files.version.resolved(scope)
+                await self._request(plain, receive, send, request_id)
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -137,8 +139,13 @@ class HttpEdge:
                 await self._audit(scope, body, answer.status or FAILED)
 
     def _check(self, connection: HTTPConnection, scope: Scope) -> None:
-        """Refuse what is too often, from elsewhere, or too big by its own account."""
-        self._check_rate(connection)
+        """Reject rate-limited, cross-origin and oversized requests.
+
+        Files under immutable addresses do not count: a page names some eighty of them, and an
+        office behind one address opens many pages.
+        """
+        if not is_immutable(scope):
+            self._check_rate(connection)
         if scope["method"] not in SAFE_METHODS:
             self._gateway.door.check_origin(connection)
         told = connection.headers.get("content-length", "")
@@ -158,7 +165,8 @@ class HttpEdge:
         is_watching = (
             is_of_admin(scope) and method in SAFE_METHODS and status < HTTPStatus.BAD_REQUEST
         )
-        if scope["path"] not in QUIET_PATHS and not is_watching:
+        is_kept = is_immutable(scope) and status < HTTPStatus.BAD_REQUEST
+        if scope["path"] not in QUIET_PATHS and not is_watching and not is_kept:
             self._log.info(
                 "request",
                 method=method,

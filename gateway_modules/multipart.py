@@ -15,6 +15,9 @@ from core.errors import BadRequestError
 FILE_FIELD: Final = b"file"
 TYPE_HEADER: Final = b"content-type"
 DISPOSITION_HEADER: Final = b"content-disposition"
+# A browser sends one part; each costs the parser far more than its bytes, empty or not.
+PARTS_MAX: Final = 16
+PART_HEADERS_MAX: Final = 16
 FLUSH_BYTES: Final = 1024 * 1024  # ours: collected before a thread is asked to write it
 
 
@@ -34,9 +37,15 @@ class _Parts:
     value: bytes = b""
     headers: dict[bytes, bytes] = field(default_factory=dict)
     is_ours: bool = False
+    parts: int = 0
     files: int = 0
     media_type: str = ""
     waiting: list[bytes] = field(default_factory=list)
+
+    def on_part_begin(self) -> None:
+        self.parts += 1
+        if self.parts > PARTS_MAX:
+            raise BadRequestError(f"The request has more than {PARTS_MAX} parts.")
 
     def on_header_field(self, block: bytes, start: int, end: int) -> None:
         self.name += block[start:end]
@@ -46,6 +55,8 @@ class _Parts:
 
     def on_header_end(self) -> None:
         self.headers[self.name.lower()] = self.value
+        if len(self.headers) > PART_HEADERS_MAX:
+            raise BadRequestError(f"A part has more than {PART_HEADERS_MAX} headers.")
         self.name = self.value = b""
 
     def on_headers_finished(self) -> None:
@@ -83,6 +94,7 @@ async def receive_file(
     parser = MultipartParser(
         boundary,
         {
+            "on_part_begin": parts.on_part_begin,
             "on_header_field": parts.on_header_field,
             "on_header_value": parts.on_header_value,
             "on_header_end": parts.on_header_end,

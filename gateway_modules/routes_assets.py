@@ -74,13 +74,13 @@ async def presets(gateway: GatewayHere) -> dict[str, list[Preset]]:
 @router.get("/api/presets/{mode}/{preset_id}/audio", responses=problems(400, 404))
 async def preset_audio(mode: Name, preset_id: Name, gateway: GatewayHere) -> PresetSounds:
     """Return the sounds of one preset."""
-    return await asyncio.to_thread(gateway.presets.sounds_of, mode, preset_id)
+    return await gateway.voices.run(gateway.presets.sounds_of, mode, preset_id)
 
 
 @router.get("/api/default_ref_audio", responses=problems(400, 404))
 async def default_ref_audio(gateway: GatewayHere) -> DefaultVoice:
     """Return the server's own voice."""
-    voice = await asyncio.to_thread(gateway.voices.default)
+    voice = await gateway.voices.run(gateway.voices.default)
     sound = voice.sound
     return DefaultVoice(
         name=voice.name,
@@ -116,7 +116,7 @@ async def ref_audio_sound(ref_id: Name, gateway: GatewayHere) -> FileResponse:
 async def upload_ref_audio(body: RefAudioUpload, gateway: GatewayHere) -> RefAudioChanged:
     """Keep a voice: half a second to 30 s of sound in any file format."""
     registry = gateway.voices.registry
-    voice = await asyncio.to_thread(registry.upload, body.name, body.audio_base64)
+    voice = await gateway.voices.run(registry.upload, body.name, body.audio_base64)
     return RefAudioChanged(success=True, id=voice.id, name=voice.name, message="It is kept.")
 
 

@@ -93,7 +93,7 @@ async def chat(request: Request, gateway: GatewayHere) -> Response:
     if not gateway.is_open:
         raise NoWorkerError()
     body = await request.body()
-    prepared = await asyncio.to_thread(_prepared, body, gateway.voices)
+    prepared = await gateway.voices.run(_prepared, body, gateway.voices)
     client = gateway.door.limited_client(request)
     work = asyncio.create_task(_answer(gateway, prepared, client))
     hang_up = asyncio.create_task(_until_hang_up(request))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator, Mapping
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import Field
 from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from core.errors import NotFoundError
 from core.schemas.common import WireModel
@@ -44,6 +46,22 @@ class UploadKept(WireModel):
     status: Literal["ok"] = Field("ok", description="Always this.")
     path: str = Field(description="Its name among the recording's files.")
     size_bytes: int = Field(ge=0, description="Its size, bytes.")
+
+
+class Download(StreamingResponse):
+    """Blocks that are made while they are sent; their maker ends when the client has gone."""
+
+    def __init__(self, blocks: Generator[bytes, None, None], headers: Mapping[str, str]) -> None:
+        """Take what makes the blocks."""
+        super().__init__(blocks, media_type="application/zip", headers=headers)
+        self._blocks = blocks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the blocks."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._blocks.close()
 
 
 class Deleted(WireModel):
@@ -101,7 +119,7 @@ async def download(recording_id: RecordingId, files: Files) -> StreamingResponse
     """Return the whole recording as a zip file, made while it is sent."""
     folder = await asyncio.to_thread(files.folder, recording_id)
     headers = {"Content-Disposition": f'attachment; filename="{folder.name}.zip"'}
-    return StreamingResponse(zipped(folder), media_type="application/zip", headers=headers)
+    return Download(zipped(folder), headers)
 
 
 @router.post("/{recording_id}/upload-recording", responses=problems(400, 404, 409, 413, 429, 507))

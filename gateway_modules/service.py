@@ -18,7 +18,7 @@ from core.protocols.queueing import QueueingLimits
 from gateway_modules.app_registry import AppRegistry
 from gateway_modules.audit import AUDIT_FILE, AuditLog
 from gateway_modules.client_wire import Pace
-from gateway_modules.compact import as_written, compact
+from gateway_modules.compact import compact
 from gateway_modules.connections import CONNECTIONS_PER_SOCKET, Connections, connection_limit
 from gateway_modules.default_voice import find_default_voice
 from gateway_modules.eta_store import EtaStore
@@ -31,6 +31,7 @@ from gateway_modules.ref_audio_registry import RefAudioRegistry
 from gateway_modules.security import Doorkeeper, mark_admin
 from gateway_modules.session_files import SessionFiles
 from gateway_modules.sounds import SoundDecoder
+from gateway_modules.static_version import StaticVersion
 from gateway_modules.trends import Trends
 from gateway_modules.vendor_files import VendorFiles
 from gateway_modules.voice_library import VoiceLibrary
@@ -173,7 +174,7 @@ def build_gateway(
         registry=registry,
         metrics=metrics,
         languages=languages,
-        web_files=WebFiles(as_written if settings.service.readable_pages else compact),
+        web_files=_web_files(settings),
         vendor=VendorFiles(NODE_MODULES),
         recordings=RecordingList(data_dir),
         files=SessionFiles(
@@ -214,6 +215,12 @@ def only_admins(connection: HTTPConnection) -> None:
 
 AdminOnly: Final = Depends(only_admins)
 """Marks a route that only administrators may use."""
+
+
+def _web_files(settings: Settings) -> WebFiles:
+    if settings.service.readable_pages:
+        return WebFiles()  # for who changes the pages: no browser keeps what may be changed
+    return WebFiles(compact, StaticVersion.of(STATIC, compact.__name__))
 
 
 def _pool(settings: Settings, worker_addresses: Sequence[str], eta: EtaStore) -> WorkerPool:

@@ -9,7 +9,7 @@ import json
 import os
 import zipfile
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from io import RawIOBase
 from pathlib import Path
@@ -331,14 +331,16 @@ class _Sink(RawIOBase):
         return b"".join(parts)
 
 
-def zipped(folder: Path) -> Iterator[bytes]:
+def zipped(folder: Path) -> Generator[bytes, None, None]:
     """Yield a zip file of a whole recording, a block at a time; nothing is compressed or kept.
 
     Files that are hidden, links, or vanish meanwhile are left out. Source: the format streams
-    because sizes may follow the content (PKWARE APPNOTE 6.3, section 4.3.9).
+    because sizes may follow the content (PKWARE APPNOTE 6.3, section 4.3.9). Readers that stream
+    have to find the end of such content themselves: deflate marks it, also at level 0, which
+    compresses nothing.
     """
     sink = _Sink()
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=0) as archive:
         for path in sorted(folder.rglob("*")):
             relative = path.relative_to(folder)
             if any(part.startswith(".") for part in relative.parts) or path.is_symlink():
@@ -350,8 +352,7 @@ def zipped(folder: Path) -> Iterator[bytes]:
             except OSError:
                 continue
             name = relative.as_posix()
-            info = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
-            with source, archive.open(info, "w", force_zip64=True) as target:
+            with source, archive.open(name, "w", force_zip64=True) as target:
                 while block := source.read(BLOCK_BYTES):
                     target.write(block)
                     yield sink.taken()

@@ -1,6 +1,6 @@
 """Sound files into wire audio without decoding anything here: that is done in another process.
 
-Blocks: an event loop calls these in a thread.
+Blocks: an event loop calls these through `VoiceLibrary.run`.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ from gateway_modules.turns import (
     off_loop,
     read_chat,
     read_streaming,
+    read_with_voices,
 )
 from gateway_modules.voice_library import DEFAULT_VOICE, Voice, VoiceLibrary
 
@@ -164,7 +165,7 @@ class LiveTraffic(Traffic):
                 return Upward(None)
         if self._is_prepared or not names_files(text):
             return Upward(text)
-        return await off_loop(True, name_voices, text, self._voices)
+        return await self._voices.run(name_voices, text, self._voices)
 
     async def downward(self, text: str, link: Link) -> Verdict:
         """Follow the session's state by what the worker says."""
@@ -206,7 +207,7 @@ class TurnTraffic(Traffic):
     async def read(self, text: str) -> ClientSaid:
         """Parse and hash a `prefill`; tell the type of anything else."""
         try:
-            kind, turn = await off_loop(is_heavy(text), read_streaming, text, self._voices)
+            kind, turn = await read_with_voices(text, read_streaming, self._voices)
         except UnknownTypeError:
             return ClientSaid(OTHER, text)
         self._read = text, turn
@@ -269,7 +270,7 @@ class ChatTraffic(Traffic):
     async def read(self, text: str) -> ClientSaid:
         """Check the request; tell the type of anything else."""
         try:
-            kind, request = await off_loop(is_heavy(text), read_chat, text, self._voices)
+            kind, request = await read_with_voices(text, read_chat, self._voices)
         except UnknownTypeError:
             return ClientSaid(OTHER, text)
         if request is not None:

@@ -47,6 +47,15 @@ def is_heavy(text: str) -> bool:
     return len(text) > INLINE_CHARS or names_files(text)
 
 
+async def read_with_voices(
+    text: str, read: Callable[[str, VoiceLibrary], Result], voices: VoiceLibrary
+) -> Result:
+    """Read a message where it holds nobody up; one that may name a voice, among the voices."""
+    if names_files(text):
+        return await voices.run(read, text, voices)
+    return await off_loop(is_heavy(text), read, text, voices)
+
+
 def names_files(text: str) -> bool:
     """Whether a message may name a voice or a file of the server, however it spells that."""
     return '_path"' in text or 'ref_audio_id"' in text or "\\u" in text

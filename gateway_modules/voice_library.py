@@ -1,29 +1,35 @@
 """Every voice a client may name: uploaded ones, files of the reference folders, the default one.
 
 No path of a client is opened: it only chooses among files that lie in those folders. Blocks: an
-event loop calls these in a thread.
+event loop calls these through `run`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import threading
 import wave
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 from core.errors import AudioError, NotFoundError
 from core.schemas.limits import REFERENCE_MAX_S
 from gateway_modules.ref_audio_registry import RefAudioRegistry
-from gateway_modules.sounds import Sound, SoundDecoder
+from gateway_modules.sounds import DECODING, Sound, SoundDecoder
 
 DEFAULT_VOICE: Final = "default"  # a preset's word for the server's own voice
 CACHED_SOUNDS: Final = 16  # ours: at most 2 MB each
 SOUND_SUFFIXES: Final = frozenset({".wav", ".flac", ".ogg", ".mp3", ".m4a"})
 FILE_MAX_BYTES: Final = 32 * 1024 * 1024  # ours: of a sound file of the server
 
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 FileKey: TypeAlias = tuple[str, int, int]
 """A file as it was read: path, time of its last change, size."""
@@ -69,6 +75,18 @@ class VoiceLibrary:
         self._lock = threading.Lock()
         self._decoding = threading.Lock()  # many who ask for the same wait for one decoder
         self._sounds: OrderedDict[FileKey, Sound] = OrderedDict()
+        self._threads = ThreadPoolExecutor(DECODING.at_once, thread_name_prefix="voices")
+
+    async def run(
+        self, work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result:
+        """Call something that may decode a voice, in one of a few threads kept for that.
+
+        Whatever waits for a decoder waits there, so that the threads that read files for
+        everybody never do. What waits is bounded by the requests and sockets there may be.
+        """
+        call = functools.partial(work, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     @property
     def default_path(self) -> Path | None:

@@ -20,6 +20,7 @@ from starlette.types import Scope
 
 from core.errors import NotFoundError
 from gateway_modules.compact import Shaper, as_written
+from gateway_modules.static_version import IMMUTABLE, StaticVersion, is_immutable
 
 NO_CACHE: Final = "no-cache"  # kept, but asked for again; an unchanged file costs one short answer
 
@@ -74,14 +75,16 @@ class _Version:
 class WebFiles:
     """Answers with files. Keeps at most `KEPT_BYTES` of compressed ones."""
 
-    def __init__(self, shape: Shaper = as_written) -> None:
+    def __init__(self, shape: Shaper = as_written, version: StaticVersion | None = None) -> None:
         """Keep nothing yet.
 
         Args:
             shape: Changes a text before it is compressed.
+            version: Of the files that pages name; None leaves their addresses as they are.
         """
+        self.version = version or StaticVersion()
         self._shape = shape
-        self._mark = f"-{shape.__name__}-gz"
+        self._mark = f"-{shape.__name__}-{self.version.digest}-gz"
         self._packed: OrderedDict[_Version, bytes] = OrderedDict()
         self._packed_bytes = 0
 
@@ -119,13 +122,20 @@ class WebFiles:
         if known is not None:
             self._packed.move_to_end(version)
             return known
-        packed = await asyncio.to_thread(_compressed_file, version.path, self._shape)
+        packed = await asyncio.to_thread(self._compressed_file, version.path)
         if version not in self._packed:
             self._packed[version] = packed
             self._packed_bytes += len(packed)
         while self._packed_bytes > KEPT_BYTES:
             self._packed_bytes -= len(self._packed.popitem(last=False)[1])
         return packed
+
+    def _compressed_file(self, path: Path) -> bytes:
+        try:
+            body = self._shape(path, path.read_bytes())
+        except OSError as error:
+            raise NotFoundError("There is no such file.") from error
+        return _compressed(self.version.in_page(body) if path.suffix == ".html" else body)
 
 
 class StaticFolder(StaticFiles):
@@ -145,7 +155,8 @@ class StaticFolder(StaticFiles):
         """Return a file of the folder."""
         found = await super().get_response(path, scope)
         if isinstance(found, FileResponse):
-            return await self._files.answer(Path(found.path), Headers(scope=scope))
+            kept = IMMUTABLE if is_immutable(scope) else NO_CACHE
+            return await self._files.answer(Path(found.path), Headers(scope=scope), kept)
         return found
 
 
@@ -178,13 +189,6 @@ def _look(path: Path) -> _Version:
 def _knows(asked: Headers, tag: str) -> bool:
     told = asked.get("if-none-match", "")
     return tag in [one.strip().removeprefix("W/") for one in told.split(",")]
-
-
-def _compressed_file(path: Path, shape: Shaper) -> bytes:
-    try:
-        return _compressed(shape(path, path.read_bytes()))
-    except OSError as error:
-        raise NotFoundError("There is no such file.") from error
 
 
 def _compressed(body: bytes) -> bytes:

@@ -28,10 +28,7 @@ Sections = dict[str, dict[str, Any]]
 
 def real_site(folder: Path) -> RunningSystem:
     """Return gateway and one worker with the toy checkpoint, several conversations at once."""
-    config: Sections = {
-        "service": {"worker_slots": SLOTS},
-        "limits": {"requests_per_minute": 1_000_000},
-    }
+    config: Sections = {"service": {"worker_slots": SLOTS}}
     return RunningSystem(
         folder, Plan(workers=1, backend="real", config=config, command=start_command())
     )
@@ -56,11 +53,10 @@ def fake_site(
     """
     given = config or {}
     service = {"worker_slots": slots} | given.get("service", {})
-    limits = {"requests_per_minute": 1_000_000} | given.get("limits", {})
     plan = Plan(
         workers=workers,
         backend="fake",
-        config=given | {"service": service, "limits": limits},
+        config=given | {"service": service},
         command=(sys.executable, "-m", "tests.system.hasty_launcher"),
         variables={"FAKE_MS": delays} if delays else {},
     )

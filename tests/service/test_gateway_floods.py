@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
+import threading
+from collections.abc import AsyncIterator, Generator
 
 import pytest
+from starlette.types import Message, Scope
 
+from core.errors import BadRequestError
 from core.schemas.limits import JSON_VALUES_MAX
 from core.schemas.worker import WorkerStatus
+from gateway_modules.multipart import Target, receive_file
+from gateway_modules.routes_sessions import Download
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, until
 
 BOMB = '{"type":"prefill","messages":[' + "[]," * JSON_VALUES_MAX + "[]]}"
@@ -75,3 +83,57 @@ async def test_an_allowed_page_can_read_why_it_was_refused(stage: Stage) -> None
     answer = await stage.http.post("/api/streaming/stop", content=body, headers=headers)
     assert answer.status_code == 413
     assert answer.headers["access-control-allow-origin"] == ORIGIN
+
+
+@on_stage()
+async def test_pages_come_while_every_decoder_is_busy(stage: Stage) -> None:
+    voices, may_go_on = stage.gateway.voices, threading.Event()
+    try:
+        waiting = [asyncio.create_task(voices.run(may_go_on.wait)) for _ in range(100)]
+        assert (await stage.http.get("/static/shared/dom.js")).status_code == 200
+        assert (await stage.http.get("/api/presets")).status_code == 200
+    finally:
+        may_go_on.set()
+    await asyncio.gather(*waiting)
+
+
+@on_stage()
+async def test_a_download_that_is_broken_off_closes_its_files(stage: Stage) -> None:
+    blocks = endless()
+    next(blocks)
+
+    async def gone() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def taken(message: Message) -> None:
+        await asyncio.sleep(0)
+
+    scope: Scope = {"type": "http", "asgi": {"spec_version": "2.3"}}
+    await Download(blocks, {})(scope, gone, taken)
+    assert inspect.getgeneratorstate(blocks) == inspect.GEN_CLOSED
+
+
+def endless() -> Generator[bytes, None, None]:
+    """Blocks without end."""
+    while True:
+        yield b"x"
+
+
+def no_target(media_type: str) -> Target:
+    """Nothing is written."""
+    raise AssertionError(media_type)
+
+
+@on_stage()
+async def test_a_multipart_request_has_few_parts(stage: Stage) -> None:
+    taken = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield b"--b\r\nX: y\r\n\r\n\r\n" * 100
+
+    with pytest.raises(BadRequestError, match="16 parts"):
+        await receive_file("multipart/form-data; boundary=b", body(), no_target)
+    assert taken == 1

@@ -297,7 +297,7 @@ async def test_the_interface_is_described(stage: Stage) -> None:
     names = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
     assert names <= set(known)
     page = (await stage.http.get("/api/docs")).text
-    assert "https://" not in page and "/static/api-docs.js" in page
+    assert "https://" not in page and "/api-docs.js" in page
     assert (await stage.http.get("/docs")).status_code == 404
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import re
 import wave
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -18,6 +19,7 @@ from gateway_modules import routes_pages
 from gateway_modules.compact import compact
 from gateway_modules.content_policy import NONCE_PLACE
 from gateway_modules.service import STATIC
+from gateway_modules.static_version import IMMUTABLE, StaticVersion
 from gateway_modules.vendor_files import LIBRARIES, NODE_FILES, VendorFiles
 from tests.fakes.gateway_stage import Stage, on_stage, settings_for
 
@@ -42,6 +44,30 @@ def with_libraries(
             await visit(client)
 
     asyncio.run(run())
+
+
+@on_stage(limits={"requests_per_minute": 10}, security={"trusted_proxies": ["127.0.0.0/8"]})
+async def test_files_of_a_page_are_kept_by_browsers_and_count_against_nobody(stage: Stage) -> None:
+    client = {"X-Forwarded-For": "203.0.113.9"}
+    html = (await stage.http.get("/turnbased", headers=client)).text
+    named = re.findall(r'(?:src|href)="(/static/[^"#]+)"', html)
+    assert len(named) > 50 and all(name.startswith("/static/v-") for name in named)
+    for name in named:
+        answer = await stage.http.get(name, headers=client)
+        assert (answer.status_code, answer.headers["cache-control"]) == (200, IMMUTABLE)
+    other = re.sub("v-[0-9a-f]+", "v-000000000000", named[0])
+    answer = await stage.http.get(other, headers=client)
+    assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache")
+    answers = [await stage.http.get("/turnbased", headers=client) for _ in range(10)]
+    assert answers[-1].status_code == 429
+
+
+def test_the_version_of_the_files_is_that_of_their_content(tmp_path: Path) -> None:
+    (tmp_path / "a.js").write_text("1")
+    before = StaticVersion.of(tmp_path, "")
+    assert StaticVersion.of(tmp_path, "") == before
+    (tmp_path / "a.js").write_text("2")
+    assert StaticVersion.of(tmp_path, "") != before
 
 
 @on_stage()

@@ -64,7 +64,6 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
         config={
             "limits": {
                 "heartbeat_s": HEARTBEAT_S,
-                "requests_per_minute": 1_000_000,
                 "chat_message_bytes": LARGEST_BYTES,
                 "prepare_bytes": LARGEST_BYTES,
                 "live_message_bytes": LARGEST_BYTES,

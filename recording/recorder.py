@@ -173,11 +173,17 @@ class SessionRecorder:
         """Write `recording.json` as it would be now, while the session goes on."""
         self._jobs.submit(lambda: write_checkpoint(self.folder), 0, lane=TIMELINE_LANE)
 
-    def finalize(self, end_reason: EndReason | str = EndReason.STOPPED) -> Future[Meta | None]:
+    def note_end(self, end_reason: EndReason) -> EndLine:
+        """Note that the session ends now unless another turn follows; return that end."""
+        line = self._ending(end_reason)
+        self._add_line(line)
+        return line
+
+    def finalize(self, end: EndReason | str | EndLine = EndReason.STOPPED) -> Future[Meta | None]:
         """End the recording; returns at once, and doing so twice is fine.
 
         Args:
-            end_reason: Why the session ended.
+            end: Why the session ends now, or an end that `note_end` returned.
 
         Returns:
             Resolves when `recording.json`, `meta.json` and the replay are there, to what
@@ -189,9 +195,8 @@ class SessionRecorder:
             self._ended = Future()
             if self._owns_threads:
                 self._ended.add_done_callback(lambda _: self._threads.close(wait=False))
-            reason, ended_at = EndReason(end_reason), self._options.clock.now()
-            duration_s = self.elapsed_ms() / 1_000
-            ending = self._threads.finalize(lambda: self._end(reason, ended_at, duration_s))
+            line = end if isinstance(end, EndLine) else self._ending(EndReason(end))
+            ending = self._threads.finalize(lambda: self._end(line))
             if ending is None:  # what waits is still written; the lock goes with the process
                 self._resolve(None)
             else:
@@ -273,7 +278,12 @@ class SessionRecorder:
         is_low = isinstance(error, LowDiskError)
         self._trouble.stopped(LOW_DISK_TEXT if is_low else DISK_TEXT)
 
-    def _end(self, reason: EndReason, ended_at: datetime, duration_s: float) -> None:
+    def _ending(self, reason: EndReason) -> EndLine:
+        duration_s = self.elapsed_ms() / 1_000
+        ended_at = self._options.clock.now()
+        return EndLine(end_reason=reason, ended_at=ended_at, duration_s=duration_s)
+
+    def _end(self, line: EndLine) -> None:
         """On the ending thread: write the results, then have the replay made."""
         if not self._jobs.wait_idle(FLUSH_LIMIT_S):
             self._trouble.note(BACKLOG_TEXT)
@@ -281,13 +291,11 @@ class SessionRecorder:
         if self._lock is None:  # what lies there is somebody else's
             self._resolve(None)
             return
-        line = EndLine(
-            end_reason=reason,
-            ended_at=ended_at,
-            duration_s=duration_s,
-            problem=self._trouble.problem,
-            files_left_out=self._trouble.files_left_out or None,
-        )
+        trouble = {
+            "problem": self._trouble.problem,
+            "files_left_out": self._trouble.files_left_out or None,
+        }
+        line = line.model_copy(update=trouble)
         try:
             # A line torn by a full disk must not take this one with it.
             append(self.folder / names.TIMELINE_FILE, b"\n" + encode_line(line))

@@ -93,7 +93,7 @@ class TurnEndLine(Record):
 
 
 class EndLine(Record):
-    """The last line: how the session ended."""
+    """How the session ended; the last line, unless another turn followed."""
 
     line: Literal["end"] = "end"
     end_reason: EndReason
@@ -143,6 +143,7 @@ class Timeline:
                 self.events.append(line.event)
             case TurnStartLine():
                 self.starts[line.turn_index] = line
+                self.end = None  # the session went on after all
             case TextLine():
                 self.texts.setdefault(line.turn_index, []).append(line.text)
             case TurnEndLine():

@@ -193,14 +193,14 @@ class StreamingRecording(_TurnRecording):
     def __init__(
         self,
         open_recorder: OpenRecorder[TurnBasedSessionRecorder],
-        put_away: Callable[[], None],
+        put_away: Callable[[EndReason], None],
         next_turn: Callable[[], int],
     ) -> None:
         """Begin.
 
         Args:
             open_recorder: Returns the conversation's recorder, begun earlier or now.
-            put_away: Called at the end instead of ending the recording.
+            put_away: Called at the end instead of ending the recording, with why the socket left.
             next_turn: Counts the conversation's turns.
         """
         super().__init__(open_recorder)
@@ -211,8 +211,7 @@ class StreamingRecording(_TurnRecording):
     async def close(self) -> None:
         """Make what was recorded readable; the next socket may go on with it."""
         if self.recorder is not None:
-            self.recorder.checkpoint()
-            self._put_away()
+            self._put_away(self._end_reason)
 
     def _heard(self, event: Event) -> None:
         """Everything worth noting shows in the effects."""

@@ -15,6 +15,7 @@ from core.protocols.machine import SessionNames
 from core.schemas.queue import RequestType
 from core.serving.recording_observer import Snapshot
 from recording.recovery import recover_all
+from recording.timeline import EndLine
 from session_recorder import (
     DuplexSessionRecorder,
     EndReason,
@@ -40,12 +41,14 @@ class OpenRecording:
     Attributes:
         recording_id: its name.
         recorder: None until there is something to record.
+        end: when its last socket left, and why; the wait for a next turn is no part of the chat.
     """
 
     def __init__(self, recording_id: str) -> None:
         """Begin without a turn."""
         self.recording_id = recording_id
         self.recorder: TurnBasedSessionRecorder | None = None
+        self.end: EndLine | EndReason = EndReason.STOPPED
         self.expiry: asyncio.TimerHandle | None = None
         self._turns = 0
 
@@ -119,13 +122,15 @@ class Recordings:
             found.expiry.cancel()
         return found
 
-    def put_away(self, session_id: str, recording: OpenRecording) -> None:
-        """Keep a streaming recording open for a while."""
+    def put_away(self, session_id: str, recording: OpenRecording, end_reason: EndReason) -> None:
+        """Keep a streaming recording open for a while after its socket left for this reason."""
         if recording.recorder is None:
             return
         if not recording.recorder.is_recording:
-            recording.recorder.finalize(EndReason.STOPPED)
+            recording.recorder.finalize(end_reason)
             return
+        recording.end = recording.recorder.note_end(end_reason)
+        recording.recorder.checkpoint()
         loop = asyncio.get_running_loop()
         recording.expiry = loop.call_later(OPEN_LIMIT_S, self._end, session_id)
         self._open[session_id] = recording
@@ -149,7 +154,7 @@ class Recordings:
         if recording.expiry is not None:
             recording.expiry.cancel()
         if recording.recorder is not None:
-            recording.recorder.finalize(EndReason.STOPPED)
+            recording.recorder.finalize(recording.end)
 
     def _options(self, on_stopped: OnStopped) -> RecorderOptions:
         loop = asyncio.get_running_loop()

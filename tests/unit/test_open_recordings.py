@@ -1,0 +1,74 @@
+"""The recording of a chat stays open for a next turn; the wait is no part of the chat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from core.serving.recordings import OPEN_LIMIT_S, OpenRecording, Recordings
+from recording.folder import read_meta
+from recording.records import EndReason, TextInput
+from recording.recovery import recover_session
+from tests.fakes.virtual_time import in_virtual_time
+from tests.unit.recordings import START, Bench, make_bench, timeline_bytes, wait_until
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = make_bench(tmp_path)
+    yield bench
+    bench.threads.close()
+
+
+def say(bench: Bench, recording: OpenRecording, lasts_s: float) -> None:
+    """Record a turn that lasts so long."""
+    if recording.recorder is None:
+        recording.recorder = bench.turns(recording.recording_id)
+    recording.recorder.start_turn(recording.next_turn(), 0, TextInput(text="Hello"))
+    bench.time.seconds += lasts_s
+    recording.recorder.end_turn(text="Hi")
+
+
+@in_virtual_time
+async def test_a_chat_lasts_until_its_last_socket_left(bench: Bench) -> None:
+    recordings = Recordings(bench.data_dir, "0", bench.threads)
+    recording = recordings.resume("stm")
+    say(bench, recording, 2)
+    recordings.put_away("stm", recording, EndReason.STOPPED)
+    bench.time.seconds += 20
+    assert recordings.resume("stm") is recording
+    say(bench, recording, 3)
+    recordings.put_away("stm", recording, EndReason.DISCONNECT)
+    bench.time.seconds += OPEN_LIMIT_S
+    await asyncio.sleep(OPEN_LIMIT_S + 1)
+    assert recording.recorder is not None
+    meta = recording.recorder.finalize().result()
+    assert meta is not None
+    assert (meta.duration_s, meta.end_reason) == (25, EndReason.DISCONNECT)
+    assert meta.ended_at == START + timedelta(seconds=25)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@in_virtual_time
+async def test_a_worker_killed_in_the_wait_takes_no_chat_with_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    recordings = Recordings(bench.data_dir, "0", bench.threads)
+    recording = recordings.resume("stm")
+    say(bench, recording, 2)
+    recordings.put_away("stm", recording, EndReason.DISCONNECT)
+    folder = bench.folder(recording.recording_id)
+    if goes_on:
+        say(bench, recordings.resume("stm"), 1)
+    last = b'"turn_end","turn_index":1' if goes_on else b'"line":"end"'
+    wait_until(lambda: last in timeline_bytes(folder))
+    with monkeypatch.context() as patched:
+        patched.setattr("recording.recovery.is_live", lambda _: False)
+        meta = recover_session(folder)
+    assert read_meta(folder) == meta
+    expected = EndReason.ERROR if goes_on else EndReason.DISCONNECT
+    assert (meta.end_reason, meta.problem is not None) == (expected, goes_on)

@@ -1,4 +1,4 @@
-.PHONY: check fix map preloads protocol
+.PHONY: check fix lock map preloads protocol
 
 check:
 	./run_tests.sh
@@ -7,6 +7,9 @@ fix:
 	scripts/setup.sh gateway,worker,dev
 	.venv/bin/python -m ruff check --fix .
 	.venv/bin/python -m ruff format .
+
+lock:
+	.venv/bin/python -m scripts.lock
 
 map:
 	.venv/bin/python -m scripts.module_map

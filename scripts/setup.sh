@@ -30,7 +30,7 @@ find_python() {
 
 # The first line of the stamp is what the environment was made from, the second what is in it.
 # The tools' own settings, which follow in pyproject.toml, install nothing.
-wanted_from=$(sed '/^\[tool\./,$d' pyproject.toml | cksum)
+wanted_from=$(sed '/^\[tool\./,$d' pyproject.toml | cat - constraints.txt | cksum)
 if [ -f "$stamp" ]; then
     { read -r made_from; read -r present; } <"$stamp"
     if [ "$made_from" = "$wanted_from" ]; then
@@ -57,5 +57,5 @@ is_recent_enough "$venv/bin/python" || {
 }
 
 echo "Installing into $venv: $extras (the first time this fetches PyTorch, several minutes)"
-"$venv/bin/python" -m pip install --editable ".[$extras]"
+"$venv/bin/python" -m pip install --constraint constraints.txt --editable ".[$extras]"
 printf '%s\n%s\n' "$wanted_from" "$extras" >"$stamp"

@@ -7,6 +7,8 @@ import sys
 import tomllib
 from importlib.metadata import packages_distributions
 
+from packaging.requirements import Requirement
+
 from tests.source_tree import ROOT, imported_modules, python_files
 
 REQUIREMENT = re.compile(r"^[\w.-]+")
@@ -74,3 +76,17 @@ def test_every_dependency_has_its_reason() -> None:
     requirements = [line for line in lines if re.match(r'^    "[\w.-]+\s*[<>=!~]', line)]
     assert requirements
     assert [line for line in requirements if "# " not in line] == []
+
+
+def test_the_lock_fits_what_is_declared() -> None:
+    """Each version that a set-up installs is within its range; the others are the machine's."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf8").splitlines()
+    locked = dict(line.split("==") for line in lines if not line.startswith("#"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
+    groups = {"": project["dependencies"], **project["optional-dependencies"]}
+    for extra in ("", "gateway", "worker", "dev", "browser", "bench"):
+        for line in groups[extra]:
+            requirement = Requirement(line)
+            name = _canonical(requirement.name)
+            if name not in ("torch", "triton"):
+                assert requirement.specifier.contains(locked[name]), line

@@ -28,10 +28,10 @@ from gateway_modules.web_server import GatewayServer, server_config
 from tests.fakes.fake_worker import FakeWorker, Raw
 
 HOST = "127.0.0.1"
-ANSWER_LIMIT_S = 60.0  # a busy machine takes its time; no test is about how long
+ANSWER_LIMIT_S = 120.0
 POLL_S = 0.005
 CONNECTIONS = 1_000  # of a fake worker: never reached
-LIMIT_S = 30.0  # anything that takes longer has gone wrong
+LIMIT_S = 120.0  # ends a test that hangs
 HURRY = Timing(
     queueing=QueueingLimits(update_period_s=0.05, open_timeout_s=30.0),
     takeover_grace_s=0.05,

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
-import httpx
 import pytest
 
 from core.schemas.worker import WorkerStatus
@@ -86,11 +85,15 @@ async def test_a_full_queue_refuses(stage: Stage) -> None:
 @on_stage()
 async def test_who_hangs_up_frees_the_place_or_the_worker(stage: Stage) -> None:
     stage.worker.script.gate = asyncio.Event()
-    for _ in range(2):  # the first has the worker, the second waits
-        with pytest.raises(httpx.ReadTimeout):
-            await stage.http.post("/api/chat", json=REQUEST, timeout=0.1)
-        await stage.check_quiet()
-    assert stage.worker.aborted >= 1
+    served = asyncio.create_task(stage.http.post("/api/chat", json=REQUEST))
+    await until(lambda: stage.worker.told)
+    waiting = asyncio.create_task(stage.http.post("/api/chat", json=REQUEST))
+    await until(lambda: stage.gateway.pool.queue_length == 1)
+    waiting.cancel()
+    await until(lambda: stage.gateway.pool.queue_length == 0)
+    served.cancel()
+    await stage.check_quiet()
+    assert len(stage.worker.told) == stage.worker.aborted == 1
     assert stage.gateway.pool.idle_count == 1
 
 

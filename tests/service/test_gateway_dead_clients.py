@@ -52,7 +52,7 @@ async def silent_client(stage: Stage, path: str) -> AsyncIterator[asyncio.Stream
         writer.transport.abort()
 
 
-@on_stage(limits={"heartbeat_s": 0.1})
+@on_stage(limits={"heartbeat_s": 0.5})
 async def test_who_answers_no_ping_is_cut_off(stage: Stage) -> None:
     async with silent_client(stage, "/ws/duplex/adx_1") as writer:
         writer.write(frame({"type": "prepare"}))
@@ -61,7 +61,7 @@ async def test_who_answers_no_ping_is_cut_off(stage: Stage) -> None:
         await until(lambda: stage.gateway.pool.idle_count == 1)
 
 
-@on_stage(limits={"heartbeat_s": 0.1})
+@on_stage(limits={"heartbeat_s": 0.5})
 async def test_who_takes_nothing_any_more_is_cut_off(stage: Stage) -> None:
     """With full buffers not even a goodbye can be sent, and nobody must wait for it."""
     stage.worker.script.extra = {"audio_data": SECOND_OF_SOUND * 40}
@@ -75,7 +75,7 @@ async def test_who_takes_nothing_any_more_is_cut_off(stage: Stage) -> None:
         await until(lambda: stage.gateway.pool.idle_count == 1)
 
 
-@on_stage(limits={"heartbeat_s": 0.1})
+@on_stage(limits={"heartbeat_s": 0.5})
 async def test_who_is_silent_in_the_queue_loses_the_place(stage: Stage) -> None:
     async with stage.client("/ws/duplex/adx_1") as first:
         await first.expect("queue_done")

@@ -11,7 +11,7 @@ from tests.fakes.gateway_stage import Stage, on_stage, until
 
 @on_stage()
 async def test_what_runs_may_finish(stage: Stage) -> None:
-    stage.drain_limit_s = 5.0
+    stage.drain_limit_s = 600.0
     async with stage.client("/ws/duplex/adx_1") as running:
         await running.expect("queue_done")
         await running.say("prepare")
@@ -47,7 +47,7 @@ async def test_what_takes_too_long_is_sent_away(stage: Stage) -> None:
 
 @on_stage()
 async def test_between_turns_there_is_nothing_to_wait_for(stage: Stage) -> None:
-    stage.drain_limit_s = 5.0
+    stage.drain_limit_s = 600.0
     async with stage.client("/ws/streaming/s_1") as client:
         await client.say("heartbeat")
         await until(lambda: stage.gateway.live.relays())
@@ -58,7 +58,7 @@ async def test_between_turns_there_is_nothing_to_wait_for(stage: Stage) -> None:
 
 @on_stage()
 async def test_a_turn_may_finish_and_no_other_begins(stage: Stage) -> None:
-    stage.drain_limit_s = 5.0
+    stage.drain_limit_s = 600.0
     gate = stage.worker.script.gate = asyncio.Event()
     async with stage.client("/ws/streaming/s_1") as client:
         await client.say("prefill", messages=[{"role": "user", "content": "Hi"}])

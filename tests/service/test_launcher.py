@@ -17,7 +17,7 @@ import pytest
 
 from launcher.state import Phase
 from tests.fakes.stand_in import Deeds
-from tests.service.launched import Launched, eventually
+from tests.service.launched import LIMIT_S, Launched, eventually
 from tests.source_tree import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -48,7 +48,7 @@ def test_start_shows_loading_and_ctrl_c_stops_in_order(launched: Launched) -> No
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     trusted = ssl.create_default_context(cafile=str(key.with_name("cert.pem")))
     url = f"https://localhost:{launched.port}/health"
-    with urllib.request.urlopen(url, context=trusted, timeout=5) as answer:
+    with urllib.request.urlopen(url, context=trusted, timeout=60) as answer:
         assert answer.status == 200
     assert {"gateway.pid", "launcher.pid", "worker_0.pid"} <= set(launched.left_files())
     flags = (launched.data / "logs" / "worker_1.log").read_text(encoding="utf8")
@@ -163,7 +163,7 @@ def test_without_a_gateway_everything_ends(launched: Launched) -> None:
     launched.deeds = {"gateway": Deeds(breaks_if=str(flag))}
     process = launched.start()
     flag.touch()
-    assert process.wait(15) == 1
+    assert process.wait(LIMIT_S) == 1
     launched.assert_nothing_left()
 
 
@@ -214,7 +214,7 @@ def test_no_signal_at_any_stage_of_the_start_leaves_a_process(
     process = launched.run("--workers", "2")
     eventually("the stage is reached", lambda: STAGES[stage] in launched.trace)
     process.send_signal(number)
-    code = process.wait(15)
+    code = process.wait(LIMIT_S)
     assert code == (-number if number is signal.SIGKILL else 130)
     eventually("all ended", lambda: not launched.processes())
     if number is not signal.SIGKILL:
@@ -312,5 +312,5 @@ def test_a_signal_during_installation_leaves_no_installer(
     process = launched.run(command=(str(project / "start_all.sh"),))
     eventually("it installs", lambda: launched.trace == ["begun"])
     process.send_signal(number)
-    assert process.wait(15) == (130 if number is signal.SIGINT else 143)
+    assert process.wait(LIMIT_S) == (130 if number is signal.SIGINT else 143)
     eventually("all ended", lambda: not launched.processes())

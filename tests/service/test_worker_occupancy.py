@@ -87,7 +87,7 @@ def test_whoever_waits_is_served_when_the_worker_is_free(tmp_path: Path, kind: s
             await first.hear_all()
             assert (await second.hear())["type"] in ("prefill_done", "prepared")
 
-    with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=5)) as worker:
+    with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=600)) as worker:
         asyncio.run(scenario(worker.port))
 
 
@@ -104,7 +104,7 @@ def test_a_client_that_leaves_while_it_waits_takes_nothing(tmp_path: Path) -> No
             await first.hear_all()
         await client.idle()
 
-    with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=5)) as worker:
+    with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=600)) as worker:
         asyncio.run(scenario(worker.port))
 
 
@@ -121,7 +121,7 @@ def test_stop_ends_the_wait_of_a_turn(tmp_path: Path) -> None:
             await first.hear_all()
         await client.idle()
 
-    with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=60)) as worker:
+    with fake_worker(tmp_path, limits=WorkLimits(busy_wait_s=600)) as worker:
         asyncio.run(scenario(worker.port))
 
 

@@ -32,7 +32,7 @@ from core.serving.streaming_performer import StreamingPerformer
 from core.serving.workshop import WorkLimits, Workshop
 
 LOOKS, LOOK_S = 2_000, 0.002
-LIMIT_S = 30.0
+LIMIT_S = 120.0
 QUICK = FakeTimes(prefill_ms=0, piece_ms=1)
 NEVER = FakeTimes(prefill_ms=0, piece_ms=60_000)
 MESSAGE = streaming.WorkerPrefill(

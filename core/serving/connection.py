@@ -70,14 +70,13 @@ class ServeLimits:
     """Bounds of one connection. Ours.
 
     Attributes:
-        inbox_events: most events on their way to the machine; then senders wait.
-        inbox_bytes: most bytes of them; a single message is always let in.
+        inbox_events: most events on their way to the machine, which may also hold no more bytes
+            than the largest message; then senders wait.
         stall_limit_s: longest silence of the engine during work.
         close_wait_s: how long the socket stays open while the session is being released.
     """
 
     inbox_events: int = 64
-    inbox_bytes: int = 64 * 1024 * 1024
     stall_limit_s: float = 60.0
     close_wait_s: float = 5.0
 
@@ -151,7 +150,7 @@ class Connection:
 
     def __post_init__(self) -> None:
         """Make what carries events and effects."""
-        self._inbox = Inbox(self.limits.inbox_events, self.limits.inbox_bytes)
+        self._inbox = Inbox(self.limits.inbox_events, self.wire.largest_bytes)
         self._timers = Timers(self.scheduler, self._inbox.post)
         self._backstage = _Backstage(
             self.performer, self._inbox, self.scheduler, self.limits.stall_limit_s, self.log

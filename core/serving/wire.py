@@ -116,6 +116,11 @@ class Wire:
         self._is_over = False  # and there is nothing to close
 
     @property
+    def largest_bytes(self) -> int:
+        """Longest message the peer may send."""
+        return self._endpoint.largest_bytes
+
+    @property
     def is_lost(self) -> bool:
         """The peer is gone: nothing can be sent any more."""
         return self._is_lost

@@ -17,7 +17,7 @@ from core.protocols.events import (
     Noticed,
 )
 from core.schemas.duplex import AudioChunk
-from core.schemas.limits import LIVE_SOCKET_LIMIT_BYTES, PREPARE_LIMIT_BYTES
+from core.schemas.limits import LIVE_SOCKET_LIMIT_BYTES, MIB, PREPARE_LIMIT_BYTES
 from core.serving.connection import ServeLimits
 from tests.fakes.clock import settle
 from tests.fakes.serving import usual_answers
@@ -93,17 +93,18 @@ def test_a_full_inbox_slows_the_client_down() -> None:
     run(test)
 
 
-def test_the_inbox_is_bounded_in_bytes_too() -> None:
+def test_a_session_holds_no_more_bytes_than_its_largest_message_has() -> None:
     async def test() -> None:
-        stage = Stage(limits=ServeLimits(inbox_bytes=10_000))
+        stage = Stage()
         await stage.prepare()
         stage.socket.stop_reading()
         await stage.say("interrupt")
         before = stage.socket.received
-        for _ in range(9):
-            stage.socket.say("heartbeat", note="a" * 4_000)
+        for _ in range(20):
+            stage.socket.say("heartbeat", note="a" * MIB)
         await settle()
-        assert stage.socket.received - before == 3
+        whole = PREPARE_LIMIT_BYTES // MIB - 1
+        assert stage.socket.received - before == whole + 1, "one is in the reader's hand"
         stage.socket.read_again()
         await stage.say("stop")
         await stage.end()

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -35,6 +36,7 @@ from core.serving.recordings import Recordings
 from core.serving.session_kinds import SessionRules
 from core.serving.worker_routes import tell_error, worker_routes
 from core.serving.workshop import WorkLimits, Workshop
+from core.stop_signals import StopSignals
 from recording.replay_process import ReplayProcess
 from session_recorder import RecorderThreads
 from settings.embedded import CONFIG_FILE, default_checkpoint
@@ -171,6 +173,7 @@ class DrainingServer(uvicorn.Server):
         self._drain_limit_s = drain_limit_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
+        self._signals = StopSignals()
         self.exit_code = 0
         host_of.on_restart(self.begin_restart)
 
@@ -186,8 +189,9 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain at the first signal, end at once at the second."""
-        if self._loop is not None:
+        """Drain at the first signal, end at once at one that is sent later."""
+        is_hurry = self._signals.is_hurry(time.monotonic())
+        if self._loop is not None and (is_hurry or self._draining is None):
             self._loop.call_soon_threadsafe(self.begin_drain)
 
     def begin_drain(self) -> None:

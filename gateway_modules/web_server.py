@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import FrameType
@@ -14,6 +15,7 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
+from core.stop_signals import StopSignals
 from gateway_modules.connections import Connections
 from gateway_modules.http_protocol import GatewayConfig, GatewayHttpProtocol
 from gateway_modules.socket_server import CHAT_BYTES, GatewaySocketProtocol
@@ -40,6 +42,7 @@ class GatewayServer(uvicorn.Server):
         """
         super().__init__(config)
         self._drain = drain
+        self._signals = StopSignals()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to serve."""
@@ -67,9 +70,11 @@ class GatewayServer(uvicorn.Server):
         self._captured_signals.clear()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end at the first signal, whichever it is; hurry at the second."""
-        self.force_exit = self.should_exit
-        super().handle_exit(sig, frame)
+        """Begin to end at the first signal, whichever it is; hurry at one that is sent later."""
+        is_hurry = self._signals.is_hurry(time.monotonic())
+        if is_hurry or not self.should_exit:
+            self.force_exit = self.should_exit
+            super().handle_exit(sig, frame)
 
 
 def server_config(

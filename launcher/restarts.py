@@ -16,7 +16,8 @@ class RestartPolicy:
         jitter: share by which a wait is made longer or shorter, so that programs that died
             together do not come back together.
         stable_s: a program healthy for this long is taken to be well; counting starts anew.
-        max_failures: more than this many deaths in a row is too many.
+        max_failures: after more deaths in a row than this it is tried again only now and then.
+        retry_s: wait before each of these tries.
     """
 
     first_s: float = 1.0
@@ -24,6 +25,7 @@ class RestartPolicy:
     jitter: float = 0.2
     stable_s: float = 120.0
     max_failures: int = 5
+    retry_s: float = 60.0
 
 
 @dataclass
@@ -46,8 +48,13 @@ class Restarts:
         self.total += 1
         return 0.0
 
-    def next_delay_s(self, healthy_s: float) -> float | None:
-        """Return how long to wait before starting it again, None when it died too often.
+    @property
+    def are_too_many(self) -> bool:
+        """It died so often in a row that only a try now and then is worth it."""
+        return self._failures > self.policy.max_failures
+
+    def next_delay_s(self, healthy_s: float) -> float:
+        """Count a death and return how long to wait before starting the program again.
 
         Args:
             healthy_s: how long it had been healthy, 0 if it never was.
@@ -55,9 +62,9 @@ class Restarts:
         if healthy_s >= self.policy.stable_s:
             self._failures = 0
         self._failures += 1
-        if self._failures > self.policy.max_failures:
-            return None
         self.total += 1
-        doubled = self.policy.first_s * 2.0 ** (self._failures - 1)
         spread = 1 + self.policy.jitter * self.random.uniform(-1, 1)
+        if self.are_too_many:
+            return self.policy.retry_s * spread
+        doubled = self.policy.first_s * 2.0 ** (self._failures - 1)
         return min(doubled, self.policy.longest_s) * spread

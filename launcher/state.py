@@ -26,7 +26,7 @@ class Phase(StrEnum):
     STARTING = "starting"
     READY = "ready"
     RESTARTING = "restarting"
-    FAILED = "failed"  # died too often; nobody starts it again
+    FAILED = "failed"  # ended the start, or died too often and waits for its next try
     STOPPING = "stopping"
     STOPPED = "stopped"
 

@@ -148,19 +148,16 @@ class Supervisor:
         self.save()
 
     async def watch(self, more_logs: Sequence[LogFile] = ()) -> None:
-        """Keep the programs running; return when the gateway died too often.
+        """Keep the programs running until cancelled.
 
         Args:
             more_logs: to keep short besides the programs'.
         """
         logs = [*(program.plan.log for program in self.programs), *more_logs]
         async with asyncio.TaskGroup() as group:
-            tidy = group.create_task(self._tidy(logs))
-            workers = [group.create_task(self._keep(program)) for program in self._workers]
-            if self._gateway:
-                await self._keep(self._gateway)
-            for task in [tidy, *workers]:
-                task.cancel()
+            group.create_task(self._tidy(logs))
+            for program in self.programs:
+                group.create_task(self._keep(program))
 
     async def take_down(self) -> None:
         """End the gateway, then the workers; running sessions may finish first."""
@@ -231,30 +228,34 @@ class Supervisor:
         return health
 
     async def _keep(self, program: ManagedProgram) -> None:
-        """Start a program again each time it dies; return when it died too often."""
+        """Start a program again each time it dies."""
         while True:
             reason = await self._until_unwell(program)
             healthy_s, restarts = program.healthy_s(self._now_s()), program.restarts
             is_wanted = program.wants_restart
             await self._kill(program)
-            name = program.plan.name
             delay_s = restarts.asked_for() if is_wanted else restarts.next_delay_s(healthy_s)
             program.note = reason
-            if delay_s is None:
-                program.phase = Phase.FAILED
-                self._quote(program)
-                self._display.trouble(f"{name} {reason}; it died too often and stays down.")
-                self.save()
-                return
-            program.phase = Phase.RESTARTING
-            self._display.say(f"{name} {reason}; starting it again in {delay_s:.1f} s", "yellow")
+            self._announce_restart(program, delay_s, is_wanted=is_wanted)
             self.save()
             await asyncio.sleep(delay_s)
             try:
                 program.start()
             except OSError as error:
-                self._display.trouble(f"{name} cannot be started: {error}")
+                self._display.trouble(f"{program.plan.name} cannot be started: {error}")
             self.save()
+
+    def _announce_restart(
+        self, program: ManagedProgram, delay_s: float, *, is_wanted: bool
+    ) -> None:
+        what = f"{program.plan.name} {program.note}"
+        if program.restarts.are_too_many and not is_wanted:
+            program.phase = Phase.FAILED
+            self._quote(program)
+            self._display.trouble(f"{what}; it died too often, the next try is in {delay_s:.1f} s")
+        else:
+            program.phase = Phase.RESTARTING
+            self._display.say(f"{what}; starting it again in {delay_s:.1f} s", "yellow")
 
     async def _until_unwell(self, program: ManagedProgram) -> str:
         """Return, in words, what is wrong with a program as soon as something is."""

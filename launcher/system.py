@@ -53,7 +53,7 @@ class System:
         )
 
     async def run(self) -> int:
-        """Run until someone asks for the end or it makes no sense any more.
+        """Run until someone asks for the end, or the start fails.
 
         Returns:
             Exit code of the command.
@@ -66,7 +66,6 @@ class System:
             await switch.race(self._start())
             is_up = True
             await switch.race(self._supervisor.watch([self._planner.log_file("launcher")]))
-            self._display.trouble("Without the gateway nobody gets in: everything is stopped.")
         except StopRequestedError:
             self._display.say("Stopping; once more to end running sessions at once.")
             return 0 if is_up else EXIT_INTERRUPTED

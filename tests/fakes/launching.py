@@ -29,7 +29,9 @@ SETUP = Setup(
         misses_allowed=2,
         ready_limit_s=120,
         end_margin_s=3,
-        restarts=RestartPolicy(first_s=0.05, longest_s=0.2, stable_s=30, max_failures=3),
+        restarts=RestartPolicy(
+            first_s=0.05, longest_s=0.2, stable_s=30, max_failures=3, retry_s=0.3
+        ),
     ),
 )
 

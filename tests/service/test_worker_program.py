@@ -84,7 +84,8 @@ def test_sigterm_lets_sessions_end_and_then_ends(tmp_path: Path) -> None:
     async def scenario(running: Program) -> None:
         async with Client(running.port).talk("duplex") as talk:
             prepared = await talk.prepared()
-            running.process.send_signal(signal.SIGTERM)
+            for _ in range(2):  # as from the kernel, when a launcher with two threads is killed
+                running.process.send_signal(signal.SIGTERM)
             await talk.say("audio_chunk", audio=SILENCE)
             assert (await talk.hear())["type"] == "result"
             await talk.say("stop")
@@ -103,7 +104,8 @@ def test_sigterm_ends_sessions_that_do_not_end(tmp_path: Path) -> None:
         async with Client(running.port).talk("half_duplex") as talk:
             await talk.prepared()
             running.process.send_signal(signal.SIGTERM)
-            assert await talk.hear_all() == [] and talk.close_code == 1001
+            assert [each["type"] for each in await talk.hear_all()] == ["error"]
+            assert talk.close_code == 1001
         assert running.wait() == 0, running.output
 
     with program(tmp_path, "--backend", "fake") as running:

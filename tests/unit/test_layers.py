@@ -73,6 +73,7 @@ LAYERS = (
         (
             "core.protocols",
             "core.endpointing",
+            "core.stop_signals",
             "gateway_modules.dispatch",
             "gateway_modules.eta",
             "gateway_modules.history",

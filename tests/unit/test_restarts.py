@@ -9,23 +9,22 @@ from hypothesis import strategies as st
 
 from launcher.restarts import RestartPolicy, Restarts
 
-POLICY = RestartPolicy(first_s=1, longest_s=10, jitter=0.2, stable_s=60, max_failures=6)
+POLICY = RestartPolicy(first_s=1, longest_s=10, jitter=0.2, stable_s=60, max_failures=6, retry_s=30)
 
 
-def middle(delays: list[float | None]) -> list[float | None]:
+def middle(delays: list[float]) -> list[float]:
     """Return the delays without jitter."""
-    steps = [1, 2, 4, 8, 10]
-    return [
-        None if delay is None else min(steps, key=lambda step: abs(step - delay))
-        for delay in delays
-    ]
+    steps = [1, 2, 4, 8, 10, 30]
+    return [min(steps, key=lambda step: abs(step - delay)) for delay in delays]
 
 
-def test_waits_double_up_to_the_longest_and_then_it_is_given_up() -> None:
+def test_waits_double_up_to_the_longest_and_then_it_is_tried_now_and_then_for_ever() -> None:
     restarts = Restarts(POLICY, Random(0))
-    delays = [restarts.next_delay_s(0) for _ in range(7)]
-    assert middle(delays) == [1, 2, 4, 8, 10, 10, None]
-    assert restarts.total == 6
+    delays = [restarts.next_delay_s(0) for _ in range(6)]
+    assert middle(delays) == [1, 2, 4, 8, 10, 10] and not restarts.are_too_many
+    delays = [restarts.next_delay_s(0) for _ in range(20)]
+    assert middle(delays) == [30] * 20 and restarts.are_too_many
+    assert middle([restarts.next_delay_s(60)]) == [1] and not restarts.are_too_many
 
 
 def test_a_program_that_was_well_for_long_starts_anew() -> None:
@@ -36,12 +35,10 @@ def test_a_program_that_was_well_for_long_starts_anew() -> None:
 
 @given(seed=st.integers(), healthy_s=st.lists(st.floats(0, 1_000), min_size=1, max_size=30))
 def test_jitter_stays_within_its_bounds(seed: int, healthy_s: list[float]) -> None:
-    jittered, exact = Restarts(POLICY, Random(seed)), Restarts(RestartPolicy(1, 10, 0, 60, 6))
+    jittered, exact = Restarts(POLICY, Random(seed)), Restarts(RestartPolicy(1, 10, 0, 60, 6, 30))
     for one_s in healthy_s:
         found, expected = jittered.next_delay_s(one_s), exact.next_delay_s(one_s)
-        assert (found is None) == (expected is None)
-        if found is not None and expected is not None:
-            assert 0.8 * expected <= found <= 1.2 * expected
+        assert 0.8 * expected <= found <= 1.2 * expected
 
 
 def test_programs_that_died_together_do_not_come_back_together() -> None:
@@ -54,5 +51,4 @@ def test_a_restart_somebody_asked_for_is_no_failure() -> None:
     for _ in range(10):
         assert restarts.asked_for() == 0
     assert restarts.total == 10
-    assert restarts.next_delay_s(0) == 1
-    assert restarts.next_delay_s(0) is None
+    assert restarts.next_delay_s(0) == 1 and not restarts.are_too_many

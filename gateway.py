@@ -20,6 +20,7 @@ from fastapi.openapi.utils import get_openapi
 from rich.console import Console
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 
 from config import Settings, SettingsError, load_settings
 from core.errors import OmniError
@@ -38,6 +39,7 @@ from gateway_modules import (
     routes_ws,
 )
 from gateway_modules.answers import (
+    on_client_gone,
     on_invalid_request,
     on_omni_error,
     on_unexpected,
@@ -125,6 +127,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     app.include_router(routes_docs.make_router())
     app.mount("/static", StaticFolder(STATIC, gateway.web_files), name="static")
     app.add_exception_handler(OmniError, on_omni_error)
+    app.add_exception_handler(ClientDisconnect, on_client_gone)
     app.add_exception_handler(HTTPException, routes_pages.on_http_problem)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(Exception, on_unexpected)

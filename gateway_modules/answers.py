@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from core.errors import ErrorCode, InternalError, describe_error
 from core.schemas.common import WireModel
 
+CLIENT_LEFT: Final = 499  # nobody reads it; the usual number in logs
 RETRY_AFTER_S: Final = 5  # ours: told with "too many" and "try later"
 RETRY_STATUSES: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
@@ -77,6 +78,11 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
     where = ".".join(str(part) for part in problem["loc"] if part != "body")
     detail = f"{where}: {problem['msg']}" if where else str(problem["msg"])
     return problem_answer(HTTPStatus.UNPROCESSABLE_ENTITY, detail, ErrorCode.BAD_JSON)
+
+
+async def on_client_gone(request: Request, error: Exception) -> Response:
+    """End a request whose client hung up while it sent the body; nobody reads the answer."""
+    return Response(status_code=CLIENT_LEFT)
 
 
 async def on_unexpected(request: Request, error: Exception) -> Response:

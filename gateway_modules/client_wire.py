@@ -11,6 +11,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from core.errors import BinaryMessageError, CloseCode, TooBigError
 from core.schemas.limits import MIB
 from core.schemas.parsing import check_json_shape
+from gateway_modules.byte_budget import ByteLease
 from gateway_modules.glance import type_of
 from gateway_modules.kinds import SizeLimits
 from gateway_modules.rates import TokenBucket
@@ -53,13 +54,20 @@ class Pace:
 class ClientWire:
     """An accepted socket. One task receives, any task sends."""
 
-    def __init__(self, websocket: WebSocket, sizes: SizeLimits, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        websocket: WebSocket,
+        sizes: SizeLimits,
+        pace: Pace | None = None,
+        lease: ByteLease | None = None,
+    ) -> None:
         """Take over an accepted socket.
 
         Args:
             websocket: The client's.
             sizes: Longest messages.
             pace: How fast they may come.
+            lease: Holds messages until they are passed on; None has no limit.
         """
         self._websocket = websocket
         self._sizes = sizes
@@ -68,6 +76,7 @@ class ClientWire:
         self._messages = TokenBucket(limits.messages_at_once, limits.messages_per_s, clock)
         self._bytes = TokenBucket(limits.bytes_at_once, limits.bytes_per_s, clock)
         self._sending = asyncio.Lock()
+        self._lease = lease
         self._is_lost = False
 
     async def receive(self) -> str:
@@ -78,6 +87,7 @@ class ClientWire:
             BinaryMessageError: It is not text.
             TooBigError: It is longer than any message may be, or than one of its type, or has too
                 many values for any parser.
+            RateLimitedError: As much is held already as may be.
         """
         if self._websocket.client_state is not WebSocketState.CONNECTED:
             raise ClientGoneError()
@@ -91,9 +101,16 @@ class ClientWire:
             size_bytes = await asyncio.to_thread(self._checked_bytes, text)
         else:
             size_bytes = self._checked_bytes(text)
+        if self._lease is not None:
+            self._lease.add(size_bytes)
         # Without a debt too: others have a turn before the next message is looked at.
         await asyncio.sleep(max(self._messages.borrow_s(1), self._bytes.borrow_s(size_bytes)))
         return text
+
+    def release(self) -> None:
+        """What was received is passed on, or of no use any more."""
+        if self._lease is not None:
+            self._lease.release()
 
     async def send(self, text: str) -> None:
         """Send a text; waits while the client reads more slowly than we write.

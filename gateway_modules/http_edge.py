@@ -28,6 +28,7 @@ from core.logging_setup import log_context
 from core.schemas.limits import JSON_VALUES_MAX, base64_chars
 from gateway_modules.answers import error_answer
 from gateway_modules.audit import BodyStart, entry_of
+from gateway_modules.byte_budget import LEASE_MARK, ByteLease
 from gateway_modules.content_policy import CONTENT_SECURITY_POLICY
 from gateway_modules.rates import AddressBuckets
 from gateway_modules.security import SECONDS_PER_MINUTE, is_of_admin
@@ -102,6 +103,8 @@ class HttpEdge:
             connection = HTTPConnection(scope)
             self._check_rate(connection)
             self._gateway.door.check_origin(connection)
+            client = self._gateway.door.limited_client(connection)
+            scope[LEASE_MARK] = self._gateway.bytes_held.lease(client)
         except OmniError as error:
             self._gateway.metrics.error(error.code)
             self._log.warning("socket refused", path=scope["path"], error_code=error.code.value)
@@ -114,6 +117,9 @@ class HttpEdge:
 
     async def _request(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         answer, body = _Answer(), BodyStart()
+        lease = self._gateway.bytes_held.lease(
+            self._gateway.door.limited_client(HTTPConnection(scope))
+        )
         began_s = time.monotonic()
 
         async def send_on(message: Message) -> None:
@@ -131,9 +137,12 @@ class HttpEdge:
             await error_answer(error)(scope, receive, send_on)
         else:
             limit = body_limit_bytes(self._gateway, scope["path"])
-            values = None if is_upload(scope["path"]) else JSON_VALUES_MAX
-            await self._app(scope, limited(receive, limit, values, body.saw), send_on)
+            if is_upload(scope["path"]):
+                await self._app(scope, limited(receive, limit, body.saw), send_on)
+            else:
+                await self._app(scope, limited(receive, limit, body.saw, lease), send_on)
         finally:
+            lease.release()
             self._note(scope, answer.status, time.monotonic() - began_s)
             if is_of_admin(scope) and scope["method"] not in SAFE_METHODS:
                 await self._audit(scope, body, answer.status or FAILED)
@@ -226,16 +235,19 @@ def is_upload(path: str) -> bool:
 
 
 def limited(
-    receive: Receive, limit_bytes: int, limit_values: int | None, saw: Callable[[bytes], None]
+    receive: Receive,
+    limit_bytes: int,
+    saw: Callable[[bytes], None],
+    lease: ByteLease | None = None,
 ) -> Receive:
     """Return a `receive` that ends with HTTP 413 when a body turns out too much.
 
     Args:
         receive: What it stands for.
         limit_bytes: How long a body may be.
-        limit_values: How many values it may have as JSON, counted as `check_json_shape` does;
-            None for what is no JSON.
         saw: Told each part.
+        lease: Holds the body, which may be JSON then and has a limit of values too, counted as
+            `check_json_shape` does; None for a body that is written down as it comes.
     """
     received = values = 0
 
@@ -249,10 +261,11 @@ def limited(
             if received > limit_bytes:
                 detail = f"The request is longer than {limit_bytes} bytes."
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
-            if limit_values is not None:
+            if lease is not None:
+                lease.add(len(part))
                 values += sum(part.count(mark) for mark in b",[{")
-                if values > limit_values:
-                    detail = f"The request has more than {limit_values} values."
+                if values > JSON_VALUES_MAX:
+                    detail = f"The request has more than {JSON_VALUES_MAX} values."
                     raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
         return message
 

@@ -220,6 +220,7 @@ class Relay:
         """Give back the place and whatever was there of a worker."""
         way, self._way = self._way, None
         self._is_relaying = False
+        self._wire.release()
         if way is not None:
             way[1].cancel()
             await asyncio.wait([way[1]])
@@ -281,6 +282,7 @@ class Relay:
     async def _pass_up(self, text: str) -> None:
         self._notes.passed_up(len(text))
         await self._send_up(self._traffic.upward(text))
+        self._wire.release()
 
     async def _send_up(self, work: Awaitable[Upward]) -> None:
         """Send to the worker what became of a message of the client."""

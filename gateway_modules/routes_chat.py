@@ -15,7 +15,7 @@ from core.schemas.chat import ChatRequest, GatewayChatResponse
 from core.schemas.common import WireModel
 from core.schemas.parsing import parse_message
 from core.schemas.queue import RequestType
-from gateway_modules.answers import problems
+from gateway_modules.answers import CLIENT_LEFT, problems
 from gateway_modules.app_registry import TURN_BASED
 from gateway_modules.kinds import SocketKind
 from gateway_modules.models import QueueTicket
@@ -28,7 +28,6 @@ from recording.names import generate_session_id
 
 CHAT_REQUEST: Final[TypeAdapter[ChatRequest]] = TypeAdapter(ChatRequest)
 MS_PER_S: Final = 1_000
-CLIENT_LEFT: Final = 499  # nobody reads it; the usual number in logs
 
 router = APIRouter(tags=["inference"])
 

@@ -77,7 +77,9 @@ async def serve(websocket: WebSocket, kind: SocketKind, session_id: str) -> None
                 await websocket.close(int(error.close_code), error.message)
                 return
             await websocket.accept()
-            wire = ClientWire(websocket, gateway.sizes_of(kind), gateway.timing.pace)
+            lease = gateway.bytes_held.lease(client)
+            stack.callback(lease.release)
+            wire = ClientWire(websocket, gateway.sizes_of(kind), gateway.timing.pace, lease)
             try:
                 relay = _relay(gateway, kind, check_session_id(session_id), client, wire)
                 await stack.enter_async_context(gateway.live.entered(relay))

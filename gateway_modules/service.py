@@ -17,6 +17,7 @@ from core.protocols.events import ShuttingDown
 from core.protocols.queueing import QueueingLimits
 from gateway_modules.app_registry import AppRegistry
 from gateway_modules.audit import AUDIT_FILE, AuditLog
+from gateway_modules.byte_budget import ByteBudget
 from gateway_modules.client_wire import Pace
 from gateway_modules.compact import compact
 from gateway_modules.connections import CONNECTIONS_PER_SOCKET, Connections, connection_limit
@@ -80,6 +81,7 @@ class Gateway:
     pool: WorkerPool
     live: LiveSessions
     connections: Connections
+    bytes_held: ByteBudget
     door: Doorkeeper
     apps: AppRegistry
     voices: VoiceLibrary
@@ -166,6 +168,7 @@ def build_gateway(
             limits.connections_per_client * CONNECTIONS_PER_SOCKET,
             door.limited_peer,
         ),
+        bytes_held=ByteBudget(limits.bytes_held, limits.bytes_held_per_client),
         door=door,
         apps=AppRegistry(data_dir / APP_STATE_FILE),
         voices=voices,

@@ -11,8 +11,9 @@ from uvicorn.server import ServerState
 from websockets.frames import Frame
 from websockets.http11 import Request
 
-from core.errors import CloseCode
+from core.errors import CloseCode, RateLimitedError
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, MIB, PREPARE_LIMIT_BYTES
+from gateway_modules.byte_budget import LEASE_MARK, ByteLease
 from gateway_modules.connections import BoundedReads, peer_of
 from gateway_modules.http_protocol import GatewayConfig
 from gateway_modules.kinds import SocketKind
@@ -66,10 +67,20 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Count the connection no more."""
         self._limits.leave(self._peer)
+        lease = self._lease()
+        if lease is not None:
+            lease.release()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client; the first are the whole handshake."""
+        lease = self._lease()
+        try:
+            if lease is not None:
+                lease.add(len(data))
+        except RateLimitedError as error:
+            self._refuse(error.close_code, error.code)
+            return
         super().data_received(data)
         if not self.handshake_initiated and not self.transport.is_closing():
             self.transport.write(REFUSAL)
@@ -82,6 +93,14 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             if place.startswith(path):
                 self.conn.max_message_size = limit_bytes
         super().handle_connect(event)
+
+    async def receive(self) -> Any:  # the server's type of an event is private
+        """Return the next message; from then on it is the app's to hold."""
+        event = await super().receive()
+        lease = self._lease()
+        if lease is not None:
+            lease.release()
+        return event
 
     def handle_text(self, event: Frame) -> None:
         """Take the first frame of a text message."""
@@ -128,6 +147,17 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         if self.close_sent:
             self.transport.abort()
         else:
-            self.conn.fail(CloseCode.POLICY, "too many small frames")
-            self.handle_parser_exception()
+            self._refuse(CloseCode.POLICY, "too many small frames")
         return False
+
+    def _lease(self) -> ByteLease | None:
+        """Return what holds the bytes that arrive, as soon as the app has let the socket in."""
+        if not self.handshake_complete:
+            return None
+        lease = self.scope.get(LEASE_MARK)
+        return lease if isinstance(lease, ByteLease) else None
+
+    def _refuse(self, code: CloseCode, reason: str) -> None:
+        if not (self.close_sent or self.transport.is_closing()):
+            self.conn.fail(code, reason)
+            self.handle_parser_exception()

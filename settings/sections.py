@@ -255,6 +255,16 @@ class LimitSettings(Section):
     waiting_per_client: int = Field(
         8, ge=1, description="Requests of one client that may wait for a worker at once."
     )
+    bytes_held: int = Field(
+        512 * 1024 * 1024,
+        ge=wire.CHAT_SOCKET_LIMIT_BYTES,
+        description="Of requests and messages that are on their way to a worker, bytes.",
+    )
+    bytes_held_per_client: int = Field(
+        2 * wire.CHAT_SOCKET_LIMIT_BYTES,
+        ge=wire.CHAT_SOCKET_LIMIT_BYTES,
+        description="The same of one client, bytes.",
+    )
     requests_per_minute: int = Field(
         1_200, ge=1, description="HTTP requests and new sockets of one client."
     )

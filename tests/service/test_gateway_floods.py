@@ -7,12 +7,15 @@ import inspect
 import json
 import threading
 from collections.abc import AsyncIterator, Generator
+from pathlib import Path
 
 import pytest
 from starlette.types import Message, Scope
+from websockets.exceptions import ConnectionClosed
 
+from benchmarks.floods import FLOODS, measured
 from core.errors import BadRequestError
-from core.schemas.limits import JSON_VALUES_MAX
+from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, JSON_VALUES_MAX
 from core.schemas.worker import WorkerStatus
 from gateway_modules.multipart import Target, receive_file
 from gateway_modules.routes_sessions import Download
@@ -22,6 +25,7 @@ BOMB = '{"type":"prefill","messages":[' + "[]," * JSON_VALUES_MAX + "[]]}"
 ORIGIN = "https://friend.example"
 ELSEWHERE = {"X-Forwarded-For": "203.0.113.9"}
 SOCKETS = ("/ws/streaming/s_1", "/ws/chat", "/ws/half_duplex/h_1", "/ws/duplex/adx_1")
+STALL_LIMIT_MS = 50.0
 ROUTES = ("/api/chat", "/api/assets/ref_audio", "/api/streaming/stop", "/api/admin/login")
 
 
@@ -137,3 +141,48 @@ async def test_a_multipart_request_has_few_parts(stage: Stage) -> None:
     with pytest.raises(BadRequestError, match="16 parts"):
         await receive_file("multipart/form-data; boundary=b", body(), no_target)
     assert taken == 1
+
+
+@on_stage(limits={"bytes_held_per_client": CHAT_SOCKET_LIMIT_BYTES})
+async def test_what_a_client_has_waiting_is_bounded(stage: Stage) -> None:
+    held = stage.gateway.bytes_held
+    message = {"messages": [{"role": "user", "content": "x" * 100_000}]}
+    async with stage.client("/ws/duplex/adx_1") as served:
+        await served.expect("queue_done")
+        async with stage.client("/ws/streaming/s_1", ELSEWHERE) as waiting:
+            await waiting.say("prefill", **message)
+            await waiting.expect("queued")
+            assert held.held_bytes > 100_000
+            other = held.lease("203.0.113.9")
+            other.add(CHAT_SOCKET_LIMIT_BYTES - held.held_bytes)
+            refused = await stage.http.post("/api/chat", json=message, headers=ELSEWHERE)
+            assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
+            other.release()
+        await until(lambda: held.held_bytes == 0)
+
+
+@on_stage(limits={"bytes_held_per_client": CHAT_SOCKET_LIMIT_BYTES})
+async def test_messages_that_never_end_are_bounded_over_all_sockets(stage: Stage) -> None:
+    held = stage.gateway.bytes_held
+    other = held.lease("203.0.113.9")
+    other.add(CHAT_SOCKET_LIMIT_BYTES - 100_000)
+    async with stage.client("/ws/streaming/s_1", ELSEWHERE) as client:
+        with pytest.raises(ConnectionClosed) as closed:
+            await client.connection.send(endless_text())
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1013
+    other.release()
+    await until(lambda: held.held_bytes == 0)
+
+
+async def endless_text() -> AsyncIterator[str]:
+    """The fragments of one message without end."""
+    while True:
+        yield "x" * 10_000
+        await asyncio.sleep(0)
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("name", list(FLOODS))
+def test_no_flood_stops_the_loop_for_long(name: str, tmp_path: Path) -> None:
+    stalls_ms = asyncio.run(measured(tmp_path, [name]))
+    assert stalls_ms[name] <= STALL_LIMIT_MS

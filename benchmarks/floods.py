@@ -1,0 +1,177 @@
+"""The gateway's longest stall while clients flood it: `python -m benchmarks.floods`.
+
+The gateway runs in this process, each flood in one of its own. A heartbeat in the loop measures
+what the process computes between two beats, so that a busy machine does not count as a stall.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from config import Settings
+from gateway import create_app
+from gateway_modules.web_server import GatewayServer, server_config
+
+HOST: Final = "127.0.0.1"
+NO_WORKER: Final = ("127.0.0.1:9",)  # the port of `discard`: nobody answers
+BEAT_S: Final = 0.002
+FLOOD_S: Final = 4.0
+MS_PER_S: Final = 1_000
+MIB: Final = 1024 * 1024
+SOCKETS: Final = ("/ws/streaming/s_1", "/ws/chat", "/ws/half_duplex/h_1", "/ws/duplex/adx_1")
+TEXT, PING, PONG = 0x81, 0x89, 0x8A
+CONTINUED_TEXT, FRAGMENT = 0x01, 0x00
+MASKED: Final = 0x80
+
+
+def frame(head: int, payload: bytes = b"") -> bytes:
+    """Return a frame with a mask of zeros. Source: RFC 6455, section 5.2."""
+    size = len(payload)
+    if size < 126:
+        return bytes([head, MASKED | size]) + bytes(4) + payload
+    return bytes([head, MASKED | 127]) + size.to_bytes(8, "big") + bytes(4) + payload
+
+
+def handshake(path: str) -> bytes:
+    """Return a request for a WebSocket."""
+    key = base64.b64encode(os.urandom(16)).decode()
+    return (
+        f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    ).encode()
+
+
+def post(path: str, body: bytes, kind: str = "application/json") -> bytes:
+    """Return a request with a body."""
+    head = f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: {kind}\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def frames(path: str, first: bytes, more: bytes) -> Iterator[bytes]:
+    """Yield a handshake, a beginning, and then the same frames without end."""
+    yield handshake(path)
+    yield first
+    while True:
+        yield more * 2_000
+
+
+def bombs() -> Iterator[bytes]:
+    """Yield one message of nested lists; the next connection takes the next socket."""
+    nested = b'{"type":"prepare","x":[' + b"[]," * (2 * MIB) + b"[]]}"
+    path = SOCKETS[int(time.monotonic() * 10) % len(SOCKETS)]
+    yield handshake(path)
+    yield frame(TEXT, nested)
+
+
+def chunks() -> Iterator[bytes]:
+    """Yield a body in chunks of one byte."""
+    yield f"POST /api/chat HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    while True:
+        yield b"1\r\nx\r\n" * 2_000
+
+
+FLOODS: Final = MappingProxyType[str, Callable[[], Iterator[bytes]]](
+    {
+        "silence": lambda: iter(()),
+        "empty fragments": lambda: frames(SOCKETS[0], frame(CONTINUED_TEXT), frame(FRAGMENT)),
+        "pings": lambda: frames(SOCKETS[2], b"", frame(PING, b"x" * 100)),
+        "pongs": lambda: frames(SOCKETS[3], b"", frame(PONG)),
+        "short messages": lambda: frames(SOCKETS[1], b"", frame(TEXT, b"{}")),
+        "nested lists, sockets": bombs,
+        "nested lists, HTTP": lambda: iter([post("/api/chat", b"[" + b"[]," * (2 * MIB))]),
+        "no UTF-8": lambda: iter([post("/api/chat", b"\xff" * (16 * MIB))]),
+        "a long picture": lambda: iter([post("/api/chat", b'{"x":"' + b"A" * (32 * MIB) + b'"}')]),
+        "chunks of a byte": chunks,
+        "requests in a row": lambda: iter([b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 20_000]),
+    }
+)
+
+
+def attack(name: str, port: int) -> None:
+    """Flood a gateway for a while, one connection after the other."""
+    end_s = time.monotonic() + FLOOD_S
+    while time.monotonic() < end_s:
+        try:
+            with socket.create_connection((HOST, port), timeout=FLOOD_S) as connection:
+                _flood(connection, FLOODS[name](), end_s)
+        except OSError:
+            continue  # the gateway has had enough of this one
+
+
+def _flood(connection: socket.socket, blocks: Iterator[bytes], end_s: float) -> None:
+    """Send what there is to send, and read until the gateway closes or the time is over."""
+    for block in blocks:
+        connection.sendall(block)
+        if block.startswith(b"GET /ws"):
+            connection.recv(MIB)
+        if time.monotonic() > end_s:
+            return
+    connection.settimeout(max(0.1, end_s - time.monotonic()))
+    while connection.recv(MIB):
+        continue
+
+
+async def stall_of(name: str, port: int) -> float:
+    """Return the longest stall while one flood runs, ms."""
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.floods", "--attack", name, "--port", str(port)
+    )
+    ended = asyncio.ensure_future(program.wait())
+    longest_s = 0.0
+    while not ended.done():
+        before_s = time.process_time()
+        await asyncio.sleep(BEAT_S)
+        longest_s = max(longest_s, time.process_time() - before_s)
+    return longest_s * MS_PER_S
+
+
+async def measured(folder: Path, names: list[str]) -> dict[str, float]:
+    """Return the longest stall of each flood, ms."""
+    settings = Settings.model_validate({"service": {"data_dir": folder, "https": False}})
+    app = create_app(settings, NO_WORKER)
+    connections = app.state.gateway.connections
+    config = server_config(app, HOST, 0, connections=connections, heartbeat_s=20.0)
+    server = GatewayServer(config, drain=lambda: asyncio.sleep(0))
+    serving = asyncio.create_task(server.serve())
+    while not server.started:  # noqa: ASYNC110 - the server has no event for it
+        await asyncio.sleep(BEAT_S)
+    port: int = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        return {name: await stall_of(name, port) for name in names}
+    finally:
+        server.should_exit = True
+        await serving
+
+
+def main(
+    attack_name: str = typer.Option("", "--attack", help="Be the client of one flood."),
+    port: int = typer.Option(0, help="Of the gateway that is flooded."),
+) -> None:
+    """Flood a gateway in every way, one after the other."""
+    if attack_name:
+        attack(attack_name, port)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        stalls_ms = asyncio.run(measured(Path(folder), list(FLOODS)))
+    table = Table("flood", "longest stall, ms")
+    for name, stall_ms in stalls_ms.items():
+        table.add_row(name, f"{stall_ms:.1f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -158,6 +158,7 @@ class UnifiedModel:
         options.tell("loading the voice")
         executor = _load_executor(model, checkpoint.folder, options)
         processor = MiniCPMOProcessor.from_folder(checkpoint.folder)
+        logger.info("device map: %s", _device_map(model, executor))
         return cls(model, processor, executor, duplex_defaults=options.duplex_defaults)
 
     @property
@@ -275,6 +276,18 @@ class UnifiedModel:
     def duplex_finalize(self, session: Session) -> Steps[None]:
         """Close one unit; see `DuplexCapability.finalize`."""
         return self.duplex.finalize(session)
+
+
+def _device_map(model: MiniCPMO, executor: Executor) -> str:
+    """Return where each component of the model lies."""
+    parts = dict(model.named_children())
+    if executor.vocoder is not None:
+        parts["token2wav"] = executor.vocoder
+    places = {
+        name: sorted({str(weight.device) for weight in part.parameters()})
+        for name, part in parts.items()
+    }
+    return ", ".join(f"{name} on {' and '.join(found)}" for name, found in places.items())
 
 
 def _load_executor(model: MiniCPMO, folder: Path, options: LoadOptions) -> Executor:

@@ -63,12 +63,14 @@ class _Reply:
         ids: tokens drawn; the last one is not fed until its successor is wanted.
         hidden: state [hidden] of every token fed.
         grouped: tokens handed to speech or to the caller.
-        text_sent: characters handed to the caller.
+        text_from: token from which text is decoded; what stands before it was handed out.
+        text_sent: characters after that token that were handed to the caller.
     """
 
     ids: list[int] = field(default_factory=list)
     hidden: list[Tensor] = field(default_factory=list)
     grouped: int = 0
+    text_from: int = 0
     text_sent: int = 0
     has_ended: bool = False
     hit_limit: bool = False
@@ -149,6 +151,8 @@ class StreamingCapability:
     def generate(self, session: Session, settings: GenerationSettings) -> Steps[ReplyResult]:
         """Write a reply, spoken as it is written; emits `ReplyPiece`s.
 
+        Speech takes tokens in groups. Text without speech is handed out token by token.
+
         Args:
             session: a conversation whose user turn was prefilled. `session.stop` ends the reply.
             settings: how text and speech are drawn. Speech needs an open voice.
@@ -160,7 +164,8 @@ class StreamingCapability:
         reply = self._begin(session, settings)
         speaks = settings.generate_audio and session.speech.vocoder is not None
         while not (reply.has_ended or reply.hit_limit or session.stop.is_set()):
-            size = GROUP_TOKENS + 1 if not reply.ids else GROUP_TOKENS
+            group = GROUP_TOKENS if speaks else 1
+            size = group if reply.ids else group + 1  # the last token drawn is not fed yet
             yield from self._write(session, reply, settings, size)
             if not reply.ids and reply.has_ended and self.compat.raise_on_empty_reply:
                 raise EmptyReplyError("the reply's first token ends it")
@@ -292,11 +297,13 @@ class StreamingCapability:
 
     def _new_text(self, reply: _Reply, *, is_final: bool = False) -> str:
         """Text of the grouped tokens that was not handed out; half a character waits."""
-        text = self.tokenizer.decode(reply.ids[: reply.grouped])
+        text = self.tokenizer.decode(reply.ids[reply.text_from : reply.grouped])
         new = text[reply.text_sent :]
         if not is_final:
             new = new.rstrip(BROKEN_CHARACTER)
         reply.text_sent += len(new)
+        if reply.text_sent == len(text):  # it ends with a whole character
+            reply.text_from, reply.text_sent = reply.grouped, 0
         return new
 
     def _end(

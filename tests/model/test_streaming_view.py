@@ -255,3 +255,16 @@ def test_a_half_duplex_prefill_keeps_a_point_to_roll_back_to(processor: UnifiedP
     prefill(view, "h", "Hello")
     prefill(view, "h", "there")
     assert view.rollback().restored_position == prompt, "the turn is undone, the prompt kept"
+
+
+def test_text_without_speech_comes_token_by_token(processor: UnifiedProcessor) -> None:
+    view = processor.streaming
+    prefill(view, "t", "Tell me")
+    chunks, reply = finish(
+        view.generate("t", generate_audio=False, max_new_tokens=30, do_sample=False)
+    )
+    texts = [chunk.text_delta for chunk in chunks if chunk.text_delta]
+    assert "".join(texts) == reply.text
+    decode = view.context.model.processor.tokenizer.decode
+    whole = [token for token in reply.ids if "\ufffd" not in (decode([token]) or "\ufffd")]
+    assert len(texts) >= len(whole) > 1

@@ -84,6 +84,10 @@ PREPARED_RULE: Final = (
     "The answer to `prepare` is `prepared` or `error`. A `warning` about what was left out of "
     "`prepare` (an unknown setting, a voice that is not used) follows `prepared`."
 )
+CHUNK_RULE: Final = (
+    "With speech, a `chunk` holds up to ten tokens of text and their sound, which the model makes "
+    "together. Without speech, each token is a `chunk` of its own."
+)
 COMMON_RULES: Final = (
     "A message is one JSON object in one text frame, and its `type` says which. A binary frame "
     "closes the connection with 1003.",
@@ -128,6 +132,7 @@ STREAMING: Final = Socket(
         "made. The turn ends with `done`, `stopped` true and the text so far.",
         "`cached_tokens` above 0 means that earlier turns were not fed again. For that, send the "
         "reply's text back unchanged as the assistant's message.",
+        CHUNK_RULE,
         "Until `prefill_done`, `generate` is out of order: it is left out with a `warning`.",
     ),
 )
@@ -160,6 +165,7 @@ HALF_DUPLEX: Final = Socket(
         f"Sound of the first {half_duplex.COLD_START_MS} ms after `prepared` is not listened to. A "
         "microphone that starts later loses nothing.",
         "Sound that comes while the reply is made is dropped, not kept for later.",
+        CHUNK_RULE,
         "`interrupt` ends the reply and not the session: `turn_done` follows, `interrupted` true. "
         "`POST /api/half_duplex/stop` does the same from outside.",
         "When nothing is heard for `timeout_s`, counted from the end of the reply's playback, "

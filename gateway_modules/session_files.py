@@ -57,6 +57,7 @@ MEDIA_TYPES: Final = MappingProxyType(
         ".webm": "video/webm",
         ".mp4": "video/mp4",
         ".mp3": "audio/mpeg",
+        ".vtt": "text/vtt",
     }
 )
 ANY_BYTES: Final = "application/octet-stream"

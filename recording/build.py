@@ -140,6 +140,8 @@ def build_recording(folder: Path, timeline: Timeline, identity: Identity) -> Rec
     media = MediaFiles(folder)
     replay = names.REPLAY_SOUND_FILE if readable_wav(folder / names.REPLAY_SOUND_FILE) else None
     video = names.REPLAY_VIDEO_FILE if is_whole_mp4(folder / names.REPLAY_VIDEO_FILE) else None
+    subtitles = names.REPLAY_SUBTITLES_FILE
+    has_subtitles = video is not None and (folder / subtitles).is_file()
     common = {
         "session_id": identity.session_id,
         "worker_id": identity.worker_id,
@@ -148,6 +150,7 @@ def build_recording(folder: Path, timeline: Timeline, identity: Identity) -> Rec
         "events": tuple(timeline.events),
         "merged_replay": replay,
         "merged_replay_video": video,
+        "merged_replay_subtitles": subtitles if has_subtitles else None,
     }
     if identity.app_type in DUPLEX_TYPES:
         return DuplexRecording.model_validate(common | {"chunks": _chunks(timeline, media)})

@@ -35,6 +35,7 @@ UPLOAD_STEM: Final = "frontend_replay"  # a browser's own recording; the ending 
 UPLOAD_PART_FILE: Final = ".upload.part"  # one on its way in; not the recorder's to remove
 REPLAY_SOUND_FILE: Final = "merged_replay.wav"
 REPLAY_VIDEO_FILE: Final = "merged_replay.mp4"
+REPLAY_SUBTITLES_FILE: Final = "merged_replay.vtt"
 DOOMED_PREFIX: Final = ".deleting-"  # a folder of this name is being deleted
 
 USER_AUDIO: Final = "user_audio"

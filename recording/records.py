@@ -230,6 +230,7 @@ class _Recording(Record):
     events: tuple[TimelineEvent, ...] = ()
     merged_replay: str | None = None
     merged_replay_video: str | None = None
+    merged_replay_subtitles: str | None = None  # ours
     merged_replay_timing: ReplayTiming | None = None  # ours
 
 

@@ -17,13 +17,14 @@ from typing import Final
 import av
 from av.codec.codec import UnknownCodecError
 
-from core.files import UNFINISHED_SUFFIX
+from core.files import UNFINISHED_SUFFIX, write_file
 from recording.folder import read_recording, write_recording
-from recording.names import REPLAY_SOUND_FILE, REPLAY_VIDEO_FILE
+from recording.names import REPLAY_SOUND_FILE, REPLAY_SUBTITLES_FILE, REPLAY_VIDEO_FILE
 from recording.records import ReplayTiming
 from recording.replay_plan import REPLAY_RATE_HZ, plan_replay
 from recording.replay_sound import write_replay_sound
 from recording.replay_video import ReplayTooSlowError, VideoOptions, write_replay_video
+from recording.subtitles import cues_of, webvtt
 
 logger: Final = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ def build_replay(
     max_duration_s: float = MAX_REPLAY_S,
     video: VideoOptions | None = None,
 ) -> ReplayFiles:
-    """Make `merged_replay.wav`, and `merged_replay.mp4` if there are pictures.
+    """Make `merged_replay.wav`, and `merged_replay.mp4` with its subtitles if there are pictures.
 
     Memory does not grow with the length of the session. Files appear when they are complete;
     `recording.json` then names them.
@@ -86,12 +87,15 @@ def build_replay(
     made = ReplayFiles(sound=sound)
     known: dict[str, str] = {"merged_replay": sound.name, "merged_replay_timing": timing}
     if plan.pictures:
-        film = folder / REPLAY_VIDEO_FILE
+        film, cues = folder / REPLAY_VIDEO_FILE, cues_of(plan)
         try:
             with _appearing(film) as unfinished:
-                write_replay_video(unfinished, plan, sound, video)
+                write_replay_video(unfinished, plan, sound, cues, video)
             made = ReplayFiles(sound=sound, video=film)
             known["merged_replay_video"] = film.name
+            if cues:
+                write_file(folder / REPLAY_SUBTITLES_FILE, webvtt(cues).encode())
+                known["merged_replay_subtitles"] = REPLAY_SUBTITLES_FILE
         except (ReplayTooSlowError, av.FFmpegError, UnknownCodecError) as error:
             logger.warning("no video of %s: %r", folder.name, error)
     write_recording(folder, recording.model_copy(update=known))

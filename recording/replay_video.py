@@ -1,6 +1,6 @@
-"""Writes `merged_replay.mp4`: the camera's pictures, the words spoken, and the replay's sound.
+"""Writes `merged_replay.mp4`: the camera's pictures, the replay's sound and its subtitles.
 
-A picture is encoded only when something on screen changes; one is held in memory at a time.
+A picture is encoded only when it changes; one is held in memory at a time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
+from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -25,7 +25,7 @@ from core.images import FRAME_LIMITS, read_picture
 from recording.files import SAMPLE_BYTES, WAV_HEADER_BYTES
 from recording.replay_plan import REPLAY_RATE_HZ, SAMPLES_PER_MS, ReplayPlan
 from recording.replay_sound import CHANNELS
-from recording.subtitles import Subtitle, find_font_file, load_font
+from recording.subtitles import MS, Cue, add_track
 
 # Source: service specification, section 5.5.
 WIDTH_PX: Final = 1_280
@@ -34,7 +34,6 @@ TIME_LIMIT_S: Final = 120.0
 
 NOMINAL_RATE_HZ: Final = 25  # only a hint; pictures carry their own times, in ms
 LAST_PICTURE_MS: Final = 1_000 // NOMINAL_RATE_HZ  # how long a player shows the last one
-MS: Final = Fraction(1, 1_000)
 H264: Final = "libx264"
 H264_OPTIONS: Final = {"preset": "veryfast", "crf": "23", "bf": "0"}
 PLAIN_CODEC: Final = "mpeg4"
@@ -53,7 +52,6 @@ class VideoOptions:
     """How the video is made; tests set what a machine happens to have."""
 
     codec: str | None = None  # FFmpeg's name; the best there is by default
-    font_file: Path | None = None
     limit_s: float = TIME_LIMIT_S
     monotonic_s: Callable[[], float] = time.monotonic
 
@@ -64,7 +62,11 @@ def best_codec() -> str:
 
 
 def write_replay_video(
-    path: Path, plan: ReplayPlan, sound: Path, options: VideoOptions | None = None
+    path: Path,
+    plan: ReplayPlan,
+    sound: Path,
+    cues: list[Cue],
+    options: VideoOptions | None = None,
 ) -> None:
     """Write the whole video.
 
@@ -72,6 +74,7 @@ def write_replay_video(
         path: Where; overwritten.
         plan: What is seen when.
         sound: The replay's WAV file, which gives the length.
+        cues: Its subtitles.
         options: How; sensible ones by default.
 
     Raises:
@@ -80,9 +83,8 @@ def write_replay_video(
         av.FFmpegError: The encoder failed.
         av.codec.codec.UnknownCodecError: There is no such encoder.
     """
-    chosen = options or VideoOptions(font_file=find_font_file())
+    chosen = options or VideoOptions()
     deadline_s = chosen.monotonic_s() + chosen.limit_s
-    subtitle = Subtitle(load_font(chosen.font_file), WIDTH_PX)
     with (
         sound.open("rb") as source,
         av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as file,
@@ -90,8 +92,11 @@ def write_replay_video(
         video = _video_stream(file, chosen.codec or best_codec())
         voice = file.add_stream("aac", rate=REPLAY_RATE_HZ, layout="stereo")
         voice.bit_rate = SOUND_BIT_RATE
+        words = add_track(file, cues) if cues else ()
+        for packet in words:
+            file.mux(packet)
         sounds = _Sounds(file, voice, source)
-        for at_ms, picture in _pictures(plan, subtitle):
+        for at_ms, picture in _pictures(plan):
             if chosen.monotonic_s() > deadline_s:
                 raise ReplayTooSlowError
             sounds.write_until(at_ms * SAMPLES_PER_MS)
@@ -138,44 +143,16 @@ class _Sounds:
             self._position += block.size // CHANNELS
 
 
-@dataclass(frozen=True)
-class _Change:
-    """Something on screen changes: first text goes, then come a picture and more text."""
-
-    at_ms: int
-    picture: Path | None = None
-    text: str = ""
-    clears_text: bool = False
-
-
-def _changes(plan: ReplayPlan) -> list[_Change]:
-    changes = [_Change(at // SAMPLES_PER_MS, picture=path) for at, path in plan.pictures]
-    for turn, following in itertools.zip_longest(plan.captions, plan.captions[1:]):
-        for at, text in turn.words:
-            changes.append(_Change(at // SAMPLES_PER_MS, text=text))
-        end = turn.end if following is None else min(turn.end, following.words[0][0])
-        changes.append(_Change(end // SAMPLES_PER_MS, clears_text=True))
-    return sorted(changes, key=lambda change: (change.at_ms, not change.clears_text))
-
-
-def _pictures(plan: ReplayPlan, subtitle: Subtitle) -> Iterator[tuple[int, Image.Image]]:
+def _pictures(plan: ReplayPlan) -> Iterator[tuple[int, Image.Image]]:
     """Yield what is on screen at the start, at each change and at the end, with the time in ms."""
-    background = Image.new("RGB", (WIDTH_PX, HEIGHT_PX), BLACK)
+    picture = Image.new("RGB", (WIDTH_PX, HEIGHT_PX), BLACK)
     last_ms = max(1, plan.samples // SAMPLES_PER_MS - LAST_PICTURE_MS)
-    moments = itertools.groupby(
-        [_Change(0), *_changes(plan), _Change(last_ms)],
-        key=lambda change: min(change.at_ms, last_ms),
-    )
-    for at_ms, changes in moments:
-        for change in changes:
-            if change.clears_text:
-                subtitle.clear()
-            if change.picture is not None:
-                background = _letterboxed(change.picture) or background
-            if change.text:
-                subtitle.add(change.text)
-        picture = background.copy()
-        subtitle.draw_on(picture)
+    changes: list[tuple[int, Path | None]] = [(0, None)]
+    changes += [(min(at // SAMPLES_PER_MS, last_ms), path) for at, path in plan.pictures]
+    changes.append((last_ms, None))
+    for at_ms, together in itertools.groupby(changes, key=itemgetter(0)):
+        for _, path in together:
+            picture = (_letterboxed(path) if path else None) or picture
         yield at_ms, picture
 
 

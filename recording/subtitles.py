@@ -1,167 +1,105 @@
-"""Draws the words being spoken onto a picture, in whatever script they are."""
+"""What is said in a replay, as subtitles a player draws: beside the film, and as a track in it.
+
+A player has fonts for the script of the person who looks on; this program need not have any.
+"""
 
 from __future__ import annotations
 
-import os
-import sys
+import html
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
-from PIL import Image, ImageDraw, ImageFont
+from av import Packet
+from av.container import OutputContainer
+from av.stream import Stream
 
-Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+from recording.replay_plan import SAMPLES_PER_MS, CaptionTurn, ReplayPlan
 
-FONT_SIZE_PX: Final = 42  # source: service specification, section 5.5
-LINE_HEIGHT_PX: Final = 54
-OUTLINE_PX: Final = 3
-MARGIN_PX: Final = 40
-MAX_LINES: Final = 3  # older ones scroll away
-MAX_LINE_CHARS: Final = 200  # a "word" without a break is broken here at the latest
-FIRST_WIDE_CHAR: Final = 0x2E80  # CJK radicals; from here on scripts break between characters
-WHITE: Final = (255, 255, 255)
-BLACK: Final = (0, 0, 0)
-
-# Faces that hold Chinese, Japanese and Korean, best first; then faces with most other scripts.
-# Compared with file names in lower case.
-FACES: Final = (
-    "notosanscjk-regular",
-    "notosanscjk",
-    "notosanssc",
-    "sourcehansans",
-    "pingfang",
-    "hiragino sans gb",
-    "msyh",
-    "wqy-microhei",
-    "wqy-zenhei",
-    "droidsansfallback",
-    "arial unicode",
-    "simhei",
-    "notoserifcjk",
-    "unifont",
-    "dejavusans.ttf",
-    "notosans-regular",
-    "arial.ttf",
-)
-FONT_SUFFIXES: Final = (".ttf", ".ttc", ".otf")
-UNIX_FOLDERS: Final = (
-    "/usr/share/fonts",
-    "/usr/local/share/fonts",
-    "~/.local/share/fonts",
-    "~/.fonts",
-    "/System/Library/Fonts",
-    "/Library/Fonts",
-)
+CUE_MAX_CHARS: Final = 120  # ours: three lines on a film; further words begin anew
+MS: Final = Fraction(1, 1_000)
+MS_PER_S: Final = 1_000
+S_PER_MINUTE: Final = 60
+LENGTH_BYTES: Final = 2  # source: 3GPP TS 26.245, section 5.17
+# The least an encoder of MP4 subtitles takes: the format is told as a subtitle file of the
+# ASS kind. Source: FFmpeg, libavcodec/movtextenc.c.
+STYLE_HEADER: Final = b"""[Script Info]
+ScriptType: v4.00+
+[V4+ Styles]
+Format: Name, Fontname, Fontsize
+Style: Default,Sans,16
+[Events]
+Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
+"""
 
 
-def find_font_file() -> Path | None:
-    """Return the installed face that shows most scripts; None if none of those known is there."""
-    best: tuple[int, Path] | None = None
-    for path in _font_files():
-        rank = _rank(path.name.lower())
-        if rank is not None and (best is None or rank < best[0]):
-            best = (rank, path)
-    return best[1] if best else None
+@dataclass(frozen=True)
+class Cue:
+    """A text and when it is shown, ms."""
+
+    start_ms: int
+    end_ms: int
+    text: str
 
 
-def load_font(file: Path | None, size_px: int = FONT_SIZE_PX) -> Font:
-    """Open a face; without a file, or when it is damaged, the one built into Pillow."""
-    if file is not None:
-        try:
-            # The basic layout keeps hostile text away from the shaping library.
-            return ImageFont.truetype(file, size_px, layout_engine=ImageFont.Layout.BASIC)
-        except OSError:
-            pass
-    return ImageFont.load_default(size_px)
+def cues_of(plan: ReplayPlan) -> list[Cue]:
+    """Return the subtitles of a replay: the words of a turn join those before it, all go together.
+
+    Args:
+        plan: The replay; no cue outlasts it.
+    """
+    cues: list[Cue] = []
+    for turn, following in itertools.zip_longest(plan.captions, plan.captions[1:]):
+        last = min(turn.end, following.words[0][0] if following else plan.samples)
+        cues += _cues_of_turn(turn, last)
+    return cues
 
 
-@dataclass
-class Subtitle:
-    """The text on screen: grows word by word, broken into lines that fit."""
-
-    font: Font
-    width_px: int  # of the picture
-    lines: list[str] = field(default_factory=list)
-
-    def clear(self) -> None:
-        """Take all text away."""
-        self.lines = []
-
-    def add(self, text: str) -> None:
-        """Add text; lines already full stay as they are."""
-        visible = "".join(char if char.isprintable() else " " for char in text)
-        open_line = self.lines.pop() if self.lines else ""
-        self.lines += self._broken(open_line + visible)
-        self.lines = self.lines[-MAX_LINES:]
-
-    def draw_on(self, picture: Image.Image) -> None:
-        """Draw the text at the bottom of a picture, centred, white with a black edge."""
-        draw = ImageDraw.Draw(picture)
-        top = picture.height - MARGIN_PX - LINE_HEIGHT_PX * len(self.lines)
-        for line in self.lines:
-            text = line.strip()
-            left = (picture.width - self.font.getlength(text)) / 2
-            draw.text(
-                (left, top),
-                text,
-                fill=WHITE,
-                font=self.font,
-                stroke_width=OUTLINE_PX,
-                stroke_fill=BLACK,
-            )
-            top += LINE_HEIGHT_PX
-
-    @cached_property
-    def _room_px(self) -> int:
-        return self.width_px - 2 * MARGIN_PX
-
-    def _broken(self, text: str) -> Iterator[str]:
-        """Break text into lines: at a space, between wide characters, else anywhere."""
-        rest = text
-        while not self._fits(rest):
-            count = self._fitting_chars(rest)
-            cut = _break_before(rest, count)
-            yield rest[:cut]
-            rest = rest[cut:].lstrip(" ")
-        yield rest
-
-    def _fits(self, text: str) -> bool:
-        return len(text) <= MAX_LINE_CHARS and self.font.getlength(text) <= self._room_px
-
-    def _fitting_chars(self, text: str) -> int:
-        """Return how many first characters fit into a line, at least one."""
-        low, high = 1, min(len(text), MAX_LINE_CHARS)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.font.getlength(text[:middle]) <= self._room_px:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+def webvtt(cues: list[Cue]) -> str:
+    """Return the text of a WebVTT file. Source: W3C, WebVTT, section 4."""
+    blocks = [
+        f"{_clock(cue.start_ms)} --> {_clock(cue.end_ms)}\n{html.escape(cue.text, quote=False)}\n"
+        for cue in cues
+    ]
+    return "\n".join(["WEBVTT\n", *blocks])
 
 
-def _break_before(text: str, count: int) -> int:
-    """Return where to break so that at most `count` characters stand before."""
-    for position in range(count, 0, -1):
-        if position < len(text) and text[position] == " ":
-            return position
-        if ord(text[position - 1]) >= FIRST_WIDE_CHAR:
-            return position
-    return count
+def add_track(file: OutputContainer, cues: list[Cue]) -> Iterator[Packet[Stream]]:
+    """Add a track of subtitles to an MP4 file, before anything is written to it.
+
+    Returns:
+        The packets of the track, to be written after that.
+    """
+    stream = file.add_stream("mov_text")
+    stream.codec_context.subtitle_header = STYLE_HEADER
+    stream.time_base = MS
+    return (_packet(stream, cue) for cue in cues)
 
 
-def _rank(name: str) -> int | None:
-    return next((rank for rank, face in enumerate(FACES) if name.startswith(face)), None)
+def _packet(stream: Stream, cue: Cue) -> Packet[Stream]:
+    text = cue.text.encode()
+    packet: Packet[Stream] = Packet(len(text).to_bytes(LENGTH_BYTES, "big") + text)
+    packet.stream, packet.time_base = stream, MS
+    packet.pts = packet.dts = cue.start_ms
+    packet.duration = cue.end_ms - cue.start_ms
+    return packet
 
 
-def _font_files() -> Iterator[Path]:
-    folders = [os.path.expanduser(folder) for folder in UNIX_FOLDERS]
-    if sys.platform == "win32":
-        folders = [os.path.join(os.environ.get("WINDIR", r"C:\Windows"), "Fonts")]
-    for folder in folders:
-        for root, _, names in os.walk(folder):
-            for name in sorted(names):
-                if name.lower().endswith(FONT_SUFFIXES):
-                    yield Path(root, name)
+def _cues_of_turn(turn: CaptionTurn, last: int) -> Iterator[Cue]:
+    shown = ""
+    for (start, said), (end, _) in itertools.pairwise([*turn.words, (last, "")]):
+        words = "".join(char if char.isprintable() else " " for char in said)
+        shown = shown + words if len(shown) + len(words) <= CUE_MAX_CHARS else words
+        text = shown.strip()[:CUE_MAX_CHARS]
+        start_ms, end_ms = start // SAMPLES_PER_MS, min(end, last) // SAMPLES_PER_MS
+        if text and start_ms < end_ms:
+            yield Cue(start_ms, end_ms, text)
+
+
+def _clock(at_ms: int) -> str:
+    seconds, ms = divmod(at_ms, MS_PER_S)
+    minutes, seconds = divmod(seconds, S_PER_MINUTE)
+    hours, minutes = divmod(minutes, S_PER_MINUTE)
+    return f"{hours:02d}:{minutes:02d}:{seconds:02d}.{ms:03d}"

@@ -84,11 +84,15 @@ async function show(meta, recording) {
   return { setSound: duplex.setSound, pause: () => duplex.clock.pause() };
 }
 
+/** @param {Recording} recording @param {() => void} onPlay */
+function showFilm({ merged_replay_video: film, merged_replay_subtitles: subtitles }, onPlay) {
+  if (film) mountReplay(more, { name: "film", url: urlOf(film), iconName: "film", subtitles: subtitles && urlOf(subtitles), onPlay });
+}
+
 /** @param {Meta} meta @param {Recording} recording @param {() => void} onPlay */
 function showMore(meta, recording, onPlay) {
-  const { merged_replay_video: film } = recording;
   const { browser_recording: upload } = meta;
-  if (film) mountReplay(more, { name: "film", url: urlOf(film), iconName: "film", onPlay });
+  showFilm(recording, onPlay);
   if (upload) mountReplay(more, { name: "browser", url: urlOf(upload), iconName: "record", onPlay });
   mountConfig(more, recording.config ?? meta.config ?? {});
 }
@@ -125,8 +129,7 @@ async function open() {
   setWaiting(null);
   if (!latest) return;
   shown.setSound(latest);
-  const { merged_replay_video: film } = latest;
-  if (film && !recording.merged_replay_video) mountReplay(more, { name: "film", url: urlOf(film), iconName: "film", onPlay: shown.pause });
+  if (!recording.merged_replay_video) showFilm(latest, shown.pause);
 }
 
 /** @type {Promise<{is_admin: boolean}>} */

@@ -85,6 +85,7 @@
  * @property {{ts_ms: number, type: string}[]} [events]
  * @property {string} [merged_replay]
  * @property {string} [merged_replay_video]
+ * @property {string} [merged_replay_subtitles]
  * @property {"session" | "logical"} [merged_replay_timing]
  * @property {Chunk[]} [chunks]
  * @property {Turn[]} [turns]

@@ -10,15 +10,17 @@ const IS_SOUND = /\.(wav|mp3)$/;
 
 /**
  * @param {HTMLElement} el
- * @param {{name: "film" | "browser" | "sound", url: string, iconName: string, isOpen?: boolean, onPlay?: () => void}} options
+ * @param {{name: "film" | "browser" | "sound", url: string, iconName: string, subtitles?: string, isOpen?: boolean, onPlay?: () => void}} options
  * @returns {{media: HTMLMediaElement}}
  */
-export function mountReplay(el, { name, url, iconName, isOpen = false, onPlay }) {
+export function mountReplay(el, { name, url, iconName, subtitles, isOpen = false, onPlay }) {
   const summary = h("summary");
   const about = h("p", { class: "hint" });
   const media = IS_SOUND.test(url)
     ? h("audio", { controls: true, preload: "none", src: url, class: "replay-sound" })
     : h("video", { controls: true, preload: "none", playsinline: true, src: url, class: "replay-film" });
+  const track = subtitles ? h("track", { kind: "subtitles", src: subtitles, default: true }) : null;
+  if (track) media.append(track);
   const download = h("a", { class: "button", href: url, download: true });
   const details = h("details", { class: "panel", dataset: { panel: name }, open: isOpen }, summary, h("div", { class: "stack-tight" }, about, media, h("div", {}, download)));
   el.append(details);
@@ -26,6 +28,7 @@ export function mountReplay(el, { name, url, iconName, isOpen = false, onPlay })
     fill(summary, icon(iconName), t(`viewer.${name}`));
     about.textContent = t(`viewer.${name}_about`);
     media.setAttribute("aria-label", t(`viewer.${name}`));
+    if (track) track.label = t("viewer.subtitles");
     fill(download, icon("download"), t("common.download"));
   };
   // Only the first frame, and only for who opens it.

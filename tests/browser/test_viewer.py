@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, Request, expect
 
+from recording.folder import read_recording, write_recording
 from tests.browser import kept
 from tests.browser.looks import Look
 from tests.browser.problems import Problems
@@ -68,6 +69,25 @@ def test_a_real_recording_shows_everything_on_one_axis(visit: Visits, recording:
     expect(page.locator("[data-panel=film]")).to_be_visible()
     page.locator("[data-panel=config] summary").click()
     expect(page.locator(".config-list")).to_contain_text("Look and listen.")
+
+
+def test_a_film_has_its_subtitles_from_a_file_beside_it(visit: Visits, site: RunningSystem) -> None:
+    folder = kept.keep_call(site, "viewer_film")
+    (folder / "merged_replay.mp4").write_bytes(bytes(8))  # subtitles come without a look at it
+    (folder / "merged_replay.vtt").write_text(
+        "WEBVTT\n\n00:00:00.000 --> 00:00:02.000\n你好\n", encoding="utf8"
+    )
+    recording = read_recording(folder)
+    assert recording is not None
+    files = {
+        "merged_replay_video": "merged_replay.mp4",
+        "merged_replay_subtitles": "merged_replay.vtt",
+    }
+    write_recording(folder, recording.model_copy(update=files))
+    page = visit("/s/viewer_film")
+    page.locator("[data-panel=film] summary").click()
+    cue = "() => document.querySelector('.replay-film').textTracks[0]?.cues?.[0]?.text"
+    assert page.wait_for_function(cue).json_value() == "你好"
 
 
 def test_playing_moves_the_playhead_and_pausing_keeps_it(visit: Visits) -> None:

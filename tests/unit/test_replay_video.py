@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
 import numpy.typing as npt
 import pytest
-from PIL import Image
 
-from recording import names, subtitles
+from recording import names
 from recording.folder import read_recording
 from recording.replay import build_replay
+from recording.replay_plan import CaptionTurn, ReplayPlan
 from recording.replay_video import VideoOptions, best_codec
-from recording.subtitles import LINE_HEIGHT_PX, MARGIN_PX, Subtitle, find_font_file, load_font
+from recording.subtitles import cues_of
 from tests.unit.recordings import (
     Bench,
     end,
@@ -29,7 +30,6 @@ from tests.unit.recordings import (
 Pixels = npt.NDArray[np.uint8]  # [H, W, 3]
 
 COLOURS = ((200, 30, 30), (30, 160, 30), (30, 30, 220), (180, 180, 20))
-SUBTITLE_ROWS = slice(720 - MARGIN_PX - LINE_HEIGHT_PX, 720 - MARGIN_PX)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,11 @@ def record(bench: Bench, name: str, *, damaged: bool = False) -> Path:
         if damaged and index == 2:
             frame = frame[:200] + bytes(50) + frame[-2:]
         recorder.record_input(index, tone(16_000, 1_000), [frame])
-        answer = speak("Hello there", tone(24_000, 3_000), ends=True) if index == 1 else listen()
+        answer = (
+            speak("Hello there 你好 & <b>", tone(24_000, 3_000), ends=True)
+            if index == 1
+            else listen()
+        )
         recorder.record_result(index, answer)
     end(recorder)
     return bench.folder(name)
@@ -71,11 +75,6 @@ def seen_at(shown: list[tuple[float, Pixels]], at_s: float) -> Pixels:
 
 def colour_of(pixels: Pixels) -> npt.NDArray[np.float64]:
     return np.asarray(pixels[100:400, 400:880].mean(axis=(0, 1)))
-
-
-def has_text(pixels: Pixels) -> bool:
-    rows = pixels[SUBTITLE_ROWS, 160:1_120]
-    return bool((rows.min(axis=2) > 225).sum() > 200)
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +110,31 @@ def test_each_picture_is_shown_for_its_chunk(film: Path) -> None:
 
 
 def test_words_appear_with_their_chunk_and_go_after_their_turn(film: Path) -> None:
-    shown = pictures(film)
-    assert [has_text(seen_at(shown, at_s)) for at_s in (0.5, 0.99)] == [False, False]
-    assert [has_text(seen_at(shown, at_s)) for at_s in (1.01, 2.5, 3.49)] == [True] * 3
-    assert [has_text(seen_at(shown, at_s)) for at_s in (3.51, 3.99)] == [False, False]
+    folder = film.parent
+    assert (folder / names.REPLAY_SUBTITLES_FILE).read_text() == (
+        "WEBVTT\n\n00:00:01.000 --> 00:00:03.500\nHello there 你好 &amp; &lt;b&gt;\n"
+    )
+    recording = read_recording(folder)
+    assert recording is not None
+    assert recording.merged_replay_subtitles == names.REPLAY_SUBTITLES_FILE
+    with av.open(str(film)) as file:  # also for who only has the film
+        samples = [packet for packet in file.demux(subtitles=0) if packet.size > 2]
+    [sample] = samples
+    assert (sample.pts, sample.duration, sample.time_base) == (1_000, 2_500, Fraction(1, 1_000))
+    assert bytes(sample)[2:].decode() == "Hello there 你好 & <b>"
+
+
+def test_subtitles_grow_and_begin_anew_before_they_cover_the_picture() -> None:
+    first = CaptionTurn([(0, "one "), (16_000, "two\n\x00"), (32_000, "x" * 500)], end=80_000)
+    second = CaptionTurn([(64_000, "three")], end=999_000)
+    cues = cues_of(ReplayPlan(captions=[first, second], least=80_000))
+    assert [(cue.start_ms, cue.end_ms) for cue in cues] == [
+        (0, 1_000),
+        (1_000, 2_000),
+        (2_000, 4_000),
+        (4_000, 5_000),
+    ]
+    assert [cue.text for cue in cues] == ["one", "one two", "x" * 120, "three"]
 
 
 def test_the_film_has_the_replays_sound_on_both_sides(film: Path) -> None:
@@ -156,64 +176,3 @@ def test_a_film_that_takes_too_long_or_cannot_be_made_is_left_out(bench: Bench) 
         assert not list(folder.glob("*.mp4*"))
         recording = read_recording(folder)
         assert recording is not None and recording.merged_replay_video is None
-
-
-# Subtitles
-
-
-@pytest.fixture(scope="module")
-def font() -> subtitles.Font:
-    return load_font(find_font_file())
-
-
-def widths(subtitle: Subtitle) -> list[float]:
-    return [subtitle.font.getlength(line.strip()) for line in subtitle.lines]
-
-
-def test_text_grows_and_is_broken_at_spaces(font: subtitles.Font) -> None:
-    subtitle = Subtitle(font, 1_280)
-    # Whatever font the system has: between one line and two of them.
-    words = ["again"] * int(1_600 / font.getlength("again "))
-    for word in words:
-        subtitle.add(word + " ")
-    assert " ".join(line.strip() for line in subtitle.lines) == " ".join(words)
-    assert len(subtitle.lines) == 2 and max(widths(subtitle)) <= 1_200
-    subtitle.add("x " * 500)
-    assert len(subtitle.lines) == subtitles.MAX_LINES
-    subtitle.clear()
-    assert subtitle.lines == []
-
-
-@pytest.mark.parametrize(
-    "text", ["你好世界" * 100, "W" * 5_000, "ab\x00\n\u202e\U0001f600" * 300, "é "]
-)
-def test_any_text_fits(font: subtitles.Font, text: str) -> None:
-    subtitle = Subtitle(font, 1_280)
-    for start in range(0, len(text), 7):
-        subtitle.add(text[start : start + 7])
-    canvas = Image.new("RGB", (1_280, 720))
-    subtitle.draw_on(canvas)
-    assert max(widths(subtitle)) <= 1_200
-    assert all(line.isprintable() for line in subtitle.lines)
-    pixels = np.asarray(canvas)
-    assert pixels[:, :30].max() == 0 and pixels[:, 1_250:].max() == 0
-    assert pixels[SUBTITLE_ROWS].max() == 255
-
-
-def test_the_face_with_most_scripts_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in (
-        "Other.ttf",
-        "DejaVuSans.ttf",
-        "NotoSansCJK-Regular.ttc",
-        "wqy-zenhei.ttc",
-        "x.txt",
-    ):
-        (tmp_path / name).write_bytes(b"not a font")
-    monkeypatch.setattr(subtitles, "UNIX_FOLDERS", (str(tmp_path), str(tmp_path / "none")))
-    assert find_font_file() == tmp_path / "NotoSansCJK-Regular.ttc"
-    # A damaged face is no reason to fail.
-    assert load_font(find_font_file()).getlength("abc") > 0
-    monkeypatch.setattr(subtitles, "UNIX_FOLDERS", ())
-    assert find_font_file() is None

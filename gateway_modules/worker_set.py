@@ -67,13 +67,6 @@ class WorkerSet:
         """Return a worker by its name."""
         return self.workers.get(worker_id)
 
-    def worker_of_session(self, session_id: str) -> WorkerConnection | None:
-        """Return the worker that serves a session now."""
-        for worker in self.workers.values():
-            if any(task.session_id == session_id for task in worker.tasks):
-                return worker
-        return None
-
     def is_served_beside(self, worker: WorkerConnection) -> bool:
         """Whether another worker is in service, however busy."""
         return any(other.is_in_service for other in self._beside(worker))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,7 +57,13 @@ def python_files(*, with_tests: bool = True) -> list[SourceFile]:
     for folder in CODE_FOLDERS:
         if folder != "tests" or with_tests:
             paths += sorted((ROOT / folder).rglob("*.py"))
-    return [SourceFile(path) for path in paths]
+    return [_source_file(path) for path in paths]
+
+
+@functools.cache
+def _source_file(path: Path) -> SourceFile:
+    """Return the same object for each call, so that a file is read and parsed once."""
+    return SourceFile(path)
 
 
 def text_files() -> Iterator[Path]:

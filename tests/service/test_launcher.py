@@ -17,6 +17,7 @@ import pytest
 
 from launcher.state import Phase
 from tests.fakes.stand_in import Deeds
+from tests.pairing import taking_turns
 from tests.service.launched import LIMIT_S, Launched, eventually
 from tests.source_tree import ROOT
 
@@ -187,16 +188,10 @@ STAGES = {"making": "checkpoint start", "loading": "worker_1 start", "gateway": 
 
 @pytest.mark.parametrize(
     ("number", "stage"),
-    [
-        (signal.SIGTERM, "making"),
-        (signal.SIGTERM, "loading"),
-        (signal.SIGTERM, "gateway"),
-        (signal.SIGINT, "loading"),
-        (signal.SIGHUP, "loading"),
-        (signal.SIGKILL, "making"),
-        (signal.SIGKILL, "loading"),
-        (signal.SIGKILL, "gateway"),
-    ],
+    taking_turns(
+        [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL],
+        ["gateway", "loading", "making"],
+    ),
 )
 def test_no_signal_at_any_stage_of_the_start_leaves_a_process(
     launched: Launched, number: signal.Signals, stage: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 import tomllib
@@ -43,6 +44,7 @@ def declared() -> dict[str, set[str]]:
     }
 
 
+@functools.cache
 def imported(*, with_tests: bool) -> set[str]:
     """Distributions that this repository imports from; an unknown one by its import name."""
     sources = python_files(with_tests=with_tests)

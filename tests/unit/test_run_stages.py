@@ -20,9 +20,12 @@ def outcome(name: str, cpu_s: float, share: float | None) -> Outcome:
 def test_a_stage_beyond_twice_its_share_is_named() -> None:
     slow_machine = [outcome("quick", 300, 0.3), outcome("long", 700, 0.7)]
     assert stage_reports.outgrown(slow_machine) == []
-    grown = [outcome("quick", 61, 0.3), outcome("long", 39, 0.7), outcome("other", 900, None)]
-    [sentence] = stage_reports.outgrown(grown)
-    assert sentence.startswith("quick took 61% of the processor time")
+    other = outcome("other", 900, None)
+    quick = [outcome("quick", 61, 0.3), outcome("long", 70, 0.7), other]
+    [sentence] = stage_reports.outgrown(quick)
+    assert sentence.startswith("quick took 47% of the processor time; its share is 30%")
+    [sentence] = stage_reports.outgrown([outcome("quick", 30, 0.3), outcome("long", 141, 0.7)])
+    assert sentence.startswith("long took 82%")
 
 
 def test_the_budgets_are_shares_of_one_whole() -> None:

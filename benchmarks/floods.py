@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import os
 import socket
 import sys
@@ -146,6 +147,8 @@ async def measured(folder: Path, names: list[str]) -> dict[str, float]:
     connections = app.state.gateway.connections
     config = server_config(app, HOST, 0, connections=connections, heartbeat_s=20.0)
     server = GatewayServer(config, drain=lambda: asyncio.sleep(0))
+    gc.collect()
+    gc.freeze()  # as the program does
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - the server has no event for it
         await asyncio.sleep(BEAT_S)
@@ -155,6 +158,7 @@ async def measured(folder: Path, names: list[str]) -> dict[str, float]:
     finally:
         server.should_exit = True
         await serving
+        gc.unfreeze()
 
 
 def main(

@@ -1,0 +1,82 @@
+"""How many of our files the units of a conversation pass on a worker, from chunk to result."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from starlette.testclient import TestClient
+
+from core.serving.real_backend import ModelOptions, RealBackend
+from MiniCPMO45.tiny import write_tiny_checkpoint
+from tests.service.workers import SECOND, settings_for, speech, wire
+from tests.source_tree import ROOT
+from worker import create_app
+
+PAGE = ROOT / "docs" / "architecture.md"
+UNITS = 12
+PACKAGES = tuple(str(ROOT / name) for name in ("core", "MiniCPMO45", "worker.py"))
+
+
+class Trace:
+    """The files that any thread entered while it was on."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.is_on = False
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        """Take note of a call."""
+        if self.is_on and event == "call" and frame.f_code.co_filename.startswith(PACKAGES):
+            self.files.add(frame.f_code.co_filename)
+
+
+@contextmanager
+def tracing() -> Iterator[Trace]:
+    """Trace every thread that is started inside the block."""
+    trace, before = Trace(), sys.getprofile()
+    threading.setprofile(trace)
+    try:
+        yield trace
+    finally:
+        threading.setprofile(before)
+
+
+def files_of_units(folder: Path) -> int:
+    """Return how many files units enter, from the first chunk to the last result."""
+    write_tiny_checkpoint(folder / "toy")
+    options = ModelOptions(str(folder / "toy"), seed=1, warms_up=False)
+    settings = settings_for(folder, recording={"enabled": False})
+    app = create_app(settings, lambda: RealBackend(options))
+    listened: set[bool] = set()
+    with tracing() as trace, TestClient(app) as client:
+        while not client.get("/health").json()["model_loaded"]:
+            pass
+        # Leaving cancels the handler, which says so after it has released the session.
+        path = "/ws/duplex?session_id=adx_trace"
+        with suppress(CancelledError), client.websocket_connect(path) as talk:
+            talk.send_json({"type": "prepare", "config": {"force_listen_count": 0}})
+            assert talk.receive_json()["type"] == "prepared"
+            trace.is_on = True
+            for second in range(UNITS):
+                start = second % 8 * SECOND
+                sound = wire(speech()[start : start + SECOND])
+                talk.send_json({"type": "audio_chunk", "audio": sound})
+                result = talk.receive_json()
+                assert result["type"] == "result", result
+                listened.add(result["is_listen"])
+            trace.is_on = False
+    assert listened == {True, False}, "the model listened and spoke"
+    return len(trace.files)
+
+
+def test_a_unit_passes_no_more_files_than_the_page_says(tmp_path: Path) -> None:
+    page = PAGE.read_text(encoding="utf8")
+    [told] = re.findall(r"files that units enter \| at most (\d+)", page)
+    assert files_of_units(tmp_path) <= int(told)

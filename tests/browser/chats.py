@@ -19,7 +19,7 @@ PATH = "/turnbased"
 SLOW = "prefill=100 piece=400"
 PICTURE = RECORDINGS / "frame_0.png"
 SOUND = RECORDINGS / "question_1.wav"
-ANSWER_LIMIT_MS = 60_000
+ANSWER_LIMIT_MS = 120_000  # generous, for the machine may be busy
 FILM_HZ = 10
 FILM_SIZE = (160, 96)
 VOICE_BLOCK = 960  # samples of one packet

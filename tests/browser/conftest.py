@@ -44,7 +44,7 @@ def media(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
-    """The real stack on the toy checkpoint; several conversations at once."""
+    """The real stack on the embedded model; several conversations at once."""
     with sites.real_site(tmp_path_factory.mktemp("site")) as running:
         yield running
         assert running.stop() == 0
@@ -62,6 +62,25 @@ def fake_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSyste
     """Two workers of one conversation each, with the fake backend: for queues and faults."""
     with sites.fake_site(tmp_path_factory.mktemp("fake_site")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def shared_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sites.SharedSites]:
+    """The systems of `shared_site`."""
+    shared = sites.SharedSites(lambda: tmp_path_factory.mktemp("shared_site"))
+    try:
+        yield shared
+    finally:
+        shared.close()
+
+
+@pytest.fixture
+def shared_site(shared_sites: sites.SharedSites) -> SiteMaker:
+    """Return a system of a configuration that other tests use too; arguments as of `make_site`.
+
+    A test may end its programs, and leaves its settings, switches, voices and intake as they were.
+    """
+    return shared_sites.get
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from tests.system.client import Samples
 INJECT = Path(__file__).with_name("inject")
 AUDIBLE_RMS = 0.003  # of full scale, some -50 dB
 PIECE_MS = 10.0  # of the meter
+WAIT_LIMIT_MS = 120_000  # generous, for the machine may be busy
 
 Device = Literal["microphone", "camera"]
 State = Literal["file", "none", "busy"]
@@ -32,7 +33,7 @@ class Devices:
             something, "none" is not there, "busy" belongs to another program.
         camera: likewise; "file" shows a ball that crosses the picture.
         permission: what the user answers when asked for either.
-        speech: WAV file the microphone plays; None: eight seconds of a voice.
+        speech: WAV file the microphone plays as it is; None: eight seconds of a voice.
         has_tap: what is played is measured, see `played`.
     """
 
@@ -68,7 +69,10 @@ def needs_meter(devices: Devices) -> bool:
 
 def install(context: BrowserContext, devices: Devices) -> None:
     """Put the devices into every page of a context; no page may be open yet."""
-    plan = json.dumps({"microphone": devices.microphone, "camera": devices.camera})
+    speech = base64.b64encode(devices.speech.read_bytes()).decode() if devices.speech else ""
+    plan = json.dumps(
+        {"microphone": devices.microphone, "camera": devices.camera, "speech": speech}
+    )
     # A worklet comes from an address: the script makes one of its text, see `needs_meter`.
     context.add_init_script(f"window.__meter = {json.dumps(METER.read_text('utf8'))};")
     script = (INJECT / "devices.js").read_text("utf8")
@@ -127,7 +131,7 @@ def held_tracks(page: Page, device: Device) -> int:
     return count
 
 
-def wait_until_playing(page: Page, since_ms: float = 0, limit_ms: float = 30_000) -> None:
+def wait_until_playing(page: Page, since_ms: float = 0, limit_ms: float = WAIT_LIMIT_MS) -> None:
     """Wait until the loudspeaker gets something audible."""
     page.wait_for_function(
         "([sinceMs, rms]) => __tap.frames.some((f) => f.atMs >= sinceMs && f.rms > rms)",
@@ -136,7 +140,7 @@ def wait_until_playing(page: Page, since_ms: float = 0, limit_ms: float = 30_000
     )
 
 
-def wait_until_quiet(page: Page, quiet_ms: float = 300, limit_ms: float = 30_000) -> None:
+def wait_until_quiet(page: Page, quiet_ms: float = 300, limit_ms: float = WAIT_LIMIT_MS) -> None:
     """Wait until the loudspeaker has been silent for a while."""
     page.wait_for_function(
         """([quietMs, rms]) => {

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import fcntl
+import io
+import json
+import shutil
 import sys
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 
 from benchmarks.launched import Plan, wait_until
-from tests.browser.media_files import RECORDINGS, speech_16k
+from core.nano_assets import SOURCE, SUMS_FILE, assemble
+from tests.browser.media_files import question_16k, scene, silence_16k
+from tests.source_tree import ROOT
 from tests.system.client import DuplexClient, in_chunks
 from tests.system.loops import new_id
 from tests.system.running import RunningSystem, start_command
@@ -20,15 +28,36 @@ from tests.system.running import RunningSystem, start_command
 SLOTS = 4
 FAKE_WORKERS = 2
 FINISH_LIMIT_S = 60.0
-RECORDED_S = 4
+NANO = ROOT / "data" / "nano"  # where `./start_all.sh` keeps it too
+ANSWER_S = 3  # silence after a question, for the answer
+MAX_SHARED = 3  # systems with the fake backend at a time; each takes some 300 MB
+IDLE_LIMIT_S = 60.0
 
 # Any: sections of the configuration are JSON.
 Sections = dict[str, dict[str, Any]]
 
 
+def nano_checkpoint() -> Path:
+    """Return the embedded model, assembled if need be by one process of the test run."""
+    NANO.parent.mkdir(exist_ok=True)
+    with NANO.with_name("nano.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        sums = NANO / SUMS_FILE
+        if not sums.is_file() or sums.read_bytes() != (SOURCE / SUMS_FILE).read_bytes():
+            partial = NANO.with_name("nano.partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            assemble(partial, earlier=NANO)
+            shutil.rmtree(NANO, ignore_errors=True)
+            partial.replace(NANO)
+    return NANO
+
+
 def real_site(folder: Path) -> RunningSystem:
-    """Return gateway and one worker with the toy checkpoint, several conversations at once."""
-    config: Sections = {"service": {"worker_slots": SLOTS}}
+    """Return gateway and one worker with the embedded model, several conversations at once."""
+    config: Sections = {
+        "service": {"worker_slots": SLOTS},
+        "model": {"model_path": str(nano_checkpoint())},
+    }
     return RunningSystem(
         folder, Plan(workers=1, backend="real", config=config, command=start_command())
     )
@@ -63,12 +92,48 @@ def fake_site(
     return RunningSystem(folder, plan)
 
 
-async def _talk(system: RunningSystem) -> str:
-    frame = (RECORDINGS / "frame_0.png").read_bytes()
-    picture = base64.b64encode(frame).decode()
+class SharedSites:
+    """Systems with the fake backend, one for each configuration, used by one test after another."""
+
+    def __init__(self, new_folder: Callable[[], Path]) -> None:
+        """Start nothing yet.
+
+        Args:
+            new_folder: Returns an empty folder for a system.
+        """
+        self._new_folder = new_folder
+        self._open: dict[str, RunningSystem] = {}
+
+    def get(self, **given: Any) -> RunningSystem:
+        """Return a system that serves nobody; arguments as of `fake_site`."""
+        key = json.dumps({"workers": FAKE_WORKERS, "slots": 1} | given, sort_keys=True)
+        system = self._open.pop(key, None)
+        if system is not None and not system.processes():  # a test has stopped it
+            system.__exit__(None, None, None)
+            system = None
+        if system is None:
+            while len(self._open) >= MAX_SHARED:
+                self._open.pop(next(iter(self._open))).__exit__(None, None, None)
+            system = fake_site(self._new_folder(), **given).__enter__()
+        self._open[key] = system  # the last used stands last
+        system.wait_until_idle(IDLE_LIMIT_S)
+        return system
+
+    def close(self) -> None:
+        """Stop all systems."""
+        for system in self._open.values():
+            system.__exit__(None, None, None)
+        self._open.clear()
+
+
+async def _talk(system: RunningSystem, questions: Sequence[str]) -> str:
+    frame = io.BytesIO()
+    scene().save(frame, "PNG")
+    picture = base64.b64encode(frame.getvalue()).decode()
+    spoken = [sound for name in questions for sound in (question_16k(name), silence_16k(ANSWER_S))]
     async with DuplexClient.connected(system.ws(f"/ws/duplex/{new_id('omni')}")) as client:
         await client.prepare(prefix_system_prompt="Look and listen.")
-        for unit in list(in_chunks(speech_16k(), 1.0))[:RECORDED_S]:
+        for unit in in_chunks(np.concatenate(spoken), 1.0):
             await client.unit(unit, frame_base64_list=[picture])
         await client.say("stop")
         recording_id: str = (await client.hear("stopped"))["recording_session_id"]
@@ -76,11 +141,11 @@ async def _talk(system: RunningSystem) -> str:
     return recording_id
 
 
-def record_omni(system: RunningSystem) -> str:
+def record_omni(system: RunningSystem, questions: Sequence[str] = ("sight",)) -> str:
     """Hold a short conversation with pictures and return the id of its finished recording."""
     # On a thread of its own: Playwright's loop runs on this one.
     with ThreadPoolExecutor(1) as pool:
-        recording_id = pool.submit(lambda: asyncio.run(_talk(system))).result()
+        recording_id = pool.submit(lambda: asyncio.run(_talk(system, questions))).result()
 
     def is_ready() -> bool:
         answer = httpx.get(f"{system.url}/api/sessions/{recording_id}", trust_env=False)

@@ -21,7 +21,6 @@ from tests.browser.admin_desk import (
     look_again,
     section,
     talking,
-    worker_of,
 )
 from tests.browser.audits import axe_violations, layout_faults
 from tests.browser.conftest import SiteMaker
@@ -115,8 +114,8 @@ def test_a_session_that_ends_asks_for_the_token_again(
 # --- overview ---
 
 
-def test_the_overview_counts_what_is_there(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=2, slots=1)
+def test_the_overview_counts_what_is_there(visit: Visits, shared_site: SiteMaker) -> None:
+    system = shared_site(workers=2, slots=1)
     page = visit("/admin", at=system)
     figure = "[data-figure={}] .admin-figure-value"
     expect(page.locator(figure.format("workers"))).to_have_text("2")
@@ -130,9 +129,9 @@ def test_the_overview_counts_what_is_there(visit: Visits, make_site: SiteMaker) 
 
 
 def test_intake_is_closed_only_after_a_yes_and_opened_at_once(
-    visit: Visits, make_site: SiteMaker
+    visit: Visits, shared_site: SiteMaker
 ) -> None:
-    system = make_site(workers=1)
+    system = shared_site(workers=1)
     page = visit("/admin", at=system)
     switch = page.get_by_role("switch", name="Take new conversations")
     expect(switch).to_be_checked()
@@ -151,6 +150,7 @@ def test_intake_is_closed_only_after_a_yes_and_opened_at_once(
     assert call(system, "GET", "/api/admin/intake") == {"paused": False}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_charts_show_the_last_hour_in_both_themes(
     visit: Visits, fake_site: RunningSystem, theme: str
@@ -244,8 +244,8 @@ def test_only_the_section_that_is_seen_asks_and_only_while_it_is_seen(
     assert asked == []
 
 
-def test_a_refresh_keeps_the_focus_and_the_rows(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=2)
+def test_a_refresh_keeps_the_focus_and_the_rows(visit: Visits, shared_site: SiteMaker) -> None:
+    system = shared_site(workers=2)
     page = visit("/admin#workers", at=system)
     button = page.locator("[data-worker=worker_1]").get_by_role("button", name="Restart")
     button.focus()
@@ -254,27 +254,6 @@ def test_a_refresh_keeps_the_focus_and_the_rows(visit: Visits, make_site: SiteMa
         look_again(page)
     expect(button).to_be_focused()
     assert page.evaluate("window.card === document.querySelector('[data-worker=worker_1]')")
-
-
-def test_the_keyboard_alone_is_enough(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1)
-    page = visit("/admin#workers", at=system)
-    restart = page.get_by_role("button", name="Restart")
-    restart.focus()
-    page.keyboard.press("Enter")
-    dialog = page.locator("dialog[open]")
-    # The harmless answer is the one at hand.
-    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
-    page.keyboard.press("Escape")
-    expect(page.locator("dialog")).to_have_count(0)
-    expect(restart).to_be_focused()
-    assert worker_of(system)["is_restarting"] is False
-    page.locator("[data-goto=apps]").focus()
-    page.keyboard.press("Enter")
-    switch = section(page, "apps").get_by_role("switch", name="Voice call")
-    switch.focus()
-    page.keyboard.press("Space")
-    expect_toast(page, "Voice call is switched off.")
 
 
 def test_the_language_changes_at_once_in_every_section(
@@ -292,6 +271,7 @@ def test_the_language_changes_at_once_in_every_section(
         expect(section(page, name).locator("h2")).to_have_text(re.compile("[\u4e00-\u9fff]"))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "look", [*looks(("en", "zh"), (360,)), *looks(("en",), (1_280, 1_920), ("dark",))], ids=str
 )

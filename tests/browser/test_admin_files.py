@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import pytest
 from playwright.sync_api import Route, expect
 
 from tests.browser.admin_desk import (
@@ -25,6 +26,8 @@ from tests.browser.media_files import silence_16k, speech_16k, write_speech
 from tests.browser.problems import Problems
 from tests.browser.visits import Visits
 from tests.system.running import RunningSystem
+
+pytestmark = pytest.mark.matrix
 
 # --- voices and presets ---
 

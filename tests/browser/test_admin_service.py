@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from benchmarks.launched import wait_until
@@ -20,6 +21,8 @@ from tests.browser.admin_desk import (
 from tests.browser.conftest import SiteMaker
 from tests.browser.visits import Visits
 from tests.system.running import RunningSystem
+
+pytestmark = pytest.mark.matrix
 
 
 def test_a_worker_is_taken_out_of_service_and_put_back(visit: Visits, make_site: SiteMaker) -> None:

@@ -6,7 +6,6 @@ import re
 import wave
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -29,6 +28,8 @@ from tests.browser.problems import Problems
 from tests.browser.visits import Visits
 from tests.system.running import RunningSystem
 
+pytestmark = pytest.mark.matrix
+
 SETTINGS = "audio_duplex_settings"
 END_LIMIT_S = 10.0
 
@@ -43,28 +44,6 @@ def open_call(visit: Visits, at: RunningSystem | None = None, **settings: object
     """Open the page with settings that let the model speak soon."""
     storage = calls.eager_storage(SETTINGS, **settings)
     return visit("/audio_duplex", at=at, storage=storage, devices=Devices(has_tap=True))
-
-
-def test_a_whole_call_with_the_real_model(visit: Visits, site: RunningSystem) -> None:
-    page = open_call(visit, site)
-    wire = Wire(page)
-    expect(page.locator("#stage .mood-word")).to_have_text("Ready")
-    calls.start(page)
-    calls.wait_for_units(page, 3)
-    expect(page.locator(".turn[data-who=user]").first).to_contain_text("you spoke for")
-    page.locator(".turn[data-who=model]").first.wait_for(timeout=60_000)
-    wait_until_playing(page)
-    expect(calls.metric(page, "kv")).to_have_text(re.compile(r"^\d[\d,]* / 8,192 \(\d+ %\)$"))
-    expect(calls.metric(page, "infer")).to_have_text(re.compile(r"ms \(.* ms\)"))
-    expect(page.locator(".metric[data-row=kv]")).to_have_attribute("data-grade", "good")
-    calls.stop(page)
-    expect(page.locator("#stage .mood-word")).to_have_text("Ended")
-    assert held_tracks(page, "microphone") == 0
-    recording_id = wire.got("prepared")[0]["recording_session_id"]
-    replay = page.locator("[data-action=replay]")
-    expect(replay).to_have_attribute("href", f"/s/{recording_id}")
-    meta = httpx.get(f"{site.url}/api/sessions/{recording_id}", trust_env=False)
-    assert meta.status_code == httpx.codes.OK
 
 
 def test_what_was_heard_and_said_can_be_downloaded(
@@ -85,51 +64,6 @@ def test_what_was_heard_and_said_can_be_downloaded(
         assert sound.getnframes() > 2 * 16_000
 
 
-def test_the_settings_go_to_the_model(visit: Visits, fake_site: RunningSystem) -> None:
-    page = visit("/audio_duplex", at=fake_site)
-    wire = Wire(page)
-    calls.press(page, "start")
-    calls.wait_for_phase(page, "running")
-    [prepare] = wire.said("prepare")
-    assert prepare["config"]["length_penalty"] == 1.05
-    assert prepare["config"]["force_listen_count"] == 3
-    assert prepare["prefix_system_prompt"]
-    calls.stop(page)
-    page.locator("#open-settings").click()
-    page.locator("#length_penalty").fill("1.2")
-    page.locator("#system-prompt").fill("Be brief.")
-    page.locator("[data-action=close-settings]").click()
-    calls.start(page)
-    again = wire.said("prepare")[-1]
-    assert again["config"]["length_penalty"] == 1.2
-    assert again["prefix_system_prompt"] == "Be brief."
-    page.reload()
-    expect(page.locator("#length_penalty")).to_have_value("1.2")
-    page.locator("#open-settings").click()
-    page.locator("[data-action=reset-settings]").click()
-    expect(page.locator("#length_penalty")).to_have_value("1.05")
-
-
-def test_pause_sends_nothing_and_resume_goes_on(visit: Visits, fake_site: RunningSystem) -> None:
-    page = open_call(visit, fake_site)
-    wire = Wire(page)
-    calls.start(page)
-    calls.wait_for_mood(page, "speaking")
-    calls.press(page, "pause")
-    calls.wait_for_phase(page, "paused")
-    expect(page.locator("#stage .mood-hint")).to_contain_text("Go on within 1:00.")
-    wait_until_quiet(page)
-    sent = len(wire.said("audio_chunk"))
-    assert not [one for one in wire.sent[-2:] if one["type"] == "audio_chunk"]
-    page.get_by_role("button", name="Go on").click()
-    calls.wait_for_phase(page, "running")
-    calls.wait_for_units(page, sent + 2)
-    assert [one["type"] for one in wire.sent if one["type"] in ("pause", "resume")] == [
-        "pause",
-        "resume",
-    ]
-
-
 def test_a_hidden_tab_pauses_and_goes_on_by_itself(visit: Visits, fake_site: RunningSystem) -> None:
     page = open_call(visit, fake_site)
     calls.start(page)
@@ -138,32 +72,6 @@ def test_a_hidden_tab_pauses_and_goes_on_by_itself(visit: Visits, fake_site: Run
     expect(page.locator("#stage .mood-hint")).to_have_text("Paused while the page was hidden.")
     calls.hide(page, is_hidden=False)
     calls.wait_for_phase(page, "running")
-
-
-def test_a_hidden_tab_goes_on_where_the_user_wants_it(
-    visit: Visits, fake_site: RunningSystem
-) -> None:
-    page = open_call(visit, fake_site, auto_pause=False)
-    calls.start(page)
-    calls.hide(page, is_hidden=True)
-    calls.wait_for_units(page, 2)
-    calls.wait_for_phase(page, "running")
-
-
-def test_only_listen_silences_the_model(visit: Visits, fake_site: RunningSystem) -> None:
-    page = open_call(visit, fake_site)
-    wire = Wire(page)
-    calls.start(page)
-    wait_until_playing(page)
-    calls.press(page, "force-listen")
-    silent_from_ms = now_ms(page) + 150
-    expect(page.locator("[data-action=force-listen]")).to_have_attribute("aria-pressed", "true")
-    units = len(wire.got("result"))
-    calls.wait_for_units(page, units + 3)
-    assert not [one for one in played(page) if one.is_audible and one.at_ms > silent_from_ms]
-    assert wire.said("audio_chunk")[-1]["force_listen"] is True
-    calls.press(page, "force-listen")
-    wait_until_playing(page, since_ms=now_ms(page))
 
 
 def test_the_button_interrupts_the_model(visit: Visits, fake_site: RunningSystem) -> None:
@@ -178,17 +86,6 @@ def test_the_button_interrupts_the_model(visit: Visits, fake_site: RunningSystem
     cut = page.locator(".turn[data-who=model]").first
     expect(cut).to_contain_text("Interrupted")
     wait_until_playing(page, since_ms=now_ms(page))
-
-
-def test_a_muted_microphone_sends_silence(visit: Visits, fake_site: RunningSystem) -> None:
-    page = open_call(visit, fake_site)
-    calls.start(page)
-    calls.press(page, "mute")
-    expect(page.locator("[data-action=mute]")).to_have_attribute("aria-pressed", "true")
-    expect(page.locator("#stage .mood-hint")).to_have_text("Your microphone is muted.")
-    expect(page.locator("#input-meter [role=meter]")).to_have_attribute("aria-valuenow", "0")
-    calls.press(page, "mute")
-    expect(page.locator("#input-meter [role=meter]")).not_to_have_attribute("aria-valuenow", "0")
 
 
 def test_a_file_speaks_in_place_of_the_user(visit: Visits, fake_site: RunningSystem) -> None:
@@ -237,43 +134,8 @@ def test_units_can_be_read_with_the_keyboard(visit: Visits, fake_site: RunningSy
     expect(page.locator(".timeline-readout")).not_to_have_text(re.compile(r"^No\. [12]:"))
 
 
-def test_the_keyboard_keeps_its_place(visit: Visits, fake_site: RunningSystem) -> None:
-    page = visit("/audio_duplex", at=fake_site)
-    page.locator("[data-action=start]").focus()
-    page.keyboard.press("Enter")
-    calls.wait_for_phase(page, "running")
-    assert page.evaluate("document.activeElement.closest('#controls') !== null")
-
-
-def test_the_place_in_the_line_and_the_turn(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1, slots=1)
-    first = visit("/audio_duplex", at=system)
-    calls.start(first)
-    second = visit("/audio_duplex", at=system, devices=Devices(has_tap=True))
-    calls.press(second, "start")
-    calls.wait_for_phase(second, "queued")
-    expect(second.locator(".queue-place")).to_have_text("You are next")
-    expect(second).to_have_title(re.compile(r"^\(1\) Voice call"))
-    expect(second.locator("link[rel=icon]")).to_have_attribute("href", re.compile("favicon-queued"))
-    wait_until_playing(second)  # the sound of who is next
-    third = visit("/audio_duplex", at=system)
-    calls.press(third, "start")
-    calls.wait_for_phase(third, "queued")
-    expect(third.locator(".queue-place")).to_have_text("Number 2 of 2 in line")
-    third.get_by_role("button", name="Leave the line").click()
-    calls.wait_for_phase(third, "ended")
-    expect(third.locator("#notice")).to_be_hidden()
-    assert held_tracks(third, "microphone") == 0
-    calls.stop(first)
-    calls.wait_for_phase(second, "running")
-    expect(second.locator("#queue")).to_be_hidden()
-    expect(second.locator("link[rel=icon]")).not_to_have_attribute(
-        "href", re.compile("favicon-queued")
-    )
-
-
-def test_the_sounds_of_the_line_can_be_muted(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1, slots=1)
+def test_the_sounds_of_the_line_can_be_muted(visit: Visits, shared_site: SiteMaker) -> None:
+    system = shared_site(workers=1, slots=1)
     first = visit("/audio_duplex", at=system)
     calls.start(first)
     storage = {"minicpmo_chimes_muted": "true"}

@@ -14,10 +14,12 @@ from benchmarks.launched import wait_until
 from tests.browser import calls
 from tests.browser.calls import Wire
 from tests.browser.conftest import SiteMaker
-from tests.browser.devices import Devices, become, held_tracks, unplug
+from tests.browser.devices import Devices, become
 from tests.browser.problems import Problems
 from tests.browser.visits import Visits
 from tests.system.running import RunningSystem
+
+pytestmark = pytest.mark.matrix
 
 LOAD_LIMIT_S = 40.0
 
@@ -84,22 +86,6 @@ def test_a_page_without_tls_says_so_at_once(
     expect_problem(page, "insecure_context", title, "https://")
 
 
-def test_unplugged_in_the_middle_and_plugged_in_again(
-    visit: Visits, fake_site: RunningSystem
-) -> None:
-    page = visit("/audio_duplex", at=fake_site)
-    calls.start(page)
-    unplug(page, "microphone")
-    expect_problem(page, "unplugged", "The microphone was unplugged.")
-    calls.wait_for_phase(page, "paused")
-    page.locator("#notice").get_by_role("button", name="Try the microphone again").click()
-    expect_problem(page, "no_microphone", "No microphone was found.")
-    become(page, "microphone", "file")  # the page sees by itself that one is there
-    calls.wait_for_phase(page, "running")
-    expect(page.locator("#notice")).to_be_hidden()
-    assert held_tracks(page, "microphone") == 1
-
-
 def test_a_microphone_of_complete_silence_is_told(visit: Visits, fake_site: RunningSystem) -> None:
     page = visit("/audio_duplex", at=fake_site, devices=Devices(microphone="scripted"))
     calls.start(page)
@@ -107,8 +93,8 @@ def test_a_microphone_of_complete_silence_is_told(visit: Visits, fake_site: Runn
     calls.wait_for_phase(page, "running")
 
 
-def test_the_model_is_still_loading(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1, slots=1, delays="load=20000")
+def test_the_model_is_still_loading(visit: Visits, shared_site: SiteMaker) -> None:
+    system = shared_site(workers=1, slots=1, delays="load=20000")
     os.kill(system.pid("worker_0"), signal.SIGKILL)  # it starts again and loads
     wait_until("it loads", lambda: system.get("/status")["loading_workers"] == 1, LOAD_LIMIT_S)
     page = visit("/audio_duplex", at=system)
@@ -118,49 +104,13 @@ def test_the_model_is_still_loading(visit: Visits, make_site: SiteMaker) -> None
     calls.wait_for_phase(page, "running", limit_ms=60_000)
 
 
-def test_the_line_is_full(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1, slots=1, config={"service": {"max_queue_size": 1}})
-    pages = [visit("/audio_duplex", at=system) for _ in range(3)]
-    calls.start(pages[0])
-    calls.press(pages[1], "start")
-    calls.wait_for_phase(pages[1], "queued")
-    calls.press(pages[2], "start")
-    expect_problem(pages[2], "queue_full", "The queue is full.", "Try again in a minute.")
-    assert held_tracks(pages[2], "microphone") == 0
-
-
-def test_the_worker_dies_and_the_call_is_started_again(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1, slots=1)
-    page = visit("/audio_duplex", at=system)
-    calls.start(page)
-    os.kill(system.pid("worker_0"), signal.SIGKILL)
-    title = "The worker that held your conversation stopped."
-    expect_problem(page, "worker_lost", title, "Start again")
-    calls.wait_for_phase(page, "ended")
-    assert held_tracks(page, "microphone") == 0
-    page.locator("#notice").get_by_role("button", name="Start again").click()
-    calls.wait_for_phase(page, "running")
-    expect(page.locator("#notice")).to_be_hidden()
-
-
-def test_the_server_goes_away(visit: Visits, make_site: SiteMaker, problems: Problems) -> None:
-    system = make_site(workers=1, slots=1)
+def test_the_server_goes_away(visit: Visits, shared_site: SiteMaker, problems: Problems) -> None:
+    system = shared_site(workers=1, slots=1)
     page = visit("/audio_duplex", at=system)
     calls.start(page)
     problems.allow_cut()
     assert system.stop() == 0
     expect_problem(page, "server_gone", "The server is shutting down.")
-    calls.wait_for_phase(page, "ended")
-
-
-def test_the_network_is_lost(visit: Visits, make_site: SiteMaker, problems: Problems) -> None:
-    system = make_site(workers=1, slots=1)
-    page = visit("/audio_duplex", at=system)
-    calls.start(page)
-    problems.allow_cut()
-    page.context.set_offline(True)
-    os.kill(system.pid("gateway"), signal.SIGKILL)  # a socket that is open outlives the switch
-    expect_problem(page, "network_lost", "The connection was lost.", "Check your network")
     calls.wait_for_phase(page, "ended")
 
 
@@ -201,8 +151,8 @@ def test_the_memory_limit_of_the_page_ends_the_call(
     expect_problem(page, "kv_limit", title, limit_ms=90_000)
 
 
-def test_a_pause_that_is_too_long_gives_the_place_up(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1, slots=1, config={"duplex": {"pause_timeout": 2}})
+def test_a_pause_that_is_too_long_gives_the_place_up(visit: Visits, shared_site: SiteMaker) -> None:
+    system = shared_site(workers=1, slots=1, config={"duplex": {"pause_timeout": 2}})
     page = visit("/audio_duplex", at=system)
     calls.start(page)
     calls.press(page, "pause")

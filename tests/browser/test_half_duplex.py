@@ -21,11 +21,12 @@ from tests.browser.devices import (
     unplug,
     wait_until_quiet,
 )
-from tests.browser.half_call import Wire, expect_activity, expect_problem, texts
-from tests.browser.looks import Look
+from tests.browser.half_call import Wire, expect_activity, expect_problem
 from tests.browser.problems import Problems
 from tests.browser.visits import Visits, wait_until_ready
 from tests.system.running import RunningSystem
+
+pytestmark = pytest.mark.matrix
 
 LONG_ANSWER = "prefill=100 piece=300"  # of the fake backend: a second of sound for each word
 SHORT = talk.storage(max_new_tokens=2)
@@ -36,38 +37,6 @@ def end(page: Page) -> None:
     """Press End and wait for it."""
     page.locator("[data-action=stop]").click()
     expect_activity(page, "ended")
-
-
-def test_two_turns_and_the_recording(visit: Visits, site: RunningSystem) -> None:
-    page = visit(talk.PATH, devices=talk.SCRIPTED, storage=talk.storage(max_new_tokens=12))
-    wire = Wire.of(page)
-    word = page.locator(".mood-word")
-    talk.start(page)
-    expect(page.locator("[data-figure=remaining]")).to_contain_text("3:00")
-    talk.ask(page)
-    asked_ms = now_ms(page)
-    expect_activity(page, "hearing")
-    expect(word).to_have_text("You are speaking")
-    expect(page.locator(".wave-lamp")).to_have_attribute("data-hears", "speech")
-    expect_activity(page, "thinking", "speaking")
-    first = talk.exchanges(page, done=True).first
-    expect(first).to_contain_text(re.compile(r"spoke for \d\.\d s"))
-    expect(first.locator(".turn-text")).not_to_be_empty()
-    for name in ("First word", "Total"):
-        expect(first.locator(".turn-figures")).to_contain_text(re.compile(rf"{name}\s*{NUMBER} ms"))
-    expect(first.locator(".turn-figures")).to_contain_text(re.compile(rf"Tokens\s*{NUMBER}"))
-    expect_activity(page, "listening")
-    assert last_audible_ms(played(page), since_ms=asked_ms) is not None  # the answer was heard
-
-    talk.ask(page)
-    expect(talk.exchanges(page, done=True)).to_have_count(2)
-    expect(page.locator("[data-figure=turn]")).to_contain_text("2")
-    expect(page.locator("[data-figure=memory]")).to_contain_text(re.compile(rf"{NUMBER} of 8,192"))
-    end(page)
-    assert held_tracks(page, "microphone") == 0
-    stopped = wire.first("stopped")["recording_session_id"]
-    expect(page.get_by_role("link", name="Replay it")).to_have_attribute("href", f"/s/{stopped}")
-    expect(page.locator("#problem")).to_be_hidden()
 
 
 def test_the_microphone_is_closed_during_the_answer(
@@ -96,8 +65,8 @@ def test_the_microphone_is_closed_during_the_answer(
     assert "audio_chunk" in kinds[kinds.index("turn_done") :]
 
 
-def test_stop_answer(visit: Visits, make_site: SiteMaker) -> None:
-    page = visit(talk.PATH, at=make_site(workers=1, delays=LONG_ANSWER), devices=talk.SCRIPTED)
+def test_stop_answer(visit: Visits, shared_site: SiteMaker) -> None:
+    page = visit(talk.PATH, at=shared_site(workers=1, delays=LONG_ANSWER), devices=talk.SCRIPTED)
     talk.start(page)
     stop_answer = page.get_by_role("button", name="Stop answer")
     expect(stop_answer).to_be_disabled()
@@ -113,8 +82,8 @@ def test_stop_answer(visit: Visits, make_site: SiteMaker) -> None:
     expect(talk.exchanges(page)).to_have_count(2)
 
 
-def test_end_during_the_answer(visit: Visits, make_site: SiteMaker) -> None:
-    page = visit(talk.PATH, at=make_site(workers=1, delays=LONG_ANSWER), devices=talk.SCRIPTED)
+def test_end_during_the_answer(visit: Visits, shared_site: SiteMaker) -> None:
+    page = visit(talk.PATH, at=shared_site(workers=1, delays=LONG_ANSWER), devices=talk.SCRIPTED)
     talk.start(page)
     talk.ask(page)
     talk.hear_answer(page)
@@ -140,21 +109,6 @@ def test_text_only(visit: Visits, fake_site: RunningSystem) -> None:
     assert not any(message.get("audio_data") for _, message in wire.log)
 
 
-def test_mute_holds_the_voice_back(visit: Visits, fake_site: RunningSystem) -> None:
-    page = visit(talk.PATH, at=fake_site, devices=talk.SCRIPTED, storage=SHORT)
-    wire = Wire.of(page)
-    talk.start(page)
-    mute = page.get_by_role("button", name="Mute")
-    mute.click()
-    expect(mute).to_have_attribute("aria-pressed", "true")
-    expect(page.locator(".mood-hint")).to_have_text("Your microphone is muted.")
-    sent = len(wire.types("page"))
-    talk.ask(page)
-    mute.click()
-    assert len(wire.types("page")) <= sent + 1
-    expect(talk.exchanges(page)).to_have_count(0)
-
-
 def test_a_hidden_page_sends_nothing(visit: Visits, fake_site: RunningSystem) -> None:
     page = visit(talk.PATH, at=fake_site, devices=talk.SCRIPTED, storage=SHORT)
     talk.start(page)
@@ -170,28 +124,6 @@ def test_a_hidden_page_sends_nothing(visit: Visits, fake_site: RunningSystem) ->
     expect(talk.exchanges(page, done=True)).to_have_count(1)
 
 
-def test_settings_are_sent_and_remembered(visit: Visits, fake_site: RunningSystem) -> None:
-    page = visit(talk.PATH, at=fake_site)
-    wire = Wire.of(page)
-    page.get_by_role("button", name="Settings").click()
-    drawer = page.get_by_role("dialog", name="Settings")
-    drawer.get_by_label("Speech threshold").fill("0.6")
-    drawer.get_by_label("Silence that ends your turn (ms)").fill("1200")
-    drawer.get_by_label("Ends after silence (s)").fill("60")
-    expect(drawer.locator("[data-value-of=vad_threshold]")).to_have_text("0.60")
-    drawer.get_by_role("button", name="Close").click()
-    page.reload()
-    wait_until_ready(page)
-    talk.click_start(page)
-    expect_activity(page, "listening", "hearing")
-    expect(page.locator("[data-figure=remaining]")).to_contain_text(re.compile(r"1:00|0:5\d"))
-    prepare = wire.first("prepare")
-    assert prepare["config"]["vad"]["threshold"] == 0.6
-    assert prepare["config"]["vad"]["min_silence_duration_ms"] == 1_200
-    assert prepare["config"]["session"] == {"timeout_s": 60}
-    assert [item["type"] for item in prepare["system_content"]] == ["text", "text"]
-
-
 def test_reset_brings_the_settings_back(visit: Visits, fake_site: RunningSystem) -> None:
     page = visit(talk.PATH, at=fake_site, storage=talk.storage(vad_threshold=0.3, temperature=1.5))
     page.get_by_role("button", name="Settings").click()
@@ -199,28 +131,6 @@ def test_reset_brings_the_settings_back(visit: Visits, fake_site: RunningSystem)
     expect(threshold).to_have_value("0.3")
     page.get_by_role("button", name="Reset the settings").click()
     expect(threshold).to_have_value("0.8")
-
-
-@pytest.mark.parametrize(
-    ("devices", "code"),
-    [
-        (Devices(permission="denied"), "permission_denied"),
-        (Devices(permission="dismissed"), "permission_denied"),
-        (Devices(microphone="none"), "no_microphone"),
-        (Devices(microphone="busy"), "busy"),
-    ],
-    ids=["denied", "dismissed", "none", "busy"],
-)
-def test_a_microphone_that_refuses(
-    visit: Visits, fake_site: RunningSystem, devices: Devices, code: str
-) -> None:
-    page = visit(talk.PATH, at=fake_site, devices=devices)
-    wire = Wire.of(page)
-    talk.click_start(page)
-    expect_problem(page, code)
-    expect(page.get_by_role("link", name="Device check").last).to_have_attribute("href", "/check")
-    assert wire.log == []  # nobody's place in line was taken
-    expect(page.get_by_role("button", name="Start", exact=True)).to_be_visible()
 
 
 def test_try_again_when_the_microphone_is_free(visit: Visits, fake_site: RunningSystem) -> None:
@@ -231,14 +141,6 @@ def test_try_again_when_the_microphone_is_free(visit: Visits, fake_site: Running
     page.get_by_role("button", name="Try again").click()
     expect_activity(page, "listening", "hearing")
     expect(page.locator("#problem")).to_be_hidden()
-
-
-def test_an_insecure_address(visit: Visits, fake_site: RunningSystem, problems: Problems) -> None:
-    problems.allow("Cross-Origin-Opener-Policy header has been ignored")
-    page = visit(talk.PATH, at=fake_site, is_secure=False)
-    expect_problem(page, "insecure_context")
-    talk.click_start(page)
-    expect_problem(page, "insecure_context")
 
 
 def test_unplugged_and_plugged_in_again(visit: Visits, fake_site: RunningSystem) -> None:
@@ -284,15 +186,15 @@ def test_nothing_heard_for_too_long(visit: Visits, fake_site: RunningSystem) -> 
     expect(page.locator("#problem")).to_be_hidden()
 
 
-def test_the_longest_time_is_over(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1, config={"half_duplex": {"max_session_s": 3}})
+def test_the_longest_time_is_over(visit: Visits, shared_site: SiteMaker) -> None:
+    system = shared_site(workers=1, config={"half_duplex": {"max_session_s": 3}})
     page = visit(talk.PATH, at=system, devices=talk.SCRIPTED)
     talk.start(page)
     expect_problem(page, "max_session")
 
 
-def test_waiting_in_line(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1, slots=1)
+def test_waiting_in_line(visit: Visits, shared_site: SiteMaker) -> None:
+    system = shared_site(workers=1, slots=1)
     first = visit(talk.PATH, at=system, devices=talk.SCRIPTED)
     talk.start(first)
     second = visit(talk.PATH, at=system, devices=talk.SCRIPTED)
@@ -311,8 +213,8 @@ def test_waiting_in_line(visit: Visits, make_site: SiteMaker) -> None:
     expect_activity(second, "listening")
 
 
-def test_the_line_is_full(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1, slots=1, config={"service": {"max_queue_size": 1}})
+def test_the_line_is_full(visit: Visits, shared_site: SiteMaker) -> None:
+    system = shared_site(workers=1, slots=1, config={"service": {"max_queue_size": 1}})
     pages = [visit(talk.PATH, at=system, devices=talk.SCRIPTED) for _ in range(3)]
     talk.start(pages[0])
     talk.click_start(pages[1])
@@ -321,8 +223,8 @@ def test_the_line_is_full(visit: Visits, make_site: SiteMaker) -> None:
     expect_problem(pages[2], "queue_full")
 
 
-def test_the_model_is_still_loading(visit: Visits, make_site: SiteMaker) -> None:
-    page = visit(talk.PATH, at=make_site(workers=1), devices=talk.SCRIPTED)
+def test_the_model_is_still_loading(visit: Visits, shared_site: SiteMaker) -> None:
+    page = visit(talk.PATH, at=shared_site(workers=1), devices=talk.SCRIPTED)
 
     def loading(route: Route) -> None:
         workers = {"idle_workers": 0, "free_slots": 0, "busy_workers": 0, "loading_workers": 1}
@@ -337,8 +239,8 @@ def test_the_model_is_still_loading(visit: Visits, make_site: SiteMaker) -> None
     expect(page.locator("#note")).to_be_hidden()
 
 
-def test_the_worker_dies(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1)
+def test_the_worker_dies(visit: Visits, shared_site: SiteMaker) -> None:
+    system = shared_site(workers=1)
     page = visit(talk.PATH, at=system, devices=talk.SCRIPTED)
     talk.start(page)
     os.kill(system.pid("worker_0"), signal.SIGKILL)
@@ -347,8 +249,8 @@ def test_the_worker_dies(visit: Visits, make_site: SiteMaker) -> None:
     assert held_tracks(page, "microphone") == 0
 
 
-def test_the_network_is_lost(visit: Visits, make_site: SiteMaker, problems: Problems) -> None:
-    system = make_site(workers=1)
+def test_the_network_is_lost(visit: Visits, shared_site: SiteMaker, problems: Problems) -> None:
+    system = shared_site(workers=1)
     page = visit(talk.PATH, at=system, devices=talk.SCRIPTED)
     talk.start(page)
     problems.allow_cut()
@@ -356,13 +258,3 @@ def test_the_network_is_lost(visit: Visits, make_site: SiteMaker, problems: Prob
     os.kill(system.pid("gateway"), signal.SIGKILL)
     expect_problem(page, "network_lost")
     expect_activity(page, "ended")
-
-
-def test_problems_are_told_in_chinese(visit: Visits, fake_site: RunningSystem) -> None:
-    words = texts("zh")
-    page = visit(
-        talk.PATH, at=fake_site, look=Look("zh", 360, "dark"), devices=Devices(microphone="none")
-    )
-    talk.click_start(page)
-    expect_problem(page, "no_microphone", lang="zh")
-    expect(page.locator("h1")).to_have_text(words["half.title"])

@@ -67,50 +67,12 @@ def test_everything_works(visit: Visits) -> None:
     line_of(page, "queue", "good", "Nobody is waiting.")
 
 
-def test_the_random_model_is_named_in_plain_words(visit: Visits) -> None:
-    page = visit("/")
-    line_of(page, "model", "caution", "A tiny untrained model is loaded.")
-    note = page.locator("#model-note")
-    expect(note).to_contain_text("its words and its voice are noise")
-    expect(note).to_contain_text("model.model_path")
-
-
-def test_a_toy_model_says_what_to_try(visit: Visits) -> None:
-    page = visit("")
-    model = {
-        "name": "Nano",
-        "kind": "nano",
-        "is_demonstration": True,
-        "try_saying": ["What is your name?", "Count to three."],
-    }
-    answer_status(page, model=model)
-    page.goto("/")
-    expect(page.locator("#model-note")).to_contain_text("Try saying")
-    expect(page.locator("#model-note li")).to_have_text(
-        ["“What is your name?”", "“Count to three.”"]
-    )
-
-
 def test_the_published_model_needs_no_note(visit: Visits) -> None:
     page = visit("")
     answer_status(page, model={"name": "MiniCPM-o 4.5", "kind": "full", "is_demonstration": False})
     page.goto("/")
     line_of(page, "model", "good", "MiniCPM-o 4.5 is loaded.")
     expect(page.locator("#model-note")).to_be_hidden()
-
-
-def test_one_button_leads_to_a_running_conversation(visit: Visits) -> None:
-    page = visit("/")
-    page.get_by_role("link", name="Start talking").click()
-    page.wait_for_url("**/audio_duplex*")
-    wait_until_ready(page)
-    # The server hears it without another press: a worker has a conversation.
-    page.wait_for_function(
-        """async () => {
-            const { workers } = await (await fetch("/workers")).json();
-            return workers.some((worker) => worker.status.startsWith("duplex"));
-        }"""
-    )
 
 
 def test_refused_microphone(visit: Visits) -> None:
@@ -131,12 +93,6 @@ def test_insecure_origin(visit: Visits, problems: Problems) -> None:
     expect(page.locator("#hero-summary")).to_have_attribute("data-kind", "bad")
     # What needs no microphone is offered all the same.
     expect(page.get_by_role("main").get_by_role("link", name="Chat").first).to_be_visible()
-
-
-def test_no_microphone_and_no_camera(visit: Visits) -> None:
-    page = visit("/", devices=Devices(microphone="none", camera="none"))
-    line_of(page, "microphone", "bad", "No microphone was found.")
-    line_of(page, "camera", "caution", "No camera was found.")
 
 
 def test_a_device_comes_and_goes(visit: Visits) -> None:
@@ -239,14 +195,6 @@ def test_the_wait_is_told(visit: Visits) -> None:
     line_of(page, "queue", "caution", "Expected wait: about 1:15.")
 
 
-def test_a_real_worker_that_loads_becomes_ready_by_itself(
-    visit: Visits, make_site: SiteMaker
-) -> None:
-    page = visit("/", at=make_site(workers=1))
-    line_of(page, "worker", "good", "room for")
-    line_of(page, "model", "caution", "No model is loaded: a stand-in answers.")
-
-
 def test_an_unreachable_server_is_said_and_noticed_when_it_is_back(
     visit: Visits, problems: Problems
 ) -> None:
@@ -336,19 +284,6 @@ def test_the_theme_is_remembered(visit: Visits) -> None:
     page.reload()
     wait_until_ready(page)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
-
-
-def test_the_keyboard_alone_is_enough(visit: Visits) -> None:
-    page = visit("/")
-    settled(page)
-    page.keyboard.press("Tab")
-    expect(page.locator(".skip-link")).to_be_focused()
-    page.keyboard.press("Enter")
-    page.keyboard.press("Tab")
-    expect(page.locator("#start")).to_be_focused()
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/audio_duplex*")
-    wait_until_ready(page)
 
 
 def test_nothing_jumps_when_the_page_is_there(visit: Visits) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import re
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,14 @@ from playwright.sync_api import Page, expect
 from tests.browser import calls
 from tests.browser.audits import axe_violations, layout_faults
 from tests.browser.calls import Wire
-from tests.browser.conftest import SiteMaker
 from tests.browser.devices import Devices, become, held_tracks, unplug
 from tests.browser.looks import Look
 from tests.browser.media_files import FILM_SIZE
 from tests.browser.video_files import read_video
 from tests.browser.visits import Visits
 from tests.system.running import RunningSystem
+
+pytestmark = pytest.mark.matrix
 
 SETTINGS = "omni_settings"
 TOKENS_PER_TILE = 64
@@ -51,36 +51,6 @@ def pictures_of(wire: Wire) -> list[list[Image.Image]]:
     return units
 
 
-def test_a_whole_call_in_which_the_model_sees(visit: Visits, site: RunningSystem) -> None:
-    page = open_call(visit, site)
-    wire = Wire(page)
-    expect(page.locator("#screen")).to_have_attribute("data-picture", "none")
-    calls.start(page)
-    expect(page.locator("#screen")).to_have_attribute("data-picture", "camera")
-    calls.wait_for_units(page, 4)
-    width, height = FILM_SIZE
-    shown = re.compile(rf"pictures/s · {width} × {height}, .*KiB · 1 tile \(64 tokens\)")
-    expect(page.locator("#figures")).to_have_text(shown)
-    expect(calls.metric(page, "vision")).to_have_text(re.compile(r"\(64 tokens\)"))
-    calls.stop(page)
-    sent = pictures_of(wire)
-    assert all(len(pictures) <= 1 for pictures in sent)
-    seen = [pictures[0] for pictures in sent if pictures]
-    # On a busy machine a picture may be late for its unit; it is the next one's then.
-    numbers = [number for number, pictures in enumerate(sent) if pictures]
-    assert all(later - earlier <= 2 for earlier, later in pairwise([*numbers, len(sent)]))
-    assert len(seen) >= 3
-    assert {(picture.format, picture.size) for picture in seen} == {("JPEG", FILM_SIZE)}
-    # A unit that has to wait on a busy machine takes the next one's picture along.
-    results = wire.got("result")
-    assert all(r["vision_tokens"] == TOKENS_PER_TILE * r["vision_slices"] for r in results)
-    assert sum(r["vision_slices"] for r in results) <= len(wire.said("video_frame"))
-    assert held_tracks(page, "camera") == held_tracks(page, "microphone") == 0
-    expect(page.locator("#screen")).to_have_attribute("data-picture", "none")
-    recording_id = wire.got("prepared")[0]["recording_session_id"]
-    expect(page.locator("[data-action=replay]")).to_have_attribute("href", f"/s/{recording_id}")
-
-
 def test_pictures_go_ahead_of_the_sound_and_are_all_seen(
     visit: Visits, site: RunningSystem
 ) -> None:
@@ -96,26 +66,6 @@ def test_pictures_go_ahead_of_the_sound_and_are_all_seen(
     assert 0 < sum(ahead) <= sum(seen) <= len(wire.said("video_frame"))
     warned = {warning["code"] for warning in wire.got("warning")}
     assert not warned & {"bad_frame", "late_chunk"}
-
-
-def test_the_settings_go_to_the_model(visit: Visits, site: RunningSystem) -> None:
-    page = visit("/omni", at=site)
-    wire = Wire(page)
-    calls.start(page)
-    [prepare] = wire.said("prepare")
-    assert prepare["config"]["length_penalty"] == 1.1
-    assert prepare["max_slice_nums"] == 1
-    assert prepare["prefix_system_prompt"]
-    calls.stop(page)
-    page.locator("#open-settings").click()
-    page.get_by_role("button", name="Talkative 1.20").click()
-    expect(page.locator("#length_penalty")).to_have_value("1.2")
-    expect(page.get_by_label("Camera").locator("option")).not_to_have_count(1)
-    page.locator("[data-action=close-settings]").click()
-    calls.start(page)
-    assert wire.said("prepare")[-1]["config"]["length_penalty"] == 1.2
-    calls.stop(page)
-    assert len(wire.said("client_diagnostic")) >= 2  # one at the end of each call
 
 
 def test_hd_cuts_pictures_into_tiles(visit: Visits, site: RunningSystem) -> None:
@@ -286,27 +236,6 @@ def test_without_permission_a_file_or_a_voice_call_is_offered(
     expect(page.get_by_role("button", name="Choose a video")).to_be_visible()
 
 
-@pytest.mark.parametrize(
-    ("devices", "sentence"),
-    [
-        (Devices(camera="none"), "No camera was found."),
-        (Devices(camera="busy"), "The camera is used by another program."),
-        (Devices(microphone="none"), "No microphone was found."),
-        (Devices(microphone="busy"), "The microphone is used by another program."),
-    ],
-    ids=["no camera", "busy camera", "no microphone", "busy microphone"],
-)
-def test_each_device_has_its_own_sentence(
-    visit: Visits, site: RunningSystem, devices: Devices, sentence: str
-) -> None:
-    page = visit("/omni", at=site, devices=devices)
-    calls.press(page, "start")
-    expect(page.locator("#notice")).to_contain_text(sentence)
-    expect(page.locator("#notice").get_by_role("button", name="Try again")).to_be_visible()
-    expect(page.locator("#screen")).to_have_attribute("data-picture", "none")
-    assert held_tracks(page, "camera") == held_tracks(page, "microphone") == 0
-
-
 def test_a_lost_camera_does_not_end_the_call(visit: Visits, site: RunningSystem) -> None:
     page = open_call(visit, site)
     wire = Wire(page)
@@ -325,16 +254,3 @@ def test_a_lost_camera_does_not_end_the_call(visit: Visits, site: RunningSystem)
     without = len(wire.said("audio_chunk"))
     calls.wait_for_units(page, without + 2)
     assert any(pictures_of(wire)[without:])
-
-
-def test_leaving_the_line_gives_the_devices_back(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1, slots=1)
-    first = open_call(visit, system)
-    calls.start(first)
-    second = open_call(visit, system)
-    calls.press(second, "start")
-    calls.wait_for_phase(second, "queued")
-    expect(second.locator(".queue-place")).to_have_text("You are next")
-    second.get_by_role("button", name="Leave the line").click()
-    calls.wait_for_phase(second, "ended")
-    assert held_tracks(second, "camera") == held_tracks(second, "microphone") == 0

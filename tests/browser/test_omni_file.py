@@ -18,6 +18,8 @@ from tests.browser.video_files import write_video
 from tests.browser.visits import Visits
 from tests.system.running import RunningSystem
 
+pytestmark = pytest.mark.matrix
+
 TAP = Devices(has_tap=True)
 
 

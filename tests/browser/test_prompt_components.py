@@ -21,6 +21,8 @@ from tests.browser.problems import Problems
 from tests.browser.visits import Visits, wait_until_ready
 from tests.system.running import RunningSystem
 
+pytestmark = pytest.mark.matrix
+
 RATE_HZ = 22_050
 PROMPT = "You are a cheerful captain."
 
@@ -85,20 +87,6 @@ def test_a_preset_sets_content_and_is_remembered(visit: Visits) -> None:
     page.reload()
     wait_until_ready(page)
     expect(preset(page, "Phone call in Chinese")).to_have_attribute("aria-checked", "true")
-
-
-def test_presets_by_keyboard(visit: Visits) -> None:
-    page = visit(PATH)
-    english, chinese = preset(page, "Phone call in English"), preset(page, "Phone call in Chinese")
-    english.focus()
-    page.keyboard.press("ArrowRight")
-    expect(chinese).to_be_focused()
-    expect(chinese).to_have_attribute("aria-checked", "true")
-    expect(english).to_have_attribute("tabindex", "-1")
-    page.keyboard.press("ArrowDown")
-    expect(english).to_be_focused()
-    page.keyboard.press("End")
-    expect(chinese).to_be_focused()
 
 
 def test_presets_speak_the_language_of_the_page(visit: Visits) -> None:

@@ -1,47 +1,62 @@
 """The pictures in docs/screenshots, which the README shows, look like the pages of today.
 
-To write them anew: MINICPMO_WRITE_SCREENSHOTS=1 .venv/bin/python -m pytest THIS FILE
+To write them anew: MINICPMO_WRITE_SCREENSHOTS=1 .venv/bin/python -m pytest -m realtime THIS FILE
 """
 
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
-from tests.browser import shots
-from tests.browser.calls import eager_storage, start, stop, wait_for_mood, wait_for_units
+from tests.browser import chats, shots, sites
+from tests.browser.calls import CALL_LIMIT_MS, stop
 from tests.browser.looks import PAGES, Look, PageKind, Theme, present_pages
+from tests.browser.test_conversations import SCRIPTED, ask_aloud
 from tests.browser.visits import Visits
 from tests.source_tree import ROOT
+from tests.system.running import RunningSystem
+
+pytestmark = pytest.mark.realtime
 
 THEMES: tuple[Theme, ...] = ("light", "dark")
-# Name of the picture, path, where the page keeps its settings, theme.
-CALLS: tuple[tuple[str, str, str, Theme], ...] = (
-    ("call", "/audio_duplex", "audio_duplex_settings", "light"),
-    ("video_call", "/omni", "omni_settings", "dark"),
+CALLS: tuple[tuple[str, str, Theme, str, str], ...] = (
+    ("call", "/audio_duplex", "light", "sum", "Seven plus five is twelve."),
+    ("video_call", "/omni", "dark", "sight", "I see a red circle."),
 )
-UNITS = 16  # seconds of a call before its picture is taken
-COMMAND = f"{shots.WRITE}=1 .venv/bin/python -m pytest tests/browser/test_screenshots.py"
+"""Name of the picture, path, theme, what is asked, what the embedded model answers."""
+COMMAND = (
+    f"{shots.WRITE}=1 .venv/bin/python -m pytest -m realtime tests/browser/test_screenshots.py"
+)
+
+
+@pytest.fixture(scope="session")
+def conversation(site: RunningSystem) -> str:
+    """Id of the recording that the picture of the replay shows."""
+    return sites.record_omni(site, ("sight", "sum", "name"))
 
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("kind", present_pages(), ids=lambda kind: str(kind))
 def test_a_picture_shows_the_page(
-    visit: Visits, recording: str, kind: PageKind, theme: Theme
+    visit: Visits, conversation: str, kind: PageKind, theme: Theme
 ) -> None:
-    page = visit(kind.path.format(recording=recording), look=Look(theme=theme))
+    page = visit(kind.path.format(recording=conversation), look=Look(theme=theme))
     page.wait_for_load_state("networkidle")
-    compare(page, f"{kind.name}.{theme}")
+    if kind.name == "turnbased":
+        for count, question in enumerate(("My name is Anna.", "What is my name?"), start=1):
+            chats.ask(page, question, count)
+    compare(page, f"{kind.name}.{theme}", shots.MAX_DIFFERENCE_OF_A_CALL)
 
 
-@pytest.mark.parametrize(("name", "path", "settings", "theme"), CALLS, ids=lambda each: str(each))
+@pytest.mark.parametrize(
+    ("name", "path", "theme", "question", "answer"), CALLS, ids=lambda each: str(each)
+)
 def test_a_picture_shows_a_call(
-    visit: Visits, name: str, path: str, settings: str, theme: Theme
+    visit: Visits, name: str, path: str, theme: Theme, question: str, answer: str
 ) -> None:
-    page = visit(path, look=Look(theme=theme), storage=eager_storage(settings, barge_in=False))
-    start(page)
-    wait_for_units(page, UNITS)
-    wait_for_mood(page, "speaking")
+    page = visit(path, look=Look(theme=theme), devices=SCRIPTED)
+    ask_aloud(page, question)
+    expect(page.locator("#transcript")).to_contain_text(answer, timeout=CALL_LIMIT_MS)
     compare(page, f"{name}.{theme}", shots.MAX_DIFFERENCE_OF_A_CALL)
     stop(page)
 
@@ -58,5 +73,5 @@ def compare(page: Page, name: str, at_most: float = shots.MAX_DIFFERENCE) -> Non
 
 def test_no_picture_is_of_a_page_that_is_gone() -> None:
     names = {f"{kind.name}.{theme}.png" for kind in PAGES for theme in THEMES}
-    names |= {f"{name}.{theme}.png" for name, _, _, theme in CALLS}
+    names |= {f"{name}.{theme}.png" for name, _, theme, _, _ in CALLS}
     assert {path.name for path in shots.FOLDER.glob("*.png")} - names == set()

@@ -15,6 +15,8 @@ from tests.browser.problems import Problems
 from tests.browser.visits import Visits
 from tests.system.running import RunningSystem
 
+pytestmark = pytest.mark.matrix
+
 SETTINGS = "audio_duplex_settings"
 UPLOAD = "**/upload-recording"
 
@@ -113,8 +115,8 @@ def test_a_failed_upload_says_why_and_can_be_tried_again(
     expect(offer(page).get_by_role("textbox", name="Link")).to_be_visible()
 
 
-def test_limits_are_named_before_anything_is_sent(visit: Visits, make_site: SiteMaker) -> None:
-    site = make_site(config={"limits": {"recording_upload_bytes": 1_048_576 // 64}})
+def test_limits_are_named_before_anything_is_sent(visit: Visits, shared_site: SiteMaker) -> None:
+    site = shared_site(config={"limits": {"recording_upload_bytes": 1_048_576 // 64}})
     page = hold_call(visit, site)
     expect(offer(page)).to_contain_text("the server takes at most 16.0 KiB")
     expect(offer(page).get_by_label("Add what this browser recorded")).to_be_disabled()
@@ -141,8 +143,8 @@ def test_without_a_clipboard_the_link_is_marked(visit: Visits, fake_site: Runnin
     assert re.search(r"/s/\w+", marked)
 
 
-def test_where_nothing_is_recorded_it_says_so(visit: Visits, make_site: SiteMaker) -> None:
-    page = hold_call(visit, make_site(config={"recording": {"enabled": False}}))
+def test_where_nothing_is_recorded_it_says_so(visit: Visits, shared_site: SiteMaker) -> None:
+    page = hold_call(visit, shared_site(config={"recording": {"enabled": False}}))
     expect(offer(page)).to_contain_text("The server did not record this conversation")
     expect(offer(page).locator("[data-action=share]")).to_be_hidden()
     expect(page.locator("[data-action=download]")).to_be_visible()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -14,8 +12,6 @@ from playwright.sync_api import expect
 from tests.browser.audits import axe_violations, layout_faults
 from tests.browser.chats import (
     PATH,
-    PICTURE,
-    SLOW,
     ask,
     box,
     conversation_with_everything,
@@ -24,28 +20,13 @@ from tests.browser.chats import (
     open_file,
     sent_texts,
     wait_until_answered,
-    wait_until_draft_kept,
 )
 from tests.browser.conftest import SiteMaker
 from tests.browser.looks import Look, looks
 from tests.browser.problems import Problems
-from tests.browser.visits import Visits, wait_until_ready
+from tests.browser.visits import Visits
 
-
-def test_an_answer_streams_in_and_tells_its_figures(visit: Visits) -> None:
-    page = visit(PATH)
-    answer = ask(page, "Hello there")
-    expect(answer.locator(".message-text")).not_to_be_empty()
-    assert figure(answer, "mode") == "WebSocket, streaming"
-    assert figure(answer, "ttft").endswith(" s")
-    assert figure(answer, "tokens_in").startswith("0 remembered + ")
-    assert int(figure(answer, "tokens_out")) > 0
-    answer.get_by_role("button", name="Copy: Request").click()
-    assert page.evaluate("navigator.clipboard.readText()").startswith("stream_")
-    expect(answer.locator('[data-figure="recording"] a')).to_have_attribute(
-        "href", re.compile("^/s/stm_")
-    )
-    expect(page.locator("#spoken")).to_contain_text("Answer: ")
+pytestmark = pytest.mark.matrix
 
 
 def test_a_second_turn_is_remembered_by_the_server(visit: Visits) -> None:
@@ -71,19 +52,6 @@ def test_the_instructions_go_along(visit: Visits) -> None:
     assert question == {"role": "user", "content": "Hello"}
     assert prefill["enable_thinking"] is False
     assert prefill["max_slice_nums"] == 1
-
-
-def test_an_answer_can_be_stopped(visit: Visits, make_site: SiteMaker) -> None:
-    site = make_site(workers=1, slots=1, delays=SLOW)
-    page = visit(PATH, at=site)
-    box(page).fill("Tell me a long story")
-    box(page).press("Enter")
-    expect(messages(page, "assistant").locator(".message-text")).not_to_be_empty()
-    page.get_by_role("button", name="Stop the answer").click()
-    answer = wait_until_answered(page)
-    expect(answer).to_have_attribute("data-status", "stopped")
-    expect(answer).to_contain_text("You stopped this answer.")
-    expect(page.get_by_role("button", name="Send")).to_be_visible()
 
 
 def test_an_earlier_question_can_be_changed(visit: Visits) -> None:
@@ -130,42 +98,8 @@ def test_a_question_can_be_answered_again(visit: Visits) -> None:
     expect(messages(page, "user")).to_have_count(1)
 
 
-def test_conversations_are_kept_in_the_browser(visit: Visits) -> None:
-    page = visit(PATH)
-    ask(page, "The first conversation")
-    page.locator("#history").get_by_role("button", name="New conversation").click()
-    expect(messages(page, "user")).to_have_count(0)
-    ask(page, "The second conversation")
-    box(page).fill("Not sent yet")
-    page.locator("#file").set_input_files(PICTURE)
-    expect(page.locator('.chip[data-kind="image"]')).to_be_visible()
-    wait_until_draft_kept(page)
-    page.reload()
-    wait_until_ready(page)
-    expect(messages(page, "user")).to_contain_text("The second conversation")
-    expect(messages(page, "assistant")).to_have_count(1)
-    expect(box(page)).to_have_value("Not sent yet")
-    expect(page.locator(".chip")).to_contain_text("frame_0.png")
-    rows = page.locator(".history-row")
-    expect(rows).to_have_count(2)
-    rows.filter(has_text="The first conversation").locator(".history-open").click()
-    expect(messages(page, "user")).to_contain_text("The first conversation")
-    rows.filter(has_text="The first conversation").hover()
-    page.get_by_role("button", name="Rename “The first conversation”").click()
-    page.get_by_role("textbox", name="New name").fill("Renamed")
-    page.get_by_role("textbox", name="New name").press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Renamed")
-    page.get_by_role("button", name="Delete “Renamed”").click()
-    expect(rows).to_have_count(1)
-    page.get_by_role("button", name="Undo").click()
-    expect(rows).to_have_count(2)
-    page.get_by_role("button", name="Delete all").click()
-    page.get_by_role("dialog").get_by_role("button", name="Delete all").click()
-    expect(rows).to_have_count(0)
-
-
-def test_the_place_in_line_is_shown_and_can_be_left(visit: Visits, make_site: SiteMaker) -> None:
-    site = make_site(workers=1, slots=1, delays="piece=1500")
+def test_the_place_in_line_is_shown_and_can_be_left(visit: Visits, shared_site: SiteMaker) -> None:
+    site = shared_site(workers=1, slots=1, delays="piece=1500")
     first = visit(PATH, at=site)
     box(first).fill("Take your time")
     box(first).press("Enter")
@@ -185,23 +119,6 @@ def test_the_place_in_line_is_shown_and_can_be_left(visit: Visits, make_site: Si
     assert "expected" in figure(answer, "queue")
 
 
-def test_a_lost_worker_costs_no_words(
-    visit: Visits, problems: Problems, make_site: SiteMaker
-) -> None:
-    site = make_site(workers=1, slots=1, delays=SLOW)
-    page = visit(PATH, at=site)
-    box(page).fill("Do not lose this")
-    box(page).press("Enter")
-    expect(messages(page, "assistant").locator(".message-text")).not_to_be_empty()
-    os.kill(site.pid("worker_0"), signal.SIGKILL)
-    answer = wait_until_answered(page)
-    expect(answer).to_have_attribute("data-status", "failed")
-    expect(answer).to_contain_text("The worker that held your conversation stopped.")
-    expect(messages(page, "user")).to_contain_text("Do not lose this")
-    answer.get_by_role("button", name="Try again").click()
-    expect(wait_until_answered(page)).to_have_attribute("data-status", "done")
-
-
 def test_another_language_keeps_the_conversation(visit: Visits) -> None:
     page = visit(PATH)
     ask(page, "Hello")
@@ -211,40 +128,6 @@ def test_another_language_keeps_the_conversation(visit: Visits) -> None:
     expect(messages(page, "user")).to_contain_text("Hello")
     expect(messages(page, "assistant")).to_have_count(1)
     expect(page.get_by_role("textbox", name="消息")).to_have_value("A draft")
-
-
-def test_settings_reach_the_server(visit: Visits) -> None:
-    page = visit(PATH)
-    sent = sent_texts(page)
-    page.get_by_role("button", name="Settings").click()
-    page.get_by_label("Longest answer, tokens").fill("16")
-    page.get_by_label("Length", exact=True).fill("1.5")
-    page.get_by_label("Fine pictures (HD)").check()
-    page.get_by_label("Think before answering").check()
-    page.keyboard.press("Escape")
-    ask(page, "Short, please")
-    prefill, generate = map(json.loads, sent)
-    assert prefill["max_slice_nums"] == 2
-    assert prefill["enable_thinking"] is True
-    assert generate["max_new_tokens"] == 16
-    assert generate["length_penalty"] == 1.5
-    page.reload()
-    wait_until_ready(page)
-    page.get_by_role("button", name="Settings").click()
-    expect(page.get_by_label("Longest answer, tokens")).to_have_value("16")
-
-
-def test_everything_can_be_reached_on_a_phone(visit: Visits) -> None:
-    page = visit(PATH, look=Look(width_px=360))
-    ask(page, "A line\nand another")
-    expect(page.locator("#history")).to_be_hidden()
-    page.get_by_role("button", name="Conversations").click()
-    expect(page.locator("#history")).to_be_visible()
-    page.keyboard.press("Escape")
-    expect(page.locator("#history")).to_be_hidden()
-    expect(page.get_by_role("button", name="Conversations")).to_be_focused()
-    box(page).press("Shift+Enter")
-    expect(box(page)).to_have_value("\n")
 
 
 def test_two_hundred_messages_stay_quick_to_read(visit: Visits, tmp_path: Path) -> None:

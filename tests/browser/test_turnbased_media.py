@@ -29,6 +29,8 @@ from tests.browser.conftest import SiteMaker
 from tests.browser.devices import Devices, held_tracks, wait_until_playing, wait_until_quiet
 from tests.browser.visits import Visits
 
+pytestmark = pytest.mark.matrix
+
 
 def test_a_recording_is_attached_and_asked(visit: Visits) -> None:
     page = visit(PATH)
@@ -150,9 +152,9 @@ def test_the_sending_of_something_large_is_shown(visit: Visits) -> None:
     wait_until_answered(page)
 
 
-def test_limits_are_named_before_anything_is_sent(visit: Visits, make_site: SiteMaker) -> None:
+def test_limits_are_named_before_anything_is_sent(visit: Visits, shared_site: SiteMaker) -> None:
     small = 1024 * 1024
-    site = make_site(workers=1, config={"limits": {"chat_message_bytes": small}})
+    site = shared_site(workers=1, config={"limits": {"chat_message_bytes": small}})
     page = visit(PATH, at=site)
     expect(page.locator("#limits")).to_contain_text("960.0 KiB in all")
     large: FilePayload = {"name": "large.mp4", "mimeType": "video/mp4", "buffer": b"\0" * small}

@@ -18,6 +18,8 @@ from tests.browser.problems import Problems
 from tests.browser.visits import Visits
 from tests.system.running import RunningSystem
 
+pytestmark = pytest.mark.matrix
+
 CALL = "viewer_call"
 PICTURES = "viewer_pictures"
 LONG = "viewer_long"
@@ -132,28 +134,6 @@ def test_a_click_and_a_drag_seek_on_every_track(visit: Visits) -> None:
     page.mouse.up()
     page.mouse.move(box["x"] + 20, box["y"] + 20)
     expect_at(page, 9.0)
-
-
-def test_keys_move_the_playhead(visit: Visits) -> None:
-    page = visit(f"/s/{CALL}?t=4.5")
-    expect_at(page, 4.5)
-    steps = [
-        ("ArrowRight", 5.5),
-        ("ArrowLeft", 4.5),
-        ("Shift+ArrowRight", 9.5),
-        ("Shift+ArrowLeft", 4.5),
-        (".", 5.0),
-        (".", 6.0),
-        (",", 5.0),
-        (",", 4.0),
-        ("l", 12.0),
-        ("j", 2.0),
-        ("End", 12.0),
-        ("Home", 0.0),
-    ]
-    for key, seconds in steps:
-        page.keyboard.press(key)
-        expect_at(page, seconds)
 
 
 def test_keys_are_explained_and_leave_fields_alone(visit: Visits) -> None:

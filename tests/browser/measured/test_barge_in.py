@@ -22,6 +22,8 @@ from tests.browser.devices import (
 from tests.browser.problems import Problems
 from tests.browser.visits import Visits
 
+pytestmark = pytest.mark.realtime
+
 ONSETS = 20
 MOST_TRIES = 30
 SPOKE_JUST_NOW_MS = 60
@@ -40,7 +42,7 @@ def talking(visit: Visits, make_site: SiteMaker, problems: Problems) -> Page:
     system = make_site(workers=1, slots=1, config={"duplex": {"max_kv_tokens": 40_960}})
     devices = Devices(microphone="scripted", has_tap=True)
     storage = calls.eager_storage("audio_duplex_settings", max_kv_tokens=40_960, record=False)
-    page = visit("/audio_duplex", at=system, devices=devices, storage=storage, is_traced=False)
+    page = visit("/audio_duplex", at=system, devices=devices, storage=storage)
     calls.start(page)
     return page
 

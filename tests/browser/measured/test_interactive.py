@@ -16,7 +16,7 @@ VISITS = 3
 
 def interactive_ms(visit: Visits, path: str) -> float:
     """Open a page for the first time and return when it could be used, counted from the click."""
-    page = visit("", is_traced=False)
+    page = visit("")
     page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": SLOWDOWN})
     page.goto(path)
     wait_until_ready(page)

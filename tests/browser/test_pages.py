@@ -1,0 +1,58 @@
+"""Every page in both languages: one visit that looks at all that holds for every page."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.audits import Loaded, axe_violations, layout_faults, visible_key_names
+from tests.browser.looks import (
+    HEIGHTS_PX,
+    WIDTHS_PX,
+    Language,
+    Look,
+    PageKind,
+    Theme,
+    present_pages,
+)
+from tests.browser.visits import Visits, wait_until_ready
+from tests.system.running import RunningSystem
+
+CHINESE = re.compile(r"[\u4e00-\u9fff]")
+LANGUAGES: tuple[Language, ...] = ("en", "zh")
+THEMES: tuple[Theme, ...] = ("light", "dark")
+MAX_SCRIPT_BYTES = 150_000  # source: what was asked of the pages
+OWN_SCHEMES = {"data", "blob"}
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("kind", present_pages(), ids=lambda kind: str(kind))
+def test_a_page_is_light_fits_reads_well_and_breaks_no_rule(
+    visit: Visits, site: RunningSystem, recording: str, kind: PageKind, lang: Language
+) -> None:
+    page = visit("", look=Look(lang))
+    loaded = Loaded.watching(page)
+    page.goto(kind.path.format(recording=recording))
+    wait_until_ready(page)
+    page.wait_for_load_state("networkidle")
+
+    expect(page.locator("html")).to_have_attribute("lang", re.compile(f"^{lang}"))
+    heading = page.locator("h1").first.inner_text()
+    assert bool(CHINESE.search(heading)) == (lang == "zh")
+    assert visible_key_names(page) == []
+    for width_px in WIDTHS_PX:
+        page.set_viewport_size({"width": width_px, "height": HEIGHTS_PX[width_px]})
+        assert layout_faults(page) == [], f"at {width_px} px"
+    for theme, width_px in zip(THEMES, WIDTHS_PX, strict=False):
+        page.emulate_media(color_scheme=theme)
+        page.set_viewport_size({"width": width_px, "height": HEIGHTS_PX[width_px]})
+        assert axe_violations(page) == [], theme
+
+    home = urlsplit(site.url).netloc
+    addresses = [urlsplit(url) for url in loaded.urls]
+    elsewhere = [one for one in addresses if one.netloc != home and one.scheme not in OWN_SCHEMES]
+    assert elsewhere == []
+    assert loaded.weigh(page) <= MAX_SCRIPT_BYTES, loaded.script_bytes

@@ -43,6 +43,7 @@ from settings.sources import (
 )
 
 __all__ = [
+    "PRIVATE_UMASK",
     "PROJECT_ROOT",
     "AudioSettings",
     "DuplexSettings",
@@ -60,6 +61,7 @@ __all__ = [
 ]
 
 CONFIG_FILE = "config.json"
+PRIVATE_UMASK = 0o077  # what the programs write is for the user they run as, and nobody else
 LAST_PORT = 65_535
 
 log = logging.getLogger(__name__)

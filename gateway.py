@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import socket
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -23,7 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
-from config import Settings, SettingsError, load_settings
+from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
 from core.errors import OmniError
 from core.logging_setup import setup_logging
 from core.schemas.chat import ChatRequest
@@ -49,15 +51,16 @@ from gateway_modules.http_edge import HttpEdge
 from gateway_modules.service import STATIC, Gateway, Timing, build_gateway
 from gateway_modules.web_files import StaticFolder
 from gateway_modules.web_server import GatewayServer, server_config
-from launcher.certificates import ensure_certificate
+from launcher.certificates import certificate_names, ensure_certificate
 
 TITLE: Final = "MiniCPM-o live"
 DESCRIPTION: Final = (
     "HTTP interface of the gateway. Conversations go over WebSockets at /ws/streaming, "
     "/ws/half_duplex, /ws/duplex and /ws/chat, which this description does not cover. Every "
     "answer that is not a success is `{detail, code}`. Routes that change or delete what belongs "
-    "to everybody need the administrator's token in the header X-Admin-Token when one is "
-    "configured; otherwise they answer this machine only."
+    "to everybody need the administrator's token in the header X-Admin-Token. Routes that change "
+    "one conversation or its recording need its secret in the header X-Session-Secret, which the "
+    "conversation's own socket was told in `queue_done`, or the administrator's token."
 )
 API_VERSION: Final = "0.1.0"
 SCHEMA_REFERENCE: Final = "#/components/schemas/{model}"
@@ -69,6 +72,7 @@ def create_app(
     settings: Settings,
     worker_addresses: Sequence[str] | None = None,
     timing: Timing | None = None,
+    host_names: Sequence[str] = (),
 ) -> FastAPI:
     """Make the app; nothing runs until it is served.
 
@@ -76,10 +80,14 @@ def create_app(
         settings: The configuration.
         worker_addresses: "host:port" of each worker; None takes those of the configuration.
         timing: How long and how often; tests are in more of a hurry.
+        host_names: What this server is called, beyond the settings.
+
+    Raises:
+        OSError: The administrator's token can be neither read nor written.
     """
     if worker_addresses is None:
         worker_addresses = settings.worker_addresses(max(1, settings.service.num_workers))
-    gateway = build_gateway(settings, worker_addresses, timing)
+    gateway = build_gateway(settings, worker_addresses, timing, host_names)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -196,11 +204,12 @@ def main(
         "service.default_lang": lang,
         "security.insecure_admin": insecure_admin,
     }
+    os.umask(PRIVATE_UMASK)
     try:
         settings = load_settings(config, overrides)
         addresses = [part.strip() for part in workers.split(",")] if workers else None
-        app = create_app(settings, addresses)
         certfile, keyfile = certificate(settings)
+        app = create_app(settings, addresses, host_names=served_names(certfile))
     except (SettingsError, ValueError, OSError) as error:
         Console(stderr=True).print(str(error), style="red", markup=False)
         raise typer.Exit(BAD_START) from None
@@ -224,6 +233,16 @@ def certificate(settings: Settings) -> tuple[Path | None, Path | None]:
         return (service.ssl_certfile, service.ssl_keyfile) if service.https else (None, None)
     made = ensure_certificate(service.data_dir / "certs")
     return made.certfile, made.keyfile
+
+
+def served_names(certfile: Path | None) -> list[str]:
+    """Return what clients may call this server: its certificate's names, without TLS the host's.
+
+    Raises:
+        OSError: The certificate cannot be read.
+        ValueError: It is none.
+    """
+    return certificate_names(certfile) if certfile is not None else [socket.gethostname()]
 
 
 def run(app: FastAPI, settings: Settings, certfile: Path | None, keyfile: Path | None) -> None:

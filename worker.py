@@ -22,7 +22,7 @@ import typer
 import uvicorn
 from fastapi import FastAPI
 
-from config import Settings, SettingsError, load_settings
+from config import PRIVATE_UMASK, SecuritySettings, Settings, SettingsError, load_settings
 from core.errors import NotSupervisedError, OmniError, ShuttingDownError
 from core.logging_setup import setup_logging
 from core.metrics import WorkerMetrics, new_registry
@@ -30,7 +30,7 @@ from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, MIB
 from core.schemas.worker import RESTART_EXIT_CODE, SUPERVISED_VARIABLE
 from core.serving.backend import Backend
 from core.serving.fake_backend import FakeBackend, FakeTimes
-from core.serving.gate import SecretGate
+from core.serving.gate import SecretGate, is_loopback
 from core.serving.host import Identity, WorkerHost
 from core.serving.recordings import Recordings
 from core.serving.session_kinds import SessionRules
@@ -307,9 +307,12 @@ def main(
         "duplex.pause_timeout": duplex_pause_timeout,
         "service.worker_slots": slots,
     }
+    os.umask(PRIVATE_UMASK)
     try:
         settings = load_settings(config, overrides)
         bound = port or settings.worker_port(worker_index)
+        address = host or settings.service.worker_host
+        check_exposure(address, settings.security)
         times = fake_times(fake_ms or ())
     except (SettingsError, ValueError) as error:
         typer.echo(str(error), err=True)
@@ -322,9 +325,22 @@ def main(
         lambda: FakeBackend(times) if is_fake else real_backend(settings, gpu),
         WorkerOptions(Identity(name, gpu_id, SUPERVISED_VARIABLE in os.environ)),
     )
-    server = make_server(app, settings, host or settings.service.worker_host, bound)
+    server = make_server(app, settings, address, bound)
     server.run()
     raise typer.Exit(server.exit_code)
+
+
+def check_exposure(host: str, security: SecuritySettings) -> None:
+    """Refuse to listen to other machines without a secret: a worker does what anybody asks.
+
+    Raises:
+        ValueError: Other machines reach the address, and there is no secret.
+    """
+    if security.worker_secret is None and not is_loopback(host):
+        raise ValueError(
+            f"The worker would listen on {host} to everybody. Set security.worker_secret to the "
+            "same value here and at the gateway, or bind the worker to 127.0.0.1."
+        )
 
 
 def fake_times(parts: Sequence[str]) -> FakeTimes:

@@ -347,7 +347,7 @@ class UnauthorizedError(OmniError):
 
 
 class ForbiddenError(OmniError):
-    """Without a configured token only the machine itself may do this."""
+    """Only the owner or an administrator may do this."""
 
     code = ErrorCode.FORBIDDEN
     close_code = CloseCode.POLICY

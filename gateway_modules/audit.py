@@ -147,10 +147,15 @@ def entry_of(
         time=now,
         address=shown_address(address),
         action=action,
-        target=target[:VALUE_MAX_CHARS],
-        details=body.details(),
+        target=_writable(target[:VALUE_MAX_CHARS]),
+        details=_writable(body.details()),
         status=status,
     )
+
+
+def _writable(text: str) -> str:
+    """Return a text as UTF-8 can hold it: JSON may name half of a surrogate pair alone."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _lines(path: Path) -> list[bytes]:

@@ -102,6 +102,7 @@ class HttpEdge:
         try:
             connection = HTTPConnection(scope)
             self._check_rate(connection)
+            self._gateway.door.check_host(connection)
             self._gateway.door.check_origin(connection)
             client = self._gateway.door.limited_client(connection)
             scope[LEASE_MARK] = self._gateway.bytes_held.lease(client)
@@ -155,6 +156,7 @@ class HttpEdge:
         """
         if not is_immutable(scope):
             self._check_rate(connection)
+        self._gateway.door.check_host(connection)
         if scope["method"] not in SAFE_METHODS:
             self._gateway.door.check_origin(connection)
         told = connection.headers.get("content-length", "")

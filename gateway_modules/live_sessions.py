@@ -141,6 +141,12 @@ class LiveSessions:
         """Return every relay, oldest first."""
         return [relay for relay, _ in self._relays.values()]
 
+    def ids_of(self, session_secret: str) -> frozenset[str]:
+        """Return the ids of the sessions whose owner shows this secret."""
+        return frozenset(
+            relay.request.session_id for relay in self.relays() if relay.request.has(session_secret)
+        )
+
     def infos(self) -> list[SessionInfo]:
         """Describe every session."""
         return [

@@ -13,6 +13,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.schemas.worker import ModelFacts, WorkerStatus
@@ -39,7 +40,7 @@ OLDER_REQUEST_NAMES: Mapping[str, RequestType] = MappingProxyType(
     {"chat_ws": RequestType.CHAT, "half_duplex": RequestType.HALF_DUPLEX_AUDIO}
 )
 
-Seconds = Annotated[float, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, le=limits.DURATION_MAX_S)]
 
 
 def request_type_of(name: str) -> RequestType:

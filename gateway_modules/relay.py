@@ -42,7 +42,7 @@ from core.protocols.events import (
 )
 from core.protocols.machine import warn
 from core.protocols.queueing import QueueingMachine, QueueingPhase
-from core.schemas.queue import ErrorMessage
+from core.schemas.queue import ErrorMessage, Queued, QueueDone
 from core.schemas.worker import ActionResult
 from gateway_modules.client_wire import ClientGoneError, ClientWire
 from gateway_modules.glance import glance
@@ -169,6 +169,9 @@ class Relay:
             case Send(message):
                 if isinstance(message, ErrorMessage):
                     self._notes.error(message.code)
+                if isinstance(message, Queued | QueueDone):
+                    secret = {"session_secret": self.request.session_secret}
+                    message = message.model_copy(update=secret)
                 await self._send(message.to_json())
             case StartTimer(name, delay_s):
                 self._start_timer(name, delay_s)
@@ -210,6 +213,8 @@ class Relay:
     def _start_way(self, effect: Enqueue) -> None:
         assert self._tasks is not None and self._way is None, "one worker at a time"
         self._traffic.begin(effect.first_text)
+        secret = self._traffic.session_secret or self.request.session_secret
+        self.request = replace(self.request, session_secret=secret)
         self._notes.queued()
         history_hash = self._traffic.history_hash
         request = replace(self.request, history_hash=history_hash, goes_first=effect.goes_first)

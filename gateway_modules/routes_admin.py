@@ -9,26 +9,20 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import Field, SecretStr
 
-from core.errors import (
-    EndedByAdminError,
-    ForbiddenError,
-    NotFoundError,
-    UnauthorizedError,
-)
+from core.errors import EndedByAdminError, NotFoundError
 from core.protocols.events import Rejected
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.worker import ActionResult
+from gateway_modules.admin_sessions import SESSION_AGE_S
 from gateway_modules.answers import problems
 from gateway_modules.app_registry import AppInfo, AppState
 from gateway_modules.models import WorkerInfo
-from gateway_modules.security import ADMIN_COOKIE, mark_admin
+from gateway_modules.security import mark_admin
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
 from gateway_modules.worker_restart import restart_worker
 from recording.cleanup import CleanupReport, cleanup_sessions
 from settings.fields import DAYS_MAX, GIGABYTES_MAX
-
-COOKIE_AGE_S = 12 * 3_600  # ours: a working day
 
 Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
 
@@ -99,13 +93,15 @@ class CleanupWish(WireModel):
 class Login(WireModel):
     """The administrator's token."""
 
-    token: SecretStr = Field(max_length=limits.PATH_MAX_CHARS, description="As configured.")
+    token: SecretStr = Field(
+        max_length=limits.PATH_MAX_CHARS, description="Of the configuration or the data folder."
+    )
 
 
 class AdminState(WireModel):
     """What a page needs to know before it shows administration."""
 
-    needs_token: bool = Field(description="A token is configured.")
+    needs_token: bool = Field(description="Administration takes a token.")
     is_admin: bool = Field(description="This client may administrate.")
 
 
@@ -118,11 +114,8 @@ async def apps(gateway: GatewayHere) -> AppList:
 @router.get("/api/admin/state")
 async def state(request: Request, gateway: GatewayHere) -> AdminState:
     """Say whether this client may administrate, and whether that takes a token."""
-    try:
-        gateway.door.check_admin(request)
-    except (UnauthorizedError, ForbiddenError):
-        return AdminState(needs_token=gateway.door.needs_token, is_admin=False)
-    return AdminState(needs_token=gateway.door.needs_token, is_admin=True)
+    door = gateway.door
+    return AdminState(needs_token=door.needs_token, is_admin=door.is_admin(request))
 
 
 @router.post("/api/admin/login", responses=problems(401, 429))
@@ -130,24 +123,31 @@ async def login(
     body: Login, request: Request, response: Response, gateway: GatewayHere
 ) -> ActionResult:
     """Exchange the token for a cookie that scripts cannot read."""
-    address = gateway.door.client_address(request)
-    gateway.door.check_token(body.token.get_secret_value(), address)
+    door = gateway.door
+    door.check_token(body.token.get_secret_value(), door.client_address(request))
     mark_admin(request.scope)
     response.set_cookie(
-        ADMIN_COOKIE,
-        gateway.door.cookie,
-        max_age=COOKIE_AGE_S,
+        door.cookie_name(request),
+        door.sessions.begin(),
+        max_age=SESSION_AGE_S,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure=door.is_secure(request),
     )
     return ActionResult(success=True)
 
 
 @router.post("/api/admin/logout")
-async def logout(response: Response) -> ActionResult:
-    """Forget the cookie."""
-    response.delete_cookie(ADMIN_COOKIE)
+async def logout(request: Request, response: Response, gateway: GatewayHere) -> ActionResult:
+    """End the session of the cookie: from now on it opens nothing, wherever it was copied to."""
+    door = gateway.door
+    door.sessions.end(door.admin_cookie(request))
+    response.delete_cookie(
+        door.cookie_name(request),
+        httponly=True,
+        samesite="strict",
+        secure=door.is_secure(request),
+    )
     return ActionResult(success=True)
 
 

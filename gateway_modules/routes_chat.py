@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import Final
 
 from fastapi import APIRouter, Request
@@ -14,12 +15,14 @@ from core.schemas import limits
 from core.schemas.chat import ChatRequest, GatewayChatResponse
 from core.schemas.common import WireModel
 from core.schemas.parsing import parse_message
-from core.schemas.queue import RequestType
+from core.schemas.queue import SESSION_SECRET_BYTES, SESSION_SECRET_HEADER, RequestType
 from gateway_modules.answers import CLIENT_LEFT, problems
 from gateway_modules.app_registry import TURN_BASED
 from gateway_modules.kinds import SocketKind
+from gateway_modules.live_sessions import LiveRelay
 from gateway_modules.models import QueueTicket
 from gateway_modules.place import UPDATE_PERIOD_S
+from gateway_modules.security import mark_admin
 from gateway_modules.service import Gateway, GatewayHere, only_admins
 from gateway_modules.turns import confined_tts
 from gateway_modules.voice_library import VoiceLibrary
@@ -122,7 +125,7 @@ def _prepared(body: bytes, voices: VoiceLibrary) -> bytes:
 
 async def _answer(gateway: Gateway, body: bytes, client: str) -> GatewayChatResponse:
     """Have a worker answer; one that cannot be reached, or is not ready, makes room for another."""
-    session_id = generate_session_id("chat")
+    session_id, secret = generate_session_id("chat"), secrets.token_hex(SESSION_SECRET_BYTES)
     pool, clock = gateway.pool, asyncio.get_running_loop().time
     began_s = clock()
     patience_s, max_moves = gateway.timing.patience_s, gateway.timing.queueing.max_moves
@@ -141,7 +144,7 @@ async def _answer(gateway: Gateway, body: bytes, client: str) -> GatewayChatResp
             if not moves:
                 gateway.metrics.waited(RequestType.CHAT.value, waited_s, "assigned")
             try:
-                reply = await pool.client.chat(worker, body)
+                reply = await pool.client.chat(worker, body, secret)
             except (WorkerUnreachableError, NoWorkerError) as error:
                 may_move = moves < max_moves and pool.is_served_beside(worker)
                 if may_move or isinstance(error, WorkerUnreachableError):
@@ -156,6 +159,7 @@ async def _answer(gateway: Gateway, body: bytes, client: str) -> GatewayChatResp
             **dict(reply),
             queue_wait_ms=round(waited_s * MS_PER_S),
             estimated_queue_wait_s=estimated_s,
+            session_secret=secret,
         )
 
 
@@ -167,17 +171,14 @@ async def _until_hang_up(request: Request) -> None:
 
 @router.post("/api/streaming/stop", responses=problems(401, 403, 404, 422))
 async def stop_streaming(request: Request, body: StopSome, gateway: GatewayHere) -> StopSomeAnswer:
-    """Stop the reply of one session, or of all; the sessions go on."""
+    """Stop the reply of one session of one's own, or of all; the sessions go on."""
     if body.all:
         only_admins(request)
         chosen = [
             relay for relay in gateway.live.relays() if relay.request.kind is SocketKind.STREAMING
         ]
     elif body.session_id:
-        relay = gateway.live.get(body.session_id)
-        if relay is None or relay.request.kind is not SocketKind.STREAMING:
-            raise NotFoundError("There is no such session.")
-        chosen = [relay]
+        chosen = [_own(gateway, request, SocketKind.STREAMING, body.session_id)]
     else:
         return StopSomeAnswer(success=False, message="Say which session_id, or all.")
     stopped = []
@@ -196,20 +197,42 @@ async def stop_streaming(request: Request, body: StopSome, gateway: GatewayHere)
 
 
 @router.post("/api/half_duplex/stop", responses=problems(404, 422, 502, 504))
-async def stop_half_duplex(body: StopOne, gateway: GatewayHere) -> StopAnswer:
-    """Stop the reply of one session; the session goes on."""
-    return await _stop(gateway, SocketKind.HALF_DUPLEX, body.session_id)
+async def stop_half_duplex(request: Request, body: StopOne, gateway: GatewayHere) -> StopAnswer:
+    """Stop the reply of one session of one's own; the session goes on."""
+    return await _stop(gateway, request, SocketKind.HALF_DUPLEX, body.session_id)
 
 
 @router.post("/api/duplex/stop", responses=problems(404, 422))
-async def stop_duplex(body: StopOne, gateway: GatewayHere) -> StopAnswer:
-    """End one full-duplex session."""
-    return await _stop(gateway, SocketKind.DUPLEX, body.session_id)
+async def stop_duplex(request: Request, body: StopOne, gateway: GatewayHere) -> StopAnswer:
+    """End one full-duplex session of one's own."""
+    return await _stop(gateway, request, SocketKind.DUPLEX, body.session_id)
 
 
-async def _stop(gateway: Gateway, kind: SocketKind, session_id: str) -> StopAnswer:
-    relay = gateway.live.get(session_id)
-    if relay is None or relay.request.kind is not kind:
-        raise NotFoundError("There is no such session.")
+async def _stop(
+    gateway: Gateway, request: Request, kind: SocketKind, session_id: str
+) -> StopAnswer:
+    relay = _own(gateway, request, kind, session_id)
     result = await relay.request_stop()
     return StopAnswer(success=result.success, session_id=session_id, message=result.message)
+
+
+def _own(gateway: Gateway, request: Request, kind: SocketKind, session_id: str) -> LiveRelay:
+    """Return the relay of a session that the caller may stop.
+
+    Its owner has its secret, or knows its id and calls from the address of its socket, as clients
+    that know nothing of secrets do.
+
+    Raises:
+        NotFoundError: There is none, or it is somebody else's; both read the same, so that nobody
+            learns which ids there are.
+    """
+    relay, shown = gateway.live.get(session_id), request.headers.get(SESSION_SECRET_HEADER)
+    if relay is not None and relay.request.kind is kind:
+        address = gateway.door.client_address(request)
+        is_neighbour = shown is None and address != "" and address == relay.request.address
+        if is_neighbour or (shown is not None and relay.request.has(shown)):
+            return relay
+        if gateway.door.is_admin(request):
+            mark_admin(request.scope)
+            return relay
+    raise NotFoundError("You have no such session: send its secret if it is yours.")

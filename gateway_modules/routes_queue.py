@@ -25,7 +25,7 @@ from gateway_modules.models import (
     TicketLookup,
     WorkerList,
 )
-from gateway_modules.service import AdminOnly, Gateway, GatewayHere
+from gateway_modules.service import AdminOnly, Gateway, GatewayHere, ViewHere
 
 router = APIRouter(tags=["status"])
 
@@ -77,32 +77,35 @@ async def metrics(gateway: GatewayHere) -> Response:
 
 
 @router.get("/status", responses=problems(503))
-async def status(gateway: GatewayHere) -> ServiceStatus:
+async def status(gateway: GatewayHere, view: ViewHere) -> ServiceStatus:
     """Count workers, requests that wait, and requests that are served."""
     check_open(gateway)
-    return gateway.pool.get_service_status()
+    return view.of(gateway.pool.get_service_status())
 
 
 @router.get("/workers", responses=problems(503))
-async def workers(gateway: GatewayHere) -> WorkerList:
+async def workers(gateway: GatewayHere, view: ViewHere) -> WorkerList:
     """Describe every worker."""
     check_open(gateway)
     infos = gateway.pool.get_all_workers()
-    return WorkerList(total=len(infos), workers=infos)
+    return view.of(WorkerList(total=len(infos), workers=infos))
 
 
 @router.get("/cache", responses=problems(503))
 @router.get("/api/cache", responses=problems(503))
-async def cache(gateway: GatewayHere) -> CacheList:
-    """Say whose history the workers' caches hold, by the start of its hash."""
+async def cache(gateway: GatewayHere, view: ViewHere) -> CacheList:
+    """Say which histories the workers' caches hold; only administrators see their hashes."""
     check_open(gateway)
-    return gateway.pool.get_caches()
+    return view.of(gateway.pool.get_caches())
 
 
 @router.get("/sessions", responses=problems(503))
 @router.get("/api/sessions", responses=problems(503))
-async def sessions(gateway: GatewayHere) -> SessionList:
-    """List who is connected, and the conversations that workers still remember."""
+async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
+    """List who is connected, and the conversations that workers still remember.
+
+    Ids are masked for everybody but administrators and, with `X-Session-Secret`, the owner.
+    """
     check_open(gateway)
     remembered = [
         SessionInfo(
@@ -115,24 +118,24 @@ async def sessions(gateway: GatewayHere) -> SessionList:
         if one.cached_hash is not None
     ]
     everything = [*gateway.live.infos(), *remembered]
-    return SessionList(total=len(everything), sessions=everything)
+    return view.of(SessionList(total=len(everything), sessions=everything))
 
 
 @router.get("/api/queue", responses=problems(503))
-async def queue(gateway: GatewayHere) -> QueueStatus:
-    """List who waits, next first, and what is being served."""
+async def queue(gateway: GatewayHere, view: ViewHere) -> QueueStatus:
+    """List who waits, next first, and what is being served; ids are masked as in `/sessions`."""
     check_open(gateway)
-    return gateway.pool.get_queue_status()
+    return view.of(gateway.pool.get_queue_status())
 
 
 @router.get("/api/queue/{ticket_id}", responses=problems(503))
-async def ticket(ticket_id: str, gateway: GatewayHere) -> TicketLookup:
+async def ticket(ticket_id: str, gateway: GatewayHere, view: ViewHere) -> TicketLookup:
     """Look up one place in the queue."""
     check_open(gateway)
     found = gateway.pool.get_ticket(ticket_id)
     if found is None:
         return TicketLookup(found=False, message="This ticket does not wait.")
-    return TicketLookup(found=True, ticket=TicketInfo.of(found))
+    return view.of(TicketLookup(found=True, ticket=TicketInfo.of(found)))
 
 
 @router.delete(

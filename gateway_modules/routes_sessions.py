@@ -11,11 +11,13 @@ from pydantic import Field
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from core.errors import NotFoundError
+from core.errors import ForbiddenError, NotFoundError
 from core.schemas.common import WireModel
+from core.schemas.queue import SESSION_SECRET_HEADER
 from gateway_modules.answers import problems
 from gateway_modules.multipart import receive_file
-from gateway_modules.service import AdminOnly, GatewayHere
+from gateway_modules.security import mark_admin
+from gateway_modules.service import GatewayHere
 from gateway_modules.session_files import SessionFiles, Upload, zipped
 
 ID_MAX_CHARS = 200  # what is longer than an id may be is refused by its own check
@@ -84,6 +86,29 @@ def files_of(gateway: GatewayHere) -> SessionFiles:
 Files = Annotated[SessionFiles, Depends(files_of)]
 
 
+async def only_owner(
+    recording_id: RecordingId, request: Request, gateway: GatewayHere, files: Files
+) -> None:
+    """Let pass who made the recording, and administrators; a dependency of routes.
+
+    The recording's id is what a link to it shares: it lets read, and nothing else.
+
+    Raises:
+        NotFoundError: There is no such recording.
+        ForbiddenError: Somebody else asks.
+    """
+    if gateway.door.is_admin(request):
+        mark_admin(request.scope)
+        return
+    secret = request.headers.get(SESSION_SECRET_HEADER, "")
+    if not await asyncio.to_thread(files.is_owner, recording_id, secret):
+        raise ForbiddenError()
+
+
+OwnerOnly = Depends(only_owner)
+"""Marks a route that only a recording's owner and administrators may use."""
+
+
 def _json(body: bytes) -> Response:
     return Response(body, media_type="application/json", headers={"Cache-Control": "no-cache"})
 
@@ -122,7 +147,11 @@ async def download(recording_id: RecordingId, files: Files) -> StreamingResponse
     return Download(zipped(folder), headers)
 
 
-@router.post("/{recording_id}/upload-recording", responses=problems(400, 404, 409, 413, 429, 507))
+@router.post(
+    "/{recording_id}/upload-recording",
+    dependencies=[OwnerOnly],
+    responses=problems(400, 403, 404, 409, 413, 429, 507),
+)
 async def upload(recording_id: RecordingId, request: Request, files: Files) -> UploadKept:
     """Keep the browser's own recording: WebM, MP4 or WAV in a part named `file`."""
     await asyncio.to_thread(files.folder, recording_id)
@@ -149,15 +178,15 @@ async def comment(recording_id: RecordingId, files: Files) -> Comment:
     return Comment(comment=await asyncio.to_thread(files.comment, recording_id))
 
 
-@router.post("/{recording_id}/comment", responses=problems(400, 404, 413))
+@router.post(
+    "/{recording_id}/comment", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 413)
+)
 async def set_comment(recording_id: RecordingId, body: Comment, files: Files) -> CommentKept:
     """Keep a comment in place of an earlier one."""
     return CommentKept(len=await asyncio.to_thread(files.set_comment, recording_id, body.comment))
 
 
-@router.delete(
-    "/{recording_id}", dependencies=[AdminOnly], responses=problems(400, 401, 403, 404, 409)
-)
+@router.delete("/{recording_id}", dependencies=[OwnerOnly], responses=problems(400, 403, 404, 409))
 async def delete(recording_id: RecordingId, files: Files) -> Deleted:
     """Delete a recording; one that is still being written stays."""
     await asyncio.to_thread(files.delete, recording_id)

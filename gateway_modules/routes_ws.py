@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -16,7 +17,7 @@ from core.errors import (
 from core.logging_setup import log_context
 from core.protocols.queueing import QueueingMachine
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, PREPARE_LIMIT_BYTES
-from core.schemas.queue import ErrorMessage, check_session_id
+from core.schemas.queue import SESSION_SECRET_BYTES, ErrorMessage, check_session_id
 from gateway_modules.app_registry import app_of_request
 from gateway_modules.client_wire import ClientGoneError, ClientWire
 from gateway_modules.diagnostics import DiagnosticsFile
@@ -81,7 +82,7 @@ async def serve(websocket: WebSocket, kind: SocketKind, session_id: str) -> None
             stack.callback(lease.release)
             wire = ClientWire(websocket, gateway.sizes_of(kind), gateway.timing.pace, lease)
             try:
-                relay = _relay(gateway, kind, check_session_id(session_id), client, wire)
+                relay = _relay(gateway, kind, check_session_id(session_id), websocket, wire)
                 await stack.enter_async_context(gateway.live.entered(relay))
                 stack.callback(gateway.cleanup.request)
             except OmniError as error:
@@ -106,7 +107,7 @@ def _check_open(gateway: Gateway, kind: SocketKind, session_id: str) -> None:
 
 
 def _relay(
-    gateway: Gateway, kind: SocketKind, session_id: str, client: str, wire: ClientWire
+    gateway: Gateway, kind: SocketKind, session_id: str, websocket: WebSocket, wire: ClientWire
 ) -> Relay:
     request_type = kind.request_type(session_id)
     timing = gateway.timing
@@ -114,7 +115,9 @@ def _relay(
         kind=kind,
         request_type=request_type,
         session_id=session_id,
-        client=client,
+        client=gateway.door.limited_client(websocket),
+        address=gateway.door.client_address(websocket),
+        session_secret=secrets.token_hex(SESSION_SECRET_BYTES),
         max_bytes=CHAT_SOCKET_LIMIT_BYTES if kind.has_turns else PREPARE_LIMIT_BYTES,
         tries=timing.connect_tries,
         patience_s=timing.patience_s,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -16,21 +16,17 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from config import SecuritySettings
-from core.errors import (
-    ForbiddenError,
-    OriginRefusedError,
-    RateLimitedError,
-    UnauthorizedError,
-)
+from core.errors import OriginRefusedError, RateLimitedError, UnauthorizedError
+from gateway_modules.admin_sessions import AdminSessions
 from gateway_modules.rates import AddressBuckets, network_of
 
 ADMIN_HEADER: Final = "X-Admin-Token"
-ADMIN_COOKIE: Final = "admin_token"
-COOKIE_PURPOSE: Final = b"cookie of an administrator"  # so that the token itself is not in it
-FORWARDED_HEADERS: Final = ("x-forwarded-for", "forwarded", "x-real-ip")
+ADMIN_COOKIE: Final = "admin_session"
+HOST_PREFIX: Final = "__Host-"  # bound to this host and to TLS. Source: RFC 6265bis, 4.1.3.2
 DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
-ANY_ORIGIN: Final = "*"
-LOCAL_NAMES: Final = frozenset({"localhost"})
+SECURE_SCHEMES: Final = frozenset({"https", "wss"})
+ANY: Final = "*"
+LOCAL_NAME: Final = "localhost"
 
 ADMIN_MARK: Final = "an administrator asked"  # key in a request's scope
 
@@ -42,44 +38,48 @@ class Doorkeeper:
     """Tells visitors apart by the rules of the configuration."""
 
     def __init__(
-        self, settings: SecuritySettings, clock: Callable[[], float] = time.monotonic
+        self,
+        settings: SecuritySettings,
+        admin_token: str,
+        host_names: Collection[str] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take the rules.
 
         Args:
-            settings: Token, origins and proxies.
+            settings: Origins, names and proxies.
+            admin_token: What administrators show.
+            host_names: What this server is called, beyond the settings: its certificate's names.
             clock: Seconds of a clock that only goes forward.
         """
-        token = settings.admin_token
-        self._token = token.get_secret_value().encode() if token else b""
-        self._cookie = hmac.digest(self._token, COOKIE_PURPOSE, "sha256").hex() if token else ""
-        self._is_admin_open = settings.insecure_admin
-        self._origins = frozenset(_origin_key(origin) for origin in settings.allowed_origins)
+        self._token = admin_token.encode()
+        self._is_admin_open = settings.insecure_admin and settings.admin_token is None
+        self._origins = frozenset(map(origin_key, settings.allowed_origins)) - {""}
+        names = {LOCAL_NAME, *host_names, *settings.allowed_hosts}
+        self._hosts = frozenset(name.lower().rstrip(".") for name in names)
         networks = settings.trusted_proxies
         self._proxies = [ipaddress.ip_network(network, strict=False) for network in networks]
         self._wrong_tokens = AddressBuckets(
             TRIES_PER_MINUTE, TRIES_PER_MINUTE / SECONDS_PER_MINUTE, clock
         )
+        self.sessions = AdminSessions(clock)
 
     @property
     def needs_token(self) -> bool:
         """Administrators have to show a token."""
-        return bool(self._token)
+        return not self._is_admin_open
 
-    @property
-    def cookie(self) -> str:
-        """What the cookie of somebody who showed the token holds."""
-        return self._cookie
+    # --- where a request comes from ---
 
     def client_address(self, connection: HTTPConnection) -> str:
         """Return who asks: the peer, or what a trusted proxy says of it; "" if not known."""
-        peer = connection.client.host if connection.client else ""
-        if not self._is_proxy(peer):
+        peer = _peer(connection)
+        told = connection.headers.getlist("x-forwarded-for")
+        if not told or not self._is_proxy(peer):
             return peer
-        told = ",".join(connection.headers.getlist("x-forwarded-for")).split(",")
-        for hop in reversed([address.strip() for address in told]):
+        for hop in reversed([address.strip() for address in ",".join(told).split(",")]):
             if _address(hop) is None:
-                break
+                return ""  # never the proxy's own address: that would be trusted more than others
             peer = hop
             if not self._is_proxy(hop):
                 break
@@ -101,19 +101,29 @@ class Doorkeeper:
             address = raw.rpartition(",")[2].strip() or connection.headers.get("x-real-ip", "")
         return "" if is_loopback(address) else network_of(address)
 
-    def is_this_machine(self, connection: HTTPConnection) -> bool:
-        """Whether somebody at this machine asks, by this machine's own name.
+    def is_secure(self, connection: HTTPConnection) -> bool:
+        """Whether the client talks TLS, to us or to a trusted proxy."""
+        scheme = str(connection.scope["scheme"])
+        told = connection.headers.get("x-forwarded-proto")
+        if told and self._is_proxy(_peer(connection)):
+            scheme = told.rpartition(",")[2].strip().lower()
+        return scheme in SECURE_SCHEMES
 
-        A proxy of this machine that is not configured speaks for others, and a page that had its
-        own name pointed at this machine is not ours: neither counts.
+    def check_host(self, connection: HTTPConnection) -> None:
+        """Let pass what was sent to a name of this server, or to an address.
+
+        A page can have its own name pointed at this machine, and would then be "the same site".
+
+        Raises:
+            OriginRefusedError: It was sent to another name.
         """
-        peer = connection.client.host if connection.client else ""
-        is_forwarded = any(name in connection.headers for name in FORWARDED_HEADERS)
-        if is_forwarded and not self._is_proxy(peer):
-            return False
         host, _ = _split_host(connection.headers.get("host", ""))
-        return is_loopback(self.client_address(connection)) and (
-            host in LOCAL_NAMES or is_loopback(host)
+        parent = f"*.{host.partition('.')[2]}"
+        if _address(host) is not None or self._hosts & {ANY, host, parent}:
+            return
+        raise OriginRefusedError(
+            "This server is not known by the name it was called by. "
+            "Add the name to security.allowed_hosts if it is right."
         )
 
     def check_origin(self, connection: HTTPConnection) -> None:
@@ -123,56 +133,73 @@ class Doorkeeper:
             OriginRefusedError: A page of another site sent it.
         """
         origin = connection.headers.get("origin")
-        if origin is None or ANY_ORIGIN in self._origins or _origin_key(origin) in self._origins:
+        if origin is None or self._origins & {ANY, origin_key(origin)}:
             return
-        peer = connection.client.host if connection.client else ""
         hosts = [connection.headers.get("host", "")]
-        if self._is_proxy(peer):
+        if self._is_proxy(_peer(connection)):
             hosts += connection.headers.getlist("x-forwarded-host")
-        page = urlsplit(origin)
         # The scheme is left out: a proxy that ends TLS talks plain HTTP to us.
-        page_host = _split_host(page.netloc, DEFAULT_PORTS.get(page.scheme))
-        scheme_port = DEFAULT_PORTS.get(page.scheme)
-        if page.netloc and page_host in [_split_host(host, scheme_port) for host in hosts]:
+        scheme, page_host = _split_origin(origin)
+        port = DEFAULT_PORTS.get(scheme)
+        if page_host[0] and page_host in [_split_host(host, port) for host in hosts]:
             return
         raise OriginRefusedError()
 
+    # --- administrators ---
+
     def check_admin(self, connection: HTTPConnection) -> None:
-        """Let administrators pass.
+        """Let administrators pass: with the token, or with the cookie of a session.
 
         Raises:
-            UnauthorizedError: The token is missing or wrong.
-            ForbiddenError: There is no token, and somebody else than this machine asks.
-            RateLimitedError: This address has tried too many wrong tokens.
+            UnauthorizedError: The token is missing or wrong, or the session has ended.
+            RateLimitedError: The token is wrong, and so were too many of this address.
         """
-        if not self._token:
-            if not (self._is_admin_open or self.is_this_machine(connection)):
-                raise ForbiddenError()
+        shown = connection.headers.get(ADMIN_HEADER)
+        if self._is_admin_open or self.sessions.is_open(self.admin_cookie(connection)):
             return
-        shown = connection.headers.get(ADMIN_HEADER) or connection.cookies.get(ADMIN_COOKIE)
         self.check_token(shown, self.client_address(connection))
 
+    def is_admin(self, connection: HTTPConnection) -> bool:
+        """Whether an administrator asks.
+
+        Raises:
+            RateLimitedError: A token was shown that is wrong, as were too many before.
+        """
+        try:
+            self.check_admin(connection)
+        except UnauthorizedError:
+            return False
+        return True
+
     def check_token(self, shown: str | None, address: str) -> None:
-        """Compare a token with the configured one, in constant time.
+        """Compare a token with the right one, in constant time.
+
+        The right one opens however many wrong ones came before it: others of the same address
+        must not be able to lock an administrator out.
 
         Args:
-            shown: The token or the cookie's value, if anything.
+            shown: The token, if anything.
             address: By whom.
 
         Raises:
-            UnauthorizedError: It is missing or wrong, or no token is configured.
-            RateLimitedError: This address has tried too many wrong ones.
+            UnauthorizedError: It is missing or wrong.
+            RateLimitedError: It is wrong, and so were too many of this address.
         """
-        if not shown or not self._token:
+        if not shown:
             raise UnauthorizedError()
-        if self._wrong_tokens.is_empty(address):
+        if hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), self._token):
+            return
+        if not self._wrong_tokens.take(address):
             raise RateLimitedError("Too many wrong tokens. Please try again in a minute.")
-        told = shown.encode("utf-8", "surrogatepass")
-        is_token = hmac.compare_digest(told, self._token)
-        is_cookie = hmac.compare_digest(told, self._cookie.encode())
-        if not (is_token or is_cookie):
-            self._wrong_tokens.take(address)
-            raise UnauthorizedError()
+        raise UnauthorizedError()
+
+    def cookie_name(self, connection: HTTPConnection) -> str:
+        """Return what an administrator's cookie is called, which depends on the outer scheme."""
+        return HOST_PREFIX + ADMIN_COOKIE if self.is_secure(connection) else ADMIN_COOKIE
+
+    def admin_cookie(self, connection: HTTPConnection) -> str:
+        """Return the cookie of an administrator's session, "" if there is none."""
+        return connection.cookies.get(self.cookie_name(connection), "")
 
     def _is_proxy(self, peer: str) -> bool:
         address = _address(peer)
@@ -195,6 +222,18 @@ def is_loopback(host: str) -> bool:
     return address is not None and address.is_loopback
 
 
+def origin_key(origin: str) -> str:
+    """Return the one spelling of an origin that others are compared by; "" if it has no host."""
+    if origin == ANY:
+        return origin
+    scheme, (host, port) = _split_origin(origin.strip().rstrip("/"))
+    return f"{scheme}://{host}:{port}" if host else ""
+
+
+def _peer(connection: HTTPConnection) -> str:
+    return connection.client.host if connection.client else ""
+
+
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
@@ -213,10 +252,11 @@ def _split_host(netloc: str, default_port: int | None = None) -> tuple[str, int 
         return "", None
 
 
-def _origin_key(origin: str) -> str:
-    """Return the one spelling of an origin that others are compared by."""
-    if origin == ANY_ORIGIN:
-        return origin
-    page = urlsplit(origin.strip().rstrip("/"))
-    host, port = _split_host(page.netloc, DEFAULT_PORTS.get(page.scheme.lower()))
-    return f"{page.scheme.lower()}://{host}:{port}"
+def _split_origin(origin: str) -> tuple[str, tuple[str, int | None]]:
+    """Split an origin into scheme and address; what cannot be read has no host."""
+    try:
+        page = urlsplit(origin)
+    except ValueError:
+        return "", ("", None)
+    scheme = page.scheme.lower()
+    return scheme, _split_host(page.netloc, DEFAULT_PORTS.get(scheme))

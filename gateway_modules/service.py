@@ -11,10 +11,12 @@ from fastapi import Depends
 from prometheus_client import CollectorRegistry
 from starlette.requests import HTTPConnection
 
-from config import PROJECT_ROOT, Settings
+from config import PROJECT_ROOT, LimitSettings, Settings
 from core.metrics import GatewayMetrics, new_registry
 from core.protocols.events import ShuttingDown
 from core.protocols.queueing import QueueingLimits
+from core.schemas.queue import SESSION_SECRET_HEADER
+from gateway_modules.admin_sessions import ensure_admin_token
 from gateway_modules.app_registry import AppRegistry
 from gateway_modules.audit import AUDIT_FILE, AuditLog
 from gateway_modules.byte_budget import ByteBudget
@@ -27,6 +29,7 @@ from gateway_modules.kinds import SizeLimits, SocketKind
 from gateway_modules.languages import Languages
 from gateway_modules.live_sessions import TAKEOVER_GRACE_S, LiveSessions
 from gateway_modules.log_tail import LogTail
+from gateway_modules.masks import Answer, Masks
 from gateway_modules.presets import PresetLibrary
 from gateway_modules.ref_audio_registry import RefAudioRegistry
 from gateway_modules.security import Doorkeeper, mark_admin
@@ -87,6 +90,7 @@ class Gateway:
     voices: VoiceLibrary
     presets: PresetLibrary
     eta: EtaStore
+    masks: Masks
     registry: CollectorRegistry
     metrics: GatewayMetrics
     languages: Languages
@@ -134,7 +138,10 @@ class Gateway:
 
 
 def build_gateway(
-    settings: Settings, worker_addresses: Sequence[str], timing: Timing | None = None
+    settings: Settings,
+    worker_addresses: Sequence[str],
+    timing: Timing | None = None,
+    host_names: Sequence[str] = (),
 ) -> Gateway:
     """Make the gateway's parts; nothing runs yet.
 
@@ -142,17 +149,18 @@ def build_gateway(
         settings: The configuration.
         worker_addresses: "host:port" of each worker.
         timing: How long and how often.
+        host_names: What this server is called, beyond the settings.
 
     Raises:
+        OSError: The administrator's token can be neither read nor written.
         ValueError: A catalogue of words cannot be used, or the configured language is not there.
     """
     timing, limits = timing or Timing(), settings.limits
-    door = Doorkeeper(settings.security)
+    door = Doorkeeper(settings.security, admin_token(settings), host_names)
     languages = Languages(STATIC / "i18n")
     languages.check(settings.service.default_lang)
     data_dir = settings.service.data_dir
-    decoder = SoundDecoder()
-    voices = _voices(settings, decoder)
+    voices = _voices(settings, SoundDecoder())
     registry = new_registry()
     eta = EtaStore(data_dir / ETA_FILE, settings.service)
     pool, metrics = _pool(settings, worker_addresses, eta), GatewayMetrics(registry)
@@ -163,29 +171,21 @@ def build_gateway(
         live=LiveSessions(
             limits.max_connections, limits.connections_per_client, timing.takeover_grace_s
         ),
-        connections=Connections(
-            connection_limit(limits.max_connections),
-            limits.connections_per_client * CONNECTIONS_PER_SOCKET,
-            door.limited_peer,
-        ),
+        connections=_connections(limits, door),
         bytes_held=ByteBudget(limits.bytes_held, limits.bytes_held_per_client),
         door=door,
         apps=AppRegistry(data_dir / APP_STATE_FILE),
         voices=voices,
         presets=PresetLibrary(ASSETS / "presets", voices),
         eta=eta,
+        masks=Masks(),
         registry=registry,
         metrics=metrics,
         languages=languages,
         web_files=_web_files(settings),
         vendor=VendorFiles(NODE_MODULES),
         recordings=RecordingList(data_dir),
-        files=SessionFiles(
-            data_dir,
-            comment_chars=settings.limits.comment_chars,
-            upload_bytes=settings.limits.recording_upload_bytes,
-            min_free_gb=settings.recording.min_free_gb,
-        ),
+        files=_files(settings),
         cleanup=CleanupSchedule(
             data_dir, settings.recording.session_retention_days, settings.recording.max_storage_gb
         ),
@@ -218,6 +218,65 @@ def only_admins(connection: HTTPConnection) -> None:
 
 AdminOnly: Final = Depends(only_admins)
 """Marks a route that only administrators may use."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What of other people's conversations a caller may see.
+
+    Attributes:
+        masks: Stand for their ids; None for an administrator.
+        own: Ids of the caller's own sessions.
+    """
+
+    masks: Masks | None
+    own: frozenset[str] = frozenset()
+
+    def of(self, answer: Answer) -> Answer:
+        """Return an answer as this caller may see it."""
+        return answer if self.masks is None else self.masks.masked(answer, self.own)
+
+
+async def view_of(connection: HTTPConnection) -> View:
+    """Return what the caller may see; a dependency of routes."""
+    gateway = gateway_of(connection)
+    if gateway.door.is_admin(connection):
+        return View(None)
+    secret = connection.headers.get(SESSION_SECRET_HEADER, "")
+    return View(gateway.masks, gateway.live.ids_of(secret))
+
+
+ViewHere = Annotated[View, Depends(view_of)]
+"""A route's parameter: what its caller may see."""
+
+
+def admin_token(settings: Settings) -> str:
+    """Return what administrators show: the configured token, else the one in the data folder.
+
+    Raises:
+        OSError: It can be neither read nor written.
+    """
+    configured = settings.security.admin_token
+    if configured is not None:
+        return configured.get_secret_value()
+    return ensure_admin_token(settings.service.data_dir)
+
+
+def _files(settings: Settings) -> SessionFiles:
+    return SessionFiles(
+        settings.service.data_dir,
+        comment_chars=settings.limits.comment_chars,
+        upload_bytes=settings.limits.recording_upload_bytes,
+        min_free_gb=settings.recording.min_free_gb,
+    )
+
+
+def _connections(limits: LimitSettings, door: Doorkeeper) -> Connections:
+    return Connections(
+        connection_limit(limits.max_connections),
+        limits.connections_per_client * CONNECTIONS_PER_SOCKET,
+        door.limited_peer,
+    )
 
 
 def _web_files(settings: Settings) -> WebFiles:

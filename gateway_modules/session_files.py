@@ -39,6 +39,7 @@ from recording.names import (
     asset_path,
     recording_folder,
 )
+from recording.owner import is_owner
 from recording.records import Status
 
 UPLOADS_MAX: Final = 10  # ours: to one recording, since the gateway started
@@ -106,6 +107,15 @@ class SessionFiles:
             raise NotFoundError("There is no such recording.")
         touch_access(folder)
         return folder
+
+    def is_owner(self, recording_id: str, secret: str) -> bool:
+        """Whether a recording was made by the client that has this secret.
+
+        Raises:
+            InvalidSessionIdError: The id may not be used.
+            NotFoundError: There is no such recording.
+        """
+        return is_owner(self.folder(recording_id), secret)
 
     def meta(self, recording_id: str) -> bytes:
         """Return `meta.json`, and with it the name of the browser's own recording if there is one.

@@ -92,6 +92,9 @@ class Traffic(ABC):
     history_hash: str = ""
     """Of the turn that begins, for the choice of a worker."""
 
+    session_secret: str | None = None
+    """Shown with the turn that begins: of an earlier socket of the same session."""
+
     is_closing = False
     """The client said that it needs the socket no more."""
 
@@ -219,6 +222,7 @@ class TurnTraffic(Traffic):
             self._turn, self._read = self._read[1], NOTHING_READ
         self._is_stopping, self._is_plain = False, True
         self.history_hash = self._turn.history_hash if self._turn else ""
+        self.session_secret = self._turn.prefill.session_secret if self._turn else None
 
     async def opening(self, held: str, place: Place) -> Upward:
         """Send the last message alone if the worker's cache should hold the others."""

@@ -90,7 +90,8 @@ class StreamingTurn:
             "clear_kv_cache": not is_cache_hit,
             "expect_hash": self.history_hash if is_cache_hit else None,
         }
-        given = prefill.model_fields_set | ours.keys() | {"type"}
+        # The secret travels apart: what a worker is told of a turn may end up in its recording.
+        given = (prefill.model_fields_set | ours.keys() | {"type"}) - {"session_secret"}
         # Validated when it came; a second time would cost as much again.
         message = WorkerPrefill.model_construct(given, **{**dict(prefill), **ours})
         return message.model_dump_json(exclude_unset=True)

@@ -30,6 +30,7 @@ from core.errors import (
 )
 from core.schemas import limits
 from core.schemas.chat import ChatResponse
+from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import (
     WORKER_SECRET_HEADER,
     ActionResult,
@@ -141,7 +142,9 @@ class WorkerClient:
                 problem = "health answered with something else"
         return WorkerHealth(status="error", worker_status=WorkerStatus.ERROR, error=problem)
 
-    async def chat(self, worker: WorkerConnection, body: bytes) -> ChatResponse:
+    async def chat(
+        self, worker: WorkerConnection, body: bytes, session_secret: str = ""
+    ) -> ChatResponse:
         """Have a worker answer one chat request.
 
         Cancelling this closes the connection, by which the worker knows to stop.
@@ -149,6 +152,7 @@ class WorkerClient:
         Args:
             worker: The assigned worker.
             body: JSON of a `ChatRequest`.
+            session_secret: Of the recording's owner.
 
         Raises:
             BadPayloadError: The worker refuses the request.
@@ -157,7 +161,8 @@ class WorkerClient:
             WorkerLostError: It failed, or the connection to it did.
             WorkerUnreachableError: No connection could be made.
         """
-        answer = await self._call(worker, "POST", "/chat", self._request_timeout_s, body)
+        secret = {SESSION_SECRET_HEADER: session_secret}
+        answer = await self._call(worker, "POST", "/chat", self._request_timeout_s, body, secret)
         _raise_for_status(answer)
         try:
             return ChatResponse.model_validate_json(answer.body)
@@ -195,6 +200,7 @@ class WorkerClient:
         path: str,
         query: Mapping[str, str] | None = None,
         *,
+        session_secret: str = "",
         max_bytes: int = limits.CHAT_SOCKET_LIMIT_BYTES,
         tries: int = CONNECT_TRIES,
     ) -> AsyncIterator[ClientConnection]:
@@ -207,13 +213,18 @@ class WorkerClient:
             worker: The worker.
             path: Such as "/ws/duplex".
             query: Parameters of the address.
+            session_secret: Of the session's owner.
             max_bytes: Largest message it may send.
             tries: How often to try, `CONNECT_PAUSE_S` apart.
 
         Raises:
             WorkerUnreachableError: No try succeeded.
         """
-        socket = await self._open(worker, path, query, max_bytes, tries)
+        address = worker.url.replace("http", "ws", 1) + path
+        if query:
+            address += f"?{urlencode(query)}"
+        headers = {**self._headers, SESSION_SECRET_HEADER: session_secret}
+        socket = await self._open(address, headers, max_bytes, tries)
         try:
             yield socket
         finally:
@@ -232,21 +243,13 @@ class WorkerClient:
             raise WorkerLostError("The worker answered with something else.") from error
 
     async def _open(
-        self,
-        worker: WorkerConnection,
-        path: str,
-        query: Mapping[str, str] | None,
-        max_bytes: int,
-        tries: int,
+        self, address: str, headers: Mapping[str, str], max_bytes: int, tries: int
     ) -> ClientConnection:
-        address = worker.url.replace("http", "ws", 1) + path
-        if query:
-            address += f"?{urlencode(query)}"
         for attempt in range(1, tries + 1):
             try:
                 return await self._connect(
                     address,
-                    additional_headers=self._headers,
+                    additional_headers=headers,
                     compression=None,
                     proxy=None,
                     open_timeout=OPEN_TIMEOUT_S,
@@ -269,8 +272,10 @@ class WorkerClient:
         path: str,
         timeout_s: float,
         body: bytes | None = None,
+        further: Mapping[str, str] | None = None,
     ) -> WorkerAnswer:
-        headers = {"Content-Type": "application/json"} if body is not None else None
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        headers |= further or {}
         try:
             async with (
                 # httpx limits each read; the whole call needs a limit of its own.

@@ -6,6 +6,7 @@ However it ends, the socket is closed first and the place is left after it.
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -55,6 +56,8 @@ class Request:
         request_type: What it queues as.
         session_id: Whose it is.
         client: Whom the wait counts against.
+        address: Where its client calls from; "" if that is not known.
+        session_secret: What its client shows to prove that the session is its own.
         history_hash: Streaming: what its cache should hold.
         max_bytes: Largest message of the worker.
         tries: How often to try to reach it.
@@ -66,11 +69,19 @@ class Request:
     request_type: RequestType
     session_id: str
     client: str
+    address: str
+    session_secret: str
     max_bytes: int
     history_hash: str = ""
     tries: int = CONNECT_TRIES
     patience_s: float = PATIENCE_S
     goes_first: bool = False
+
+    def has(self, shown_secret: str) -> bool:
+        """Whether this is the session's secret, compared in constant time."""
+        return hmac.compare_digest(
+            shown_secret.encode("utf-8", "surrogatepass"), self.session_secret.encode()
+        )
 
 
 class WorkerLink:
@@ -178,6 +189,7 @@ class WorkerLink:
                 worker,
                 request.kind.path,
                 query,
+                session_secret=request.session_secret,
                 max_bytes=request.max_bytes,
                 tries=tries,
             ) as socket:

@@ -97,6 +97,21 @@ def ensure_certificate(
     )
 
 
+def certificate_names(certfile: Path) -> list[str]:
+    """Return the host names a certificate is for, as `*.example.com` where it says so.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It holds no certificate.
+    """
+    certificate = x509.load_pem_x509_certificate(certfile.read_bytes())
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return names.get_values_for_type(x509.DNSName)
+
+
 def _usable(certfile: Path, keyfile: Path, now: datetime) -> x509.Certificate | None:
     """Return what the files hold if certificate and key fit and it is not about to expire."""
     try:

@@ -12,8 +12,9 @@ from typing import Annotated
 
 import typer
 
-from config import Settings, SettingsError, load_settings
+from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
 from launcher import control
+from launcher.administration import tell_administrator
 from launcher.display import Display
 from launcher.gpus import find_gpus
 from launcher.plan import Backend, Options, Pace, Planner, Programs
@@ -121,6 +122,7 @@ class Command:
 
     def run(self) -> int:
         """Start, watch, stop; return the exit code."""
+        os.umask(PRIVATE_UMASK)
         planner, folder = self.planner, self.folder
         log = planner.log_file("launcher")
         try:
@@ -144,7 +146,11 @@ class Command:
             return self._already_running()
         again = [argument for argument in arguments if argument != DETACH_FLAG]
         log = self.planner.log_file("launcher")
-        return control.detach([*self.setup.entry, *again], self.folder, log, Display())
+        code = control.detach([*self.setup.entry, *again], self.folder, log, Display())
+        record = self.folder.read()
+        if code == 0 and record is not None and record.urls:
+            tell_administrator(Display(), record.urls[0], self.settings)
+        return code
 
     def _already_running(self) -> int:
         launcher, record = self.folder.launcher(), self.folder.read()

@@ -107,6 +107,11 @@ class Display:
         self._print(text if is_terminal else stamped, style)
         self._copy(stamped)
 
+    def show(self, text: str) -> None:
+        """Print what is for the person at the terminal alone: no file gets it."""
+        if self.console.is_terminal:
+            self._print(text, "bold")
+
     def trouble(self, text: str) -> None:
         """Print something that went wrong."""
         self.say(text, "bold red")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from config import PROJECT_ROOT, Settings
@@ -21,6 +23,8 @@ EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 MODEL_GIB = 24.0  # weights, graphs and what a pass needs; 21.35 GB were measured without graphs
 SESSION_GIB = 0.875  # of one conversation beside its text: speech, hearing and its own voice
 KV_TOKEN_BYTES = 147_456  # keys and values: 2 x 36 layers x 8 heads x 128 values x 2 bytes
+SECRET_BYTES = 16
+SECRET_VARIABLE = "OMNI_SECURITY_WORKER_SECRET"
 WORKER_PROGRAM = "worker.py"
 GATEWAY_PROGRAM = "gateway.py"
 
@@ -186,13 +190,19 @@ def worker_devices(count: int, gpus: Sequence[Gpu]) -> list[Gpu | None]:
 
 @dataclass(frozen=True)
 class Planner:
-    """Turns settings and options into programs."""
+    """Turns settings and options into programs.
+
+    Attributes:
+        worker_secret: shared by the workers and the gateway of this start, unless one is
+            configured; in their environment, where other users of the machine cannot read it.
+    """
 
     settings: Settings
     options: Options
     programs: Programs
     environment: Mapping[str, str]
     cpu_count: int
+    worker_secret: str = field(default_factory=partial(secrets.token_urlsafe, SECRET_BYTES))
 
     @property
     def places(self) -> Places:
@@ -287,6 +297,8 @@ class Planner:
         scheme: str,
         runs_on: str = "",
     ) -> ProgramPlan:
+        if self.settings.security.worker_secret is None:
+            variables = {**variables, SECRET_VARIABLE: self.worker_secret}
         return ProgramPlan(
             name=name,
             command=command,

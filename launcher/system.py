@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping
 
 from config import SettingsError
+from launcher.administration import tell_administrator
 from launcher.certificates import Certificate, ensure_certificate, lan_addresses
 from launcher.checkpoint import DefaultCheckpoint, shown
 from launcher.display import Display
@@ -156,8 +157,10 @@ class System:
             say(f"  {certificate.fingerprint}")
             say("  browsers warn once; compare it there")
         elif not self._service.https:
-            say("  without TLS browsers give the microphone to http://localhost only", "yellow")
+            say("  without TLS browsers give the microphone to http://localhost only,", "yellow")
+            say("  and everything said and every token passes in the clear", "yellow")
         say(f"  {self._planner.settings.recording.summary}")
+        tell_administrator(self._display, self._supervisor.urls[0], self._planner.settings)
         say(f"  logs: {shown(self._planner.places.logs)}")
         say("  stop: Ctrl-C, or ./start_all.sh --stop")
 

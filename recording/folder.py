@@ -19,6 +19,7 @@ from recording.names import (
     ACCESS_FILE,
     COMMENT_FILE,
     META_FILE,
+    OWNER_FILE,
     RECORDING_FILE,
     UPLOAD_PART_FILE,
     UPLOAD_STEM,
@@ -26,7 +27,7 @@ from recording.names import (
 from recording.records import Meta, Recording
 
 JSON_INDENT: Final = 2  # source: service specification, section 5.1
-ADDED_FILES: Final = (META_FILE, COMMENT_FILE, UPLOAD_STEM, UPLOAD_PART_FILE)
+ADDED_FILES: Final = (META_FILE, OWNER_FILE, COMMENT_FILE, UPLOAD_STEM, UPLOAD_PART_FILE)
 
 _RECORDING: Final[TypeAdapter[Recording]] = TypeAdapter(Recording)
 

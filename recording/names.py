@@ -30,6 +30,7 @@ TIMELINE_FILE: Final = "events.jsonl"
 DIAGNOSTICS_FILE: Final = "diagnostics.jsonl"
 LOCK_FILE: Final = ".lock"
 ACCESS_FILE: Final = ".accessed"  # empty; its time says when somebody last looked
+OWNER_FILE: Final = ".owner"
 COMMENT_FILE: Final = "comment.txt"
 UPLOAD_STEM: Final = "frontend_replay"  # a browser's own recording; the ending says its kind
 UPLOAD_PART_FILE: Final = ".upload.part"  # one on its way in; not the recorder's to remove

@@ -41,12 +41,14 @@ class RecorderOptions:
             thread: hand over to a loop with `call_soon_threadsafe`.
         clock: Where the time comes from.
         min_free_gb: With less of the disk free the recording stops, GB; 0: never.
+        owner_secret: With it the recording's owner may comment, replace and delete it.
     """
 
     threads: RecorderThreads | None = None
     on_warning: Callable[[RecordingStoppedError], None] | None = None
     clock: Clock = field(default_factory=Clock)
     min_free_gb: float = 0.0
+    owner_secret: str | None = None
 
 
 @dataclass

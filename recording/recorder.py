@@ -24,6 +24,7 @@ from recording.folder import write_meta
 from recording.jobs import RecorderThreads, RecordingJobs
 from recording.locks import RecordingLock
 from recording.options import DiagnosticsLimit, RecorderOptions, Trouble
+from recording.owner import write_owner
 from recording.pcm import Sound
 from recording.records import EndReason, Meta, TimelineEvent
 from recording.recovery import mark_ready, title_of, write_checkpoint, write_results
@@ -255,6 +256,8 @@ class SessionRecorder:
         check_room(self.folder.parent, self._options.min_free_gb)
         self.folder.mkdir()
         self._lock = RecordingLock(self.folder)
+        if self._options.owner_secret is not None:
+            write_owner(self.folder, self._options.owner_secret)
         line = SessionLine(
             session_id=self.session_id,
             app_type=self._app_type,

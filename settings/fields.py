@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Final
@@ -13,6 +14,7 @@ PROJECT_ROOT = Path(__file__).resolve().parents[1]
 """Relative paths start here, wherever a program was started from."""
 
 NO_LIMIT = -1
+ORIGIN = re.compile(r"\*|https?://(\[[0-9A-Fa-f:.]+\]|[^/?#@\[\]\s:]+)(:\d+)?/?", re.IGNORECASE)
 
 
 class Section(BaseModel):
@@ -54,6 +56,12 @@ def _is_network(network: str) -> str:
     return network
 
 
+def _is_origin(origin: str) -> str:
+    if ORIGIN.fullmatch(origin) is None:
+        raise ValueError('an origin is scheme and host, such as "https://example.com"')
+    return origin
+
+
 def _days(value: int) -> int:
     return value if value > 0 else NO_LIMIT
 
@@ -82,6 +90,11 @@ NetworkList = Annotated[
     tuple[Annotated[str, AfterValidator(_is_network)], ...], BeforeValidator(_split_list)
 ]
 """IP addresses and networks such as 10.0.0.0/8."""
+
+OriginList = Annotated[
+    tuple[Annotated[str, AfterValidator(_is_origin)], ...], BeforeValidator(_split_list)
+]
+"""Origins of web pages such as https://example.com; "*" is any."""
 
 DAYS_MAX: Final = 36_500  # a hundred years: what a date can be counted back from
 GIGABYTES_MAX: Final = 1_000_000  # more than one file system holds

@@ -18,6 +18,7 @@ from settings.fields import (
     GigabyteLimit,
     ModelPlace,
     NetworkList,
+    OriginList,
     Port,
     ProjectPath,
     Section,
@@ -92,11 +93,21 @@ class ServiceSettings(Section):
     default_lang: str | None = Field(
         None, description="Language of the pages, such as en; null: the browser decides."
     )
-    eta_chat_s: float = Field(15, gt=0, description="First guess of a chat's length, s.")
-    eta_streaming_s: float = Field(20, gt=0, description="Of a streamed turn, s.")
-    eta_half_duplex_s: float = Field(180, gt=0, description="Of a half-duplex session, s.")
-    eta_audio_duplex_s: float = Field(120, gt=0, description="Of a duplex audio session, s.")
-    eta_omni_duplex_s: float = Field(90, gt=0, description="Of a duplex omni session, s.")
+    eta_chat_s: float = Field(
+        15, gt=0, le=wire.DURATION_MAX_S, description="First guess of a chat's length, s."
+    )
+    eta_streaming_s: float = Field(
+        20, gt=0, le=wire.DURATION_MAX_S, description="Of a streamed turn, s."
+    )
+    eta_half_duplex_s: float = Field(
+        180, gt=0, le=wire.DURATION_MAX_S, description="Of a half-duplex session, s."
+    )
+    eta_audio_duplex_s: float = Field(
+        120, gt=0, le=wire.DURATION_MAX_S, description="Of a duplex audio session, s."
+    )
+    eta_omni_duplex_s: float = Field(
+        90, gt=0, le=wire.DURATION_MAX_S, description="Of a duplex omni session, s."
+    )
     eta_ema_alpha: float = Field(0.3, gt=0, le=1, description="Weight of the newest length.")
     eta_ema_min_samples: int = Field(
         3, ge=1, le=1_000, description="Lengths to see before the average replaces the guess."
@@ -186,12 +197,21 @@ class SecuritySettings(Section):
     """Who may do what."""
 
     admin_token: SecretStr | None = Field(
-        None, min_length=8, description="Opens the admin routes; null: only this machine may."
+        None, min_length=8, description="Opens the admin routes; null: the first start makes one."
     )
-    insecure_admin: bool = Field(False, description="Admin routes for everyone without a token.")
-    allowed_origins: TextList = Field((), description="Further origins a browser may come from.")
+    insecure_admin: bool = Field(
+        False, description="Admin routes for everyone, if no admin_token is set."
+    )
+    allowed_origins: OriginList = Field((), description="Further origins a browser may come from.")
+    allowed_hosts: TextList = Field(
+        (),
+        description="Names this server is called by beside its certificate's; *.example.com: all "
+        "below one; *: any.",
+    )
     worker_secret: SecretStr | None = Field(
-        None, min_length=8, description="Shared between gateway and workers on other machines."
+        None,
+        min_length=8,
+        description="Shared by gateway and workers; null: the launcher makes one at each start.",
     )
     trusted_proxies: NetworkList = Field(
         (), description="Proxies whose X-Forwarded-For is believed."

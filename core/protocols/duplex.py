@@ -139,6 +139,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
             prompt_tokens=event.input_tokens,
             recording_session_id=self._names.recording_session_id,
             session_id=self._names.session_id,
+            session_secret=self._names.session_secret,
             chunk_ms=self._prepare.config.chunk_ms,
             max_kv_tokens=self._limits.max_kv_tokens,
             pause_timeout=self._limits.pause_timeout_s,

@@ -124,6 +124,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
             session_id=self._names.session_id,
             timeout_s=self._timeout_s,
             recording_session_id=self._names.recording_session_id,
+            session_secret=self._names.session_secret,
         )
         effects: list[Effect] = [Send(message), *self._wait_for_audio(event.at_s)]
         if self._limits.max_session_s > 0:

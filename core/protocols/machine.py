@@ -88,10 +88,11 @@ WORK_OF: Final[Mapping[type[Event], tuple[type[WorkEffect], ...]]] = MappingProx
 
 @dataclass(frozen=True)
 class SessionNames:
-    """What a session is called."""
+    """What a session is called, and the secret of its owner."""
 
     session_id: str
     recording_session_id: str | None = None
+    session_secret: str | None = None
 
 
 def warn(problem: OmniError) -> Send:

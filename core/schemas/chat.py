@@ -20,6 +20,7 @@ from core.schemas.queue import (
     Queued,
     QueueDone,
     QueueUpdate,
+    SessionSecret,
     Stop,
     WarningMessage,
 )
@@ -70,6 +71,9 @@ class GatewayChatResponse(ChatResponse):
     queue_wait_ms: int = Field(0, ge=0, description="Time spent in the queue, ms.")
     estimated_queue_wait_s: float = Field(
         0.0, ge=0, description="Wait estimated when the request came, s."
+    )
+    session_secret: SessionSecret | None = Field(
+        None, description="Shows that a request about the recording is from its owner."
     )
 
 

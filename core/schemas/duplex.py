@@ -25,6 +25,7 @@ from core.schemas.queue import (
     Queued,
     QueueDone,
     QueueUpdate,
+    SessionSecret,
     Stop,
     WarningMessage,
 )
@@ -198,6 +199,9 @@ class Prepared(WireModel):
     prompt_tokens: int = Field(0, ge=0, description="Tokens of the system prompt.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
     session_id: str = Field("", description="The session.")
+    session_secret: SessionSecret | None = Field(
+        None, description="The session's secret, as in `queue_done`."
+    )
     chunk_ms: int = Field(1_000, ge=1, description="Length of one unit, ms.")
     max_kv_tokens: int = Field(0, ge=0, description="Most tokens the conversation may hold.")
     pause_timeout: float = Field(0.0, ge=0, description="Longest pause, s.")

@@ -23,6 +23,7 @@ from core.schemas.queue import (
     Queued,
     QueueDone,
     QueueUpdate,
+    SessionSecret,
     Stop,
     WarningMessage,
 )
@@ -162,6 +163,9 @@ class Prepared(WireModel):
     session_id: str = Field(description="The session.")
     timeout_s: float = Field(ge=0, description="Ends after this long without an audio_chunk, s.")
     recording_session_id: str | None = Field(None, description="Name of the recording.")
+    session_secret: SessionSecret | None = Field(
+        None, description="The session's secret, as in `queue_done`."
+    )
 
 
 class VadState(WireModel):

@@ -40,6 +40,7 @@ FRAMES_PER_MESSAGE_MAX: Final = 64  # ours: only the newest few are used
 
 SLOTS_MAX: Final = 64  # ours: sessions one worker takes at once
 MAX_SLICES: Final = 16  # tiles of one picture
+DURATION_MAX_S: Final = 86_400.0  # ours: a day; longest duration a request is expected to take
 ID_MAX_CHARS: Final = 128  # ours: names of voices and recordings
 PATH_MAX_CHARS: Final = 4_096  # ours: the usual limit of file systems
 

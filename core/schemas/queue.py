@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AliasChoices, Field, computed_field
+from pydantic import AliasChoices, Field, StringConstraints, computed_field
 
 from core.errors import ErrorCode, InvalidSessionIdError, OmniError, describe_error
 from core.schemas import limits
 from core.schemas.common import WireModel
 
 SESSION_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+SESSION_SECRET_HEADER: Final = "X-Session-Secret"  # shows that a request is the session's owner's
+SESSION_SECRET_BYTES: Final = 16
+
+SessionSecret = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+"""128 random bits in hexadecimal digits, made by the gateway; only the session's owner knows it."""
 
 
 class RequestType(StrEnum):
@@ -67,6 +72,9 @@ class Queued(_QueuePlace):
     """The request waits; sent once and only if no worker is free."""
 
     type: Literal["queued"] = Field("queued", description="Kind of message.")
+    session_secret: SessionSecret | None = Field(
+        None, description="Shows over HTTP that a request is from the session's owner."
+    )
 
 
 class QueueUpdate(_QueuePlace):
@@ -84,6 +92,9 @@ class QueueDone(WireModel):
     type: Literal["queue_done"] = Field("queue_done", description="Kind of message.")
     worker_id: str | None = Field(None, description="Name of the worker.")
     position: int = Field(0, ge=0, description="Always 0.")
+    session_secret: SessionSecret | None = Field(
+        None, description="Shows over HTTP that a request is from the session's owner."
+    )
 
 
 class ErrorMessage(WireModel):

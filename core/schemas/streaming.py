@@ -26,6 +26,7 @@ from core.schemas.queue import (
     Queued,
     QueueDone,
     QueueUpdate,
+    SessionSecret,
     Stop,
     WarningMessage,
 )
@@ -120,6 +121,9 @@ class Prefill(WireModel):
     messages: MessageList = Field(description="Full history, the new user message last.")
     session_id: str | None = Field(
         None, max_length=limits.ID_MAX_CHARS, description="The session; the path's one counts."
+    )
+    session_secret: SessionSecret | None = Field(
+        None, description="Of an earlier socket of this session, whose recording goes on."
     )
     tts_ref_audio_base64: ReferenceAudio | None = Field(
         None, description="Voice to speak with, Base64 of float32 at 16 kHz, at most 30 s."

@@ -1,4 +1,4 @@
-"""Lets in only who knows the shared secret; in front of every route but the harmless ones."""
+"""Lets in only the gateway; in front of every route of a worker but the harmless ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import hmac
 import ipaddress
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -14,11 +16,10 @@ from core.errors import CloseCode, UnauthorizedError
 from core.schemas.worker import WORKER_SECRET_HEADER
 
 OPEN_PATHS: Final = frozenset({"/health", "/metrics"})
-"""Whoever starts and watches workers has no secret, and nothing anybody said is told there."""
+"""What starts and watches workers has no secret, and nothing about a conversation is told there."""
 
-LOCAL_PATHS: Final = frozenset({"/restart"})
-"""Without a secret, only this machine may ask for these."""
-
+GATEWAY_MARK: Final = "the gateway asked"  # key in a request's scope
+LOCAL_NAME: Final = "localhost"
 REFUSAL: Final = "The worker's secret is missing or wrong."
 
 
@@ -30,7 +31,7 @@ class SecretGate:
 
         Args:
             app: What is guarded.
-            secret: Shared with the gateway; None lets everybody in.
+            secret: Shared with the gateway; None lets in what calls this machine by its own name.
         """
         self._app = app
         self._secret = secret.encode() if secret else None
@@ -49,18 +50,29 @@ class SecretGate:
             await response(scope, receive, send)
 
     def _may_pass(self, scope: Scope) -> bool:
+        headers = Headers(scope=scope)
+        if "origin" in headers:  # a page in somebody's browser; no page is made for workers
+            return False
         if self._secret is None:
-            return scope["path"] not in LOCAL_PATHS or _is_local(scope)
-        if scope["path"] in OPEN_PATHS:
-            return True
-        wanted = WORKER_SECRET_HEADER.lower().encode()
-        given = next((value for name, value in scope["headers"] if name.lower() == wanted), b"")
-        return hmac.compare_digest(given, self._secret)
+            is_gateway = is_loopback(_host_of(headers.get("host", "")))
+        else:
+            given = headers.get(WORKER_SECRET_HEADER, "")
+            is_gateway = hmac.compare_digest(given.encode(), self._secret)
+        if is_gateway:
+            scope[GATEWAY_MARK] = True
+        return is_gateway or scope["path"] in OPEN_PATHS
 
 
-def _is_local(scope: Scope) -> bool:
-    host, _ = scope.get("client") or ("", 0)
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is this machine's own, which no other machine reaches."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == LOCAL_NAME or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _host_of(netloc: str) -> str:
+    try:
+        return urlsplit(f"//{netloc}").hostname or ""
+    except ValueError:
+        return ""

@@ -19,7 +19,12 @@ from core.errors import NoWorkerError, OmniError, SessionInUseError, ShuttingDow
 from core.logging_setup import log_context
 from core.metrics import WorkerMetrics
 from core.schemas.chat import ChatRequest, ChatResponse
-from core.schemas.queue import ErrorMessage, RequestType, check_session_id
+from core.schemas.queue import (
+    SESSION_SECRET_HEADER,
+    ErrorMessage,
+    RequestType,
+    check_session_id,
+)
 from core.schemas.worker import ActionResult, CacheStatus, WorkerHealth, WorkerStatus
 from core.serving.chat_performer import ChatPerformer
 from core.serving.connection import Connection
@@ -173,6 +178,7 @@ class WorkerHost:
                 check_session_id(name)
                 self._check_open()
                 owner = Owner(name, kind.request_type(name, variant))
+                owner.secret = websocket.headers.get(SESSION_SECRET_HEADER, "")
                 async with self._claimed(kind, owner) as live:
                     lease = await self._take_slot(kind, owner)
                     await self._converse(socket, live, lease)
@@ -180,19 +186,22 @@ class WorkerHost:
                 self._log.info("socket_refused", code=error.code.value, kind=kind.value)
                 await refuse(socket, error)
 
-    async def chat(self, request: ChatRequest, gone: asyncio.Event) -> ChatResponse:
+    async def chat(
+        self, request: ChatRequest, gone: asyncio.Event, secret: str = ""
+    ) -> ChatResponse:
         """Answer one request over HTTP.
 
         Args:
             request: What is asked.
             gone: Set when nobody waits for the answer any more.
+            secret: Of the recording's owner.
 
         Raises:
             OmniError: There is no answer.
         """
         self._check_open()
         self._rules.sounds.check(request)
-        owner = Owner(generate_session_id("chat"), RequestType.CHAT)
+        owner = Owner(generate_session_id("chat"), RequestType.CHAT, secret=secret)
         performer = ChatPerformer(self.workshop, owner)
         owner.kv_tokens = lambda: performer.kv_tokens
         leaving = asyncio.create_task(_halt_when(gone, performer))
@@ -202,7 +211,7 @@ class WorkerHost:
         finally:
             await see_through(asyncio.create_task(_end_chat(leaving, performer)))
             self._chats.discard(performer)
-        recorded = self._builder().record_chat(request, response)
+        recorded = self._builder().record_chat(owner, request, response)
         return response.model_copy(update={"recording_session_id": recorded})
 
     def stop(self, kinds: Sequence[SocketKind], session_id: str | None) -> ActionResult:

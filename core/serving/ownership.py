@@ -37,12 +37,14 @@ class Owner:
         kind: what it is.
         told_status: what its machine says the worker is doing.
         kv_tokens: tokens in its cache.
+        secret: what its client shows to prove that the session is its own; "" without a gateway.
     """
 
     session_id: str
     kind: RequestType
     told_status: Callable[[], WorkerStatus] = lambda: WorkerStatus.IDLE
     kv_tokens: Callable[[], int] = lambda: 0
+    secret: str = ""
 
     @property
     def status(self) -> WorkerStatus:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from core.errors import RecordingStoppedError
-from core.protocols.machine import SessionNames
 from core.schemas.queue import RequestType
+from core.serving.ownership import Owner
 from core.serving.recording_observer import Snapshot
 from recording.recovery import recover_all
 from recording.timeline import EndLine
@@ -30,6 +30,9 @@ OPEN_MAX: Final = 64  # ours: conversations between turns whose recording is sti
 OPEN_LIMIT_S: Final = 300.0  # ours: then the next turn begins another one
 PREFIXES: Final = {RequestType.STREAMING: "stm", RequestType.CHAT: "chat"}
 """How the ids of recordings begin that do not carry the session's. Source: service spec., 5.1."""
+
+_Key = tuple[str, str]
+"""A session's id and the secret of its owner."""
 
 OnStopped = Callable[[RecordingStoppedError], None]
 """Called on the event loop when a recording had to stop."""
@@ -85,7 +88,7 @@ class Recordings:
         self._worker_id = worker_id
         self._threads = threads
         self._min_free_gb = min_free_gb
-        self._open: OrderedDict[str, OpenRecording] = OrderedDict()  # by the session's id
+        self._open: OrderedDict[_Key, OpenRecording] = OrderedDict()
 
     def new_id(self, kind: RequestType, session_id: str) -> str:
         """Return the id of a new recording."""
@@ -93,36 +96,35 @@ class Recordings:
             return generate_session_id(PREFIXES[kind])
         return generate_recording_id(session_id, datetime.now(UTC))
 
-    def names(self, kind: RequestType, session_id: str) -> SessionNames:
-        """Return what a session is called that begins a recording."""
-        return SessionNames(session_id, self.new_id(kind, session_id))
-
     def duplex(
-        self, recording_id: str, kind: RequestType, on_stopped: OnStopped, snapshot: Snapshot
+        self, recording_id: str, owner: Owner, on_stopped: OnStopped, snapshot: Snapshot
     ) -> DuplexSessionRecorder:
         """Begin the recording of a duplex session."""
-        options = self._options(on_stopped)
+        options = self._options(owner, on_stopped)
         place = (self._worker_id, snapshot, self._data_dir, options)
-        return DuplexSessionRecorder(recording_id, kind, *place)
+        return DuplexSessionRecorder(recording_id, owner.kind, *place)
 
     def turns(
-        self, recording_id: str, kind: RequestType, on_stopped: OnStopped, snapshot: Snapshot
+        self, recording_id: str, owner: Owner, on_stopped: OnStopped, snapshot: Snapshot
     ) -> TurnBasedSessionRecorder:
         """Begin the recording of any other session."""
-        options = self._options(on_stopped)
+        options = self._options(owner, on_stopped)
         place = (self._worker_id, snapshot, self._data_dir, options)
-        return TurnBasedSessionRecorder(recording_id, kind, *place)
+        return TurnBasedSessionRecorder(recording_id, owner.kind, *place)
 
-    def resume(self, session_id: str) -> OpenRecording:
-        """Return the recording that a streaming session's next turn belongs to."""
-        found = self._open.pop(session_id, None)
+    def resume(self, owner: Owner) -> OpenRecording:
+        """Return the recording that a streaming session's next turn belongs to.
+
+        A session of the same id with another secret is a stranger's: it begins a recording.
+        """
+        found = self._open.pop(_key(owner), None)
         if found is None:
-            return OpenRecording(self.new_id(RequestType.STREAMING, session_id))
+            return OpenRecording(self.new_id(RequestType.STREAMING, owner.session_id))
         if found.expiry is not None:
             found.expiry.cancel()
         return found
 
-    def put_away(self, session_id: str, recording: OpenRecording, end_reason: EndReason) -> None:
+    def put_away(self, owner: Owner, recording: OpenRecording, end_reason: EndReason) -> None:
         """Keep a streaming recording open for a while after its socket left for this reason."""
         if recording.recorder is None:
             return
@@ -132,8 +134,9 @@ class Recordings:
         recording.end = recording.recorder.note_end(end_reason)
         recording.recorder.checkpoint()
         loop = asyncio.get_running_loop()
-        recording.expiry = loop.call_later(OPEN_LIMIT_S, self._end, session_id)
-        self._open[session_id] = recording
+        key = _key(owner)
+        recording.expiry = loop.call_later(OPEN_LIMIT_S, self._end, key)
+        self._open[key] = recording
         if len(self._open) > OPEN_MAX:
             self._end(next(iter(self._open)))
 
@@ -143,12 +146,12 @@ class Recordings:
 
     def close(self) -> None:
         """End every recording and wait until all is written; blocks."""
-        for session_id in list(self._open):
-            self._end(session_id)
+        for key in list(self._open):
+            self._end(key)
         self._threads.close()
 
-    def _end(self, session_id: str) -> None:
-        recording = self._open.pop(session_id, None)
+    def _end(self, key: _Key) -> None:
+        recording = self._open.pop(key, None)
         if recording is None:
             return
         if recording.expiry is not None:
@@ -156,11 +159,20 @@ class Recordings:
         if recording.recorder is not None:
             recording.recorder.finalize(recording.end)
 
-    def _options(self, on_stopped: OnStopped) -> RecorderOptions:
+    def _options(self, owner: Owner, on_stopped: OnStopped) -> RecorderOptions:
         loop = asyncio.get_running_loop()
 
         def tell(error: RecordingStoppedError) -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(partial(on_stopped, error))
 
-        return RecorderOptions(self._threads, tell, min_free_gb=self._min_free_gb)
+        return RecorderOptions(
+            self._threads,
+            tell,
+            min_free_gb=self._min_free_gb,
+            owner_secret=owner.secret or None,
+        )
+
+
+def _key(owner: Owner) -> _Key:
+    return owner.session_id, owner.secret

@@ -98,13 +98,13 @@ class SessionBuilder:
         owner.kv_tokens = lambda: performer.kv_tokens
         return connection
 
-    def record_chat(self, request: ChatRequest, response: ChatResponse) -> str | None:
+    def record_chat(self, owner: Owner, request: ChatRequest, response: ChatResponse) -> str | None:
         """Record a chat over HTTP; return the recording's id."""
         if self.recordings is None:
             return None
         recording_id = self.recordings.new_id(RequestType.CHAT, "")
         snapshot = chat_snapshot(request)
-        recorder = self.recordings.turns(recording_id, RequestType.CHAT, _ignore, snapshot)
+        recorder = self.recordings.turns(recording_id, owner, _ignore, snapshot)
         recorder.start_message_turn(0, request.messages[-1])
         if response.audio_data:
             recorder.save_ai_audio_turn(0, response.audio_data)
@@ -117,14 +117,16 @@ class SessionBuilder:
         """The recording a streaming session goes on with."""
         if self.recordings is None or kind is not SocketKind.STREAMING:
             return None
-        return self.recordings.resume(owner.session_id)
+        return self.recordings.resume(owner)
 
     def _names(self, owner: Owner, continued: OpenRecording | None) -> SessionNames:
         if continued is not None:
-            return SessionNames(owner.session_id, continued.recording_id)
-        if self.recordings is None:
-            return SessionNames(owner.session_id)
-        return self.recordings.names(owner.kind, owner.session_id)
+            recording_id: str | None = continued.recording_id
+        elif self.recordings is not None:
+            recording_id = self.recordings.new_id(owner.kind, owner.session_id)
+        else:
+            recording_id = None
+        return SessionNames(owner.session_id, recording_id, owner.secret or None)
 
     def _machine(self, kind: SocketKind, names: SessionNames) -> Machine:
         rules = self.rules
@@ -162,14 +164,14 @@ class SessionBuilder:
         recordings, recording_id = self.recordings, names.recording_session_id
         if recordings is None or recording_id is None:
             return []
-        turns = partial(recordings.turns, recording_id, owner.kind, on_stopped)
+        turns = partial(recordings.turns, recording_id, owner, on_stopped)
         match kind:
             case SocketKind.CHAT:
                 return [ChatRecording(turns)]
             case SocketKind.HALF_DUPLEX:
                 return [HalfDuplexRecording(turns)]
             case SocketKind.DUPLEX:
-                begin = partial(recordings.duplex, recording_id, owner.kind, on_stopped)
+                begin = partial(recordings.duplex, recording_id, owner, on_stopped)
                 return [DuplexRecording(begin)]
         assert continued is not None, "a streaming recording may go on"
 
@@ -178,7 +180,7 @@ class SessionBuilder:
                 continued.recorder = turns(snapshot)
             return continued.recorder
 
-        put_away = partial(recordings.put_away, owner.session_id, continued)
+        put_away = partial(recordings.put_away, owner, continued)
         return [StreamingRecording(go_on, put_away, continued.next_turn)]
 
 

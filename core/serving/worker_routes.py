@@ -17,7 +17,9 @@ from core.metrics import CONTENT_TYPE, exposition
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES
 from core.schemas.parsing import parse_message
+from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import ActionResult, CacheStatus, StopRequest, WorkerHealth
+from core.serving.gate import GATEWAY_MARK
 from core.serving.host import WorkerHost
 from core.serving.scheduling import end_task
 from core.serving.session_kinds import SocketKind
@@ -66,8 +68,11 @@ async def tell_error(request: Request, error: Exception) -> Response:
 
 def _add_state(router: APIRouter, host_of: HostOf, registry: CollectorRegistry) -> None:
     @router.get("/health")
-    async def health() -> WorkerHealth:
-        return host_of().health()
+    async def health(request: Request) -> WorkerHealth:
+        health = host_of().health()
+        if GATEWAY_MARK in request.scope:
+            return health
+        return health.model_copy(update={"current_session_id": None})
 
     @router.get("/cache_info")
     async def cache_info() -> CacheStatus:
@@ -101,7 +106,8 @@ def _add_chat(router: APIRouter, host_of: HostOf) -> None:
         gone = asyncio.Event()
         watching = asyncio.create_task(_watch(request, gone))
         try:
-            return await host_of().chat(asked, gone)
+            secret = request.headers.get(SESSION_SECRET_HEADER, "")
+            return await host_of().chat(asked, gone, secret)
         finally:
             await end_task(watching)
 

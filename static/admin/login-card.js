@@ -1,5 +1,5 @@
 // @ts-check
-/** Asks for the administrator's token, or says why there is no way in from here. */
+/** Asks for the administrator's token. */
 
 import { fill, h, icon, on, setText } from "../shared/dom.js";
 import { t } from "../shared/i18n.js";
@@ -8,7 +8,6 @@ import { failureText, said } from "./words.js";
 /**
  * @typedef {Object} LoginCard
  * @property {(isSignedOut: boolean) => void} askToken
- * @property {() => void} refuse administration is open to the machine itself alone
  * @property {(error: unknown) => void} fail the server did not say who may administrate
  * @property {() => void} hide
  */
@@ -32,10 +31,6 @@ export function mountLoginCard(el, { signIn, retry }) {
       const { form, input } = tokenForm(signIn);
       show(heading("lock", "admin.login"), said("p", isSignedOut ? "admin.login_again" : "admin.login_lead", { class: "soft" }), form);
       input.focus();
-    },
-    refuse() {
-      const steps = h("ul", { class: "stack-tight" }, said("li", "admin.closed_token"), said("li", "admin.closed_local"));
-      show(heading("lock", "admin.closed"), said("p", "admin.closed_lead"), steps);
     },
     fail(error) {
       const again = said("button", "common.retry", { type: "button", class: "button" });

@@ -31,6 +31,7 @@ import { toast } from "../shared/toast.js";
 
 const PAUSE_MS = 5_000;
 const FIRST = "overview";
+const TOKEN_MARK = "#token=";
 
 /** @type {(import("../admin/section-nav.js").SectionEntry & {load: () => Promise<SectionModule>})[]} */
 const SECTIONS = [
@@ -47,6 +48,7 @@ const SECTIONS = [
   { id: "audit", icon: "edit", titleKey: "admin.audit", load: () => import("../admin/audit.js") },
 ];
 
+const linked = takeLinkedToken();
 const page = await startPage({ titleKey: "admin.title" });
 const board = byId("board", HTMLElement);
 const signOut = byId("sign-out", HTMLButtonElement);
@@ -75,17 +77,20 @@ async function enter() {
     login.fail(error);
     return;
   }
-  if (!state.is_admin) {
-    if (state.needs_token) login.askToken(false);
-    else login.refuse();
-    return;
-  }
+  if (!state.is_admin) return login.askToken(false);
   login.hide();
   signOut.hidden = !state.needs_token;
   board.hidden = false;
   nav.reveal();
   desk.isIn = true;
   await desk.refresher?.now();
+}
+
+/** Takes the token of the link that the start of the server shows, and out of the address bar. */
+function takeLinkedToken() {
+  const token = location.hash.startsWith(TOKEN_MARK) ? decodeURIComponent(location.hash.slice(TOKEN_MARK.length)) : "";
+  if (token !== "") history.replaceState(null, "", location.pathname);
+  return token;
 }
 
 /** @param {string} token */
@@ -101,9 +106,7 @@ async function leave() {
   board.hidden = true;
   signOut.hidden = true;
   setText(freshness, "");
-  const state = /** @type {AdminState | null} */ (await getJson("/api/admin/state").catch(() => null));
-  if (state && !state.needs_token) login.refuse();
-  else login.askToken(true);
+  login.askToken(true);
 }
 
 /** @param {string} id */
@@ -180,5 +183,6 @@ page.onStatus(({ status }) => {
   nav.setBadge("queue", waiting > 0 ? { count: waiting, kind: "caution", label: tn("admin.waiting", waiting) } : null);
 });
 onLangChange(() => void desk.refresher?.now());
-await enter();
+if (linked === "") await enter();
+else await signIn(linked).catch(() => login.askToken(false));
 page.ready();

@@ -6,6 +6,7 @@ import { byId, fill, find, h, icon } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { late } from "../shared/late.js";
 import { mountNotice } from "../shared/notice.js";
+import { isOwnRecording } from "../shared/own-recordings.js";
 import { startPage } from "../shared/page.js";
 import { mountCommentCard } from "../viewer/comment-card.js";
 import { mountConfig } from "../viewer/config-view.js";
@@ -132,9 +133,16 @@ async function open() {
   if (!recording.merged_replay_video) showFilm(latest, shown.pause);
 }
 
-/** @type {Promise<{is_admin: boolean}>} */
-const state = getJson("/api/admin/state");
-state.then(({ is_admin: isAdmin }) => head.allow(isAdmin), () => undefined);
+const allow = (/** @type {boolean} */ isAllowed) => {
+  head.allow(isAllowed);
+  comment.allow(isAllowed);
+};
+if (isOwnRecording(localStorage, recordingId)) allow(true);
+else {
+  /** @type {Promise<{is_admin: boolean}>} */
+  const state = getJson("/api/admin/state");
+  state.then(({ is_admin: isAdmin }) => allow(isAdmin), () => undefined);
+}
 try {
   await open();
 } catch (error) {

@@ -36,13 +36,13 @@ export function getJson(path, options = {}) {
  * @param {"POST" | "PUT" | "DELETE" | "PATCH"} method
  * @param {string} path
  * @param {unknown} [body] sent as JSON
- * @param {{signal?: AbortSignal}} [options]
+ * @param {{signal?: AbortSignal, headers?: Record<string, string>}} [options]
  * @returns {Promise<T>}
  */
-export function sendJson(method, path, body, options = {}) {
-  const headers = { "Content-Type": "application/json" };
+export function sendJson(method, path, body, { signal, headers = {} } = {}) {
   const text = body === undefined ? undefined : JSON.stringify(body);
-  return call(path, { method, headers: text === undefined ? {} : headers, body: text, ...options });
+  const all = text === undefined ? headers : { "Content-Type": "application/json", ...headers };
+  return call(path, { method, headers: all, body: text, signal });
 }
 
 /**

@@ -4,6 +4,8 @@
  * Device.
  */
 
+import { ownerNotes } from "./own-recordings.js";
+
 /** @typedef {import("./end-reasons.js").SocketEnd} SocketEnd */
 /** @typedef {import("./end-reasons.js").ServerGlance} ServerGlance */
 
@@ -44,6 +46,7 @@ const ID_RANDOM_BYTES = 3;
 export function openLiveSocket(url, handlers, factory = (address) => new WebSocket(address)) {
   let isDone = false;
   let wasOpen = false;
+  const noteOwner = ownerNotes(globalThis.localStorage);
   /** @type {WebSocket} */
   let socket;
   try {
@@ -68,8 +71,10 @@ export function openLiveSocket(url, handlers, factory = (address) => new WebSock
   socket.addEventListener("message", (event) => {
     if (isDone) return;
     const message = parseMessage(event.data);
-    if (message) handlers.onMessage(message);
-    else handlers.onMalformed?.(String(event.data).slice(0, 200));
+    if (message) {
+      noteOwner(message);
+      handlers.onMessage(message);
+    } else handlers.onMalformed?.(String(event.data).slice(0, 200));
   });
   socket.addEventListener("close", (event) => {
     if (isDone) return;

@@ -168,6 +168,7 @@
  * @property {"prefill"} type Kind of message.
  * @property {Array<Message>} messages Full history, the new user message last.
  * @property {string | null} [session_id] The session; the path's one counts.
+ * @property {string | null} [session_secret] Of an earlier socket of this session, whose recording goes on.
  * @property {string | null} [tts_ref_audio_base64] Voice to speak with, Base64 of float32 at 16 kHz, at most 30 s.
  * @property {string | null} [ref_audio_base64] The same, used when tts_ref_audio_base64 is absent.
  * @property {number | null} [max_slice_nums] Most tiles per picture.
@@ -216,6 +217,7 @@
  * @property {number} position 1 is next.
  * @property {number} estimated_wait_s Estimated wait, s.
  * @property {number} queue_length How many requests wait.
+ * @property {string | null} session_secret Shows over HTTP that a request is from the session's owner.
  * @property {number} eta_seconds Same as estimated_wait_s.
  */
 
@@ -234,6 +236,7 @@
  * @property {"queue_done"} type Kind of message.
  * @property {string | null} worker_id Name of the worker.
  * @property {number} position Always 0.
+ * @property {string | null} session_secret Shows over HTTP that a request is from the session's owner.
  */
 
 /** The history is in the KV cache.
@@ -313,6 +316,7 @@
  * @property {string} session_id The session.
  * @property {number} timeout_s Ends after this long without an audio_chunk, s.
  * @property {string | null} recording_session_id Name of the recording.
+ * @property {string | null} session_secret The session's secret, as in `queue_done`.
  */
 
 /** The user began or ceased to speak; false also when a short burst was discarded.
@@ -410,6 +414,7 @@
  * @property {number} prompt_tokens Tokens of the system prompt.
  * @property {string | null} recording_session_id Name of the recording.
  * @property {string} session_id The session.
+ * @property {string | null} session_secret The session's secret, as in `queue_done`.
  * @property {number} chunk_ms Length of one unit, ms.
  * @property {number} max_kv_tokens Most tokens the conversation may hold.
  * @property {number} pause_timeout Longest pause, s.
@@ -593,6 +598,7 @@ export const LIMITS = /** @type {const} */ ({
   "FRAMES_PER_MESSAGE_MAX": 64,
   "SLOTS_MAX": 64,
   "MAX_SLICES": 16,
+  "DURATION_MAX_S": 86400.0,
   "ID_MAX_CHARS": 128,
   "PATH_MAX_CHARS": 4096
 });

@@ -9,6 +9,7 @@ import { fill, h, icon, on, setText } from "./dom.js";
 import { formatBytes, formatNumber } from "./formats.js";
 import { onLangChange, t } from "./i18n.js";
 import { mountNotice } from "./notice.js";
+import { ownerHeaders } from "./own-recordings.js";
 import { addRecent } from "./recent-sessions.js";
 import { sendFile } from "./send-file.js";
 import { serverDefaults } from "./server-defaults.js";
@@ -114,7 +115,7 @@ async function share(state, parts, draw) {
     const file = parts.withRecording.checked && recording && recording.blob !== sent ? recording : null;
     if (file) await sendRecording(recordingId, file, parts, signal);
     if (state.subject === subject) state.sent = file?.blob ?? sent;
-    await sendJson("POST", pathOf(recordingId, "comment"), { comment: parts.comment.value }, { signal });
+    await sendJson("POST", pathOf(recordingId, "comment"), { comment: parts.comment.value }, { signal, headers: ownerHeaders(localStorage, recordingId) });
     phase = "shared";
   } catch (error) {
     if (!signal.aborted) showProblem(parts, error);
@@ -205,7 +206,8 @@ async function sendRecording(recordingId, { blob, fileName }, parts, signal) {
     setText(parts.sentText, t("share.sent", { percent, total: formatBytes(totalBytes) }));
   };
   show({ sentBytes: 0, totalBytes: blob.size });
-  await sendFile(pathOf(recordingId, "upload-recording"), typed, fileName, { onProgress: show, signal });
+  const headers = ownerHeaders(localStorage, recordingId);
+  await sendFile(pathOf(recordingId, "upload-recording"), typed, fileName, { onProgress: show, signal, headers });
 }
 
 /** @param {Parts} parts @param {unknown} error */

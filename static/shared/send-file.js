@@ -11,6 +11,7 @@ const HTTP_REDIRECT = 300;
 /**
  * @typedef {Object} SendFileOptions
  * @property {(done: {sentBytes: number, totalBytes: number}) => void} [onProgress]
+ * @property {Record<string, string>} [headers]
  * @property {AbortSignal} [signal] ends it; the promise is then refused with an AbortError
  */
 
@@ -23,7 +24,7 @@ const HTTP_REDIRECT = 300;
  * @param {SendFileOptions} [options]
  * @returns {Promise<void>}
  */
-export function sendFile(path, blob, fileName, { onProgress, signal } = {}) {
+export function sendFile(path, blob, fileName, { onProgress, signal, headers = {} } = {}) {
   const form = new FormData();
   form.append("file", blob, fileName);
   return new Promise((resolve, reject) => {
@@ -32,6 +33,7 @@ export function sendFile(path, blob, fileName, { onProgress, signal } = {}) {
     const request = new XMLHttpRequest(); // fetch does not tell how much was sent
     request.open("POST", path);
     request.responseType = "json";
+    for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
     request.upload.addEventListener("progress", ({ loaded, total }) => onProgress?.({ sentBytes: loaded, totalBytes: total }));
     request.addEventListener("load", () => {
       if (request.status >= HTTP_OK && request.status < HTTP_REDIRECT) return resolve();

@@ -4,6 +4,7 @@
  */
 
 import { sendJson } from "../shared/api.js";
+import { ownerNotes } from "../shared/own-recordings.js";
 import { chatRequest } from "./turn-options.js";
 
 /** @typedef {Object} HttpTurn
@@ -16,7 +17,10 @@ import { chatRequest } from "./turn-options.js";
  * @param {AbortSignal} signal
  * @returns {Promise<unknown>} The answer's body; rejects with an `ApiError`.
  */
-export function chatOverHttp(turn, signal) {
+export async function chatOverHttp(turn, signal) {
   const body = chatRequest(turn.messages, turn.options);
-  return sendJson("POST", "/api/chat", body, { signal });
+  /** @type {object} */
+  const reply = await sendJson("POST", "/api/chat", body, { signal });
+  ownerNotes(globalThis.localStorage)(reply);
+  return reply;
 }

@@ -83,6 +83,8 @@ const STOP_LIMIT_MS = 10_000;
 export class StreamingChat extends Emitter {
   #options;
   #sessionId;
+  /** The secret of the conversation: with it another socket goes on with its recording. */
+  #secret = "";
   /** @type {LiveSocket | null} */
   #socket = null;
   /** @type {RunningTurn | null} */
@@ -160,6 +162,7 @@ export class StreamingChat extends Emitter {
     this.#failTurn(endReason("cancelled"));
     this.#dropSocket();
     this.#sessionId = newSessionId(this.#options.idPrefix);
+    this.#secret = "";
   }
 
   /** End everything; a later turn would open a socket again. */
@@ -187,12 +190,14 @@ export class StreamingChat extends Emitter {
   /** @param {RunningTurn} turn */
   #prefill(turn) {
     this.#update(turn, { type: "sent" });
-    this.#socket?.send({ ...turn.options.prefill, type: "prefill", messages: turn.messages });
+    const owner = this.#secret === "" ? {} : { session_secret: this.#secret };
+    this.#socket?.send({ ...turn.options.prefill, ...owner, type: "prefill", messages: turn.messages });
   }
 
   /** @param {WireMessage} wire */
   #hear(wire) {
     const turn = this.#turn;
+    if (typeof wire.session_secret === "string") this.#secret = wire.session_secret;
     if (wire.type === "error") {
       this.#dropSocket();
       return this.#failTurn(reasonOfError(wire));

@@ -8,6 +8,7 @@ import { mountCommentField } from "../shared/comment-field.js";
 import { fill, h, icon, on, setText } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { mountNotice } from "../shared/notice.js";
+import { ownerHeaders } from "../shared/own-recordings.js";
 import { toast } from "../shared/toast.js";
 import { pathOf } from "./viewer-source.js";
 
@@ -19,6 +20,7 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
   const { text, edit, save, cancel, form, shown, field, notice } = makeParts(maxChars);
   let comment = "";
   let isEditing = false;
+  edit.hidden = true;
 
   const draw = () => {
     setText(text, comment || t("viewer.no_comment"));
@@ -44,7 +46,7 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
   const keep = async () => {
     save.disabled = true;
     try {
-      await sendJson("POST", pathOf(recordingId, "comment"), { comment: field.value });
+      await sendJson("POST", pathOf(recordingId, "comment"), { comment: field.value }, { headers: ownerHeaders(localStorage, recordingId) });
       comment = field.value;
       setEditing(false);
       toast(t("viewer.comment_saved"));
@@ -65,6 +67,10 @@ export function mountCommentCard(el, { recordingId, maxChars }) {
       comment = answer.comment;
       el.hidden = false;
       draw();
+    },
+    /** @param {boolean} isAllowed the recording is one's own, or an administrator looks at it */
+    allow(isAllowed) {
+      edit.hidden = !isAllowed;
     },
   };
 }

@@ -9,6 +9,7 @@ import { copyText } from "../shared/copy-text.js";
 import { byId, fill, h, icon, on, setText } from "../shared/dom.js";
 import { formatBytes, formatClock, formatDateTime } from "../shared/formats.js";
 import { hasText, onLangChange, t } from "../shared/i18n.js";
+import { ownerHeaders } from "../shared/own-recordings.js";
 import { linkOf } from "../shared/share-link.js";
 import { toast } from "../shared/toast.js";
 import { appOf } from "./recording-types.js";
@@ -48,7 +49,8 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
   on(dialog, "close", () => {
     if (dialog.returnValue !== "yes") return;
     dialog.returnValue = "";
-    sendJson("DELETE", pathOf(recordingId)).then(onDeleted, onProblem);
+    const headers = ownerHeaders(localStorage, recordingId);
+    sendJson("DELETE", pathOf(recordingId), undefined, { headers }).then(onDeleted, onProblem);
   });
   onLangChange(draw);
   draw();
@@ -58,9 +60,9 @@ export function mountHead(recordingId, { onDeleted, onProblem }) {
       meta = latest;
       draw();
     },
-    /** @param {boolean} isAdmin */
-    allow(isAdmin) {
-      remove.hidden = !isAdmin;
+    /** @param {boolean} isAllowed the recording is one's own, or an administrator looks at it */
+    allow(isAllowed) {
+      remove.hidden = !isAllowed;
     },
   };
 }

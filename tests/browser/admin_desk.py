@@ -44,10 +44,7 @@ Json = dict[str, Any]
 
 def call(system: RunningSystem, method: str, path: str, body: Json | None = None) -> Json:
     """Ask the server itself."""
-    headers = {"X-Admin-Token": TOKEN}
-    answer = httpx.request(
-        method, system.url + path, json=body, headers=headers, trust_env=False, timeout=LIMIT_S
-    )
+    answer = system.ask(method, path, json=body, timeout=LIMIT_S)
     assert answer.status_code == httpx.codes.OK, answer.text
     told: Json = answer.json()
     return told

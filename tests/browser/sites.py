@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.launched import Plan, wait_until
 from core.nano_assets import SOURCE, SUMS_FILE, assemble
+from tests.browser.browsers import INSECURE_HOST
 from tests.browser.media_files import question_16k, scene, silence_16k
 from tests.source_tree import ROOT
 from tests.system.client import DuplexClient, in_chunks
@@ -57,6 +58,7 @@ def real_site(folder: Path) -> RunningSystem:
     config: Sections = {
         "service": {"worker_slots": SLOTS},
         "model": {"model_path": str(nano_checkpoint())},
+        "security": {"allowed_hosts": [INSECURE_HOST]},
     }
     return RunningSystem(
         folder, Plan(workers=1, backend="real", config=config, command=start_command())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -85,13 +86,15 @@ def test_a_wrong_token_says_so_and_too_many_have_to_wait(
     expect(problem).to_have_text("Too many wrong tokens. Wait a minute, then try again.")
 
 
-def test_without_a_token_only_the_machine_itself_gets_in(visit: Visits, problems: Problems) -> None:
-    problems.allow("Cross-Origin-Opener-Policy header has been ignored")
-    page = visit("/admin", is_secure=False)
-    expect(page.get_by_role("heading", name="Not from here")).to_be_visible()
-    expect(page.locator("#login")).to_contain_text("security.admin_token")
-    expect(page.locator("#login")).to_contain_text("localhost")
-    expect(page.locator("#board")).to_be_hidden()
+def test_the_link_of_the_start_signs_in_and_its_token_leaves_the_address_bar(
+    visit: Visits, problems: Problems, guarded: RunningSystem
+) -> None:
+    page = visit(f"/admin#token={quote(TOKEN)}", at=guarded)
+    section(page, "overview")
+    assert page.url == f"{guarded.url}/admin"
+    other = visit("/admin#token=wrong", at=guarded)
+    expect(other.locator("#token")).to_be_visible()
+    problems.allow(r"HTTP 401 POST .*/api/admin/login")
 
 
 def test_a_session_that_ends_asks_for_the_token_again(

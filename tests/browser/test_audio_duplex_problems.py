@@ -119,7 +119,7 @@ def test_an_administrator_ends_it(visit: Visits, fake_site: RunningSystem) -> No
     wire = Wire(page)
     calls.start(page)
     [session] = [one["session_id"] for one in wire.got("prepared")]
-    stopped = httpx.post(f"{fake_site.url}/api/admin/sessions/{session}/stop", trust_env=False)
+    stopped = fake_site.ask("POST", f"/api/admin/sessions/{session}/stop")
     assert stopped.status_code == httpx.codes.OK
     expect_problem(page, "ended_by_admin", "An administrator ended this conversation.")
     calls.wait_for_phase(page, "ended")
@@ -131,8 +131,7 @@ def test_the_app_is_switched_off_while_the_page_is_open(
     problems.allow("WebSocket connection to .* failed", "HTTP 403 ")
     system = make_site(workers=1, slots=1)
     page = visit("/audio_duplex", at=system)
-    path = f"{system.url}/api/admin/apps/audio_duplex"
-    answer = httpx.put(path, json={"enabled": False}, trust_env=False)
+    answer = system.ask("PUT", "/api/admin/apps/audio_duplex", json={"enabled": False})
     assert answer.status_code == httpx.codes.OK
     calls.press(page, "start")
     expect_problem(page, "app_disabled", "This page is switched off on this server.")

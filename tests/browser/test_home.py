@@ -50,9 +50,7 @@ def ask_again(page: Page) -> None:
 
 def set_app(system: RunningSystem, app_id: str, *, enabled: bool) -> None:
     """Turn an administrator's switch."""
-    answer = httpx.put(
-        f"{system.url}/api/admin/apps/{app_id}", json={"enabled": enabled}, trust_env=False
-    )
+    answer = system.ask("PUT", f"/api/admin/apps/{app_id}", json={"enabled": enabled})
     assert answer.status_code == httpx.codes.OK
 
 

@@ -8,7 +8,6 @@ import wave
 from io import BytesIO
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
@@ -206,14 +205,14 @@ def test_a_voice_is_dropped(visit: Visits) -> None:
 
 def test_a_voice_of_the_library(visit: Visits, site: RunningSystem) -> None:
     body = {"name": "Captain", "audio_base64": base64.b64encode(tone(1.5)).decode()}
-    kept = httpx.post(f"{site.url}/api/assets/ref_audio", json=body, trust_env=False).json()
+    kept = site.ask("POST", "/api/assets/ref_audio", json=body).json()
     try:
         page = visit(PATH)
         open_editors(page)
         voice_box(page).get_by_label("From the library…").select_option("Captain")
         expect(voice_box(page)).to_contain_text("Captain · 1.5 s")
     finally:
-        httpx.delete(f"{site.url}/api/assets/ref_audio/{kept['id']}", trust_env=False)
+        site.ask("DELETE", f"/api/assets/ref_audio/{kept['id']}")
 
 
 def test_another_voice_for_the_answers(visit: Visits) -> None:

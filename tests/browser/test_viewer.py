@@ -137,7 +137,7 @@ def test_a_click_and_a_drag_seek_on_every_track(visit: Visits) -> None:
 
 
 def test_keys_are_explained_and_leave_fields_alone(visit: Visits) -> None:
-    page = visit(f"/s/{CALL}?t=3")
+    page = visit(f"/s/{CALL}?t=3", is_admin=True)
     expect(page.locator(".key-help")).to_be_visible()
     page.keyboard.press("?")
     expect(page.locator(".key-help")).to_be_hidden()
@@ -228,7 +228,7 @@ def test_screen_readers_hear_where_the_playhead_is(visit: Visits) -> None:
 
 def test_a_comment_is_saved_and_shown_again(visit: Visits, site: RunningSystem) -> None:
     kept.keep_call(site, "viewer_comment")
-    page = visit("/s/viewer_comment")
+    page = visit("/s/viewer_comment", is_admin=True)
     page.get_by_role("button", name="Add a comment").click()
     box = page.get_by_role("textbox", name="Comment")
     box.fill("<i>It</i> heard me well.")
@@ -328,7 +328,7 @@ def test_an_administrator_deletes_a_recording(
     visit: Visits, site: RunningSystem, problems: Problems
 ) -> None:
     folder = kept.keep_call(site, "viewer_unwanted")
-    page = visit("/s/viewer_unwanted")
+    page = visit("/s/viewer_unwanted", is_admin=True)
     page.get_by_role("button", name="Delete").click()
     dialog = page.get_by_role("dialog", name="Delete this recording?")
     dialog.get_by_role("button", name="Cancel").click()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from playwright.sync_api import BrowserContext, Error, Page
 
+from gateway_modules.security import ADMIN_HEADER
 from tests.browser import devices as fake
 from tests.browser.browsers import INSECURE_HOST, BrowserKind, BrowserPool
 from tests.browser.devices import Devices
@@ -59,6 +60,7 @@ class Visits:
         storage: dict[str, str] | None = None,
         is_secure: bool = True,
         is_ready: bool = True,
+        is_admin: bool = False,
     ) -> Page:
         """Open a page.
 
@@ -70,8 +72,13 @@ class Visits:
             storage: what the browser remembers from earlier, as `localStorage` has it.
             is_secure: False opens the page as if from another machine without TLS.
             is_ready: wait until the page can be used.
+            is_admin: an administrator is logged in, as on the page of administration and where
+                a test goes on from a blank page by itself.
         """
         context = self.context(at=at, look=look, devices=devices, is_secure=is_secure)
+        is_desk = path == "" or path.startswith("/admin")
+        if is_admin or is_desk:
+            self._log_in(context, at or self._default_site())
         if IS_TRACED:
             context.tracing.start(screenshots=False, snapshots=True)
         if storage:
@@ -110,6 +117,13 @@ class Visits:
         self.problems.watch(context)
         fake.install(context, devices)
         return context
+
+    def _log_in(self, context: BrowserContext, system: RunningSystem) -> None:
+        """Show the token that the start made; one that a test chose is for the test to show."""
+        if "admin_token" in system.plan.config.get("security", {}):
+            return
+        token = system.admin_headers[ADMIN_HEADER]
+        context.request.post("/api/admin/login", data={"token": token})
 
     def assert_no_problems(self) -> None:
         """Nothing went wrong that the test did not announce."""

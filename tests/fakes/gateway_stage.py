@@ -21,8 +21,10 @@ from websockets.exceptions import ConnectionClosed
 from config import Settings
 from core.protocols.queueing import QueueingLimits
 from gateway import create_app
+from gateway_modules.admin_sessions import TOKEN_FILE
 from gateway_modules.client_wire import Pace
 from gateway_modules.connections import Connections
+from gateway_modules.security import ADMIN_HEADER
 from gateway_modules.service import Gateway, Timing
 from gateway_modules.web_server import GatewayServer, server_config
 from tests.fakes.fake_worker import FakeWorker, Raw
@@ -151,7 +153,7 @@ class Stage:
 
     @property
     def http(self) -> httpx.AsyncClient:
-        """A client of its HTTP side."""
+        """A client of its HTTP side: the administrator's, unless the test configures a token."""
         assert self._http is not None
         return self._http
 
@@ -165,10 +167,23 @@ class Stage:
         self.port = await self._serve(
             app, gateway.connections, lambda: gateway.drain(self.drain_limit_s)
         )
-        self._http = httpx.AsyncClient(
-            base_url=f"http://{HOST}:{self.port}", trust_env=False, timeout=ANSWER_LIMIT_S
-        )
+        self._http = self.http_client(self.admin_headers)
         await until(lambda: gateway.pool.idle_count == len(self.workers), "workers not found")
+
+    @property
+    def admin_headers(self) -> dict[str, str]:
+        """What an administrator shows; nothing if the test configures the token itself."""
+        file = self.settings.service.data_dir / TOKEN_FILE
+        return {ADMIN_HEADER: file.read_text().strip()} if file.exists() else {}
+
+    def http_client(self, headers: Mapping[str, str] | None = None) -> httpx.AsyncClient:
+        """Return a client of the HTTP side; without headers it is a stranger's."""
+        return httpx.AsyncClient(
+            base_url=f"http://{HOST}:{self.port}",
+            headers=headers,
+            trust_env=False,
+            timeout=ANSWER_LIMIT_S,
+        )
 
     async def stop(self) -> None:
         """Stop everything; the gateway drains first."""

@@ -55,7 +55,7 @@ def sample(schema: Schema, definitions: Schema, *, is_full: bool) -> Json:
         case "array":
             return [sample(plain["items"], definitions, is_full=is_full)]
         case "string":
-            return "abcd"
+            return "abcd" * 8 if "pattern" in plain else "abcd"
         case "boolean":
             return True
     # A default fits even where only one value does and the schema cannot say so.

@@ -12,27 +12,6 @@ from gateway import create_app
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, settings_for, until
 
 TOKEN = "a long enough token"
-ADMIN_ROUTES = [
-    ("GET", "/api/admin/apps", None),
-    ("PUT", "/api/admin/apps/omni", {"enabled": True}),
-    ("PUT", "/api/admin/apps", {"app_id": "omni", "enabled": True}),
-    ("GET", "/api/admin/intake", None),
-    ("PUT", "/api/admin/intake", {"paused": False}),
-    ("PUT", "/api/admin/workers/worker_0", {"draining": False}),
-    ("POST", "/api/admin/workers/worker_9/restart", None),
-    ("GET", "/api/admin/recordings", None),
-    ("GET", "/api/admin/history", None),
-    ("GET", "/api/admin/logs", None),
-    ("GET", "/api/admin/audit", None),
-    ("POST", "/api/admin/sessions/x/stop", None),
-    ("POST", "/api/admin/cleanup", {"dry_run": True}),
-    ("DELETE", "/api/queue/q_1", None),
-    ("PUT", "/api/config/eta", {"eta_chat_s": 5}),
-    ("POST", "/api/assets/ref_audio", {"name": "x", "audio_base64": ""}),
-    ("DELETE", "/api/assets/ref_audio/x", None),
-    ("DELETE", "/api/sessions/x", None),
-    ("POST", "/api/streaming/stop", {"all": True}),
-]
 
 
 # Status.
@@ -130,34 +109,19 @@ async def test_expected_durations_change_at_once_and_are_kept(stage: Stage) -> N
     await stage.http.put("/api/config/eta", json={"eta_chat_s": 7})
     kept = stage.gateway.eta.load()
     assert (kept.eta_omni_duplex_s, kept.eta_chat_s, kept.eta_streaming_s) == (33.5, 7, 20)
-    for wrong in ({"eta_chat_s": 0}, {"ema_alpha": 1.5}, {"eta_chat_s": None}, {"eta_chat_s": "x"}):
+    for wrong in (
+        {"eta_chat_s": 0},
+        {"eta_chat_s": 86_401},
+        {"eta_chat_s": 8.9e307},
+        {"ema_alpha": 1.5},
+        {"eta_chat_s": None},
+        {"eta_chat_s": "x"},
+    ):
         answer = await stage.http.put("/api/config/eta", json=wrong)
         assert (answer.status_code, answer.json()["code"]) == (422, "bad_json")
 
 
 # Administration.
-
-
-@on_stage(security={"admin_token": TOKEN})
-async def test_with_a_token_only_who_shows_it_may(stage: Stage) -> None:
-    for method, path, body in ADMIN_ROUTES:
-        answer = await stage.http.request(method, path, json=body)
-        assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized"), path
-        for headers in ({"X-Admin-Token": TOKEN}, {"Cookie": f'admin_token="{TOKEN}"'}):
-            answer = await stage.http.request(method, path, json=body, headers=headers)
-            assert answer.status_code not in (401, 403, 500), path
-    for headers in ({"X-Admin-Token": "wrong"}, {"Cookie": "admin_token=wrong"}):
-        assert (await stage.http.get("/api/admin/apps", headers=headers)).status_code == 401
-
-
-@on_stage()
-async def test_without_a_token_only_this_machine_may(stage: Stage) -> None:
-    for method, path, body in ADMIN_ROUTES:
-        answer = await stage.http.request(method, path, json=body)
-        assert answer.status_code not in (401, 403, 500), path
-        for headers in ({"X-Forwarded-For": "203.0.113.5"}, {"Host": "rebound.example"}):
-            answer = await stage.http.request(method, path, json=body, headers=headers)
-            assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), path
 
 
 @on_stage(security={"insecure_admin": True})

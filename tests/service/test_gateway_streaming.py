@@ -323,3 +323,19 @@ async def test_a_live_session_takes_the_cache_away(stage: Stage) -> None:
             await live.expect("queue_done")
         await until(lambda: stage.gateway.pool.idle_count == 1)
         assert (await turn(client, [user("Hi"), model("Hello"), user("?")]))["cache_hit"] is False
+
+
+@on_stage()
+async def test_the_secret_of_an_earlier_socket_reaches_the_worker_and_nothing_else_does(
+    stage: Stage,
+) -> None:
+    secrets: list[str] = []
+    for shown in (None, 0, None):
+        fields = {} if shown is None else {"session_secret": secrets[shown]}
+        async with stage.client(PATH) as client:
+            await client.say("prefill", messages=[user("Hi")], **fields)
+            secrets.append((await client.expect("queue_done"))["session_secret"])
+            await client.expect("prefill_done")
+    assert secrets[0] == secrets[1] != secrets[2]
+    assert [told["x-session-secret"] for told in stage.worker.headers] == secrets
+    assert all("session_secret" not in message for message in prefills(stage))

@@ -10,6 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from core.schemas import streaming
+from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import CacheStatus
 from core.serving.fake_backend import FakeBackend
 from tests.service.worker_checks import TIMES, USER, check_fields, one_turn, recording, total
@@ -25,6 +26,9 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
     settings = settings_for(tmp_path_factory.mktemp("data"))
     with running_worker(settings, lambda: FakeBackend(TIMES)) as running:
         yield running
+
+
+MINE, THEIRS = "1" * 32, "2" * 32
 
 
 def test_streaming(worker: RunningWorker) -> None:
@@ -126,14 +130,19 @@ def test_one_streaming_socket_may_feed_in_pieces_and_go_on(worker: RunningWorker
     asyncio.run(scenario())
 
 
-def test_the_recording_of_a_chat_goes_on_with_its_next_socket(worker: RunningWorker) -> None:
+def test_only_its_owner_goes_on_with_the_recording_of_a_chat(worker: RunningWorker) -> None:
+    async def recorded(session_id: str, secret: str) -> str:
+        client = Client(worker.port, {SESSION_SECRET_HEADER: secret})
+        heard = await one_turn(client, session_id, [USER], clear_kv_cache=True)
+        name: str = heard["done"]["recording_session_id"]
+        return name
+
     async def scenario() -> None:
-        client = Client(worker.port)
-        one = await one_turn(client, "stream_again", [USER], clear_kv_cache=True)
-        two = await one_turn(client, "stream_again", [USER], clear_kv_cache=True)
-        other = await one_turn(client, "stream_other", [USER], clear_kv_cache=True)
-        names = [turn["done"]["recording_session_id"] for turn in (one, two, other)]
-        assert names[0] == names[1] != names[2]
+        mine = await recorded("stream_again", MINE)
+        assert await recorded("stream_again", MINE) == mine
+        for stranger in (await recorded("stream_again", THEIRS), await recorded("other", MINE)):
+            assert stranger != mine
+        assert await recorded("stream_again", MINE) == mine
 
     asyncio.run(scenario())
 

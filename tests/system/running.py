@@ -10,6 +10,9 @@ import httpx
 
 from benchmarks import processes
 from benchmarks.launched import LaunchedSystem, Plan, wait_until
+from gateway_modules.admin_sessions import TOKEN_FILE
+from gateway_modules.security import ADMIN_HEADER
+from launcher.plan import SECRET_VARIABLE
 from tests.source_tree import ROOT
 
 LIMIT_S = 120.0  # ends a test that hangs; how long something takes here says nothing
@@ -27,12 +30,35 @@ class RunningSystem(LaunchedSystem):
         """Return what a program has logged."""
         return (self.data / "logs" / f"{name}.log").read_text(encoding="utf8")
 
+    @property
+    def admin_headers(self) -> dict[str, str]:
+        """What an administrator shows: the configured token, else the one the start made."""
+        configured = self.plan.config.get("security", {}).get("admin_token")
+        return {ADMIN_HEADER: configured or (self.data / TOKEN_FILE).read_text().strip()}
+
+    def worker_secret(self, index: int) -> str:
+        """Return what a worker and the gateway share, as the launcher handed it over."""
+        environment = Path(f"/proc/{self.pid(f'worker_{index}')}/environ").read_bytes()
+        mark = f"{SECRET_VARIABLE}=".encode()
+        (secret,) = (part for part in environment.split(b"\0") if part.startswith(mark))
+        return secret.removeprefix(mark).decode()
+
     # Any: what httpx takes.
-    async def call(self, method: str, path: str, **given: Any) -> httpx.Response:
-        """Call a route of the gateway."""
+    def ask(self, method: str, path: str, **given: Any) -> httpx.Response:
+        """Call a route of the gateway as an administrator, from outside a loop."""
+        return httpx.request(
+            method, self.url + path, headers=self.admin_headers, trust_env=False, **given
+        )
+
+    # Any: what httpx takes.
+    async def call(
+        self, method: str, path: str, *, headers: dict[str, str] | None = None, **given: Any
+    ) -> httpx.Response:
+        """Call a route of the gateway, as an administrator unless other headers are given."""
+        shown = self.admin_headers if headers is None else headers
         # Without TLS there is nothing to verify, and no certificates to load for it.
         async with httpx.AsyncClient(
-            base_url=self.url, trust_env=False, timeout=60, verify=False
+            base_url=self.url, headers=shown, trust_env=False, timeout=60, verify=False
         ) as http:
             return await http.request(method, path, **given)
 

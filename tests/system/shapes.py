@@ -29,6 +29,11 @@ def name(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
+def secret(value: Any) -> bool:
+    """128 bits in hexadecimal digits."""
+    return isinstance(value, str) and len(value) == 32 and int(value, 16) >= 0
+
+
 def flag(value: Any) -> bool:
     """True or false."""
     return isinstance(value, bool)
@@ -93,9 +98,9 @@ CHUNK: dict[str, Check] = {
 }
 STOPPED: dict[str, Check] = {"session_id": name, "recording_session_id": or_null(name)}
 COMMON: dict[str, dict[str, Check]] = {
-    "queued": PLACE,
+    "queued": PLACE | {"session_secret": secret},
     "queue_update": PLACE,
-    "queue_done": {"worker_id": name, "position": exactly(0)},
+    "queue_done": {"worker_id": name, "position": exactly(0), "session_secret": secret},
     "error": {"error": name, "message": name, "code": name, "fatal": exactly(True)},
     "warning": {"code": name, "message": name},
 }
@@ -119,7 +124,12 @@ STREAMING: dict[str, dict[str, Check]] = COMMON | {
     },
 }
 HALF_DUPLEX: dict[str, dict[str, Check]] = COMMON | {
-    "prepared": {"session_id": name, "timeout_s": amount, "recording_session_id": or_null(name)},
+    "prepared": {
+        "session_id": name,
+        "timeout_s": amount,
+        "recording_session_id": or_null(name),
+        "session_secret": secret,
+    },
     "vad_state": {"speaking": flag},
     "generating": {"speech_duration_ms": positive},
     "chunk": CHUNK,
@@ -140,6 +150,7 @@ DUPLEX: dict[str, dict[str, Check]] = COMMON | {
         "prompt_tokens": positive,
         "recording_session_id": or_null(name),
         "session_id": name,
+        "session_secret": secret,
         "chunk_ms": exactly(1_000),
         "max_kv_tokens": positive,
         "pause_timeout": amount,

@@ -123,15 +123,13 @@ def test_status_workers_caches_and_health(system: RunningSystem) -> None:
 
 def test_estimates_can_be_changed_while_it_runs(system: RunningSystem) -> None:
     before = system.get("/api/config/eta")
-    answer = httpx.put(
-        f"{system.url}/api/config/eta", json={"eta_omni_duplex_s": 33}, trust_env=False
-    )
+    answer = system.ask("PUT", "/api/config/eta", json={"eta_omni_duplex_s": 33})
     changed = answer.json()["config"]
     assert changed["eta_omni_duplex_s"] == 33
     assert changed["eta_chat_s"] == before["config"]["eta_chat_s"]
-    bad = httpx.put(f"{system.url}/api/config/eta", json={"eta_chat_s": -1}, trust_env=False)
+    bad = system.ask("PUT", "/api/config/eta", json={"eta_chat_s": -1})
     assert bad.status_code == 422
-    httpx.put(f"{system.url}/api/config/eta", json=before["config"], trust_env=False)
+    system.ask("PUT", "/api/config/eta", json=before["config"])
     assert system.get("/api/config/eta")["config"] == before["config"]
 
 

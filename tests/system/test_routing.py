@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from benchmarks.launched import wait_until
+from core.schemas.worker import WORKER_SECRET_HEADER
 from tests.system.client import Message, StreamingClient
 from tests.system.loops import in_loop, new_id
 from tests.system.running import LIMIT_S, RunningSystem
@@ -68,7 +69,9 @@ async def test_a_cache_the_worker_has_lost_is_made_good_without_the_client_notic
         began = await talk.turn("Hello.")
         index = int(began["worker_id"].removeprefix("worker_"))
         async with httpx.AsyncClient(trust_env=False, verify=False) as http:
-            cleared = await http.post(f"{crowd.worker_url(index)}/clear_cache")
+            url, secret = f"{crowd.worker_url(index)}/clear_cache", crowd.worker_secret(index)
+            assert (await http.post(url)).status_code == 401
+            cleared = await http.post(url, headers={WORKER_SECRET_HEADER: secret})
         assert cleared.json()["success"] is True
         turn = await talk.turn("And then?")
         assert turn["worker_id"] == began["worker_id"]

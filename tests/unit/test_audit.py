@@ -90,3 +90,11 @@ def test_of_a_body_only_short_plain_values_are_told(parts: tuple[bytes, ...], de
 def test_long_values_are_cut() -> None:
     details = body_of(b'{"name": "' + b"n" * 500 + b'"}').details()
     assert len(details) < 100 and details.endswith("…")
+
+
+def test_what_no_file_can_hold_is_replaced_and_the_deed_is_kept(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    body = body_of(rb'{"paused": true, "x\ud800": "\udfff"}')
+    log.append(entry_of(NOW, "127.0.0.1", "PUT /x", "\ud800", body, 200))
+    (entry,) = log.newest(1)
+    assert (entry.target, entry.details) == ("?", "paused=true, x?=?")

@@ -8,16 +8,18 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Message
 
+from config import SecuritySettings
 from core.serving.gate import SecretGate
+from worker import check_exposure
 
 SECRET = "open sesame"
-HERE, ELSEWHERE = "127.0.0.1", "203.0.113.5"
 
 
-def status_of(secret: str | None, path: str, address: str, shown: str | None = None) -> int:
+def status_of(secret: str | None, path: str, **headers: str) -> int:
     """Return what one request is answered with."""
-    headers = [] if shown is None else [(b"x-worker-secret", shown.encode())]
-    scope = {"type": "http", "path": path, "headers": headers, "client": (address, 1), "method": ""}
+    told = {"host": "127.0.0.1:22400", **headers}
+    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in told.items()]
+    scope = {"type": "http", "path": path, "headers": raw, "method": ""}
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -31,22 +33,39 @@ def status_of(secret: str | None, path: str, address: str, shown: str | None = N
 
 
 @pytest.mark.parametrize(
-    ("secret", "path", "address", "shown", "expected"),
+    ("secret", "path", "headers", "expected"),
     [
-        (None, "/chat", ELSEWHERE, None, 200),
-        (None, "/restart", HERE, None, 200),
-        (None, "/restart", "::1", None, 200),
-        (None, "/restart", ELSEWHERE, None, 401),
-        (None, "/restart", ELSEWHERE, "anything", 401),
-        (None, "/restart", "no address", None, 401),
-        (SECRET, "/restart", ELSEWHERE, SECRET, 200),
-        (SECRET, "/restart", HERE, None, 401),
-        (SECRET, "/restart", HERE, "wrong", 401),
-        (SECRET, "/health", ELSEWHERE, None, 200),
-        (SECRET, "/chat", HERE, None, 401),
+        (None, "/chat", {}, 200),
+        (None, "/chat", {"host": "localhost:22400"}, 200),
+        (None, "/chat", {"host": "[::1]:22400"}, 200),
+        (None, "/chat", {"host": "evil.example"}, 401),
+        (None, "/chat", {"host": "[::1"}, 401),
+        (None, "/chat", {"origin": "https://evil.example"}, 401),
+        (None, "/health", {"host": "10.0.0.5:22400"}, 200),
+        (SECRET, "/restart", {"x_worker_secret": SECRET}, 200),
+        (SECRET, "/restart", {"x_worker_secret": SECRET, "host": "gpu-3.lan"}, 200),
+        (SECRET, "/restart", {}, 401),
+        (SECRET, "/restart", {"x_worker_secret": "wrong"}, 401),
+        (SECRET, "/restart", {"x_worker_secret": SECRET, "origin": "http://127.0.0.1"}, 401),
+        (SECRET, "/health", {}, 200),
+        (SECRET, "/health", {"origin": "https://evil.example"}, 401),
+        (SECRET, "/chat", {}, 401),
     ],
 )
-def test_who_may_ask(
-    secret: str | None, path: str, address: str, shown: str | None, expected: int
+def test_only_the_gateway_may_ask(
+    secret: str | None, path: str, headers: dict[str, str], expected: int
 ) -> None:
-    assert status_of(secret, path, address, shown) == expected
+    assert status_of(secret, path, **headers) == expected
+
+
+@pytest.mark.parametrize(
+    ("host", "is_refused"),
+    [("127.0.0.1", False), ("::1", False), ("0.0.0.0", True), ("10.0.0.5", True), ("gpu-3", True)],
+)
+def test_a_worker_that_others_reach_needs_a_secret(host: str, is_refused: bool) -> None:
+    check_exposure(host, SecuritySettings.model_validate({"worker_secret": SECRET}))
+    if is_refused:
+        with pytest.raises(ValueError, match=r"security\.worker_secret"):
+            check_exposure(host, SecuritySettings())
+    else:
+        check_exposure(host, SecuritySettings())

@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from core.schemas.queue import RequestType
+from core.serving.ownership import Owner
 from core.serving.recordings import OPEN_LIMIT_S, OpenRecording, Recordings
 from recording.folder import read_meta
 from recording.records import EndReason, TextInput
 from recording.recovery import recover_session
 from tests.fakes.virtual_time import in_virtual_time
 from tests.unit.recordings import START, Bench, make_bench, timeline_bytes, wait_until
+
+OWNER = Owner("stm", RequestType.STREAMING, secret="0" * 32)
 
 
 @pytest.fixture
@@ -36,13 +40,13 @@ def say(bench: Bench, recording: OpenRecording, lasts_s: float) -> None:
 @in_virtual_time
 async def test_a_chat_lasts_until_its_last_socket_left(bench: Bench) -> None:
     recordings = Recordings(bench.data_dir, "0", bench.threads)
-    recording = recordings.resume("stm")
+    recording = recordings.resume(OWNER)
     say(bench, recording, 2)
-    recordings.put_away("stm", recording, EndReason.STOPPED)
+    recordings.put_away(OWNER, recording, EndReason.STOPPED)
     bench.time.seconds += 20
-    assert recordings.resume("stm") is recording
+    assert recordings.resume(OWNER) is recording
     say(bench, recording, 3)
-    recordings.put_away("stm", recording, EndReason.DISCONNECT)
+    recordings.put_away(OWNER, recording, EndReason.DISCONNECT)
     bench.time.seconds += OPEN_LIMIT_S
     await asyncio.sleep(OPEN_LIMIT_S + 1)
     assert recording.recorder is not None
@@ -58,12 +62,12 @@ async def test_a_worker_killed_in_the_wait_takes_no_chat_with_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
     recordings = Recordings(bench.data_dir, "0", bench.threads)
-    recording = recordings.resume("stm")
+    recording = recordings.resume(OWNER)
     say(bench, recording, 2)
-    recordings.put_away("stm", recording, EndReason.DISCONNECT)
+    recordings.put_away(OWNER, recording, EndReason.DISCONNECT)
     folder = bench.folder(recording.recording_id)
     if goes_on:
-        say(bench, recordings.resume("stm"), 1)
+        say(bench, recordings.resume(OWNER), 1)
     last = b'"turn_end","turn_index":1' if goes_on else b'"line":"end"'
     wait_until(lambda: last in timeline_bytes(folder))
     with monkeypatch.context() as patched:

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from starlette.requests import HTTPConnection
 
 from config import SecuritySettings
-from core.errors import ForbiddenError, OriginRefusedError, RateLimitedError, UnauthorizedError
-from gateway_modules.security import ADMIN_COOKIE, Doorkeeper, is_loopback
+from core.errors import OriginRefusedError, RateLimitedError, UnauthorizedError
+from gateway_modules.admin_sessions import SESSION_AGE_S, TOKEN_FILE, ensure_admin_token
+from gateway_modules.security import ADMIN_COOKIE, HOST_PREFIX, Doorkeeper, is_loopback
 
 TOKEN = "correct horse battery"
 
 
 def connection(
-    peer: str = "203.0.113.7", headers: Mapping[str, str] | None = None
+    peer: str = "203.0.113.7", headers: Mapping[str, str] | None = None, scheme: str = "http"
 ) -> HTTPConnection:
     """A request from somewhere."""
     given = {"host": "demo.example:8006", **(headers or {})}
     raw = [(name.lower().encode(), value.encode()) for name, value in given.items()]
-    return HTTPConnection({"type": "http", "headers": raw, "client": (peer, 1234)})
+    scope = {"type": "http", "scheme": scheme, "headers": raw, "client": (peer, 1234)}
+    return HTTPConnection(scope)
 
 
-def doorkeeper(**settings: object) -> Doorkeeper:
+def doorkeeper(clock: Callable[[], float] = lambda: 0.0, **settings: object) -> Doorkeeper:
     """A doorkeeper with some rules, at a time that stands still."""
-    return Doorkeeper(SecuritySettings.model_validate(settings), clock=lambda: 0.0)
+    rules = SecuritySettings.model_validate(settings)
+    return Doorkeeper(rules, TOKEN, ["demo.example"], clock)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +43,9 @@ def doorkeeper(**settings: object) -> Doorkeeper:
         ("10.0.0.1", "1.1.1.1", "1.1.1.1"),
         ("10.0.0.1", "6.6.6.6, 1.1.1.1", "1.1.1.1"),  # what came before is the client's own word
         ("10.0.0.1", "1.1.1.1, 10.0.0.2", "1.1.1.1"),
-        ("10.0.0.1", "rubbish", "10.0.0.1"),
+        ("10.0.0.1", "rubbish", ""),  # nobody is taken for the proxy itself
+        ("10.0.0.1", "1.1.1.1:80", ""),
+        ("10.0.0.1", "1.1.1.1, rubbish, 10.0.0.2", ""),
         ("10.0.0.1", "2001:db8::1", "2001:db8::1"),
         ("::ffff:10.0.0.1", "1.1.1.1", "1.1.1.1"),
     ],
@@ -51,22 +59,31 @@ def test_only_trusted_proxies_speak_for_others(
 
 
 @pytest.mark.parametrize(
-    ("peer", "headers", "expected"),
+    ("host", "is_known"),
     [
-        ("127.0.0.1", {"host": "localhost:8006"}, True),
-        ("127.0.0.1", {"host": "127.0.0.1:8006"}, True),
-        ("::1", {"host": "[::1]:8006"}, True),
-        ("::ffff:127.0.0.1", {"host": "LOCALHOST"}, True),
-        ("127.0.0.1", {"host": "rebound.example"}, False),
-        ("127.0.0.1", {"host": "localhost", "X-Forwarded-For": "127.0.0.1"}, False),
-        ("127.0.0.1", {"host": "localhost", "Forwarded": "for=127.0.0.1"}, False),
-        ("203.0.113.7", {"host": "localhost"}, False),
+        ("demo.example", True),
+        ("DEMO.example.:8006", True),
+        ("localhost:8006", True),
+        ("192.168.1.5:8006", True),
+        ("[2001:db8::1]:8006", True),
+        ("talk.lan", True),
+        ("a.parts.lan", True),
+        ("a.b.parts.lan", False),
+        ("parts.lan", False),
+        ("rebound.example:8006", False),
+        ("demo.example.evil.example", False),
+        ("", False),
+        ("[::1", False),
     ],
 )
-def test_this_machine_is_known_by_address_and_name(
-    peer: str, headers: Mapping[str, str], expected: bool
-) -> None:
-    assert doorkeeper().is_this_machine(connection(peer, headers)) is expected
+def test_only_a_name_of_this_server_or_an_address_may_be_called(host: str, is_known: bool) -> None:
+    door = doorkeeper(allowed_hosts=["Talk.lan", "*.parts.lan"])
+    if is_known:
+        door.check_host(connection(headers={"host": host}))
+    else:
+        with pytest.raises(OriginRefusedError, match="allowed_hosts"):
+            door.check_host(connection(headers={"host": host}))
+    doorkeeper(allowed_hosts=["*"]).check_host(connection(headers={"host": host}))
 
 
 @pytest.mark.parametrize(
@@ -84,6 +101,8 @@ def test_this_machine_is_known_by_address_and_name(
         ("null", False),
         ("", False),
         ("https://demo.example:port", False),
+        ("http://[::1", False),
+        ("http://[nonsense]", False),
     ],
 )
 def test_pages_of_other_sites_are_refused(origin: str, is_allowed: bool) -> None:
@@ -106,38 +125,73 @@ def test_a_trusted_proxy_says_what_the_host_was_called() -> None:
         doorkeeper().check_origin(connection("10.0.0.1", headers))
 
 
-def test_a_token_opens_by_header_or_cookie() -> None:
-    door = doorkeeper(admin_token=TOKEN)
-    assert door.needs_token
-    for headers in (
-        {"X-Admin-Token": TOKEN},
-        {"Cookie": f"{ADMIN_COOKIE}={door.cookie}"},
-    ):
-        door.check_admin(connection(headers=headers))
+@pytest.mark.parametrize(
+    "origin",
+    ["example.com", "null", "https://", "ftp://a.example", "https://a.example/page", "http://[::1"],
+)
+def test_an_allowed_origin_needs_scheme_and_host(origin: str) -> None:
+    with pytest.raises(ValidationError, match="allowed_origins"):
+        SecuritySettings.model_validate({"allowed_origins": [origin]})
+
+
+def test_an_administrator_shows_the_token_or_a_cookie_of_a_session() -> None:
+    door = doorkeeper()
+    cookie = door.sessions.begin()
+    assert cookie != door.sessions.begin() and TOKEN not in cookie
+    for headers in ({"X-Admin-Token": TOKEN}, {"Cookie": f"{ADMIN_COOKIE}={cookie}"}):
+        assert door.is_admin(connection(headers=headers))
     for headers in ({}, {"X-Admin-Token": TOKEN[:-1]}, {"Cookie": f"{ADMIN_COOKIE}=x"}):
-        with pytest.raises(UnauthorizedError):
-            door.check_admin(connection("127.0.0.1", {"host": "localhost", **headers}))
-    assert TOKEN not in door.cookie
+        assert not door.is_admin(connection("127.0.0.1", {"host": "localhost", **headers}))
 
 
-def test_without_a_token_this_machine_opens_unless_everybody_may() -> None:
-    local = connection("127.0.0.1", {"host": "localhost"})
-    doorkeeper().check_admin(local)
-    with pytest.raises(ForbiddenError):
-        doorkeeper().check_admin(connection())
-    doorkeeper(insecure_admin=True).check_admin(connection())
-    with pytest.raises(UnauthorizedError):
-        doorkeeper().check_token("", "1.1.1.1")
+def test_a_session_ends_with_logout_and_with_age() -> None:
+    now_s = 0.0
+    door = doorkeeper(lambda: now_s)
+    first, second = door.sessions.begin(), door.sessions.begin()
+    door.sessions.end(first)
+    assert not door.sessions.is_open(first) and door.sessions.is_open(second)
+    now_s = SESSION_AGE_S
+    assert not door.sessions.is_open(second)
 
 
-def test_wrong_tokens_run_out_for_one_address_only() -> None:
-    door = doorkeeper(admin_token=TOKEN)
+def test_behind_tls_only_a_cookie_that_is_bound_to_it_counts() -> None:
+    door = doorkeeper(trusted_proxies=["10.0.0.1"])
+    told = {"X-Forwarded-Proto": "https"}
+    cookie = door.sessions.begin()
+    assert door.cookie_name(connection("10.0.0.1", told)) == HOST_PREFIX + ADMIN_COOKIE
+    assert door.cookie_name(connection(scheme="https")) == HOST_PREFIX + ADMIN_COOKIE
+    assert door.cookie_name(connection("10.0.0.2", told)) == ADMIN_COOKIE  # no proxy of ours
+    planted = {"Cookie": f"{ADMIN_COOKIE}={cookie}"}  # a page of a sister domain may set this one
+    assert not door.is_admin(connection(headers=planted, scheme="https"))
+
+
+def test_only_insecure_admin_without_a_token_lets_everybody() -> None:
+    assert doorkeeper(insecure_admin=True).is_admin(connection())
+    assert not doorkeeper(insecure_admin=True, admin_token=TOKEN).is_admin(connection())
+
+
+def test_wrong_tokens_run_out_and_never_lock_out_the_right_one() -> None:
+    door = doorkeeper()
     for _ in range(10):
         with pytest.raises(UnauthorizedError):
             door.check_token("wrong", "1.1.1.1")
     with pytest.raises(RateLimitedError):
-        door.check_token(TOKEN, "1.1.1.1")
-    door.check_token(TOKEN, "2.2.2.2")
+        door.check_token("wrong", "1.1.1.1")
+    with pytest.raises(UnauthorizedError):
+        door.check_token("wrong", "2.2.2.2")
+    door.check_token(TOKEN, "1.1.1.1")
+
+
+def test_the_first_start_makes_a_token_that_others_cannot_read(tmp_path: Path) -> None:
+    token = ensure_admin_token(tmp_path / "data")
+    file = tmp_path / "data" / TOKEN_FILE
+    assert len(token) >= 22 and stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.chmod(0o644)
+    assert ensure_admin_token(tmp_path / "data") == token
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.write_text("")
+    with pytest.raises(OSError, match="delete it"):
+        ensure_admin_token(tmp_path / "data")
 
 
 def test_loopback_in_all_spellings() -> None:

@@ -24,6 +24,7 @@ from core.errors import (
     WorkerUnreachableError,
     describe_error,
 )
+from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import WorkerStatus
 from gateway_modules import worker_client
 from gateway_modules.worker_client import SECRET_HEADER, WorkerClient
@@ -246,7 +247,9 @@ def opening(failures: int) -> tuple[WorkerClient, Opener]:
 async def test_a_socket_is_opened_without_compression_and_closed() -> None:
     client, opener = opening(0)
     query = {"session_id": "adx_1", "variant": "audio duplex"}
-    async with client.connected(WORKER, "/ws/duplex", query, max_bytes=99) as socket:
+    async with client.connected(
+        WORKER, "/ws/duplex", query, session_secret="t", max_bytes=99
+    ) as socket:
         assert socket is opener.socket  # type: ignore[comparison-overlap]
         assert not opener.socket.is_closed
     assert opener.socket.is_closed
@@ -256,7 +259,7 @@ async def test_a_socket_is_opened_without_compression_and_closed() -> None:
     assert options["proxy"] is None
     assert options["max_size"] == 99
     assert (options["ping_interval"], options["ping_timeout"]) == (20.0, 20.0)
-    assert options["additional_headers"] == {SECRET_HEADER: "s"}
+    assert options["additional_headers"] == {SECRET_HEADER: "s", SESSION_SECRET_HEADER: "t"}
     assert (options["open_timeout"], options["max_queue"]) == (5.0, 16)
 
 

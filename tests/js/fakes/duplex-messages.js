@@ -5,13 +5,15 @@
 
 /** @typedef {import("../../../static/shared/protocol.js").Result} Result */
 
+const SECRET = "0123456789abcdef0123456789abcdef";
+
 /** @type {import("../../../static/shared/protocol.js").QueueDone} */
-export const QUEUE_DONE = { type: "queue_done", worker_id: "worker_0", position: 0 };
+export const QUEUE_DONE = { type: "queue_done", worker_id: "worker_0", position: 0, session_secret: SECRET };
 
 /** @type {import("../../../static/shared/protocol.js").DuplexPrepared} */
 export const PREPARED = {
   type: "prepared", prompt_length: 40, prompt_tokens: 20, recording_session_id: "rec_1",
-  session_id: "s", chunk_ms: 1_000, max_kv_tokens: 8_192, pause_timeout: 60,
+  session_id: "s", session_secret: SECRET, chunk_ms: 1_000, max_kv_tokens: 8_192, pause_timeout: 60,
 };
 
 /**
@@ -21,7 +23,7 @@ export const PREPARED = {
  */
 export function queued(position, etaS = 10 * position) {
   const wait = { estimated_wait_s: etaS, eta_seconds: etaS };
-  return { type: "queued", ticket_id: "t1", position, queue_length: position, ...wait };
+  return { type: "queued", ticket_id: "t1", session_secret: SECRET, position, queue_length: position, ...wait };
 }
 
 /**

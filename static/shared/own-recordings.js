@@ -1,0 +1,66 @@
+// @ts-check
+/**
+ * The recordings this browser made, each with the secret that shows the server whose it is. Pure.
+ */
+
+const STORAGE_KEY = "minicpmo45_own_recordings";
+const MOST = 200; // the oldest go first: without its secret a recording can still be read
+const SECRET_HEADER = "X-Session-Secret";
+
+/** @typedef {{id: string, secret: string}} OwnRecording */
+
+/**
+ * @param {Pick<Storage, "getItem"> | undefined} storage
+ * @returns {OwnRecording[]} newest first
+ */
+function listOwn(storage) {
+  try {
+    const kept = JSON.parse(storage?.getItem(STORAGE_KEY) ?? "[]");
+    return Array.isArray(kept) ? kept.filter((entry) => typeof entry?.id === "string" && typeof entry.secret === "string") : [];
+  } catch {
+    return [];
+  }
+}
+
+/**
+ * Returns what is told every message of one session and keeps what makes a recording its own.
+ *
+ * @param {Storage | undefined} storage
+ * @returns {(message: object) => void}
+ */
+export function ownerNotes(storage) {
+  let secret = "";
+  let known = "";
+  return (message) => {
+    const { session_secret: told, recording_session_id: id } = /** @type {Record<string, unknown>} */ (message);
+    if (typeof told === "string") secret = told;
+    if (typeof id !== "string" || secret === "" || id === known) return;
+    known = id;
+    const others = listOwn(storage).filter((entry) => entry.id !== id);
+    try {
+      storage?.setItem(STORAGE_KEY, JSON.stringify([{ id, secret }, ...others].slice(0, MOST)));
+    } catch {
+      // Storage may be full or forbidden; the recording can still be read.
+    }
+  };
+}
+
+/**
+ * @param {Pick<Storage, "getItem"> | undefined} storage
+ * @param {string} recordingId
+ */
+export function isOwnRecording(storage, recordingId) {
+  return listOwn(storage).some(({ id }) => id === recordingId);
+}
+
+/**
+ * Headers of a request that changes a recording; empty if it is not this browser's.
+ *
+ * @param {Pick<Storage, "getItem"> | undefined} storage
+ * @param {string} recordingId
+ * @returns {Record<string, string>}
+ */
+export function ownerHeaders(storage, recordingId) {
+  const own = listOwn(storage).find(({ id }) => id === recordingId);
+  return own ? { [SECRET_HEADER]: own.secret } : {};
+}

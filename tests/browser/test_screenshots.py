@@ -5,18 +5,25 @@ To write them anew: MINICPMO_WRITE_SCREENSHOTS=1 .venv/bin/python -m pytest -m r
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser import chats, shots, sites
-from tests.browser.calls import CALL_LIMIT_MS, stop
+from tests.browser.calls import CALL_LIMIT_MS, start, stop
+from tests.browser.devices import Devices
 from tests.browser.looks import PAGES, Look, PageKind, Theme, present_pages
-from tests.browser.test_conversations import SCRIPTED, ask_aloud
+from tests.browser.media_files import INPUT_RATE_HZ, question_16k, write_speech
 from tests.browser.visits import Visits
 from tests.source_tree import ROOT
 from tests.system.running import RunningSystem
 
 pytestmark = pytest.mark.realtime
+
+ROOM_S = 16
+ROOM_RMS = 0.0005
 
 THEMES: tuple[Theme, ...] = ("light", "dark")
 CALLS: tuple[tuple[str, str, Theme, str, str], ...] = (
@@ -52,10 +59,16 @@ def test_a_picture_shows_the_page(
     ("name", "path", "theme", "question", "answer"), CALLS, ids=lambda each: str(each)
 )
 def test_a_picture_shows_a_call(
-    visit: Visits, name: str, path: str, theme: Theme, question: str, answer: str
+    visit: Visits, tmp_path: Path, name: str, path: str, theme: Theme, question: str, answer: str
 ) -> None:
-    page = visit(path, look=Look(theme=theme), devices=SCRIPTED)
-    ask_aloud(page, question)
+    # A quiet room: of complete silence the page would warn.
+    room = np.random.default_rng(1).normal(0, ROOM_RMS, ROOM_S * INPUT_RATE_HZ).astype(np.float32)
+    start_at = len(room) // 8
+    spoken = question_16k(question)
+    room[start_at : start_at + len(spoken)] += spoken
+    microphone = Devices(speech=write_speech(tmp_path / "room.wav", room))
+    page = visit(path, look=Look(theme=theme), devices=microphone)
+    start(page)
     expect(page.locator("#transcript")).to_contain_text(answer, timeout=CALL_LIMIT_MS)
     compare(page, f"{name}.{theme}", shots.MAX_DIFFERENCE_OF_A_CALL)
     stop(page)

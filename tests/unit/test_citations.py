@@ -10,9 +10,13 @@ import pytest
 from tests.source_tree import ROOT
 
 SPECIFICATIONS = ROOT / "docs" / "specification"
-CITATION = re.compile(r"docs/specification/(?P<page>[\w-]+)\.md(?:#(?P<section>[\d.]*\d))?")
-# A citation in words leads nowhere: nobody can click it, and no test can follow it.
-IN_WORDS = re.compile(r"\bspecification,?\s+(?:sections?\s+)?\d|\bspecification, sections?\b")
+SECTION = r"#[\d.]*\d"
+# As in "docs/specification/model.md#5.6, #5.7 and #6.4".
+SECTIONS = rf"(?P<sections>(?:{SECTION}(?:(?:,| and| to) {SECTION})*)?)"
+CITATION = re.compile(r"docs/specification/(?P<page>[\w-]+)\.md" + SECTIONS)
+# A citation in words cannot be clicked, and no test can follow it.
+IN_WORDS = re.compile(r"\b(?:model|service) specification\b|\bspecification, (?:sections? )?\d")
+DEFECT = re.compile(r"\bD\d{1,2}\b")
 SUFFIXES = {".py", ".js", ".css", ".html", ".md", ".sh", ".toml"}
 FOLDERS = [
     *("MiniCPMO45", "benchmarks", "core", "docs", "gateway_modules", "launcher", "recording"),
@@ -25,11 +29,15 @@ def _sources() -> list[Path]:
     return sorted(path for path in [*files, *ROOT.glob("*")] if path.suffix in SUFFIXES)
 
 
-def _sections(page: Path) -> set[str]:
-    return set(re.findall(r'<a id="([\d.]+)"></a>', page.read_text(encoding="utf-8")))
+def _text(page: str) -> str:
+    return (SPECIFICATIONS / f"{page}.md").read_text(encoding="utf-8")
 
 
-PAGES = {page.stem: _sections(page) for page in SPECIFICATIONS.glob("*.md")}
+def _anchors(page: str) -> list[str]:
+    return re.findall(r'<a id="([\d.]+)"></a>', _text(page))
+
+
+PAGES = {path.stem: set(_anchors(path.stem)) for path in SPECIFICATIONS.glob("*.md")}
 
 
 def test_every_citation_leads_to_a_section() -> None:
@@ -38,8 +46,8 @@ def test_every_citation_leads_to_a_section() -> None:
         for line in path.read_text(encoding="utf-8").splitlines():
             for citation in CITATION.finditer(line):
                 found += 1
-                page, section = citation["page"], citation["section"]
-                if page not in PAGES or (section is not None and section not in PAGES[page]):
+                sections = set(re.findall(r"#([\d.]*\d)", citation["sections"]))
+                if not sections <= PAGES.get(citation["page"], set()):
                     lost.append(f"{path.relative_to(ROOT)}: {citation[0]}")
     assert not lost, lost
     assert found > 100, "the comments that cite the specifications were not found"
@@ -57,11 +65,19 @@ def test_no_citation_is_made_in_words() -> None:
     assert not lost, lost
 
 
+def test_every_numbered_defect_of_the_reference_is_described() -> None:
+    listed = set(re.findall(r"^\| (D\d+) \|", _text("model"), flags=re.M))
+    cited = {
+        number
+        for path in (ROOT / "MiniCPMO45").rglob("*.py")
+        for number in DEFECT.findall(path.read_text(encoding="utf-8"))
+    }
+    assert cited and cited <= listed, sorted(cited - listed)
+
+
 @pytest.mark.parametrize("page", sorted(PAGES))
 def test_sections_of_a_specification_cite_each_other_rightly(page: str) -> None:
-    text = (SPECIFICATIONS / f"{page}.md").read_text(encoding="utf-8")
-    anchors = re.findall(r'<a id="([\d.]+)"></a>', text)
-    headings = re.findall(r"^#{2,4} (\d+(?:\.\d+)*)\.? ", text, flags=re.M)
-    assert anchors == headings, "each numbered heading has its own anchor, in order"
-    links = set(re.findall(r"\]\(#([\d.]+)\)", text))
-    assert links <= set(anchors), sorted(links - set(anchors))
+    headings = re.findall(r"^#{2,4} (\d+(?:\.\d+)*)\.? ", _text(page), flags=re.M)
+    assert _anchors(page) == headings, "each numbered heading has its own anchor, in order"
+    links = set(re.findall(r"\]\(#([\d.]+)\)", _text(page)))
+    assert links <= PAGES[page], sorted(links - PAGES[page])

@@ -74,8 +74,10 @@ class TestProductOfOneRow:
         norm = torch.randn(INPUTS, device=device).to(dtype) if has_norm else None
         weight = (torch.randn(2 * COLUMNS, INPUTS, device=device) * INPUTS**-0.5).to(dtype)
         answer = multiply_row(x, norm, EPS, weight, None, is_gated=True, plan=plan)
-        gate, up = plain_ops.norm_linear(x, norm, EPS, weight).chunk(2, dim=-1)
-        assert_near(answer, F.silu(gate) * up)
+        # In bfloat16 the plain version rounds four times on the way, the kernel once.
+        scale = None if norm is None else norm.float()
+        gate, up = plain_ops.norm_linear(x.float(), scale, EPS, weight.float()).chunk(2, dim=-1)
+        assert_near(answer, (F.silu(gate) * up).to(dtype))
 
     def test_residual_is_added_and_kept(
         self, device: str, dtype: torch.dtype, has_norm: bool, plan: OneRowPlan

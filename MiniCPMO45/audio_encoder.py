@@ -305,7 +305,7 @@ def encode_stream_frames(
     Raises:
         ValueError: a cache appears twice, or a unit is too short or too long.
 
-    Source: model specification, section 4.5.
+    Source: docs/specification/model.md#4.5.
     """
     if not items:
         return []

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from MiniCPMO45.mel import mel_filter_bank
 
-# Front end of Whisper. Source: arXiv:2212.04356, section 2.2; model specification, section 4.4.
+# Front end of Whisper. Source: arXiv:2212.04356, section 2.2; docs/specification/model.md#4.4.
 SAMPLE_RATE_HZ = 16_000
 N_FFT = 400  # samples, 25 ms
 HOP_SAMPLES = 160  # 10 ms
@@ -93,7 +93,7 @@ def embedding_count(n_samples: int) -> int:
     Args:
         n_samples: length of the clip at 16 kHz; clips over 30 s are counted piece by piece.
 
-    Source: model specification, section 4.4.
+    Source: docs/specification/model.md#4.4.
     """
     pieces, rest = divmod(n_samples, PIECE_SAMPLES)
     return pieces * _piece_embedding_count(PIECE_SAMPLES) + _piece_embedding_count(rest)

@@ -1,8 +1,8 @@
 """Several candidate replies at once: beam search, or beam sampling when tokens are drawn.
 
 Every candidate owns a fork of the conversation's cache; all forks are closed when the search ends.
-The rules are those of the `transformers` library, which the reference runs (section 5.2 of the
-model specification).
+The rules are those of the `transformers` library, which the reference runs:
+docs/specification/model.md#5.2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from MiniCPMO45.session import Session
 from MiniCPMO45.settings import GenerationSettings
 from MiniCPMO45.steps import LlmForward, Steps, TokenIds
 
-UNSAMPLED_REPETITION_PENALTY = 1.2  # without sampling; source: model specification, section 5.2
+UNSAMPLED_REPETITION_PENALTY = 1.2  # without sampling; source: docs/specification/model.md#5.2
 MIN_TEMPERATURE = 1e-5
 
 

@@ -1,7 +1,7 @@
 """One-shot chat: the whole history in, one whole reply out, spoken as a whole if asked for.
 
 Also the non-streaming reply over a kept cache. Holds no conversation.
-Source: model specification, sections 5.2, 5.5 and 5.7.
+Source: docs/specification/model.md#5.2, #5.5 and #5.7.
 """
 
 from __future__ import annotations

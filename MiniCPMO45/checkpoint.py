@@ -159,7 +159,7 @@ def check_file_sizes(folder: Path) -> list[str]:
     Returns:
         A sentence for each file that is absent or of another size; empty if all is well.
 
-    Source: the model specification, section 1.9.
+    Source: docs/specification/model.md#1.9.
     """
     found = []
     for name, size_bytes in published.FILE_SIZES_BYTES:

@@ -63,7 +63,7 @@ class CodeRule:
             generator: the conversation's random generator.
             may_end: whether `eos` may be drawn.
 
-        Source: model specification, sections 5.6 and 6.7.
+        Source: docs/specification/model.md#5.6 and #6.7.
         """
         logits = logits / self.divisor
         if codes:

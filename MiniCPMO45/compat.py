@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 class Compat:
     """Reference defects, by number (D1 ... D34); True reproduces the defect.
 
-    Source: the model specification, section 10.
+    Source: docs/specification/model.md#10.
     """
 
     rope_in_model_dtype: bool = False  # D1 frequencies rounded to the dtype the model runs in

@@ -78,7 +78,7 @@ def check_config(raw: Mapping[str, Any], shapes: Shapes) -> list[Difference]:
     Returns:
         The differences, fatal ones first.
 
-    Source: the model specification, section 1.2.
+    Source: docs/specification/model.md#1.2.
     """
     if not any(name.startswith(COMPONENT_PREFIXES) for name in shapes):
         return [_another_model(raw)]

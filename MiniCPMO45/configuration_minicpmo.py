@@ -213,7 +213,7 @@ def _known(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class StreamTiming:
-    """Clock of the input stream. Source: model specification, sections 4.5 and 6.2."""
+    """Clock of the input stream. Source: docs/specification/model.md#4.5 and #6.2."""
 
     sample_rate_hz: int = 16_000
     chunk_ms: int = 1000
@@ -245,7 +245,7 @@ class StreamTiming:
 
 @dataclass(frozen=True)
 class SpeechTiming:
-    """Clock of the speech output. Source: model specification, sections 6.7 and 7."""
+    """Clock of the speech output. Source: docs/specification/model.md#6.7 and #7."""
 
     sample_rate_hz: int = 24_000
     codes_per_second: int = 25

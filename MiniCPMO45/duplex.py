@@ -1,7 +1,7 @@
 """Full duplex: the one-second unit loop of prepare, prefill, generate and finalize.
 
 Every method is a generator of requests over one `Session`; the capability keeps nothing of a
-conversation. Source: model specification, section 6.
+conversation. Source: docs/specification/model.md#6.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Pure functions of their arguments. Decides sizes, grids and pixel values; knows nothing about
 tokens, tensors on a device or files.
 
-Source: model specification, sections 4.1, 4.2 and 4.7.
+Source: docs/specification/model.md#4.1, #4.2 and #4.7.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Takes patch vectors, gives one feature per patch. Holds weights only; pictures of a batch never
 see each other.
 
-Source: model specification, sections 1.4 and 4.2; SigLIP (arXiv:2303.15343), NaViT
+Source: docs/specification/model.md#1.4 and #4.2; SigLIP (arXiv:2303.15343), NaViT
 (arXiv:2307.06304).
 """
 
@@ -40,7 +40,7 @@ def position_buckets(count: int, buckets: int) -> tuple[int, ...]:
     Raises:
         ValueError: `count` is below 1.
 
-    Source: model specification, section 1.4.
+    Source: docs/specification/model.md#1.4.
     """
     if count < 1:
         raise ValueError(f"a side needs at least one patch, got {count}")

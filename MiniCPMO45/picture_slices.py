@@ -3,7 +3,7 @@
 Cutting only notes which part of the resized picture a slice is. Whoever encodes slices resizes:
 here with Pillow, on a card with a kernel that gives the same bytes.
 
-Source: model specification, section 4.1.
+Source: docs/specification/model.md#4.1.
 """
 
 from __future__ import annotations

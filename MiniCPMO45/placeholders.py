@@ -1,6 +1,6 @@
 """Token ids that stand where pictures and sounds will be embedded.
 
-Source: model specification, sections 3.2 and 4.1.
+Source: docs/specification/model.md#3.2 and #4.1.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 Part = str | Image.Image | np.ndarray
 Content = str | Sequence["Part | Sequence[Part]"]
 
-CHAT_MAX_TOKENS = 8192  # longest prompt of a one-shot chat; source: model specification, 4.3
+CHAT_MAX_TOKENS = 8192  # longest prompt of a one-shot chat; source: docs/specification/model.md#4.3
 QUERY_NUM = 64  # slots per slice where the folder does not say
 
 # While a prompt is rendered, media stand as Unicode noncharacters, which no text may contain. So

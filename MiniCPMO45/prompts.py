@@ -1,7 +1,7 @@
 """The literal texts the model was trained to see around a conversation, as pure functions.
 
 Nothing here knows token ids, audio or pictures; whatever is not text stays in the hands of the
-caller. Source: model specification, sections 3.3 to 3.5.
+caller. Source: docs/specification/model.md#3.3 to #3.5.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def system_prompt(
     Raises:
         ValueError: unknown mode or language, or voice cloning without a sample.
 
-    Source: model specification, section 3.4.
+    Source: docs/specification/model.md#3.4.
     """
     known_mode, known_language = PromptMode(mode), Language(language)
     if has_voice:

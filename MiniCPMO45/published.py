@@ -1,6 +1,6 @@
 """What the published checkpoint says of itself: configuration values and file sizes, as data.
 
-Source: the model specification, sections 1.2 and 1.9. Nothing here is read by the model's code;
+Source: docs/specification/model.md#1.2 and #1.9. Nothing here is read by the model's code;
 a loaded checkpoint is compared with it.
 """
 

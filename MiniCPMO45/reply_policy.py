@@ -18,7 +18,7 @@ from MiniCPMO45.sampling import (
 from MiniCPMO45.settings import GenerationSettings
 from MiniCPMO45.special_tokens import SpecialTokens
 
-PENALTY_WINDOW = 128  # generated ids the repetition penalty sees; source: specification, 5.4
+PENALTY_WINDOW = 128  # ids the penalty sees; docs/specification/model.md#5.4
 MIN_TEMPERATURE = 1e-5
 
 
@@ -54,7 +54,7 @@ class ReplyPolicy:
             settings: the reply's settings.
             generator: the conversation's random generator.
 
-        Source: model specification, sections 5.1 and 5.4.
+        Source: docs/specification/model.md#5.1 and #5.4.
         """
         logits = logits.float()
         terminators = sorted(self.tokens.reply_terminators)

@@ -1,6 +1,6 @@
 """The voice of a turn-based reply: spoken while the text is written, or all at once afterwards.
 
-Source: model specification, sections 5.6, 5.7 and 7.5.
+Source: docs/specification/model.md#5.6, #5.7 and #7.5.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 One cross-attention from learned queries to the patches. Holds weights only; the position table is
 computed, not stored.
 
-Source: model specification, section 1.5.
+Source: docs/specification/model.md#1.5.
 """
 
 from __future__ import annotations

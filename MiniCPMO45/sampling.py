@@ -1,6 +1,6 @@
 """Sampling primitives on one row of logits; each mode composes them in its own order.
 
-Functions return new tensors and leave their input alone. Source: model specification, section 5.1.
+Functions return new tensors and leave their input alone. Source: docs/specification/model.md#5.1.
 """
 
 from __future__ import annotations

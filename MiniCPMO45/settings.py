@@ -16,7 +16,7 @@ class WindowMode(StrEnum):
 
 @dataclass(frozen=True)
 class SpeechSampling:
-    """How speech codes are drawn in a turn-based reply. Source: model specification, 5.6."""
+    """How speech codes are drawn in a turn-based reply. Source: docs/specification/model.md#5.6."""
 
     temperature: float = 0.8
     top_p: float = 0.85
@@ -30,7 +30,7 @@ class SpeechSampling:
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """How the text of a turn-based reply is drawn. Source: model specification, 5.4."""
+    """How the text of a turn-based reply is drawn. Source: docs/specification/model.md#5.4."""
 
     max_new_tokens: int = 256
     min_new_tokens: int = 0
@@ -51,7 +51,7 @@ class GenerationSettings:
 
 @dataclass(frozen=True)
 class WindowSettings:
-    """When old tokens leave the cache. Source: model specification, 5.8 and 6.9."""
+    """When old tokens leave the cache. Source: docs/specification/model.md#5.8 and #6.9."""
 
     mode: WindowMode = WindowMode.OFF
     basic_high_tokens: int = 4000
@@ -65,7 +65,7 @@ class WindowSettings:
 
 @dataclass(frozen=True)
 class DuplexSettings:
-    """How one duplex conversation decides, speaks and forgets. Source: specification, 6.2."""
+    """How one duplex conversation decides and speaks. Source: docs/specification/model.md#6.2."""
 
     generate_audio: bool = True
     ls_mode: str = "explicit"

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from MiniCPMO45 import prompts
 
-# Marks a spoken reply may not contain. Source: model specification, section 5.4.
+# Marks a spoken reply may not contain. Source: docs/specification/model.md#5.4.
 ASCII_MARKS = (":", "#", "@", "*", "(", ")", "[", "]", "&", "/", "$")
 FULL_WIDTH_MARKS = ("：", "；", "“", "”", "‘", "’", "【", "】", "「", "」", "（", "）")
 
@@ -48,7 +48,7 @@ def _named(token: str) -> Any:  # Any: stands where the dataclass expects the fi
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids of the control tokens and of fixed texts. Source: model specification, section 3.1."""
+    """Ids of the control tokens and of fixed texts. Source: docs/specification/model.md#3.1."""
 
     timbres: tuple[int, ...]
     end_of_sequence: int | None
@@ -217,7 +217,7 @@ class SpecialTokens:
         Args:
             full_width_marks_allowed: D11, only `<unk>` stands for all full-width marks.
 
-        Source: model specification, section 5.4.
+        Source: docs/specification/model.md#5.4.
         """
         wide = () if full_width_marks_allowed else self.full_width_mark_ids
         return tuple(sorted({*self.ascii_mark_ids, *wide, *self.bad_token_ids, self.unk}))
@@ -225,7 +225,7 @@ class SpecialTokens:
     def unit_forbidden(self) -> tuple[int, ...]:
         """Return the sorted ids a duplex decision may not draw after the chunk-end probe.
 
-        Source: model specification, section 6.5.
+        Source: docs/specification/model.md#6.5.
         """
         return tuple(sorted({*self.bad_token_ids, self.tts_pad, self.chunk_eos}))
 

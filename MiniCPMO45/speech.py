@@ -1,7 +1,8 @@
 """From text and hidden states to speech codes to waveform, chunk by chunk.
 
 Two callers share the drawing of codes: a duplex unit (at most one second per unit) and a
-turn-based reply (a chunk per group of text tokens). Source: model specification, 5.6, 5.7, 6.7.
+turn-based reply (a chunk per group of text tokens).
+Source: docs/specification/model.md#5.6, #5.7 and #6.7.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Turn-based conversation over a kept cache: prefill messages piece by piece, stream a reply.
 
 Serves the half-duplex mode too. Every method is a generator of requests over one `Session`.
-Source: model specification, sections 5.3 to 5.9.
+Source: docs/specification/model.md#5.3 to #5.9.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from MiniCPMO45.windows import Round, maintain_rounds
 
 logger = logging.getLogger(__name__)
 
-GROUP_TOKENS = 10  # text tokens that reach speech together; source: specification, 5.4
+GROUP_TOKENS = 10  # text tokens that reach speech together; source: docs/specification/model.md#5.4
 BROKEN_CHARACTER = "\ufffd"  # decodes from the first bytes of a character
 
 

@@ -28,7 +28,7 @@ from MiniCPMO45.audio_features import (
 from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.sample_buffer import SampleBuffer
 
-# Source of all four: model specification, section 4.5.
+# Source of all four: docs/specification/model.md#4.5.
 DYNAMIC_FLOOR_FROM_SAMPLES = 5 * SAMPLE_RATE_HZ
 DROP_FROM_SAMPLES = 30 * SAMPLE_RATE_HZ
 DROP_SAMPLES = 10 * SAMPLE_RATE_HZ
@@ -135,7 +135,7 @@ def push(
     Raises:
         ValueError: the audio is not one-dimensional.
 
-    Source: model specification, section 4.5.
+    Source: docs/specification/model.md#4.5.
     """
     state.buffer = state.buffer.append(as_samples(samples).cpu())
     _drop_old_audio(state)

@@ -59,7 +59,7 @@ class UnitDecoder:
         Returns:
             The unit's text; its terminator is not in the cache yet.
 
-        Source: model specification, section 6.4.
+        Source: docs/specification/model.md#6.4.
         """
         turn, settings, draft = session.turn, session.settings, UnitDraft()
         override = self._take_break(session) or force_listen

@@ -20,7 +20,7 @@ from MiniCPMO45.sampling import (
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.special_tokens import SpecialTokens
 
-MAX_UNIT_CHARACTERS = 28  # decoded characters at which a unit is cut; source: specification, 6.4
+MAX_UNIT_CHARACTERS = 28  # characters at which a unit is cut; docs/specification/model.md#6.4
 MIN_TEMPERATURE = 1e-5  # below it a draw is the argmax anyway
 
 
@@ -56,7 +56,7 @@ class UnitPolicy:
         Returns:
             The decided id: text, listen, turn end or a unit terminator.
 
-        Source: model specification, section 6.5.
+        Source: docs/specification/model.md#6.5.
         """
         tokens, compat = self.tokens, self.compat
         source = None if settings.is_greedy else generator

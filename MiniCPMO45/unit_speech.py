@@ -1,6 +1,6 @@
 """The voice of one duplex unit: at most one second, of which the first part may leave early.
 
-Source: model specification, section 6.7.
+Source: docs/specification/model.md#6.7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A decoded film clip as message parts: how pictures and sound interleave.
 
-Decodes nothing and chooses no instants. Source: model specification, section 4.7.
+Decodes nothing and chooses no instants. Source: docs/specification/model.md#4.7.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def maintain_units(
         settings: which policy and its limits.
         compat: which reference defects to reproduce.
 
-    Source: model specification, section 6.9.
+    Source: docs/specification/model.md#6.9.
     """
     count = units_to_drop(window, settings)
     if count == 0:
@@ -198,7 +198,7 @@ def maintain_rounds(kv: KvHandle, window: WindowState, settings: WindowSettings)
     Returns:
         The number of tokens dropped.
 
-    Source: model specification, section 5.8.
+    Source: docs/specification/model.md#5.8.
     """
     before = kv.length
     ranges = rounds_to_drop(window, kv.length, settings)

@@ -13,7 +13,7 @@ from typing import Final
 from core.schemas.half_duplex import VadConfig
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 
-# Speech ends below the threshold minus this. Source: service specification, section 2.4.3.
+# Speech ends below the threshold minus this. Source: docs/specification/service.md#2.4.3.
 HYSTERESIS: Final = 0.15
 LOWEST_EXIT: Final = 0.01  # so that a very low threshold can still be left
 DEFAULT_WINDOW_SAMPLES: Final = 1_024

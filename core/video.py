@@ -24,7 +24,7 @@ from core.errors import (
 )
 from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, PICTURE_MAX_PIXELS
 
-DEFAULT_MAX_FRAMES: Final = 64  # source: model specification, section 4.7
+DEFAULT_MAX_FRAMES: Final = 64  # source: docs/specification/model.md#4.7
 CANDIDATES_PER_S: Final = 10  # where a long clip may be looked at; same source
 DEFAULT_MAX_SIDE_PX: Final = 1_344  # three tiles of the vision encoder's 448 pixels
 THREADS: Final = 2  # ours: each keeps a few pictures, and live calls need the other cores
@@ -94,7 +94,7 @@ class _Choice:
     max_duration_s: float
 
     def times_s(self, duration_s: float) -> list[float]:
-        """Return the moments, s, ascending; source: model specification, section 4.7."""
+        """Return the moments, s, ascending; source: docs/specification/model.md#4.7."""
         wanted = max(1, math.ceil(round(duration_s * self.fps, 3)))
         if wanted <= self.max_frames:
             return [index / self.fps for index in range(wanted)]

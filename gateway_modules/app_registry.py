@@ -41,7 +41,7 @@ class _StateFile(WireModel):
     enabled: dict[str, bool] = Field(default_factory=dict, description="By app.")
 
 
-# Source: service specification, section 6.3.
+# Source: docs/specification/service.md#6.3.
 APPS: Final = (
     AppInfo(app_id=TURN_BASED, name="Turn-based Chat", route="/turnbased"),
     AppInfo(app_id=HALF_DUPLEX, name="Half-Duplex Audio", route="/half_duplex"),

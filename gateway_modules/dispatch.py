@@ -95,7 +95,7 @@ def route(request: WaitingRequest, free: Sequence[FreeSlot]) -> FreeSlot | None:
     Returns:
         One of `free`, or None if there is none.
 
-    Source: service specification, section 3.4.
+    Source: docs/specification/service.md#3.4.
     """
     hit = route_by_history(request.history_hash, free) if request.is_streaming else None
     return hit or route_to_spare(free)

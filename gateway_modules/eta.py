@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from core.schemas.queue import RequestType
 from gateway_modules.models import EtaConfig, EtaStatus, request_type_of
 
-UNKNOWN_ETA_S = 30.0  # service specification, section 3.3
+UNKNOWN_ETA_S = 30.0  # docs/specification/service.md#3.3
 OVERRUN_FLOOR_S = 15.0  # what a task that has overrun is assumed to need; same section
-DEFAULT_EMA_ALPHA = 0.3  # service specification, section 4.1
+DEFAULT_EMA_ALPHA = 0.3  # docs/specification/service.md#4.1
 DEFAULT_MIN_SAMPLES = 3  # same
 
 

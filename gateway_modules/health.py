@@ -14,7 +14,7 @@ from core.errors import WorkerUnreachableError
 from core.schemas.worker import WorkerHealth
 from gateway_modules.worker_connection import WorkerConnection
 
-PERIOD_S = 10.0  # between polls of a worker in service; service specification, section 3.5
+PERIOD_S = 10.0  # between polls of a worker in service; docs/specification/service.md#3.5
 IMPATIENT_PERIOD_S = 2.0  # of one that is not, same; ours: or whose capacity may grow any moment
 CONFIRM_PERIOD_S = 0.25  # ours: of one that still has to say that a session is gone
 CONFIRM_LIMIT_S = 5.0  # after that the impatient period will do; same section

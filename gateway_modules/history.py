@@ -63,7 +63,7 @@ def compute_history_hash(
     Returns:
         64 hexadecimal digits, or "" for an empty history, which matches nothing.
 
-    Source: service specification, section 2.3.3.
+    Source: docs/specification/service.md#2.3.3.
     """
     if not messages:
         return ""

@@ -15,7 +15,7 @@ from gateway_modules.worker_connection import WorkerConnection
 if TYPE_CHECKING:
     from gateway_modules.worker_pool import WorkerPool
 
-UPDATE_PERIOD_S = 3.0  # between two `queue_update`; service specification, section 2.2
+UPDATE_PERIOD_S = 3.0  # between two `queue_update`; docs/specification/service.md#2.2
 
 OnWait = Callable[[QueueTicket], Awaitable[None]]
 """Tells a waiting client where it stands."""

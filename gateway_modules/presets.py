@@ -20,7 +20,7 @@ from core.schemas.common import WireModel
 from gateway_modules.voice_library import DEFAULT_VOICE, Voice, VoiceLibrary, wav_duration_s
 
 MODES: Final = ("turnbased", "half_duplex_audio", "omni", "audio_duplex")
-LAST_ORDER: Final = 999  # source: service specification, section 6.1
+LAST_ORDER: Final = 999  # source: docs/specification/service.md#6.1
 FILE_MAX_BYTES: Final = 256 * 1024  # ours
 PRESETS_MAX: Final = 200  # ours: of one mode; those last by name are left out
 

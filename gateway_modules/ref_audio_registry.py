@@ -28,7 +28,7 @@ from recording.files import readable_wav
 INDEX_FILE: Final = "registry.json"
 WAV_SUFFIX: Final = ".wav"
 DAMAGED_SUFFIX: Final = ".damaged"
-NAME_MAX_CHARS: Final = 80  # source: service specification, section 1.3
+NAME_MAX_CHARS: Final = 80  # source: docs/specification/service.md#1.3
 UPLOAD_MAX_BYTES: Final = 10 * 1024 * 1024  # same
 UPLOAD_MIN_MS: Final = 500  # same
 VOICES_MAX: Final = 500  # ours: so that uploads cannot fill the disk

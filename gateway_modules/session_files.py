@@ -48,7 +48,7 @@ UPLOAD_FIELD: Final = "browser_recording"  # ours: added to what `meta.json` say
 BLOCK_BYTES: Final = 64 * 1024  # ours: read, zipped and sent at a time
 HEAD_BYTES: Final = 12
 
-# Source: service specification, section 1.5. Anything else is bytes and never a page.
+# Source: docs/specification/service.md#1.5. Anything else is bytes and never a page.
 MEDIA_TYPES: Final = MappingProxyType(
     {
         ".wav": "audio/wav",

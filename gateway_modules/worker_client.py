@@ -43,7 +43,7 @@ from gateway_modules.worker_connection import WorkerConnection
 
 SECRET_HEADER = WORKER_SECRET_HEADER
 
-HEALTH_TIMEOUT_S = 5.0  # service specification, section 3.5
+HEALTH_TIMEOUT_S = 5.0  # docs/specification/service.md#3.5
 CONNECT_TRIES = 5  # of a WebSocket; same, section 2.4.4
 CONNECT_PAUSE_S = 1.0  # between two of them; same
 OPEN_TIMEOUT_S = 5.0  # of one of them; same

@@ -34,7 +34,7 @@ from gateway_modules.worker_set import WorkerSet
 
 __all__ = ["Place", "QueueEntry", "QueueFullError", "WorkerConnection", "WorkerPool"]
 
-TICKET_BYTES = 6  # "q_" and twice as many digits; service specification, section 3.1
+TICKET_BYTES = 6  # "q_" and twice as many digits; docs/specification/service.md#3.1
 # Estimates are told to a tenth, so reading them more often would show the same.
 REFRESH = timedelta(seconds=0.1)
 

@@ -21,7 +21,7 @@ from gateway_modules.worker_view import (
     worker_info,
 )
 
-WORKER_BASE_PORT = 22400  # service specification, section 4.1
+WORKER_BASE_PORT = 22400  # docs/specification/service.md#4.1
 LOADING_ETA_S = 15.0  # how long a model takes to load; same, section 3.6
 
 

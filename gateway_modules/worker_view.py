@@ -9,7 +9,7 @@ from core.schemas.worker import ModelFacts, WorkerStatus
 from gateway_modules.models import LoadState, WorkerCache, WorkerInfo, WorkerSession
 from gateway_modules.worker_connection import WorkerConnection
 
-HASH_SHOWN_CHARS = 12  # of a history hash, to people; service specification, section 1.1
+HASH_SHOWN_CHARS = 12  # of a history hash, to people; docs/specification/service.md#1.1
 STARTING = "starting"
 
 

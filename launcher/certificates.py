@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-VALID_DAYS = 365  # source: service specification, section 4.4
+VALID_DAYS = 365  # source: docs/specification/service.md#4.4
 RENEW_BEFORE_DAYS = 14  # ours: so that it does not expire while the system runs
 CLOCK_SKEW = timedelta(hours=1)  # ours: a browser whose clock is behind accepts it all the same
 LONGEST_COMMON_NAME = 64  # source: RFC 5280, appendix A.1, ub-common-name

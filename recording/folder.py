@@ -26,7 +26,7 @@ from recording.names import (
 )
 from recording.records import Meta, Recording
 
-JSON_INDENT: Final = 2  # source: service specification, section 5.1
+JSON_INDENT: Final = 2  # source: docs/specification/service.md#5.1
 ADDED_FILES: Final = (META_FILE, OWNER_FILE, COMMENT_FILE, UPLOAD_STEM, UPLOAD_PART_FILE)
 
 _RECORDING: Final[TypeAdapter[Recording]] = TypeAdapter(Recording)

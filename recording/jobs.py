@@ -21,7 +21,7 @@ from core.schemas.limits import MIB
 
 logger: Final = logging.getLogger(__name__)
 
-WRITER_THREADS: Final = 4  # source: service specification, section 5.6
+WRITER_THREADS: Final = 4  # source: docs/specification/service.md#5.6
 BACKLOG_BYTES: Final = 256 * MIB  # some twenty minutes of one duplex session
 RESERVE_BYTES: Final = 16 * MIB  # of it for lines of the timeline, which must not be lost
 MAX_FINALIZATIONS: Final = 256

@@ -1,7 +1,7 @@
 """Names of recordings and of the files in them. Only names made here ever become paths.
 
 A recording lies in `<data folder>/sessions/<recording id>/`.
-Source of the layout: service specification, section 5.1.
+Source of the layout: docs/specification/service.md#5.1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 from core.errors import InvalidSessionIdError
 from core.schemas.queue import check_session_id
 
-# Source: service specification, section 1.5. Longer than a session's id: it wraps one.
+# Source: docs/specification/service.md#1.5. Longer than a session's id: it wraps one.
 RECORDING_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,96}")
 # 36^10 is 51 bits: an id is also the only key to a shared recording, so it must not be guessable.
 RANDOM_CHARS: Final = 10

@@ -12,7 +12,7 @@ from typing import Final
 from core.errors import RecordingStoppedError
 from recording.jobs import RecorderThreads
 
-# Source: service specification, section 2.5.7.
+# Source: docs/specification/service.md#2.5.7.
 DIAGNOSTIC_MAX_BYTES: Final = 16 * 1024
 DIAGNOSTICS_PER_S: Final = 2
 DIAGNOSTICS_MAX_BYTES: Final = 1024 * 1024

@@ -18,7 +18,7 @@ Sound = str | bytes | FloatArray
 
 BASE64_CHARS: Final = 4  # carry three bytes
 BASE64_BYTES: Final = 3
-PCM_SCALE: Final = 32_767  # source: service specification, section 5.1
+PCM_SCALE: Final = 32_767  # source: docs/specification/service.md#5.1
 # As a first sample it would be far outside -1..1, so a WAV file is never mistaken for samples.
 WAV_MARK: Final = b"RIFF"
 

@@ -1,6 +1,6 @@
 """What `meta.json` and `recording.json` hold, field by field.
 
-Source: service specification, sections 5.2 to 5.4; fields it does not name say so. What is absent
+Source: docs/specification/service.md#5.2 to #5.4; fields it does not name say so. What is absent
 is left out of the file.
 """
 

@@ -25,7 +25,7 @@ from recording.records import (
 REPLAY_RATE_HZ: Final = INPUT_SAMPLE_RATE_HZ
 SAMPLES_PER_MS: Final = REPLAY_RATE_HZ // 1_000
 UNIT_MS: Final = 1_000  # a chunk whose sound is lost lasts this long unless the settings tell
-# Source: service specification, section 5.5.
+# Source: docs/specification/service.md#5.5.
 SUBTITLE_LINGER_SAMPLES: Final = 3 * REPLAY_RATE_HZ // 2
 
 

@@ -27,7 +27,7 @@ from recording.replay_plan import REPLAY_RATE_HZ, SAMPLES_PER_MS, ReplayPlan
 from recording.replay_sound import CHANNELS
 from recording.subtitles import MS, Cue, add_track
 
-# Source: service specification, section 5.5.
+# Source: docs/specification/service.md#5.5.
 WIDTH_PX: Final = 1_280
 HEIGHT_PX: Final = 720
 TIME_LIMIT_S: Final = 120.0

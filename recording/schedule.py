@@ -13,7 +13,7 @@ from recording.cleanup import cleanup_sessions
 
 logger: Final = logging.getLogger(__name__)
 
-FIRST_RUN_S: Final = 60.0  # source: service specification, section 5.7
+FIRST_RUN_S: Final = 60.0  # source: docs/specification/service.md#5.7
 LEAST_PAUSE_S: Final = 60.0  # ours: many sessions that end together cost one cleanup
 LONGEST_PAUSE_S: Final = 3_600.0  # ours: how long what a full disk left unfinished waits
 

@@ -1,6 +1,6 @@
 """The sections of the configuration, key by key, with their defaults and limits.
 
-Source: service specification, section 4.1; lines marked "ours" are additions to it.
+Source: docs/specification/service.md#4.1; lines marked "ours" are additions to it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from settings.fields import (
     UpperCase,
 )
 
-RECORDING_UPLOAD_BYTES = 200 * wire.MIB  # source: service specification, section 1.5
-REFERENCE_UPLOAD_BYTES = 10 * wire.MIB  # source: service specification, section 1.3
-DIAGNOSTIC_SESSION_BYTES = wire.MIB  # source: service specification, section 2.5.7
-DIAGNOSTIC_MESSAGE_BYTES = 16 * 1024  # source: service specification, section 2.5.7
+RECORDING_UPLOAD_BYTES = 200 * wire.MIB  # source: docs/specification/service.md#1.5
+REFERENCE_UPLOAD_BYTES = 10 * wire.MIB  # source: docs/specification/service.md#1.3
+DIAGNOSTIC_SESSION_BYTES = wire.MIB  # source: docs/specification/service.md#2.5.7
+DIAGNOSTIC_MESSAGE_BYTES = 16 * 1024  # source: docs/specification/service.md#2.5.7
 TRAINED_CONTEXT_TOKENS = 8_192  # what the published checkpoint was trained with
 LONGEST_CONTEXT_TOKENS = 40_960  # the published checkpoint's positions
 

@@ -42,7 +42,7 @@ def choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
     Returns:
         int64 [rows].
 
-    Source: model specification, sections 5.6 and 6.7.
+    Source: docs/specification/model.md#5.6 and #6.7.
     """
     integers = words[:, :N_INTEGERS].long().split(1, dim=1)  # [rows, 1] each
     eos, is_greedy, top_k, is_filtered, least, n_heard, step, has_ended = integers

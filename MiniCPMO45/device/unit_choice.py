@@ -46,7 +46,7 @@ def choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor
     Returns:
         int64 [rows].
 
-    Source: model specification, section 6.5. The probe's draw from all tokens matters only for
+    Source: docs/specification/model.md#6.5. The probe's draw from all tokens matters only for
         whether it is the chunk's end, so that one uniform number stands for it.
     """
     integers = words[:, :N_INTEGERS].long().split(1, dim=1)  # [rows, 1] each

@@ -33,7 +33,7 @@ class ColumnLedger:
         newest_first: a new chunk goes to the front, as in the estimator; else to the end.
         order: the occupied columns, 32-bit integers; bytes, because those are quickly looked up.
 
-    Source: model specification, sections 7.2 and 7.3.
+    Source: docs/specification/model.md#7.2 and #7.3.
     """
 
     first: int

@@ -1,7 +1,7 @@
 """The flow's encoder on padded chunks: speech codes of many streams to mel-rate features.
 
 Functions of packed weights, a plan and tensors; never remembers a stream.
-Source: model specification, section 7.2.
+Source: docs/specification/model.md#7.2.
 """
 
 from __future__ import annotations

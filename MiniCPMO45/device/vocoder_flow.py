@@ -2,7 +2,7 @@
 
 Functions of packed weights, a plan and tensors; never remembers a stream. The residual stream,
 norms and the flow's state are float32; only products run in the given type.
-Source: model specification, section 7.3.
+Source: docs/specification/model.md#7.3.
 """
 
 from __future__ import annotations

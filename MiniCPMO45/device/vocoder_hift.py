@@ -2,7 +2,7 @@
 
 Every convolution sees zeros beyond a stream's own end, so a piece of any length gives what it
 would give alone. Never remembers a stream.
-Source: model specification, section 7.5.
+Source: docs/specification/model.md#7.5.
 """
 
 from __future__ import annotations

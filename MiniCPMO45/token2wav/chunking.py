@@ -1,6 +1,6 @@
 """Which speech codes go to the vocoder now, and how its samples become a unit of audio.
 
-Pure: integers and arrays, no model. Sources: model specification, sections 6.7 and 7.5.
+Pure: integers and arrays, no model. Sources: docs/specification/model.md#6.7 and #7.5.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sizes of the flow model and of the vocoder; defaults are the published checkpoint.
 
-Source: model specification, section 1.8.
+Source: docs/specification/model.md#1.8.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Diffusion transformer that estimates the velocity of the flow, one ODE step at a time.
 
 The modules hold weights only; what a stream remembers is an `EstimatorCache`.
-Source: model specification, section 7.3.
+Source: docs/specification/model.md#7.3.
 """
 
 from __future__ import annotations

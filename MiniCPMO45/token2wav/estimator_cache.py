@@ -2,7 +2,7 @@
 
 Only the set of columns matters to attention, not their order in memory; so columns never move
 except into a hole that trimming leaves, and a chunk costs no copy of the history.
-Source: model specification, section 7.3.
+Source: docs/specification/model.md#7.3.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ SAMPLE_RATE_HZ = 16_000  # of the speech tokenizer and of the speaker encoder
 TOKENIZER_HOP_SAMPLES = 160
 TOKENIZER_FFT_SAMPLES = 400
 TOKENIZER_MELS = 128
-# Source: model specification, section 1.8, row "speech tokenizer".
+# Source: docs/specification/model.md#1.8, row "speech tokenizer".
 TOKENIZER_POWER_FLOOR = 1e-10
 TOKENIZER_RANGE_DECADES = 8.0
 
@@ -27,7 +27,7 @@ VOICE_HOP_SAMPLES = 480
 VOICE_FFT_SAMPLES = 1_920
 VOICE_MELS = 80
 VOICE_MAX_HZ = 8_000.0
-# Source: model specification, section 7.1.
+# Source: docs/specification/model.md#7.1.
 VOICE_MAGNITUDE_OFFSET = 1e-9
 VOICE_MEL_FLOOR = 1e-5
 

@@ -1,7 +1,7 @@
 """Speech codes to mel by flow matching: Euler steps with classifier-free guidance.
 
 Stateless: encoder and estimator caches, noise and time schedule are arguments.
-Source: model specification, sections 7.2 and 7.3.
+Source: docs/specification/model.md#7.2 and #7.3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Conformer with look-ahead: speech codes (25/s) to mel-rate features (50/s), piece by piece.
 
 The modules hold weights only; what a stream remembers is an `EncoderCache`.
-Source: model specification, section 7.2.
+Source: docs/specification/model.md#7.2.
 """
 
 from __future__ import annotations

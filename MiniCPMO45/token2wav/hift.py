@@ -1,7 +1,7 @@
 """Mel to waveform: neural source-filter generator with an inverse STFT at the end (HiFT).
 
 Modules hold weights only. A stream's overlap is a `HiFTCache`, replaced at every chunk.
-Source: model specification, section 7.5.
+Source: docs/specification/model.md#7.5.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ SPEAKER_FILE = "campplus.onnx"
 SAMPLES_PER_CODE = SAMPLE_RATE_HZ // 25
 MIN_VOICE_S = 0.5
 # The flow attends to prompt, kept history and the chunk at hand, all within one position table.
-# Source: model specification, section 7.1.
+# Source: docs/specification/model.md#7.1.
 POSITION_MEL_FRAMES = 1_000
 HISTORY_MEL_FRAMES = 100
 CHUNK_MEL_FRAMES = 56

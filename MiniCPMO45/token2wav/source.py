@@ -1,6 +1,6 @@
 """Excitation of the vocoder: a sum of harmonics of the predicted pitch, with noise.
 
-Source: model specification, section 7.5 (neural source-filter, arXiv:1904.12088).
+Source: docs/specification/model.md#7.5 (neural source-filter, arXiv:1904.12088).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ MLP_NORM_EPS = 1e-5
 CODE_LEVELS = 3  # values a digit of a speech token can take
 TANH_LIMIT = 1.0 - 1e-6
 MEL_FRAMES_PER_CODE = 4
-# Source: model specification, sections 1.8 and 7.1.
+# Source: docs/specification/model.md#1.8 and #7.1.
 WINDOW_MEL_FRAMES = 3_000  # 30 s
 OVERLAP_MEL_FRAMES = 400  # 4 s
 

@@ -1,7 +1,7 @@
 """Reads the weights of the published speech-tokenizer graph; the graph is never executed.
 
 A weight's place is told by the node that uses it, because the exporter renamed most initializers.
-Source: model specification, end of section 2.
+Source: docs/specification/model.md#2.
 """
 
 from __future__ import annotations

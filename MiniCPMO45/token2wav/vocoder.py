@@ -1,7 +1,7 @@
 """Speech codes to 24 kHz samples: flow and HiFT with every cache passed in and out.
 
 Never keeps anything of a stream or a voice; the module is weights and options.
-Source: model specification, section 7.
+Source: docs/specification/model.md#7.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class VoicePrompt:
     Raises:
         ValueError: the shapes do not belong together.
 
-    Source: model specification, section 7.1.
+    Source: docs/specification/model.md#7.1.
     """
 
     codes: Tensor

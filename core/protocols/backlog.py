@@ -1,7 +1,7 @@
 """Chunks and pictures that wait for their unit: who belongs to whom, and what is too much.
 
 Pure; bounded: beyond `max_chunks` the oldest chunk goes, beyond `max_frames` of one unit the
-oldest picture. Source of the pairing rules: service specification, section 2.5.4.
+oldest picture. Source of the pairing rules: docs/specification/service.md#2.5.4.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ from core.schemas.queue import WarningMessage
 
 @dataclass(frozen=True)
 class DuplexLimits:
-    """What a duplex session may take. Source of the defaults: service specification, 2.5 and 4.1.
+    """What a duplex session may take.
+
+    Source of the defaults: docs/specification/service.md#2.5 and #4.1.
 
     Attributes:
         pause_timeout_s: longest pause.

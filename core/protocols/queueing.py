@@ -70,7 +70,9 @@ class QueueingPhase(StrEnum):
 
 @dataclass(frozen=True)
 class QueueingLimits:
-    """How often and how long. Source of the first: service specification, 2.2; others are ours.
+    """How often and how long.
+
+    Source of the first: docs/specification/service.md#2.2; the others are ours.
 
     Attributes:
         update_period_s: between two reports of the place.

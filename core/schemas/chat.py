@@ -26,7 +26,7 @@ from core.schemas.queue import (
 )
 from core.schemas.streaming import MessageList
 
-SOCKET_MAX_NEW_TOKENS = 256  # default of `/ws/chat`; source: service specification, 2.6
+SOCKET_MAX_NEW_TOKENS = 256  # default of `/ws/chat`; source: docs/specification/service.md#2.6
 REQUEST_TAG = "chat"  # stands for the one message that carries no type
 
 

@@ -29,7 +29,7 @@ from core.schemas.queue import (
 )
 from core.schemas.streaming import Chunk
 
-COLD_START_MS = 500  # audio ignored after `prepared`; source: service specification, 2.4.3
+COLD_START_MS = 500  # audio ignored after `prepared`; source: docs/specification/service.md#2.4.3
 
 
 class VadConfig(WireModel):

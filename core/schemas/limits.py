@@ -1,6 +1,6 @@
 """Sizes and counts the wire accepts; every schema and decoder takes its limit from here.
 
-Source: service specification, sections 2.1, 2.4.1 and 2.5.4, unless a line says otherwise.
+Source: docs/specification/service.md#2.1, #2.4.1 and #2.5.4, unless a line says otherwise.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from core.serving.backend import Reply, ReplyEnd
 TONE_HZ: Final = 440.0
 TONE_PEAK: Final = 0.2
 TONE_S: Final = 1.0  # as long as a duplex unit
-TONE_TOKENS: Final = 25  # of speech; source: model specification
+TONE_TOKENS: Final = 25  # of speech; source: docs/specification/model.md#7.4
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ DUPLEX: Final = Endpoint(
 
 @dataclass(frozen=True)
 class WireLimits:
-    """How long the peer is waited for. Source of the pings: service specification, 2.1.
+    """How long the peer is waited for. Source of the pings: docs/specification/service.md#2.1.
 
     Attributes:
         send_limit_s: for a message to be taken; then the peer counts as gone. Ours.

@@ -32,7 +32,7 @@ class WorkLimits:
     """How long things may take. Ours, but for the wait.
 
     Attributes:
-        busy_wait_s: for a free slot. Source: service specification, 2.3.4 and 2.5.6.
+        busy_wait_s: for a free slot. Source: docs/specification/service.md#2.3.4 and #2.5.6.
         hang_limit_s: for a session's blocking call to end after it was told to; then the session
             ends without it.
         engine_limit_s: for one call or round of the engine; then the worker counts as broken.

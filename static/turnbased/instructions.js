@@ -12,7 +12,7 @@ import { voiceFromWire, voiceLengthS } from "../shared/voice.js";
 /** @typedef {import("../shared/system-content.js").ContentItem} ContentItem */
 /** @typedef {import("./chat-session.js").ChatSession} ChatSession */
 
-const LONGEST_VOICE_S = 20; // source: service specification, section 7.3
+const LONGEST_VOICE_S = 20; // source: docs/specification/service.md#7.3
 
 /**
  * @param {{session: ChatSession, limits: import("../shared/voice.js").VoiceLimits,

@@ -35,7 +35,7 @@ const AUDIO_FILE_MAX_BYTES = 256 * LIMITS.MIB;
 const REQUEST_SPARE_BYTES = 64 * 1024;
 const BASE64_CHARS = 4;
 const BASE64_BYTES = 3;
-const MOST_FRAMES = 64; // of one video, however long; source: model specification, section 4.7
+const MOST_FRAMES = 64; // of one video, however long; source: docs/specification/model.md#4.7
 
 /** @type {Readonly<Record<string, MediaKind>>} */
 const KIND_BY_SUFFIX = Object.freeze({

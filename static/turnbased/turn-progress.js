@@ -219,7 +219,7 @@ function finished(turn, phase, nowMs) {
 
 /**
  * How long a turn would wait if it were sent now: what the busy workers still need on average, and
- * the ones before it. Source: service specification, 7.3.
+ * the ones before it. Source: docs/specification/service.md#7.3.
  * @param {Crowd} status Of `/status`.
  * @param {number} turnS What one turn takes.
  * @returns {number} 0 if a worker is free.

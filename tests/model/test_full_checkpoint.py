@@ -29,7 +29,7 @@ from MiniCPMO45.steps import Embeddings, EncodeClips, LlmForward, TokenIds
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 
 SECOND = 16_000
-PUBLISHED_FILES = 4  # of weights. Source: the model specification, section 1.9
+PUBLISHED_FILES = 4  # of weights. Source: docs/specification/model.md#1.9
 NARROW = {
     "hidden_size": 128,
     "intermediate_size": 256,
@@ -76,7 +76,7 @@ def test_control_tokens_have_their_published_ids_and_every_id_is_text(folder: Pa
     special = tokenizer.special
     assert len(tokenizer) == MiniCPMOConfig().vocab_size
     found = (special.endoftext, special.im_end, special.listen, special.speak, special.chunk_eos)
-    assert found == (151_643, 151_645, 151_705, 151_706, 151_718)  # specification, section 3.1
+    assert found == (151_643, 151_645, 151_705, 151_706, 151_718)  # docs/specification/model.md#3.1
     assert tokenizer.decode(range(len(tokenizer)))
     config = MiniCPMOConfig.from_folder(folder)
     assert config.tts_config.audio_bos_token_id == special.focus_start

@@ -22,7 +22,7 @@ LENGTH = 12
 PATCH_VALUES = 588
 BUCKETS = 70
 
-# Counts up to 140 where float32 rounding moves a bucket. Source: model specification, section 1.4.
+# Counts up to 140 where float32 rounding moves a bucket. Source: docs/specification/model.md#1.4.
 MOVED = {25, 49, 50, 55, 58, 77, 82, 86, 94, 98, 100, 110, 115, 135}
 
 

@@ -1,7 +1,7 @@
 """Every module has exactly the names and shapes of the published files.
 
 The facts are in tests/golden/state_dict.json and state_dict_token2wav.json.
-Source: the model specification, sections 2 and 9.1, item 1.
+Source: docs/specification/model.md#2 and #9.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every defect of section 5 of the model specification that streaming can have: both ways."""
+"""Every defect of docs/specification/model.md#5 that streaming can have: both ways."""
 
 from __future__ import annotations
 

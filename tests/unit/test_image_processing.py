@@ -29,7 +29,7 @@ TOKENS_PER_SLICE = 64
 WHITE, BLACK = (255, 255, 255), (0, 0, 0)
 
 # width, height, patches of the only slice at M=1, grid at M=9, source, cell; all patches are
-# rows x columns, grids columns x rows. Source: model specification, table of section 4.1.
+# rows x columns, grids columns x rows. Source: docs/specification/model.md#4.1.
 TABLE = [
     (448, 448, (32, 32), None, (32, 32), None, 64),
     (224, 224, (32, 32), None, (32, 32), None, 64),

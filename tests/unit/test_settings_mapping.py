@@ -51,7 +51,7 @@ def test_every_wire_field_is_a_setting_of_the_same_default(
 
 
 def test_the_documented_duplex_defaults() -> None:
-    """Source: service specification, section 2.5.2."""
+    """Source: docs/specification/service.md#2.5.2."""
     settings = duplex_settings(DuplexConfig())
     assert settings == DuplexSettings()
     assert (settings.force_listen_count, settings.max_new_speak_tokens_per_chunk) == (3, 20)

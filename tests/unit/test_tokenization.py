@@ -30,7 +30,7 @@ from tests.goldens.places import FULL
 
 PUBLISHED = FULL / "tiny_checkpoint"
 
-# Source: model specification, sections 3.1, 3.5, 5.4 and 6.9.
+# Source: docs/specification/model.md#3.1, #3.5, #5.4 and #6.9.
 PUBLISHED_IDS = {
     "<unk>": 128_244,
     "<|endoftext|>": 151_643,

@@ -19,7 +19,7 @@ import { keepAwake } from "./wake-lock.js";
 /** @typedef {import("./live-problems.js").LiveProblem} LiveProblem */
 /** @typedef {import("./microphone.js").Microphone} Microphone */
 
-/** Half a second at 16 kHz. Source: service specification, 7.6. */
+/** Half a second at 16 kHz. Source: docs/specification/service.md#7.6. */
 const CHUNK_SAMPLES = 8_000;
 const DEFAULT_DELAY_MS = 200;
 

@@ -74,7 +74,7 @@ import { initialHalfState, isMicOpen, reduceHalf, remainingS } from "./half-dupl
 /** @typedef {"sent" | "gated" | "upload_dropped" | "not_running"} HalfSendOutcome */
 
 /** How long the microphone stays closed after the answer: the room's echo. Source: service
- * specification, 7.6. */
+ * docs/specification/service.md#7.6. */
 export const SETTLE_MS = 800;
 const DRAIN_POLL_MS = 100;
 const OUTPUT_RATE_HZ = 24_000;

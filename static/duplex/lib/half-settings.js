@@ -7,7 +7,7 @@ import { SettingsStore } from "../../shared/settings-store.js";
 
 const STORAGE_KEY = "half_duplex_settings";
 
-/** Source of the limits: service specification, 7.6. */
+/** Source of the limits: docs/specification/service.md#7.6. */
 export const HALF_FIELDS = Object.freeze({
   vad_threshold: { type: /** @type {const} */ ("number"), initial: 0.8, min: 0.1, max: 0.95, step: 0.05 },
   vad_min_silence_duration_ms: { type: /** @type {const} */ ("number"), initial: 800, min: 200, max: 3_000, step: 50 },

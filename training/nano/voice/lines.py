@@ -23,7 +23,7 @@ from training.nano.spoken import SpokenUnits
 from training.nano.voice.alphabet import SILENCE, TIMING
 
 UNIT_CODES = TIMING.codes_per_second
-GROUP_TOKENS = 10  # Source: model specification, 5.4
+GROUP_TOKENS = 10  # Source: docs/specification/model.md#5.4
 NO_LABEL = -1
 NO_STATE = -1
 

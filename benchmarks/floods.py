@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from config import Settings
-from gateway import create_app
+from gateway import create_app, settle
 from gateway_modules.web_server import GatewayServer, server_config
 
 HOST: Final = "127.0.0.1"
@@ -122,7 +122,7 @@ def _flood(connection: socket.socket, blocks: Iterator[bytes], end_s: float) -> 
         if time.monotonic() > end_s:
             return
     connection.settimeout(max(0.1, end_s - time.monotonic()))
-    while connection.recv(MIB):
+    while time.monotonic() < end_s and connection.recv(MIB):
         continue
 
 
@@ -147,8 +147,7 @@ async def measured(folder: Path, names: list[str]) -> dict[str, float]:
     connections = app.state.gateway.connections
     config = server_config(app, HOST, 0, connections=connections, heartbeat_s=20.0)
     server = GatewayServer(config, drain=lambda: asyncio.sleep(0))
-    gc.collect()
-    gc.freeze()  # as the program does
+    settle(app)
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - the server has no event for it
         await asyncio.sleep(BEAT_S)

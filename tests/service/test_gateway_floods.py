@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import json
 import threading
 from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 
+import httpx
 import pytest
+from pydantic import TypeAdapter
 from starlette.types import Message, Scope
 from websockets.exceptions import ConnectionClosed
 
@@ -17,9 +20,10 @@ from benchmarks.floods import FLOODS, measured
 from core.errors import BadRequestError
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, JSON_VALUES_MAX
 from core.schemas.worker import WorkerStatus
+from gateway import create_app, settle
 from gateway_modules.multipart import Target, receive_file
 from gateway_modules.routes_sessions import Download
-from tests.fakes.gateway_stage import HOST, Stage, on_stage, until
+from tests.fakes.gateway_stage import HOST, Stage, on_stage, settings_for, until
 
 BOMB = '{"type":"prefill","messages":[' + "[]," * JSON_VALUES_MAX + "[]]}"
 ORIGIN = "https://friend.example"
@@ -179,6 +183,25 @@ async def endless_text() -> AsyncIterator[str]:
     while True:
         yield "x" * 10_000
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("path", ["/api/openapi.json", "/api/presets", "/nothing"])
+def test_no_validator_is_built_for_the_first_client(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("built while a client waits")
+
+    async def ask() -> int:
+        app = create_app(settings_for(tmp_path))
+        settle(app)
+        gc.unfreeze()
+        monkeypatch.setattr(TypeAdapter, "__init__", refuse)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return (await client.get(path)).status_code
+
+    assert asyncio.run(ask()) == (404 if path == "/nothing" else 200)
 
 
 @pytest.mark.realtime

@@ -38,6 +38,7 @@ class Cache:
     """As much of a cache as rounds look at."""
 
     length = 0
+    chunks = 0
 
 
 class ModelClock:

@@ -66,13 +66,13 @@ async def test_status_tells_which_model_is_loaded_and_how_loading_goes(stage: St
 
 @on_stage(security={"admin_token": TOKEN})
 async def test_recordings_are_listed_in_parts(stage: Stage) -> None:
-    record(stage, "small", 10)
-    record(stage, "large", 500)
+    folders = [record(stage, "small", 10), record(stage, "large", 500)]
+    described = sum((folder / "meta.json").stat().st_size for folder in folders)
     path = "/api/admin/recordings"
     assert (await stage.http.get(path)).status_code == 401
     answer = await stage.http.get(path, headers=ADMIN, params={"sort": "largest", "limit": 1})
     told = answer.json()
-    assert (told["total"], told["total_bytes"]) == (2, 510)
+    assert (told["total"], told["total_bytes"]) == (2, 510 + described)
     assert [one["id"] for one in told["recordings"]] == ["large"]
     assert answer.headers["cache-control"] == "no-store"
     for wrong in ({"limit": 0}, {"limit": 201}, {"offset": -1}, {"sort": "prettiest"}):

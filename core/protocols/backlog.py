@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from core.protocols.effects import Frame
 from core.schemas.duplex import AudioChunk
 
 
@@ -18,15 +19,9 @@ class WaitingChunk:
 
     chunk: AudioChunk
     arrived_s: float
-    frames: list[str] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
     has_own_frame: bool = False  # one that came with the chunk or after it
     is_judged: bool = True  # voice activity detection has heard it, or need not
-
-    @property
-    def loose_frames(self) -> list[str]:
-        """Its pictures that were sent as messages of their own, oldest first."""
-        inline = self.chunk.frame_base64_list or []
-        return [frame for frame in self.frames if frame not in inline]
 
 
 class Backlog:
@@ -44,7 +39,8 @@ class Backlog:
         self._max_frames = max_frames
         self._frame_grace_s = frame_grace_s
         self._waiting: deque[WaitingChunk] = deque()
-        self._held: list[str] = []  # pictures that came before their chunk
+        self._held: list[Frame] = []  # pictures that came before their chunk
+        self._next_number = 0  # of a picture
         self._last: WaitingChunk | None = None  # the newest chunk, begun or not
         self._frames_follow = False  # this client sends each picture after its chunk
         self.dropped_chunks = 0
@@ -55,9 +51,10 @@ class Backlog:
         return len(self._waiting)
 
     @property
-    def loose_frames(self) -> list[str]:
+    def loose_frames(self) -> list[Frame]:
         """The pictures that wait and were sent as messages of their own, oldest first."""
-        return [*(f for entry in self._waiting for f in entry.loose_frames), *self._held]
+        given = (frame for entry in self._waiting for frame in entry.frames)
+        return [*(frame for frame in given if frame.is_separate), *self._held]
 
     def add_chunk(self, chunk: AudioChunk, at_s: float, *, is_judged: bool) -> None:
         """Take in a chunk; pictures that waited for one go with it.
@@ -70,15 +67,16 @@ class Backlog:
         if len(self._waiting) >= self._max_chunks:
             self._waiting.popleft()
             self.dropped_chunks += 1
-        inline = chunk.frame_base64_list or []
+        inline = [self._number(data, is_separate=False) for data in chunk.frame_base64_list or []]
         entry = WaitingChunk(chunk, at_s, has_own_frame=bool(inline), is_judged=is_judged)
         self._give(entry, [*self._held, *inline])
         self._held.clear()
         self._waiting.append(entry)
         self._last = entry
 
-    def add_frame(self, frame: str, at_s: float) -> None:
+    def add_frame(self, data: str, at_s: float) -> None:
         """Take in a picture: for the oldest chunk that waits, else for the next to come."""
+        frame = self._number(data, is_separate=True)
         last = self._last
         if last is not None and not last.has_own_frame and not last.frames:
             # Only what comes right behind a chunk is meant for it.
@@ -122,7 +120,11 @@ class Backlog:
             return None
         return self._waiting.popleft()
 
-    def _give(self, entry: WaitingChunk, frames: list[str]) -> None:
+    def _number(self, data: str, *, is_separate: bool) -> Frame:
+        self._next_number += 1
+        return Frame(self._next_number, data, is_separate)
+
+    def _give(self, entry: WaitingChunk, frames: list[Frame]) -> None:
         frames = [*entry.frames, *frames]
         surplus = max(0, len(frames) - self._max_frames)
         self.dropped_frames += surplus

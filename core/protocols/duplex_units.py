@@ -84,10 +84,10 @@ class DuplexUnits:
         self._backlog.add_chunk(chunk, at_s, is_judged=is_judged)
         return self._warn_of_drops(chunks, frames)
 
-    def add_frame(self, frame: str, at_s: float) -> list[Effect]:
+    def add_frame(self, data: str, at_s: float) -> list[Effect]:
         """Take in a picture; returns a warning if it pushed one out."""
         chunks, frames = self._backlog.dropped_chunks, self._backlog.dropped_frames
-        self._backlog.add_frame(frame, at_s)
+        self._backlog.add_frame(data, at_s)
         return self._warn_of_drops(chunks, frames)
 
     def drop_held_frames(self) -> None:

@@ -65,6 +65,21 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """A picture of a duplex session, identified by its number: its data is never compared.
+
+    Attributes:
+        number: counts the session's pictures in the order in which they arrive.
+        data: the picture in Base64.
+        is_separate: it was sent as a message of its own, not inside a chunk.
+    """
+
+    number: int
+    data: str = field(compare=False, repr=False)
+    is_separate: bool = field(default=True, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Prefill:
     """Feed the system prompt or the messages of a turn; takes a slot if none is held.
 
@@ -86,7 +101,7 @@ class Step:
     """
 
     chunk: duplex.AudioChunk
-    frames: tuple[str, ...]  # Base64 pictures, oldest first
+    frames: tuple[Frame, ...]  # oldest first
     index: int  # number of the unit, from 0
     due_s: float  # when the next unit's input may be complete, on the events' clock
 
@@ -103,12 +118,12 @@ class Look:
     A `Step` uses what was made of its pictures; whatever is wrong with one is told there.
 
     Attributes:
-        frames: Base64 pictures to look at, oldest first.
+        frames: pictures to look at, oldest first.
         dropped: pictures asked for earlier that no unit will need.
     """
 
-    frames: tuple[str, ...] = field(repr=False)
-    dropped: tuple[str, ...] = field(default=(), repr=False)
+    frames: tuple[Frame, ...]
+    dropped: tuple[Frame, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from core.protocols.effects import Look
+from core.protocols.effects import Frame, Look
 
 
 class Lookout:
@@ -22,7 +22,7 @@ class Lookout:
             max_new: Most pictures that are asked for between the beginnings of two units.
         """
         self._max_new = self._left = max_new
-        self._asked: list[str] = []  # and neither taken by a unit nor dropped since
+        self._asked: tuple[Frame, ...] = ()  # and neither taken by a unit nor dropped since
         self._is_looking = False
 
     @property
@@ -30,7 +30,7 @@ class Lookout:
         """A look is under way."""
         return self._is_looking
 
-    def next_look(self, waiting: Iterable[str]) -> Look | None:
+    def next_look(self, waiting: Iterable[Frame]) -> Look | None:
         """Return what is to be looked at and forgotten now, if anything, and note that it is.
 
         Args:
@@ -38,12 +38,12 @@ class Lookout:
         """
         if self._is_looking:
             return None
-        now = list(waiting)
+        now = tuple(waiting)
         new, gone = _without(now, self._asked), _without(self._asked, now)
         look = Look(new[: self._left], gone)
         if not look.frames and not look.dropped:
             return None
-        self._asked = [*_without(self._asked, gone), *look.frames]
+        self._asked = (*_without(self._asked, gone), *look.frames)
         self._left -= len(look.frames)
         self._is_looking = True
         return look
@@ -52,18 +52,12 @@ class Lookout:
         """The look has ended."""
         self._is_looking = False
 
-    def taken(self, frames: Iterable[str]) -> None:
+    def taken(self, frames: Iterable[Frame]) -> None:
         """A unit has begun with these pictures; it takes what was seen of them along."""
-        self._asked = list(_without(self._asked, frames))
+        self._asked = _without(self._asked, frames)
         self._left = self._max_new
 
 
-def _without(frames: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
-    """Return what is left of `frames`; a picture that was sent twice counts twice."""
-    rest, left = list(others), []
-    for frame in frames:
-        if frame in rest:
-            rest.remove(frame)
-        else:
-            left.append(frame)
-    return tuple(left)
+def _without(frames: Iterable[Frame], others: Iterable[Frame]) -> tuple[Frame, ...]:
+    excluded = frozenset(others)
+    return tuple(frame for frame in frames if frame not in excluded)

@@ -14,7 +14,16 @@ from PIL import Image
 
 from core.errors import PictureError
 from core.images import FRAME_LIMITS, PictureLimits
-from core.protocols.effects import Detect, DetectorEffect, Finalize, Look, Prefill, Step, WorkEffect
+from core.protocols.effects import (
+    Detect,
+    DetectorEffect,
+    Finalize,
+    Frame,
+    Look,
+    Prefill,
+    Step,
+    WorkEffect,
+)
 from core.protocols.events import (
     Detected,
     FinalizeDone,
@@ -207,7 +216,7 @@ def _go_on(unit: Unit) -> EarlySound | StepDone:
 
 
 def _pictures(
-    frames: Sequence[str],
+    frames: Sequence[Frame],
     seen: Sequence[Seen | None],
     limit: int,
     decode: Callable[[str], Image.Image],
@@ -222,7 +231,7 @@ def _pictures(
             pictures.append(found)
         else:
             try:
-                pictures.append(decode(frame))
+                pictures.append(decode(frame.data))
             except PictureError as error:
                 problems.append(error)
     return pictures, problems

@@ -14,7 +14,7 @@ from PIL import Image
 
 from core.errors import OmniError, PictureError
 from core.images import PictureLimits, decode_wire_picture
-from core.protocols.effects import Look
+from core.protocols.effects import Frame, Look
 from core.serving.backend import DuplexTalk, SeenPicture
 from core.serving.crew import SessionCalls
 from core.serving.engine import GivenUpError
@@ -26,8 +26,8 @@ Seen = SeenPicture | PictureError
 class _Look:
     """One picture on its way."""
 
-    def __init__(self, frame: str) -> None:
-        self.frame = frame
+    def __init__(self, data: str) -> None:
+        self._data = data
         self.has_begun = False
         self.seen: Seen | None = None
         self._has_ended = asyncio.Event()
@@ -36,7 +36,7 @@ class _Look:
         """Look; what fails for other reasons than the picture is left to its unit."""
         self.has_begun = True
         try:
-            self.seen = await calls.look(partial(look_at, self.frame))
+            self.seen = await calls.look(partial(look_at, self._data))
         except PictureError as problem:
             self.seen = problem
         except (OmniError, GivenUpError):
@@ -61,7 +61,7 @@ class Looks:
             allowed: What a picture may be.
         """
         self._allowed = allowed
-        self._waiting: list[_Look] = []
+        self._waiting: dict[Frame, _Look] = {}
 
     def __len__(self) -> int:
         """How many pictures it holds something of."""
@@ -70,23 +70,23 @@ class Looks:
     def ask(self, effect: Look) -> None:
         """Note what is to be looked at; forget what was dropped."""
         for frame in effect.dropped:
-            self._take(frame)
-        self._waiting += [_Look(frame) for frame in effect.frames]
+            self._waiting.pop(frame, None)
+        self._waiting |= {frame: _Look(frame.data) for frame in effect.frames}
 
     async def run(self, calls: SessionCalls, talk: DuplexTalk, max_slices: int) -> None:
         """Look at everything that still waits, one picture at a time."""
 
-        def look_at(frame: str) -> SeenPicture:
-            return talk.look(self.decode(frame), max_slices)
+        def look_at(data: str) -> SeenPicture:
+            return talk.look(self.decode(data), max_slices)
 
         while (look := self._next()) is not None:
             await look.run(calls, look_at)
 
-    def decode(self, frame: str) -> Image.Image:
+    def decode(self, data: str) -> Image.Image:
         """Decode a picture; blocks, and raises as `decode_wire_picture`."""
-        return decode_wire_picture(frame, allowed=self._allowed)
+        return decode_wire_picture(data, allowed=self._allowed)
 
-    async def take(self, frames: Sequence[str]) -> list[Seen | None]:
+    async def take(self, frames: Sequence[Frame]) -> list[Seen | None]:
         """Hand over what came of a unit's pictures, waiting for looks under way.
 
         A look that has not begun is not begun any more.
@@ -97,7 +97,7 @@ class Looks:
         Returns:
             For each what came of it, or None if the unit has to look itself.
         """
-        looks = [self._take(frame) for frame in frames]
+        looks = [self._waiting.pop(frame, None) for frame in frames]
         return [None if look is None else await look.result() for look in looks]
 
     def clear(self) -> None:
@@ -105,10 +105,4 @@ class Looks:
         self._waiting.clear()
 
     def _next(self) -> _Look | None:
-        return next((look for look in self._waiting if not look.has_begun), None)
-
-    def _take(self, frame: str) -> _Look | None:
-        look = next((look for look in self._waiting if look.frame == frame), None)
-        if look is not None:
-            self._waiting.remove(look)
-        return look
+        return next((look for look in self._waiting.values() if not look.has_begun), None)

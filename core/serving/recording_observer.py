@@ -133,7 +133,8 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
         match effect:
             case Step(chunk, frames, index):
                 arrived_ms = self._arrivals_ms.pop(id(chunk), None)
-                recorder.record_input(index, chunk.audio, frames, receive_ts_ms=arrived_ms)
+                pictures = [frame.data for frame in frames]
+                recorder.record_input(index, chunk.audio, pictures, receive_ts_ms=arrived_ms)
             case Send(duplex.ResultPart() as part):
                 self._early.append(part.audio_data)
             case Send(duplex.Result() as result):

@@ -6,6 +6,7 @@ from typing import Any
 
 from core.protocols.duplex import TABLE, DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
+from core.protocols.effects import Step
 from core.protocols.events import (
     FinalizeDone,
     Opened,
@@ -36,3 +37,8 @@ def scene(*, active: bool = True, prepare: dict[str, Any] | None = None, **limit
 def step(stage: Scene, result: DuplexGenerateResult = LISTEN, **fields: Any) -> list[str]:
     """The running step ends and, if there was one to begin, its bookkeeping too."""
     return stage.tell(StepDone(result, **fields)) + stage.tell(FinalizeDone())
+
+
+def unit_frames(stage: Scene) -> tuple[str, ...]:
+    """Pictures of the unit that the last event began."""
+    return tuple(frame.data for frame in stage.only(Step).frames)

@@ -16,7 +16,8 @@ from config import Settings
 from core.audio import FloatArray
 from core.errors import PictureError
 from core.images import FRAME_LIMITS, PictureLimits
-from core.protocols.effects import Look, Prefill, Step
+from core.protocols.duplex_units import DuplexLimits, DuplexUnits
+from core.protocols.effects import Frame, Look, Prefill, Step
 from core.protocols.events import Event, Looked, Noticed, StepDone
 from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.queue import RequestType
@@ -25,6 +26,7 @@ from core.serving.duplex_performer import DuplexPerformer
 from core.serving.engine import GivenUpError
 from core.serving.fake_backend import FakeBackend, FakeDuplexTalk, FakeTimes
 from core.serving.fake_media import FakeSeenPicture
+from core.serving.looking import Looks
 from core.serving.ownership import Owner
 from core.serving.session_kinds import SessionRules
 from core.serving.workshop import Workshop
@@ -41,8 +43,18 @@ def picture(side_px: int) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
-A, B = picture(20), picture(30)
-BROKEN = base64.b64encode(b"no picture").decode()
+A, B = Frame(1, picture(20)), Frame(2, picture(30))
+BROKEN = Frame(3, base64.b64encode(b"no picture").decode())
+
+
+class Uncompared(str):
+    """Data of a picture, megabytes in real life."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        """Fail."""
+        raise AssertionError("the data of pictures was compared")
 
 
 class Watched(FakeDuplexTalk):
@@ -101,17 +113,17 @@ class Bench:
         """Take an event."""
         self.emitted.append(event)
 
-    def ask(self, *frames: str, dropped: Sequence[str] = ()) -> Look:
+    def ask(self, *frames: Frame, dropped: Sequence[Frame] = ()) -> Look:
         """Ask for a look as the serve loop does; the lane begins with it later."""
         effect = Look(frames, tuple(dropped))
         self.performer.expect_look(effect)
         return effect
 
-    async def look(self, *frames: str, dropped: Sequence[str] = ()) -> None:
+    async def look(self, *frames: Frame, dropped: Sequence[Frame] = ()) -> None:
         """Ask for a look and carry it out."""
         await self.performer.look(self.ask(*frames, dropped=dropped), self.emit)
 
-    async def step(self, *frames: str, max_slices: int | None = None) -> list[UnitPicture]:
+    async def step(self, *frames: Frame, max_slices: int | None = None) -> list[UnitPicture]:
         """Run a unit; return the pictures that the model got."""
         chunk = AudioChunk(audio=CHUNK, max_slice_nums=max_slices)
         self.performer.expect()
@@ -154,6 +166,32 @@ async def until(is_true: Callable[[], bool]) -> None:
     raise AssertionError("it never came true")
 
 
+def test_pictures_are_told_apart_without_comparing_their_data() -> None:
+    async def scenario() -> None:
+        units, looks = DuplexUnits(DuplexLimits(max_backlog_chunks=1)), Looks(FRAME_LIMITS)
+
+        def add(inline: int, separate: int) -> None:
+            pictures = [Uncompared("inline") for _ in range(inline)]
+            chunk = AudioChunk.model_construct(audio="", frame_base64_list=pictures)
+            units.add_chunk(chunk, 0.0, is_judged=True)
+            for _ in range(separate):
+                units.add_frame(Uncompared("separate"), 0.0)
+            for look in units.look_ahead():
+                assert isinstance(look, Look)
+                looks.ask(look)
+                units.looked()
+
+        add(inline=1, separate=2)
+        add(inline=1, separate=3)
+        assert len(looks) == 2, "those of the dropped chunk are dropped, the budget is used up"
+        _, step = units.begin_next(0.0)
+        assert step is not None and len(step.frames) == 4
+        assert await looks.take(step.frames) == [None] * 4
+        assert len(looks) == 0
+
+    asyncio.run(scenario())
+
+
 def test_a_unit_takes_what_was_seen_ahead() -> None:
     async def scenario() -> None:
         async with bench() as made:
@@ -178,7 +216,7 @@ def test_pictures_are_as_small_as_configured(limit: dict[str, int], told: str) -
         async with bench(rules.frames) as made:
             await made.look(B)
             assert made.talk.looks == []
-            assert len(await made.step(A, B, B)) == 1, "looked at before or not"
+            assert len(await made.step(A, B, Frame(4, B.data))) == 1, "looked at before or not"
             problems = [each.problem for each in made.emitted if isinstance(each, Noticed)]
             assert [told in problem.message for problem in problems] == [True, True]
 
@@ -298,8 +336,9 @@ def test_what_is_dropped_is_forgotten_looked_at_or_not() -> None:
 def test_the_same_picture_twice_is_seen_twice() -> None:
     async def scenario() -> None:
         async with bench() as made:
-            await made.look(A, A)
-            assert await made.step(A) == [FakeSeenPicture(1)]
+            again = Frame(4, A.data)
+            await made.look(A, again)
+            assert await made.step(again) == [FakeSeenPicture(1)]
             assert await made.step(A) == [FakeSeenPicture(1)]
             assert made.talk.looks == [20, 20]
 

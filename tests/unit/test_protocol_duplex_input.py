@@ -15,7 +15,7 @@ from core.protocols.events import (
 )
 from core.schemas.duplex import Result
 from core.schemas.queue import WarningMessage
-from tests.fakes.duplex_scenes import CHUNK, LISTEN, SPEAK, scene, step
+from tests.fakes.duplex_scenes import CHUNK, LISTEN, SPEAK, scene, step, unit_frames
 
 
 def test_beyond_the_backlog_the_oldest_chunk_goes() -> None:
@@ -53,7 +53,7 @@ def test_a_frame_goes_to_the_oldest_chunk_that_waits() -> None:
     stage.say("video_frame", 0.5, frame="f1")
     stage.say("video_frame", 0.1, frame="f2")
     step(stage)
-    assert (stage.only(Step).chunk.seq, stage.only(Step).frames) == (1, ("f1", "f2"))
+    assert (stage.only(Step).chunk.seq, unit_frames(stage)) == (1, ("f1", "f2"))
 
 
 def test_a_frame_without_a_chunk_waits_for_the_next() -> None:
@@ -63,7 +63,7 @@ def test_a_frame_without_a_chunk_waits_for_the_next() -> None:
     stage.tell(PrefillDone())
     stage.say("video_frame", 0.5, frame="f1")
     stage.say("audio_chunk", 0.5, audio=CHUNK, frame_base64_list=["inline"])
-    assert stage.only(Step).frames == ("early", "f1", "inline")
+    assert unit_frames(stage) == ("early", "f1", "inline")
 
 
 def test_the_newest_frames_are_kept() -> None:
@@ -71,7 +71,7 @@ def test_the_newest_frames_are_kept() -> None:
     told = [stage.say("video_frame", 0.1, frame=f"f{number}") for number in range(6)]
     assert told == [["Look"], [], [], [], ["Send(warning)"], []]
     stage.say("audio_chunk", 0.1, audio=CHUNK, frame_base64_list=["inline"])
-    assert stage.only(Step).frames == ("f3", "f4", "f5", "inline")
+    assert unit_frames(stage) == ("f3", "f4", "f5", "inline")
 
 
 def test_surplus_frames_are_warned_of() -> None:
@@ -79,7 +79,7 @@ def test_surplus_frames_are_warned_of() -> None:
     told = stage.say("audio_chunk", audio=CHUNK, frame_base64_list=list("abcdef"))
     assert told == ["Send(warning)", "StartTimer(idle)", "Step"]
     assert stage.only(WarningMessage).code == "bad_frame"
-    assert stage.only(Step).frames == tuple("cdef")
+    assert unit_frames(stage) == tuple("cdef")
 
 
 def test_a_chunk_waits_for_its_frame_once_frames_follow_chunks() -> None:
@@ -90,11 +90,11 @@ def test_a_chunk_waits_for_its_frame_once_frames_follow_chunks() -> None:
     assert stage.say("audio_chunk", 1.0, audio=CHUNK) == ["StartTimer(idle)", "StartTimer(frame)"]
     assert stage.effects[-1].delay_s == pytest.approx(0.02)
     assert stage.say("video_frame", 0.004, frame="f1") == ["StopTimer(frame)", "Step"]
-    assert stage.only(Step).frames == ("f0", "f1")
+    assert unit_frames(stage) == ("f0", "f1")
     step(stage)
     stage.say("audio_chunk", 1.0, audio=CHUNK)
     assert stage.say("video_frame", 0.004, frame="f2") == ["StopTimer(frame)", "Step"]
-    assert stage.only(Step).frames == ("f2",), "from now on each chunk has its own"
+    assert unit_frames(stage) == ("f2",), "from now on each chunk has its own"
 
 
 def test_a_frame_that_does_not_follow_is_not_waited_for_again() -> None:
@@ -114,7 +114,7 @@ def test_a_client_that_sends_frames_first_never_waits() -> None:
         assert stage.say("video_frame", 0.5, frame=f"f{number}") == ["Look"]
         assert stage.tell(Looked(), 0.1) == []
         assert stage.say("audio_chunk", 0.4, audio=CHUNK) == ["StartTimer(idle)", "Step"]
-        assert stage.only(Step).frames == (f"f{number}",)
+        assert unit_frames(stage) == (f"f{number}",)
         step(stage)
 
 

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.protocols.duplex import DuplexMachine
-from core.protocols.effects import Effect, Look, Step
+from core.protocols.effects import Effect, Frame, Look, Step
 from core.protocols.events import FinalizeDone, Looked, PrefillDone, StepDone
-from tests.fakes.duplex_scenes import CHUNK, LISTEN, scene, step
+from tests.fakes.duplex_scenes import CHUNK, LISTEN, scene, step, unit_frames
 from tests.fakes.scenes import Scene
 
 
 def looked_at(stage: Scene) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the last event had looked at, and forgotten."""
     look = stage.only(Look)
-    return look.frames, look.dropped
+    return tuple(frame.data for frame in look.frames), tuple(frame.data for frame in look.dropped)
 
 
 def test_a_picture_is_looked_at_when_it_comes() -> None:
@@ -26,7 +26,7 @@ def test_a_picture_is_looked_at_when_it_comes() -> None:
     assert looked_at(stage) == (("f0",), ())
     assert stage.tell(Looked()) == []
     stage.say("audio_chunk", 0.2, audio=CHUNK)
-    assert stage.only(Step).frames == ("f0",)
+    assert unit_frames(stage) == ("f0",)
     assert step(stage) == ["Send(result)", "Finalize"]
 
 
@@ -119,7 +119,7 @@ def test_a_pause_forgets_the_pictures_that_wait_for_a_chunk() -> None:
     assert stage.tell(Looked()) == []
     stage.say("resume")
     stage.say("audio_chunk", audio=CHUNK)
-    assert stage.only(Step).frames == ()
+    assert unit_frames(stage) == ()
 
 
 def test_a_look_that_a_pause_overtakes_is_forgotten_after_it() -> None:
@@ -139,7 +139,7 @@ def test_pictures_of_a_chunk_outlast_a_pause() -> None:
     assert stage.say("pause")[-1] == "Send(paused)"
     step(stage)
     assert "Step" in stage.say("resume")
-    assert stage.only(Step).frames == ("before",)
+    assert unit_frames(stage) == ("before",)
 
 
 def test_a_client_that_sends_pictures_alone_does_not_keep_the_engine_looking() -> None:
@@ -147,12 +147,12 @@ def test_a_client_that_sends_pictures_alone_does_not_keep_the_engine_looking() -
     for number in range(20):
         stage.say("video_frame", 0.04, frame=f"f{number}")
         looked += [
-            frame for look in stage.effects if isinstance(look, Look) for frame in look.frames
+            frame.data for look in stage.effects if isinstance(look, Look) for frame in look.frames
         ]
         stage.tell(Looked())
     assert looked == ["f0", "f1"]
     stage.say("audio_chunk", audio=CHUNK)
-    assert stage.only(Step).frames == ("f18", "f19"), "its unit looks at them itself"
+    assert unit_frames(stage) == ("f18", "f19"), "its unit looks at them itself"
     assert stage.say("video_frame", 0.5, frame="next") == ["Look"]
     assert looked_at(stage) == (("next",), ())
 
@@ -178,7 +178,7 @@ class Eyes:
     """What a performer holds: it must be what waits, once nothing is under way."""
 
     def __init__(self) -> None:
-        self.held: Counter[str] = Counter()
+        self.held: Counter[Frame] = Counter()
         self.looks = 0
         self.left = MAX_FRAMES
         self.is_looking = False

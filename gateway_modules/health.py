@@ -12,9 +12,10 @@ import structlog
 
 from core.errors import WorkerUnreachableError
 from core.schemas.worker import WorkerHealth
-from gateway_modules.worker_connection import WorkerConnection
+from gateway_modules.worker_connection import UNANSWERED, WorkerConnection
 
-PERIOD_S = 10.0  # between polls of a worker in service; docs/specification/service.md#3.5
+PERIOD_S = 5.0  # between polls of a worker in service; docs/specification/service.md#3.5
+SILENT_PERIOD_S = 1.0  # after a miss: between polls, and for each answer, until patience ends
 IMPATIENT_PERIOD_S = 2.0  # of one that is not, same; ours: or whose capacity may grow any moment
 CONFIRM_PERIOD_S = 0.25  # ours: of one that still has to say that a session is gone
 CONFIRM_LIMIT_S = 5.0  # after that the impatient period will do; same section
@@ -83,11 +84,13 @@ class HealthMonitor:
         """
         before, epoch = worker.status, worker.service.epoch
         try:
-            sample = await self._probe(worker)
-        except WorkerUnreachableError as error:
+            async with asyncio.timeout(SILENT_PERIOD_S if worker.is_silent else None):
+                sample = await self._probe(worker)
+        except (WorkerUnreachableError, TimeoutError) as error:
             worker.observe_miss()
             if worker.status is not before:
-                self._log.warning("worker lost", worker_id=worker.worker_id, reason=str(error))
+                reason = str(error) or UNANSWERED
+                self._log.warning("worker lost", worker_id=worker.worker_id, reason=reason)
         else:
             worker.observe(sample, epoch)
             if worker.status is not before:
@@ -127,6 +130,8 @@ def poll_delay_s(worker: WorkerConnection, confirming_s: float | None) -> float:
     """
     if confirming_s is not None and confirming_s < CONFIRM_LIMIT_S:
         return CONFIRM_PERIOD_S
+    if worker.is_silent:
+        return SILENT_PERIOD_S
     service = worker.service
     is_changing = service.is_restarting or service.capacity < service.announced_slots
     if confirming_s is not None or is_changing or not worker.is_answering:

@@ -47,7 +47,8 @@ HEALTH_TIMEOUT_S = 5.0  # docs/specification/service.md#3.5
 CONNECT_TRIES = 5  # of a WebSocket; same, section 2.4.4
 CONNECT_PAUSE_S = 1.0  # between two of them; same
 OPEN_TIMEOUT_S = 5.0  # of one of them; same
-PING_PERIOD_S = 20.0  # same, section 2.1
+PONG_TIMEOUT_S = 20.0  # same, section 2.1; a worker that is stopped for less keeps its sessions
+PINGS_A_TIMEOUT = 4  # ours: a worker that stays stopped is found out within 25 s
 CLOSE_TIMEOUT_S = 1.0  # ours: what a worker may take to answer a close
 WAITING_MESSAGES = 16  # ours: received ahead of the relay; more waits in the network
 HTTP_CONNECTIONS = 256  # ours: calls at once; more wait for their turn
@@ -92,7 +93,7 @@ class WorkerClient:
         *,
         request_timeout_s: float = 300.0,
         secret: str | None = None,
-        heartbeat_s: float = PING_PERIOD_S,
+        heartbeat_s: float = PONG_TIMEOUT_S,
         transport: httpx.AsyncBaseTransport | None = None,
         connect: Connect = connect,
         sleep: Sleep = asyncio.sleep,
@@ -102,7 +103,7 @@ class WorkerClient:
         Args:
             request_timeout_s: Limit of one chat call, s.
             secret: Sent with every call when gateway and workers are on different hosts.
-            heartbeat_s: Time between pings on WebSockets, and to wait for pongs, s.
+            heartbeat_s: How long a worker may leave a ping on a WebSocket unanswered, s.
             transport: Replaces the network in tests.
             connect: Opens a WebSocket.
             sleep: Waits between two tries.
@@ -254,7 +255,7 @@ class WorkerClient:
                     proxy=None,
                     open_timeout=OPEN_TIMEOUT_S,
                     close_timeout=CLOSE_TIMEOUT_S,
-                    ping_interval=self._heartbeat_s,
+                    ping_interval=self._heartbeat_s / PINGS_A_TIMEOUT,
                     ping_timeout=self._heartbeat_s,
                     max_size=max_bytes,
                     max_queue=WAITING_MESSAGES,

@@ -112,6 +112,11 @@ class WorkerConnection:
         return self.service.status not in OUT_OF_SERVICE and self.service.misses == 0
 
     @property
+    def is_silent(self) -> bool:
+        """It missed the latest polls, but is not offline yet: it may only be busy."""
+        return self.service.misses > 0 and self.service.status not in OUT_OF_SERVICE
+
+    @property
     def is_idle(self) -> bool:
         """It serves nobody and could."""
         return self.status is WorkerStatus.IDLE
@@ -170,7 +175,7 @@ class WorkerConnection:
 
         Sessions that are not ours take the slots that are worth least.
         """
-        if not self.is_in_service:
+        if not self.is_in_service or self.is_silent:
             return []
         free = sorted((slot for slot in self.slots if slot.task is None), key=lambda s: s.worth)
         room = self.service.capacity - len(self.tasks) - self.service.other_sessions
@@ -329,7 +334,11 @@ class WorkerConnection:
         self._fit_slots()
 
     def observe_miss(self) -> None:
-        """Note that the worker did not answer; a busy one is given more than one chance."""
+        """Count a poll without an answer.
+
+        An idle worker is offline at once, a busy one after `MISSES_TO_OFFLINE` in a row; until
+        then it gets nothing new. Its sessions last until their own sockets find it lost.
+        """
         service = self.service
         service.misses += 1
         if not self.tasks or service.misses >= MISSES_TO_OFFLINE:

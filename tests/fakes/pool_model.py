@@ -41,7 +41,7 @@ class ModelWorker:
     def usable(self) -> list[ModelSlot]:
         """Slots that may be given away: the most valuable, as many as there is room for."""
         room = self.announced - len(self.holders()) - self.others
-        if not self.is_up or self.is_draining or room <= 0:
+        if not self.is_up or self.misses or self.is_draining or room <= 0:
             return []
         return self.by_value()[-room:]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import httpx
 import pytest
 
 from core.errors import WorkerUnreachableError
@@ -12,10 +13,11 @@ from gateway_modules.health import (
     CONFIRM_PERIOD_S,
     IMPATIENT_PERIOD_S,
     PERIOD_S,
+    SILENT_PERIOD_S,
     HealthMonitor,
     poll_delay_s,
 )
-from gateway_modules.worker_client import WorkerClient
+from gateway_modules.worker_client import HEALTH_TIMEOUT_S, WorkerClient
 from gateway_modules.worker_pool import WorkerConnection, WorkerPool
 from tests.fakes.pools import answer, hear
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
@@ -48,7 +50,7 @@ def make(script: Script) -> tuple[WorkerPool, WorkerConnection, ScriptedClient]:
 
 
 @in_virtual_time
-async def test_a_worker_is_asked_every_two_seconds_until_idle_then_every_ten() -> None:
+async def test_a_worker_is_asked_every_two_seconds_until_idle_then_every_five() -> None:
     pool, worker, client = make([None, WorkerStatus.LOADING, WorkerStatus.IDLE])
     _, future = pool.enqueue("chat")
     await pool.start()
@@ -57,8 +59,8 @@ async def test_a_worker_is_asked_every_two_seconds_until_idle_then_every_ten() -
     assert not future.done()
     await asyncio.sleep(2)
     assert future.result() is worker, "a poll that brings a worker into service dispatches"
-    await asyncio.sleep(21)
-    assert client.asked_at == [0.0, 2.0, 4.0, 14.0, 24.0]
+    await asyncio.sleep(11)
+    assert client.asked_at == [0.0, 2.0, 4.0, 9.0, 14.0]
     await pool.stop()
 
 
@@ -66,11 +68,72 @@ async def test_a_worker_is_asked_every_two_seconds_until_idle_then_every_ten() -
 async def test_a_lost_worker_is_asked_often_and_returns() -> None:
     pool, worker, client = make([WorkerStatus.IDLE, None, None, WorkerStatus.IDLE])
     await pool.start()
-    await asyncio.sleep(11)
+    await asyncio.sleep(6)
     assert worker.status is WorkerStatus.OFFLINE
     await asyncio.sleep(4)
     assert worker.is_idle
-    assert client.asked_at == [0.0, 10.0, 12.0, 14.0]
+    assert client.asked_at == [0.0, 5.0, 7.0, 9.0]
+    await pool.stop()
+
+
+class StoppableWorker(httpx.AsyncBaseTransport):
+    """Answers polls with two slots and the sessions it has, or nothing while it is stopped."""
+
+    def __init__(self) -> None:
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.sessions = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer, unless it is stopped: then leave the request to its timeout."""
+        await self.may_answer.wait()
+        sample = answer(slots=2, active_sessions=self.sessions)
+        return httpx.Response(200, content=sample.model_dump_json())
+
+
+@in_virtual_time
+async def test_a_busy_worker_that_is_stopped_is_offline_within_fifteen_seconds() -> None:
+    """It gets nothing new from the first miss on, and its session is not taken from it."""
+    stopped = StoppableWorker()
+    pool = WorkerPool(["localhost:1"], client=WorkerClient(transport=stopped))
+    worker = pool.workers["worker_0"]
+    await pool.start()
+    await let_others_run(20)
+    async with pool.assigned("omni_duplex"):
+        stopped.sessions = 1
+        await asyncio.sleep(PERIOD_S + 0.5)
+        assert len(worker.free_slots()) == 1
+        stopped.may_answer.clear()
+        await asyncio.sleep(PERIOD_S + HEALTH_TIMEOUT_S)
+        _, waiting = pool.enqueue("chat")
+        assert worker.status is WorkerStatus.DUPLEX_ACTIVE, "it may only be busy"
+        await asyncio.sleep(5)
+        assert worker.status is WorkerStatus.OFFLINE
+        assert worker.current_request_type == "omni_duplex"
+        assert not waiting.done()
+        stopped.may_answer.set()
+        await asyncio.sleep(IMPATIENT_PERIOD_S + 0.5)
+        assert worker.status is WorkerStatus.DUPLEX_ACTIVE
+        assert waiting.done()
+    await pool.stop()
+
+
+@in_virtual_time
+async def test_a_busy_worker_that_is_stopped_for_a_moment_stays_in_service() -> None:
+    stopped = StoppableWorker()
+    pool = WorkerPool(["localhost:1"], client=WorkerClient(transport=stopped))
+    worker = pool.workers["worker_0"]
+    await pool.start()
+    await let_others_run(20)
+    async with pool.assigned("omni_duplex"):
+        stopped.sessions = 1
+        stopped.may_answer.clear()
+        await asyncio.sleep(PERIOD_S + HEALTH_TIMEOUT_S + SILENT_PERIOD_S)
+        assert worker.free_slots() == []
+        stopped.may_answer.set()
+        await asyncio.sleep(SILENT_PERIOD_S)
+        assert len(worker.free_slots()) == 1
+        assert worker.service.last_error is None
     await pool.stop()
 
 

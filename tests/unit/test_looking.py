@@ -171,7 +171,7 @@ def test_pictures_are_told_apart_without_comparing_their_data() -> None:
         units, looks = DuplexUnits(DuplexLimits(max_backlog_chunks=1)), Looks(FRAME_LIMITS)
 
         def add(inline: int, separate: int) -> None:
-            pictures = [Uncompared("inline") for _ in range(inline)]
+            pictures: list[str] = [Uncompared("inline") for _ in range(inline)]
             chunk = AudioChunk.model_construct(audio="", frame_base64_list=pictures)
             units.add_chunk(chunk, 0.0, is_judged=True)
             for _ in range(separate):

@@ -258,7 +258,7 @@ async def test_a_socket_is_opened_without_compression_and_closed() -> None:
     assert options["compression"] is None
     assert options["proxy"] is None
     assert options["max_size"] == 99
-    assert (options["ping_interval"], options["ping_timeout"]) == (20.0, 20.0)
+    assert (options["ping_interval"], options["ping_timeout"]) == (5.0, 20.0)
     assert options["additional_headers"] == {SECRET_HEADER: "s", SESSION_SECRET_HEADER: "t"}
     assert (options["open_timeout"], options["max_queue"]) == (5.0, 16)
 

@@ -51,9 +51,10 @@ async def read_with_voices(
     text: str, read: Callable[[str, VoiceLibrary], Result], voices: VoiceLibrary
 ) -> Result:
     """Read a message where it holds nobody up; one that may name a voice, among the voices."""
-    if names_files(text):
+    is_long = len(text) > INLINE_CHARS
+    if await off_loop(is_long, names_files, text):
         return await voices.run(read, text, voices)
-    return await off_loop(is_heavy(text), read, text, voices)
+    return await off_loop(is_long, read, text, voices)
 
 
 def names_files(text: str) -> bool:

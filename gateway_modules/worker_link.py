@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +28,7 @@ from core.protocols.events import (
     WorkerMissed,
 )
 from core.protocols.events import Place as PlaceReport
+from core.schemas.limits import MIB
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
 from gateway_modules.kinds import SocketKind, worker_query
@@ -39,6 +40,8 @@ from gateway_modules.worker_pool import WorkerPool
 # The machine reports by its own timer; the pool only has to tell of changes.
 NEVER_S: Final = 86_400.0
 PATIENCE_S: Final = 30.0  # ours: a worker that is started again is back by then
+# Encoding and masking a longer part would stop the event loop for more than a few milliseconds.
+PART_CHARS: Final = MIB
 
 Tell = Callable[[Event], Awaitable[None]]
 """Tells the machine and returns when what it asked for is done."""
@@ -146,11 +149,14 @@ class WorkerLink:
         self._is_end_expected = True
 
     async def send(self, text: str) -> None:
-        """Send a message to the worker; one that is gone is found out by the reader."""
+        """Send a message to the worker, a long one in parts.
+
+        A worker that is gone is found out by the reader.
+        """
         if self._socket is None:
             return
         try:
-            await self._socket.send(text)
+            await self._socket.send(_parts(text) if len(text) > PART_CHARS else text)
         except ConnectionClosed:
             return
 
@@ -228,6 +234,12 @@ class WorkerLink:
             estimated_wait_s=ticket.estimated_wait_s,
             queue_length=self._pool.queue_length,
         )
+
+
+async def _parts(text: str) -> AsyncIterator[str]:
+    for start in range(0, len(text), PART_CHARS):
+        yield text[start : start + PART_CHARS]
+        await asyncio.sleep(0)  # the system may take each part at once, without any wait
 
 
 def is_anybody_left(pool: WorkerPool) -> bool:

@@ -15,6 +15,7 @@ import pytest
 from pydantic import TypeAdapter
 from starlette.types import Message, Scope
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame
 
 from benchmarks.floods import FLOODS, measured
 from core.errors import BadRequestError
@@ -23,6 +24,8 @@ from core.schemas.worker import WorkerStatus
 from gateway import create_app, settle
 from gateway_modules.multipart import Target, receive_file
 from gateway_modules.routes_sessions import Download
+from gateway_modules.socket_server import GatewaySocketProtocol
+from gateway_modules.worker_link import PART_CHARS
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, settings_for, until
 
 BOMB = '{"type":"prefill","messages":[' + "[]," * JSON_VALUES_MAX + "[]]}"
@@ -82,6 +85,27 @@ async def test_one_client_cannot_take_the_whole_queue(stage: Stage) -> None:
         other = {"X-Forwarded-For": "203.0.113.10"}
         async with stage.client(path + "4", other) as other_client:
             await other_client.expect("queued")
+
+
+@on_stage()
+async def test_a_long_message_goes_to_the_worker_in_parts(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts_chars: list[int] = []
+    take = GatewaySocketProtocol.handle_cont
+
+    def note(protocol: GatewaySocketProtocol, frame: Frame) -> None:
+        parts_chars.append(len(frame.data))
+        take(protocol, frame)
+
+    monkeypatch.setattr(GatewaySocketProtocol, "handle_cont", note)
+    content = [{"type": "video", "data": "A" * (3 * PART_CHARS)}]
+    async with stage.client("/ws/streaming/s_1") as client:
+        await client.say("prefill", messages=[{"role": "user", "content": content}])
+        await client.expect("queue_done", "prefill_done")
+    assert stage.worker.told[0]["messages"][0]["content"] == content
+    assert len(parts_chars) == 4  # the first is no continuation, the last one ends the message
+    assert max(parts_chars) == PART_CHARS
 
 
 @on_stage(security={"allowed_origins": [ORIGIN]})

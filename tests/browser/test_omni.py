@@ -182,7 +182,7 @@ def test_a_call_is_recorded_and_downloaded(
     download.value.save_as(path)
     seen = read_video(path)
     assert seen.size == FILM_SIZE
-    assert seen.frame_count > 10
+    assert seen.frame_count > 1
     assert not seen.is_dark
     assert seen.channel_count == 2
     assert min(seen.levels) > AUDIBLE  # the user left, the model right

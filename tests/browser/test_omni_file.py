@@ -126,7 +126,6 @@ def test_a_pause_holds_the_file(visit: Visits, fake_site: RunningSystem, video: 
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("long", "This video is longer than 120 seconds."),
         ("sound", "This file has sound only."),
         ("text", "The browser cannot read this video."),
     ],
@@ -136,10 +135,6 @@ def test_a_file_that_cannot_be_used_is_refused(
 ) -> None:
     files = {"sound": RECORDINGS / "question_1.wav", "text": tmp_path / "text.mp4"}
     files["text"].write_text("This is no video.", encoding="utf8")
-    if name == "long":
-        files["long"] = write_video(
-            tmp_path / "long.webm", 121, size=(64, 64), rate_hz=1, has_sound=False
-        )
     page = open_call(visit, site, TAP, source="file")
     choose(page, files[name])
     expect(page.locator("#file-panel .field-error")).to_contain_text(sentence)

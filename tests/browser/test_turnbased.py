@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.admin_desk import talking
 from tests.browser.audits import axe_violations, layout_faults
 from tests.browser.chats import (
     PATH,
@@ -22,7 +23,7 @@ from tests.browser.chats import (
     wait_until_answered,
 )
 from tests.browser.conftest import SiteMaker
-from tests.browser.looks import Look, looks
+from tests.browser.looks import Look
 from tests.browser.problems import Problems
 from tests.browser.visits import Visits
 
@@ -99,23 +100,21 @@ def test_a_question_can_be_answered_again(visit: Visits) -> None:
 
 
 def test_the_place_in_line_is_shown_and_can_be_left(visit: Visits, shared_site: SiteMaker) -> None:
-    site = shared_site(workers=1, slots=1, delays="piece=1500")
-    first = visit(PATH, at=site)
-    box(first).fill("Take your time")
-    box(first).press("Enter")
-    expect(messages(first, "assistant").locator(".message-text")).not_to_be_empty()
-    second = visit(PATH, at=site)
-    expect(second.locator("#wait")).to_contain_text("All places are taken")
-    box(second).fill("Me too")
-    box(second).press("Enter")
-    banner = second.locator("#queue")
-    expect(banner).to_contain_text("You are next")
-    expect(second).to_have_title(re.compile(r"^\(1\) "))
-    banner.get_by_role("button", name="Leave the line").click()
-    expect(banner).to_be_hidden()
-    expect(messages(second, "user")).to_contain_text("Me too")
-    second.get_by_role("button", name="Answer again").click()
-    answer = wait_until_answered(second)
+    site = shared_site(workers=1, slots=1)
+    with talking(site):
+        page = visit(PATH, at=site)
+        expect(page.locator("#wait")).to_contain_text("All places are taken")
+        box(page).fill("Me too")
+        box(page).press("Enter")
+        banner = page.locator("#queue")
+        expect(banner).to_contain_text("You are next")
+        expect(page).to_have_title(re.compile(r"^\(1\) "))
+        banner.get_by_role("button", name="Leave the line").click()
+        expect(banner).to_be_hidden()
+        expect(messages(page, "user")).to_contain_text("Me too")
+        page.get_by_role("button", name="Answer again").click()
+        expect(banner).to_contain_text("You are next")
+    answer = wait_until_answered(page)
     assert "expected" in figure(answer, "queue")
 
 
@@ -151,9 +150,7 @@ def test_two_hundred_messages_stay_quick_to_read(visit: Visits, tmp_path: Path) 
     expect(messages(page, "assistant").last).to_be_in_viewport()
 
 
-@pytest.mark.parametrize(
-    "look", looks(("en", "zh"), (360, 1_280), ("light", "dark")), ids=lambda look: str(look)
-)
+@pytest.mark.parametrize("look", [Look("zh", 360, "dark"), Look("en", 1_280, "light")], ids=str)
 def test_a_conversation_with_everything_fits_and_is_accessible(
     visit: Visits, tmp_path: Path, look: Look
 ) -> None:

@@ -151,13 +151,12 @@ def test_keys_are_explained_and_leave_fields_alone(visit: Visits) -> None:
     expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
 
 
-@pytest.mark.parametrize("speed", ["0.5", "2"])
-def test_the_speed_of_the_sound_changes(visit: Visits, speed: str) -> None:
+def test_the_speed_of_the_sound_changes(visit: Visits) -> None:
     page = visit(f"/s/{CALL}")
-    page.get_by_role("combobox", name="Speed").select_option(speed)
+    page.get_by_role("combobox", name="Speed").select_option("2")
     page.keyboard.press("k")
     page.wait_for_function("() => parseFloat(document.querySelector('.playhead').style.left) > 1")
-    assert page.locator(".plain-player").evaluate("audio => audio.playbackRate") == float(speed)
+    assert page.locator(".plain-player").evaluate("audio => audio.playbackRate") == 2
 
 
 def test_an_address_names_a_moment(visit: Visits) -> None:

@@ -84,10 +84,11 @@ def fake_site(
     """
     given = config or {}
     service = {"worker_slots": slots} | given.get("service", {})
+    security = {"allowed_hosts": [INSECURE_HOST]} | given.get("security", {})
     plan = Plan(
         workers=workers,
         backend="fake",
-        config=given | {"service": service},
+        config=given | {"service": service, "security": security},
         command=(sys.executable, "-m", "tests.system.hasty_launcher"),
         variables={"FAKE_MS": delays} if delays else {},
     )

@@ -86,6 +86,13 @@ for (const [wire, code] of ERRORS) {
   });
 }
 
+test("a server that shuts down is gone, and not still starting", () => {
+  const { socket, ended } = running();
+  socket.hear({ type: "error", code: "no_worker", error: "Words.", fatal: true });
+  socket.vanish(1001, "shutting_down");
+  assert.deepEqual(ended().map(({ code }) => code), ["server_gone"]);
+});
+
 test("an error of an older server has its text under message alone", () => {
   const { socket, ended } = running();
   socket.hear({ type: "error", message: "Old words." });

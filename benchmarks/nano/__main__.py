@@ -57,6 +57,7 @@ def main(
         | {"n": f.n, "is_reached": f.is_reached, "note": f.note}
         for f in figures
     ]
+    out.mkdir(parents=True, exist_ok=True)
     (out / "figures.json").write_text(json.dumps(rows, indent=1), encoding="utf8")
     if not all(figure.is_reached for figure in figures):
         raise typer.Exit(NOT_REACHED)

@@ -59,8 +59,8 @@ def files_of_units(folder: Path) -> int:
         while not client.get("/health").json()["model_loaded"]:
             pass
         # Leaving cancels the handler, which says so after it has released the session.
-        path = "/ws/duplex?session_id=adx_trace"
-        with suppress(CancelledError), client.websocket_connect(path) as talk:
+        url = "ws://localhost/ws/duplex?session_id=adx_trace"
+        with suppress(CancelledError), client.websocket_connect(url) as talk:
             talk.send_json({"type": "prepare", "config": {"force_listen_count": 0}})
             assert talk.receive_json()["type"] == "prepared"
             trace.is_on = True

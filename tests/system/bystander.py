@@ -10,7 +10,7 @@ from tests.system.client import DuplexClient, Message, Samples, to_base64
 from tests.system.loops import new_id
 from tests.system.running import RunningSystem
 
-PACE_S = 0.1  # between two units; faster than life, so that there is more to disturb
+PACE_S = 0.7  # between two units; just within the 1.5 times real time that a session may send
 LIMIT_S = 120.0  # ends a test that hangs; a disturbed session gets no result at all
 
 

@@ -32,7 +32,7 @@ async def test_a_restarted_worker_lets_its_session_end_and_comes_back(crowd: Run
     wait_until(f"{name} is back", is_back, LIMIT_S)
     after = {each: crowd.pid(each) for each in crowd.names}
     assert {each for each in after if after[each] != before[each]} == {name}
-    (entry,) = crowd.get("/api/admin/audit?limit=1")["entries"]
+    (entry,) = crowd.ask("GET", "/api/admin/audit?limit=1").json()["entries"]
     assert (entry["target"], entry["status"]) == (name, 429)
-    lines = crowd.get(f"/api/admin/logs?source={name}")["lines"]
+    lines = crowd.ask("GET", f"/api/admin/logs?source={name}").json()["lines"]
     assert any("draining" in line["text"] for line in lines)

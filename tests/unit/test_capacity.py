@@ -9,9 +9,8 @@ import pytest
 
 from core.errors import WorkerBusyError
 from core.protocols.effects import Effect, Send
-from core.protocols.events import Opened, Received
-from core.schemas.duplex import Prepare, Result
-from core.schemas.duplex_calls import DuplexConfig
+from core.protocols.events import Opened
+from core.schemas.duplex import Result
 from core.schemas.queue import RequestType
 from core.serving import capacity, ownership
 from core.serving.capacity import Capacity, CapacityObserver
@@ -121,21 +120,19 @@ def test_units_are_learnt_from_their_results() -> None:
     assert allowed(made, 1) == 2
 
 
-def test_a_client_s_own_backlog_and_unit_length_change_nothing() -> None:
-    def learnt(**of_client: float) -> int:
+def test_a_client_s_own_backlog_changes_nothing() -> None:
+    def learnt(wall_clock_ms: float) -> int:
         made, clock = worker()
         talk(made, clock, 40, share=0.3)
         observer = CapacityObserver(made, "hasty")
-        config = DuplexConfig(chunk_ms=int(of_client.pop("chunk_ms", 1_000)))
-        observer.saw(Received(Prepare(config=config), at_s=0.0), [])
-        result = Result(is_listen=True, cost_all_ms=300.0, **of_client)
+        result = Result(is_listen=True, cost_all_ms=300.0, wall_clock_ms=wall_clock_ms)
         for _ in range(30 * 15):
             clock.now_s += 1 / 15
             talk(made, clock, 40, share=0.3, seconds=0)
             observer.saw(Opened(at_s=0.0), [Send(result)])
         return allowed(made, 41)
 
-    assert learnt(wall_clock_ms=3_000.0, chunk_ms=100) == learnt(wall_clock_ms=300.0)
+    assert learnt(wall_clock_ms=3_000.0) == learnt(wall_clock_ms=300.0)
 
 
 def test_nobody_new_begins_when_the_memory_for_caches_runs_out() -> None:

@@ -62,7 +62,7 @@ def pytest_stage(name: str, *arguments: str, share: float | None = None) -> Stag
 
 def page_modules() -> Stage:
     """Return the stage that runs the tests of the pages' modules under node."""
-    stage = Stage("modules of the pages", (), share=0.04)
+    stage = Stage("modules of the pages", (), share=0.03)
     reporters = {"spec": "stdout", "junit": str(stage.junit)}
     options = [
         part
@@ -76,11 +76,11 @@ def page_modules() -> Stage:
 def static_checks() -> list[Stage]:
     """Return what is checked without running the programs, longest first."""
     return [
-        Stage("types", (*PYTHON, "mypy"), share=0.10),
+        Stage("types", (*PYTHON, "mypy"), share=0.06),
         page_modules(),
-        Stage("types of the pages", ("npm", "run", "--silent", "check"), share=0.03),
-        Stage("lint", (*PYTHON, "ruff", "check", "."), share=0.03),
-        Stage("format", (*PYTHON, "ruff", "format", "--check", "."), share=0.03),
+        Stage("types of the pages", ("npm", "run", "--silent", "check"), share=0.02),
+        Stage("lint", (*PYTHON, "ruff", "check", "."), share=0.02),
+        Stage("format", (*PYTHON, "ruff", "format", "--check", "."), share=0.02),
     ]
 
 
@@ -98,11 +98,11 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
     yield static_checks()
     # A file's tests stay in one process: recordings share what was computed from them.
     apart = ("-n", "auto", "--dist", "loadfile")
-    yield [pytest_stage("tests", "--ignore=tests/browser", *apart, *chosen, share=0.4)]
+    yield [pytest_stage("tests", "--ignore=tests/browser", *apart, *chosen, share=0.62)]
     if has_browser:
         # Each process has a system and up to two browsers of its own.
         few = ("--maxprocesses", "4", "--ignore=tests/browser/measured")
-        yield [pytest_stage("browser tests", "tests/browser", *apart, *few, *chosen, share=0.37)]
+        yield [pytest_stage("browser tests", "tests/browser", *apart, *few, *chosen, share=0.23)]
     if is_everything:
         # What is measured has the machine to itself.
         marks = ("-m", f"{EVERYWHERE} and realtime", "-rP")

@@ -59,13 +59,13 @@ export function mountReadinessCard(list, announcer) {
   onLangChange(draw);
   return {
     update(lines) {
-      const wasSettled = shown.length > 0 && shown.every(({ state }) => state !== "asking");
-      const news = lines.filter(({ id, state }) => drawn.get(id) !== state);
+      // The first answer to a question is no change, whichever of the questions are still open.
+      const changed = lines.filter(({ id, state }) => ![undefined, "asking", state].includes(drawn.get(id)));
       for (const { id, state } of lines) drawn.set(id, state);
       shown = lines;
       draw();
-      if (!wasSettled || news.length === 0) return;
-      setText(announcer, news.map((line) => `${t(`home.line_${line.id}`)}: ${phraseText(line.text)}`).join(" "));
+      if (changed.length === 0) return;
+      setText(announcer, changed.map((line) => `${t(`home.line_${line.id}`)}: ${phraseText(line.text)}`).join(" "));
     },
   };
 }

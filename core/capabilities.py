@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -101,21 +101,3 @@ CAPABILITIES: Mapping[ProcessorMode, ProcessorCapabilities] = MappingProxyType(
 def get_capabilities(mode: ProcessorMode) -> ProcessorCapabilities:
     """Return the table row of a mode."""
     return CAPABILITIES[mode]
-
-
-def supports_feature(mode: ProcessorMode, feature: str) -> bool:
-    """Say whether a mode has a feature.
-
-    Args:
-        mode: The mode asked about.
-        feature: A boolean column of `ProcessorCapabilities`, such as `supports_interrupt`.
-
-    Raises:
-        AttributeError: There is no such column.
-    """
-    columns = asdict(get_capabilities(mode))
-    del columns["mode"]
-    if feature not in columns:
-        known = ", ".join(columns)
-        raise AttributeError(f"{feature!r} is not a capability; the capabilities are: {known}")
-    return bool(columns[feature])

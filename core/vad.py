@@ -43,9 +43,6 @@ LOAD_ERRORS: Final = (Fail, InvalidArgument, InvalidGraph, InvalidProtobuf)
 ERRORS_ONLY: Final = 3  # onnxruntime's log severity
 MS_PER_S: Final = 1_000
 
-BATCH_OPTIONS: Final = EndpointOptions(threshold=0.7, min_silence_duration_ms=500)
-"""Defaults for whole recordings."""
-
 # Ours: a live conversation must hold a bounded amount of sound, and so must the model's context.
 STREAMING_OPTIONS: Final = EndpointOptions(max_speech_duration_s=300.0)
 """Defaults for live conversations."""
@@ -57,14 +54,6 @@ class VadState:
 
     recurrent: FloatArray  # [2, 1, 128]
     context: FloatArray  # [64]
-
-
-@dataclass(frozen=True)
-class SpeechSpan:
-    """Speech at [start, stop), in samples of the stream."""
-
-    start_samples: int
-    stop_samples: int
 
 
 @dataclass(frozen=True)
@@ -251,62 +240,6 @@ class StreamingVAD:
         if surplus > 0:
             self._kept = self._kept[surplus:].copy()
             self._kept_from_samples += surplus
-
-
-def get_speech_timestamps(
-    samples: FloatArray,
-    options: EndpointOptions = BATCH_OPTIONS,
-    detector: SileroVad | None = None,
-) -> list[SpeechSpan]:
-    """Find the speech in a whole recording.
-
-    Args:
-        samples: [T], 16 kHz mono, -1..1.
-        options: When speech begins and ends; the window is a multiple of 512 samples.
-        detector: The model, if it is loaded already.
-
-    Returns:
-        Spans in order, padding included, never overlapping.
-
-    Raises:
-        VoiceDetectorError: The model cannot be loaded.
-    """
-    _check_window(options)
-    model = detector or SileroVad()
-    padded = np.pad(samples, (0, -len(samples) % options.window_samples))
-    found, _ = _window_probabilities(model, padded, model.initial_state(), options)
-    endpointer = Endpointer(options)
-    events = endpointer.feed(found) + endpointer.flush()
-    return [
-        SpeechSpan(event.start_samples, min(event.stop_samples, len(samples)))
-        for event in events
-        if isinstance(event, SpeechEnded)
-    ]
-
-
-def collect_chunks(samples: FloatArray, spans: Sequence[SpeechSpan]) -> FloatArray:
-    """Join the spans of a recording [T] → [total length of the spans]."""
-    pieces = [samples[span.start_samples : span.stop_samples] for span in spans]
-    return np.concatenate([np.zeros(0, np.float32), *pieces])
-
-
-def run_vad(
-    samples: FloatArray,
-    options: EndpointOptions = BATCH_OPTIONS,
-    detector: SileroVad | None = None,
-) -> tuple[FloatArray, list[SpeechSpan]]:
-    """Leave only the speech of a recording.
-
-    Args:
-        samples: [T], 16 kHz mono, -1..1.
-        options: When speech begins and ends.
-        detector: The model, if it is loaded already.
-
-    Returns:
-        The speech joined [total length of the spans], and where it was.
-    """
-    spans = get_speech_timestamps(samples, options, detector)
-    return collect_chunks(samples, spans), spans
 
 
 def _packaged_model() -> Path:

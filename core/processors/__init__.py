@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.processors.base import AloneDriver, BaseProcessor, Driver, View, ViewContext
+from core.processors.base import AloneDriver, Driver, View, ViewContext
 from core.processors.chat_view import ChatView
 from core.processors.duplex_view import DuplexView
 from core.processors.half_duplex_view import HalfDuplexView
@@ -13,7 +13,6 @@ from MiniCPMO45.unit_input import SeenPicture
 
 __all__ = [
     "AloneDriver",
-    "BaseProcessor",
     "ChatView",
     "Driver",
     "DuplexView",

@@ -5,13 +5,11 @@ No view keeps anything of a conversation outside its `Session`.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from core.audio import FloatArray
-from core.capabilities import ProcessorCapabilities, ProcessorMode, get_capabilities
 from core.errors import NotPreparedError
 from core.media import MediaReader, read_media
 from core.processors.failures import model_errors
@@ -168,33 +166,3 @@ class View:
         self.cleanup()
         self._session = self.context.open_session(session_id)
         return self._session
-
-
-class BaseProcessor(ABC):
-    """A loaded model that offers one view per mode."""
-
-    @property
-    @abstractmethod
-    def mode(self) -> ProcessorMode:
-        """The mode chosen last."""
-
-    @property
-    def capabilities(self) -> ProcessorCapabilities:
-        """What the chosen mode can do."""
-        return get_capabilities(self.mode)
-
-    @abstractmethod
-    def is_ready(self) -> bool:
-        """Say whether the model is loaded."""
-
-    @abstractmethod
-    def release(self) -> None:
-        """Free every conversation and the model; harmless when called again."""
-
-    @abstractmethod
-    def _load_model(self) -> UnifiedModel:
-        """Load the model."""
-
-    @abstractmethod
-    def _release_resources(self) -> None:
-        """Let go of everything that holds memory."""

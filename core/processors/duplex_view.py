@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
 
 from core.audio import FloatArray, read_audio
 from core.capabilities import ProcessorMode
 from core.errors import OmniError
-from core.images import FRAME_LIMITS, read_picture
 from core.processors.base import View
 from core.processors.content import decode_frames, read_voice
 from core.processors.failures import model_errors
-from core.processors.results import MS_PER_S, duplex_record
+from core.processors.results import duplex_record
 from core.processors.wire_settings import duplex_settings
-from core.schemas.duplex_calls import (
-    DuplexChunkResult,
-    DuplexConfig,
-    DuplexGenerateResult,
-    DuplexOfflineInput,
-    DuplexOfflineOutput,
-)
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ, UNIT_MS
+from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from MiniCPMO45.prompts import DUPLEX_SYSTEM_PROMPT, duplex_suffix
 from MiniCPMO45.session import Session
 from MiniCPMO45.settings import DuplexSettings
@@ -41,17 +31,6 @@ from MiniCPMO45.unit_input import (
 from MiniCPMO45.unit_results import PrefillResult, UnitResult
 
 DUPLEX_SESSION = "duplex"
-UNIT_SAMPLES = INPUT_SAMPLE_RATE_HZ * UNIT_MS // MS_PER_S
-REST_MAX_UNITS = 30  # silent units an offline conversation adds while the model is still speaking
-
-
-@dataclass(frozen=True, eq=False)
-class _OfflineUnit:
-    """One unit's input of an offline conversation."""
-
-    phase: str
-    audio: FloatArray
-    frames: list[Image.Image]
 
 
 class DuplexView(View):
@@ -242,10 +221,6 @@ class DuplexView(View):
         """Take `set_break` back."""
         self.session.turn.force_next_listen = False
 
-    def is_break_set(self) -> bool:
-        """Say whether the next unit has to listen."""
-        return self.has_session and self.session.turn.force_next_listen
-
     @property
     def settings(self) -> DuplexSettings:
         """Settings of the conversation."""
@@ -255,38 +230,6 @@ class DuplexView(View):
     def prompt_tokens(self) -> int:
         """Tokens of the system prompt, voice sample included."""
         return self.session.window.preserved
-
-    def offline_inference(self, request: DuplexOfflineInput) -> DuplexOfflineOutput:
-        """Hold a whole conversation with files; what goes wrong is told in the output.
-
-        The recording is filled up to whole units with silence. If the model is speaking when it
-        ends, silent units follow until it has finished.
-
-        Args:
-            request: recording, pictures (one per unit, the last one stays), voice and settings.
-        """
-        started_s = time.perf_counter()
-        chunks: list[DuplexChunkResult] = []
-        spoken_samples, failure = 0, None
-        try:
-            self.prepare(request.system_prompt, request.ref_audio_path, config=request.config)
-            for unit in self._offline_units(request):
-                chunk, n_samples = self._offline_step(len(chunks), unit)
-                chunks.append(chunk)
-                spoken_samples += n_samples
-        except OmniError as error:
-            failure = error.message
-        finally:
-            self.cleanup()
-        return DuplexOfflineOutput(
-            success=failure is None,
-            error=failure,
-            full_text="".join(chunk.text for chunk in chunks),
-            total_chunks=len(chunks),
-            audio_duration_s=spoken_samples / OUTPUT_SAMPLE_RATE_HZ,
-            total_duration_ms=(time.perf_counter() - started_s) * MS_PER_S,
-            chunks=chunks,
-        )
 
     def _unit_steps(
         self, audio: FloatArray, pictures: Sequence[PreparedFrame], force_listen: bool
@@ -326,41 +269,6 @@ class DuplexView(View):
         session.hearing.cache = session.hearing.cache if cache is None else cache
         session.hearing.floor_is_fixed = floor_is_fixed
         return session
-
-    def _offline_units(self, request: DuplexOfflineInput) -> Iterator[_OfflineUnit]:
-        audio = read_audio(request.user_audio_path)
-        pictures = [read_picture(p, allowed=FRAME_LIMITS) for p in request.image_paths or ()]
-        padded = np.pad(audio, (0, -len(audio) % UNIT_SAMPLES))
-        for number, start in enumerate(range(0, len(padded), UNIT_SAMPLES)):
-            frames = pictures[min(number, len(pictures) - 1) :][:1]
-            yield _OfflineUnit("input", padded[start : start + UNIT_SAMPLES], frames)
-            if self.is_stopped():
-                return
-        silence = np.zeros(UNIT_SAMPLES, np.float32)
-        for _ in range(REST_MAX_UNITS):
-            if self.session.turn.has_ended or self.is_stopped():
-                return
-            yield _OfflineUnit("rest", silence, pictures[-1:])
-
-    def _offline_step(self, number: int, unit: _OfflineUnit) -> tuple[DuplexChunkResult, int]:
-        """Run one unit; also returns how many samples it spoke."""
-        started_s = time.perf_counter()
-        self.prefill(unit.audio, frame_list=unit.frames)
-        done = self.generate_unit()
-        result = self.to_record(done)
-        self.finalize()
-        has_audio, sound = result.audio_data is not None, done.audio_waveform
-        chunk = DuplexChunkResult(
-            chunk_idx=number,
-            phase=unit.phase,
-            is_listen=result.is_listen,
-            text=result.text,
-            has_audio=has_audio,
-            audio_data=result.audio_data,
-            end_of_turn=result.end_of_turn,
-            elapsed_ms=(time.perf_counter() - started_s) * MS_PER_S,
-        )
-        return chunk, len(sound) if has_audio and sound is not None else 0
 
 
 def _first_given(

@@ -77,11 +77,6 @@ def duplex_record(
     )
 
 
-def sound_ms(waveform: FloatArray) -> float:
-    """Return the length of a reply [T] at 24 kHz."""
-    return len(waveform) * MS_PER_S / OUTPUT_SAMPLE_RATE_HZ
-
-
 def save_reply(path: str | Path | None, waveform: FloatArray | None) -> str | None:
     """Write a spoken reply as a WAV file if there are both; return its path.
 

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
-
-from core.audio import encode_wire_audio
 from core.capabilities import ProcessorMode
-from core.errors import OmniError
 from core.processors.content import decode_voice, model_messages
-from core.processors.results import MS_PER_S, SpokenPiece, save_reply, sound_ms
 from core.processors.turn_view import TurnOptions, TurnView
 from core.processors.wire_settings import generation_settings, speech_sampling
 from core.schemas.common import Message as WireMessage
@@ -22,7 +15,6 @@ from core.schemas.streaming import (
     StreamingChunk,
     StreamingConfig,
     StreamingRequest,
-    StreamingResponse,
 )
 from MiniCPMO45.message_input import STREAMING_SLICES, PieceOptions
 from MiniCPMO45.session import SnapshotError
@@ -181,59 +173,6 @@ class StreamingView(TurnView):
         """Give up the point to roll back to."""
         if self._session is not None:
             self._session.snapshot = None
-
-    def complete_turn(
-        self,
-        session_id: str,
-        messages: Sequence[WireMessage],
-        generate_audio: bool = True,
-        max_new_tokens: int = 256,
-        output_audio_path: str | Path | None = None,
-        length_penalty: float = 1.1,
-    ) -> StreamingResponse:
-        """Prefill messages and answer them; what goes wrong is told in the response.
-
-        Args:
-            session_id: the conversation.
-            messages: new messages, oldest first.
-            generate_audio: speak the reply.
-            max_new_tokens: most tokens of the reply.
-            output_audio_path: where the spoken reply is written as a WAV file.
-            length_penalty: above 1 makes replies longer.
-        """
-        started_s = time.perf_counter()
-        pieces: list[SpokenPiece] = []
-        try:
-            request = StreamingRequest(
-                session_id=session_id, messages=list(messages), is_last_chunk=True
-            )
-            self.prefill(request)
-            settings = replace(
-                self._options.reply,
-                generate_audio=generate_audio,
-                max_new_tokens=max_new_tokens,
-                length_penalty=length_penalty,
-            )
-            pieces += self.stream_reply(session_id, settings)
-            waves = [piece.waveform for piece in pieces if piece.waveform is not None]
-            sound = np.concatenate(waves) if waves else None
-            path = save_reply(output_audio_path, sound)
-        except OmniError as error:
-            return StreamingResponse(
-                session_id=session_id,
-                total_duration_ms=(time.perf_counter() - started_s) * MS_PER_S,
-                success=False,
-                error=error.message,
-            )
-        return StreamingResponse(
-            session_id=session_id,
-            full_text="".join(piece.text for piece in pieces),
-            audio_path=path,
-            audio_data=None if sound is None else encode_wire_audio(sound),
-            audio_duration_ms=0.0 if sound is None else sound_ms(sound),
-            total_chunks=len(pieces),
-            total_duration_ms=(time.perf_counter() - started_s) * MS_PER_S,
-        )
 
     def _choose_voice(self, config: StreamingConfig) -> None:
         if config.ref_audio_path:

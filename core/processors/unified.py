@@ -14,9 +14,9 @@ from typing import Final, Literal
 import torch
 
 from core.audio import FloatArray
-from core.capabilities import ProcessorMode
+from core.capabilities import ProcessorCapabilities, ProcessorMode, get_capabilities
 from core.errors import AudioError, ModelError
-from core.processors.base import AloneDriver, BaseProcessor, Driver, ViewContext
+from core.processors.base import AloneDriver, Driver, ViewContext
 from core.processors.chat_view import ChatView
 from core.processors.content import read_voice
 from core.processors.duplex_view import DuplexView
@@ -78,7 +78,7 @@ class _Views:
         return self.duplex if mode is ProcessorMode.DUPLEX else self.half_duplex
 
 
-class UnifiedProcessor(BaseProcessor):
+class UnifiedProcessor:
     """A loaded model with its views.
 
     Attributes:
@@ -145,6 +145,11 @@ class UnifiedProcessor(BaseProcessor):
         return self._mode
 
     @property
+    def capabilities(self) -> ProcessorCapabilities:
+        """What the chosen mode can do."""
+        return get_capabilities(self.mode)
+
+    @property
     def chat(self) -> ChatView:
         """The view of chat; the mode stays."""
         return self._loaded().chat
@@ -178,10 +183,6 @@ class UnifiedProcessor(BaseProcessor):
         """Choose chat."""
         self._mode = ProcessorMode.CHAT
         return self.chat
-
-    def set_streaming_mode(self) -> StreamingView:
-        """Choose streaming, another name of half duplex."""
-        return self.set_half_duplex_mode()
 
     def set_half_duplex_mode(self) -> HalfDuplexView:
         """Choose half duplex."""

@@ -23,13 +23,8 @@ from core.schemas.common import (
     WireModel,
 )
 from core.schemas.duplex_calls import (
-    DuplexChunkResult,
     DuplexConfig,
     DuplexGenerateResult,
-    DuplexOfflineInput,
-    DuplexOfflineOutput,
-    DuplexPrefillRequest,
-    DuplexPrepareRequest,
 )
 from core.schemas.half_duplex import HalfDuplexConfig, VadConfig
 from core.schemas.parsing import parse_message
@@ -48,7 +43,6 @@ from core.schemas.streaming import (
     StreamingChunk,
     StreamingConfig,
     StreamingRequest,
-    StreamingResponse,
 )
 from core.schemas.worker import (
     ActionResult,
@@ -65,13 +59,8 @@ __all__ = [
     "ChatRequest",
     "ChatResponse",
     "ContentItem",
-    "DuplexChunkResult",
     "DuplexConfig",
     "DuplexGenerateResult",
-    "DuplexOfflineInput",
-    "DuplexOfflineOutput",
-    "DuplexPrefillRequest",
-    "DuplexPrepareRequest",
     "ErrorMessage",
     "GatewayChatResponse",
     "GenerationConfig",
@@ -89,7 +78,6 @@ __all__ = [
     "StreamingChunk",
     "StreamingConfig",
     "StreamingRequest",
-    "StreamingResponse",
     "TTSConfig",
     "TTSMode",
     "TTSSamplingParams",

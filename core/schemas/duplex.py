@@ -9,13 +9,8 @@ from pydantic import AliasChoices, ConfigDict, Field, model_validator
 from core.schemas import limits
 from core.schemas.common import ReferenceAudio, ServerPath, SliceCount, WireModel
 from core.schemas.duplex_calls import (
-    DuplexChunkResult,
     DuplexConfig,
     DuplexGenerateResult,
-    DuplexOfflineInput,
-    DuplexOfflineOutput,
-    DuplexPrefillRequest,
-    DuplexPrepareRequest,
     FrameList,
 )
 from core.schemas.queue import (
@@ -35,13 +30,8 @@ __all__ = [
     "BargeInConfig",
     "ClientDiagnostic",
     "ClientMessage",
-    "DuplexChunkResult",
     "DuplexConfig",
     "DuplexGenerateResult",
-    "DuplexOfflineInput",
-    "DuplexOfflineOutput",
-    "DuplexPrefillRequest",
-    "DuplexPrepareRequest",
     "Interrupted",
     "Pause",
     "Paused",

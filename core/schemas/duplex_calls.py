@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from core.schemas import limits
-from core.schemas.common import ServerPath, SliceCount, WireModel
+from core.schemas.common import SliceCount, WireModel
 
 FrameList = Annotated[list[str], Field(max_length=limits.FRAMES_PER_MESSAGE_MAX)]
 """Base64 pictures of one unit; what is too large is refused when it is decoded."""
@@ -79,34 +79,6 @@ class DuplexConfig(WireModel):
         return tuple(sorted(self.model_extra or {}))
 
 
-class DuplexPrepareRequest(WireModel):
-    """Set-up of a duplex session, as a library call."""
-
-    prefix_system_prompt: str | None = Field(
-        None, max_length=limits.TEXT_MAX_CHARS, description="System prompt before the voice sample."
-    )
-    suffix_system_prompt: str | None = Field(
-        None, max_length=limits.TEXT_MAX_CHARS, description="System prompt after the voice sample."
-    )
-    ref_audio_path: ServerPath | None = Field(
-        None, description="Voice sample the model hears, as a file of the server."
-    )
-    prompt_wav_path: ServerPath | None = Field(
-        None, description="Voice sample the vocoder speaks with, as a file of the server."
-    )
-
-
-class DuplexPrefillRequest(WireModel):
-    """Input of one unit, as a library call."""
-
-    audio_waveform: str | list[float] | None = Field(
-        None, description="One unit of sound at 16 kHz, mono: samples, or their Base64."
-    )
-    audio_path: ServerPath | None = Field(None, description="The sound as a file of the server.")
-    frame_list: FrameList | None = Field(None, description="Base64 pictures of this unit.")
-    max_slice_nums: SliceCount = Field(1, description="Most tiles per picture.")
-
-
 class DuplexGenerateResult(WireModel):
     """What the model did in one unit."""
 
@@ -136,44 +108,3 @@ class DuplexGenerateResult(WireModel):
     )
     n_tts_tokens: int = Field(0, ge=0, description="Speech tokens drawn.")
     server_send_ts: float | None = Field(None, ge=0, description="When it was sent, Unix seconds.")
-
-
-class DuplexOfflineInput(WireModel):
-    """A whole conversation on files, as a library call."""
-
-    system_prompt: str = Field(
-        "", max_length=limits.TEXT_MAX_CHARS, description="What the model is told about its part."
-    )
-    user_audio_path: ServerPath = Field(description="What the user says, a file of the server.")
-    ref_audio_path: ServerPath | None = Field(
-        None, description="Voice sample, a file of the server."
-    )
-    image_paths: list[ServerPath] | None = Field(
-        None, description="Pictures, one per unit, files of the server."
-    )
-    config: DuplexConfig = Field(default_factory=DuplexConfig, description="Settings.")
-
-
-class DuplexChunkResult(WireModel):
-    """One unit of an offline conversation."""
-
-    chunk_idx: int = Field(ge=0, description="Number of the unit, from 0.")
-    phase: str = Field("", description="Which part of the conversation it belongs to.")
-    is_listen: bool = Field(True, description="The model stayed silent.")
-    text: str = Field("", description="New text.")
-    has_audio: bool = Field(False, description="There is sound.")
-    audio_data: str | None = Field(None, description="New sound: Base64 of float32, 24 kHz.")
-    end_of_turn: bool = Field(False, description="The model has finished what it had to say.")
-    elapsed_ms: float = Field(0.0, ge=0, description="Time of the unit, ms.")
-
-
-class DuplexOfflineOutput(WireModel):
-    """Result of an offline conversation."""
-
-    success: bool = Field(True, description="The conversation was completed.")
-    error: str | None = Field(None, description="Why it was not.")
-    full_text: str = Field("", description="All text spoken.")
-    total_chunks: int = Field(0, ge=0, description="How many units there were.")
-    audio_duration_s: float = Field(0.0, ge=0, description="Length of the model's sound, s.")
-    total_duration_ms: float = Field(0.0, ge=0, description="Time it took, ms.")
-    chunks: list[DuplexChunkResult] = Field(default_factory=list, description="The units.")

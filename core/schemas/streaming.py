@@ -85,25 +85,6 @@ class StreamingChunk(WireModel):
     duration_ms: float = Field(0.0, ge=0, description="Time it took to make this piece, ms.")
 
 
-class StreamingResponse(WireModel):
-    """A whole turn, as a library result."""
-
-    session_id: str = Field(description="Whose turn it was.")
-    full_text: str = Field("", description="The reply's text.")
-    audio_path: str | None = Field(None, description="Where the spoken reply was written.")
-    audio_data: str | None = Field(
-        None, description="The spoken reply: Base64 of float32, mono, at audio_sample_rate."
-    )
-    audio_sample_rate: int = Field(
-        limits.OUTPUT_SAMPLE_RATE_HZ, ge=1, description="Samples per second of the reply."
-    )
-    audio_duration_ms: float = Field(0.0, ge=0, description="Length of the spoken reply, ms.")
-    total_chunks: int = Field(0, ge=0, description="In how many pieces it came.")
-    total_duration_ms: float = Field(0.0, ge=0, description="Time the turn took, ms.")
-    success: bool = Field(True, description="The turn was completed.")
-    error: str | None = Field(None, description="Why it was not.")
-
-
 class RollbackResult(WireModel):
     """What became of a rollback."""
 

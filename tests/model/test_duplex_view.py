@@ -18,7 +18,7 @@ from core.errors import (
     PictureError,
 )
 from core.processors import DuplexView, UnifiedProcessor
-from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult, DuplexOfflineInput
+from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from MiniCPMO45.steps import OpenVoice
 from tests.model.toy import picture, speech
 from tests.model.views import clean, load
@@ -59,7 +59,7 @@ def test_units_need_a_prepared_conversation_and_their_order(view: DuplexView) ->
     for call in (lambda: view.prefill(SECOND), view.generate, view.finalize, view.set_break):
         with pytest.raises(NotPreparedError):
             call()
-    assert not view.is_break_set() and not view.is_stopped()
+    assert not view.is_stopped()
     view.prepare()
     assert view.prefill(SECOND).success
     with pytest.raises(OutOfOrderError):
@@ -135,9 +135,7 @@ def test_a_break_makes_the_next_unit_listen(view: DuplexView) -> None:
     view.prepare(config=EAGER)
     assert not run_unit(view).is_listen
     view.set_break()
-    assert view.is_break_set()
     assert run_unit(view).is_listen
-    assert not view.is_break_set()
     view.set_break()
     view.clear_break()
     assert not run_unit(view).is_listen
@@ -239,29 +237,3 @@ def test_a_context_that_is_full_is_told(processor: UnifiedProcessor) -> None:
     kv.length = kv.store.shape.max_position_embeddings
     with pytest.raises(ContextFullError):
         processor.duplex.prefill(SECOND)
-
-
-def test_a_whole_conversation_with_files(view: DuplexView, tmp_path: Path) -> None:
-    sound, image = tmp_path / "user.wav", tmp_path / "frame.png"
-    write_wav(sound, speech(3.4), 16_000)
-    picture(1).save(image)
-    request = DuplexOfflineInput(
-        user_audio_path=str(sound),
-        image_paths=[str(image)],
-        config=DuplexConfig(force_listen_count=0, listen_prob_scale=0.0),
-    )
-    found = view.offline_inference(request)
-    assert found.success and found.error is None
-    phases = [chunk.phase for chunk in found.chunks]
-    assert phases[:4] == ["input"] * 4 and set(phases[4:]) <= {"rest"}
-    assert found.total_chunks == len(found.chunks)
-    assert found.full_text == "".join(chunk.text for chunk in found.chunks) != ""
-    assert found.audio_duration_s > 0
-    assert found.chunks[-1].end_of_turn or found.chunks[-1].is_listen or len(phases) == 34
-    assert not view.has_session
-
-
-def test_what_goes_wrong_offline_is_told(view: DuplexView) -> None:
-    found = view.offline_inference(DuplexOfflineInput(user_audio_path="/nowhere.wav"))
-    assert not found.success and found.error is not None and "nowhere.wav" in found.error
-    assert not view.has_session

@@ -64,7 +64,6 @@ def test_a_mode_is_a_name_for_a_view(processor: UnifiedProcessor) -> None:
     for choose, mode, view in (
         (processor.set_duplex_mode, ProcessorMode.DUPLEX, processor.duplex),
         (processor.set_half_duplex_mode, ProcessorMode.HALF_DUPLEX, processor.half_duplex),
-        (processor.set_streaming_mode, ProcessorMode.STREAMING, processor.streaming),
         (processor.set_chat_mode, ProcessorMode.CHAT, processor.chat),
     ):
         assert choose() is view
@@ -75,7 +74,7 @@ def test_a_mode_is_a_name_for_a_view(processor: UnifiedProcessor) -> None:
 
 
 def test_the_cache_length_is_the_chosen_modes(processor: UnifiedProcessor) -> None:
-    streaming = processor.set_streaming_mode()
+    streaming = processor.set_half_duplex_mode()
     prefill(streaming, "a", "hello")
     processor.duplex.prepare()
     assert processor.kv_cache_length == streaming.kv_cache_length > 0

@@ -15,7 +15,7 @@ from core.schemas.half_duplex import HalfDuplexConfig, TurnSpeechConfig
 from core.schemas.streaming import StreamingConfig, StreamingRequest
 from MiniCPMO45.settings import GenerationSettings
 from tests.model.toy import speech
-from tests.model.views import clean, finish, load, prefill, user
+from tests.model.views import clean, finish, load, prefill
 
 OUTPUT_RATE_HZ = 24_000
 
@@ -37,7 +37,7 @@ def processor(loaded: UnifiedProcessor) -> Iterator[UnifiedProcessor]:
 
 
 def test_a_kept_session_feeds_only_what_is_new(processor: UnifiedProcessor) -> None:
-    view = processor.set_streaming_mode()
+    view = processor.set_half_duplex_mode()
     assert prefill(view, "a", "hello").endswith("user\nhello")
     first = view.token_stats
     assert (first.cached_tokens, first.input_tokens) == (0, view.kv_cache_length)
@@ -145,18 +145,6 @@ def test_an_abandoned_reply_is_a_stopped_one(processor: UnifiedProcessor, as_chu
     fed = prefill(view, "a", "go on")
     assert fed.startswith("<|tts_eos|><|im_end|>")
     assert view.cached_tokens == before
-
-
-def test_a_turn_in_one_call(processor: UnifiedProcessor, tmp_path: Path) -> None:
-    view, path = processor.streaming, tmp_path / "reply.wav"
-    spoken = view.complete_turn("a", [user("hello")], max_new_tokens=8, output_audio_path=path)
-    assert spoken.success and spoken.full_text and spoken.audio_path == str(path)
-    assert spoken.audio_data and spoken.audio_duration_ms > 0 and spoken.total_chunks > 0
-    text = view.complete_turn("a", [user("go on")], generate_audio=False, max_new_tokens=8)
-    assert text.success and text.audio_data is None
-    bad = Message(role=Role.USER, content=[AudioContent(data="?")])
-    failed = view.complete_turn("a", [bad])
-    assert not failed.success and failed.error
 
 
 def test_a_voice_that_cannot_serve_leaves_the_one_before(processor: UnifiedProcessor) -> None:

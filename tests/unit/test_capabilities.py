@@ -11,7 +11,6 @@ from core.capabilities import (
     CAPABILITIES,
     ProcessorMode,
     get_capabilities,
-    supports_feature,
 )
 
 COLUMNS = (
@@ -49,14 +48,8 @@ def test_other_modes_are_refused(value: Any) -> None:
     ],
 )
 def test_the_table_is_the_documented_one(mode: ProcessorMode, row: tuple[bool, ...]) -> None:
-    assert tuple(supports_feature(mode, column) for column in COLUMNS) == row
+    assert tuple(getattr(get_capabilities(mode), column) for column in COLUMNS) == row
     assert get_capabilities(mode).mode is mode
-
-
-def test_an_unknown_feature_is_an_attribute_error() -> None:
-    for name in ("supports_smell", "mode", "__class__"):
-        with pytest.raises(AttributeError, match="is not a capability"):
-            supports_feature(ProcessorMode.CHAT, name)
 
 
 def test_the_table_cannot_be_changed() -> None:

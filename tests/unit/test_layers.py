@@ -101,7 +101,7 @@ LAYERS = (
     Layer("3 model", ("MiniCPMO45",), (), MODEL, EVENT_LOOP),
     Layer(
         "4 use",
-        ("core.processors", "core.factory"),
+        ("core.processors",),
         ("0 words", "2 media", "3 model"),
         MEDIA | MODEL | WORDS,
         EVENT_LOOP,
@@ -193,7 +193,7 @@ def test_the_gateway_knows_no_tensors(source: SourceFile) -> None:
     for name, line in imported_modules(source):
         where = f"{source.name}:{line} imports {name}"
         assert name.split(".")[0] not in {"MiniCPMO45", "torch", "numpy"}, where
-        assert not name.startswith(("core.processors", "core.factory", "core.serving")), where
+        assert not name.startswith(("core.processors", "core.serving")), where
 
 
 LIGHT_MODULES = ("core", "core.schemas", "core.errors", "core.capabilities", "gateway")

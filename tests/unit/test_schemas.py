@@ -18,10 +18,6 @@ from core.schemas import (
     ChatResponse,
     DuplexConfig,
     DuplexGenerateResult,
-    DuplexOfflineInput,
-    DuplexOfflineOutput,
-    DuplexPrefillRequest,
-    DuplexPrepareRequest,
     GenerationConfig,
     ImageConfig,
     ImageContent,
@@ -31,7 +27,6 @@ from core.schemas import (
     StreamingChunk,
     StreamingConfig,
     StreamingRequest,
-    StreamingResponse,
     TextContent,
     TTSConfig,
     TTSMode,
@@ -247,8 +242,6 @@ def test_streaming_records() -> None:
     assert (chunk.text_delta, chunk.audio_data, chunk.is_final) == (None, None, False)
     assert chunk.audio_sample_rate == 24_000
     refused(StreamingChunk, chunk_index=-1)
-    response = StreamingResponse(session_id="s", full_text="Hi", total_chunks=2)
-    assert response.success
     result = RollbackResult(success=True, restored_position=17)
     assert (result.reason, result.restored_position) == (None, 17)
 
@@ -298,17 +291,10 @@ def test_duplex_custom_and_unknown_settings() -> None:
 
 
 def test_duplex_records() -> None:
-    prepare = DuplexPrepareRequest(prefix_system_prompt="Hi", prompt_wav_path="a.wav")
-    assert (prepare.suffix_system_prompt, prepare.ref_audio_path) == (None, None)
-    assert DuplexPrefillRequest(audio_waveform=[0.0, 0.5]).max_slice_nums == 1
-    assert DuplexPrefillRequest(audio_waveform="AAAA", frame_list=["AAAA"]).frame_list == ["AAAA"]
     listening = DuplexGenerateResult(is_listen=True)
     assert (listening.text, listening.end_of_turn, listening.n_tokens) == ("", False, 0)
     speaking = DuplexGenerateResult(is_listen=False, text="Hi", audio_data="AAAA", cost_llm_ms=4.5)
     assert DuplexGenerateResult.model_validate_json(speaking.to_json()) == speaking
-    offline = DuplexOfflineInput(user_audio_path="a.wav")
-    assert offline.config == DuplexConfig()
-    assert DuplexOfflineOutput().chunks == []
 
 
 def test_worker_status() -> None:

@@ -16,16 +16,11 @@ from core.audio import FloatArray, read_audio
 from core.endpointing import EndpointOptions, SpeechDiscarded, SpeechStarted
 from core.errors import VoiceDetectorError
 from core.vad import (
-    BATCH_OPTIONS,
     STREAMING_OPTIONS,
     SileroVad,
     SpeechSegment,
-    SpeechSpan,
     StreamingVAD,
     VadEvent,
-    collect_chunks,
-    get_speech_timestamps,
-    run_vad,
 )
 
 RATE_HZ = 16_000
@@ -178,22 +173,15 @@ def test_any_chunking_gives_the_same_segments(chunk_samples: int) -> None:
     assert_same(listen(speech, detector, chunk_samples), listen(speech, detector))
 
 
-def test_a_recording_gives_the_same_as_a_stream(detector: SileroVad, speech: FloatArray) -> None:
-    spans = get_speech_timestamps(speech, STREAMING_OPTIONS, detector)
-    segments = [event for event in listen(speech, detector) if isinstance(event, SpeechSegment)]
-    assert spans == [
-        SpeechSpan(segment.start_samples, segment.start_samples + len(segment.samples))
-        for segment in segments
-    ]
-
-
 def test_feed_hands_out_every_segment(detector: SileroVad, speech: FloatArray) -> None:
     options = EndpointOptions(min_silence_duration_ms=100)
     stream = StreamingVAD(options, detector)
     segments = [stream.feed(speech)]
     while segments[-1] is not None:
         segments.append(stream.feed(np.zeros(0, np.float32)))
-    assert len(segments) - 1 == len(get_speech_timestamps(speech, options, detector)) > 1
+    other = StreamingVAD(options, detector)
+    found = [event for event in other.process(speech) if isinstance(event, SpeechSegment)]
+    assert len(segments) - 1 == len(found) > 1
 
 
 def test_flush_ends_the_stream(detector: SileroVad, speech: FloatArray) -> None:
@@ -230,16 +218,6 @@ def test_little_is_kept_of_a_long_silence(detector: SileroVad) -> None:
     for _ in range(20):
         stream.process(np.zeros(8_000, np.float32))
     assert stream.nbytes < 10_000
-
-
-def test_run_vad_leaves_the_speech(detector: SileroVad, speech: FloatArray) -> None:
-    joined, spans = run_vad(speech, detector=detector)
-    assert BATCH_OPTIONS.threshold == 0.7
-    assert BATCH_OPTIONS.min_silence_duration_ms == 500
-    assert len(joined) == sum(span.stop_samples - span.start_samples for span in spans)
-    assert 3.5 < len(joined) / RATE_HZ < 5
-    assert collect_chunks(speech, []).size == 0
-    assert run_vad(np.zeros(0, np.float32), detector=detector)[1] == []
 
 
 def test_what_is_not_the_model_is_refused(tmp_path: Path) -> None:

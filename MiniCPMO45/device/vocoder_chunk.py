@@ -15,12 +15,13 @@ from torch.nn import functional as F
 from MiniCPMO45.device import stream_ops
 from MiniCPMO45.device.vocoder_encoder import PackedEncoder
 from MiniCPMO45.device.vocoder_flow import PackedEstimator
-from MiniCPMO45.device.vocoder_hift import PackedHift
 from MiniCPMO45.device.vocoder_plan import ChunkInput, ChunkPlan, ChunkShape
 from MiniCPMO45.device.vocoder_streams import Ledgers, StreamMemory, TailLayout
 from MiniCPMO45.token2wav.flow import FlowSchedule
-from MiniCPMO45.token2wav.hift import OVERLAP_FRAMES
+from MiniCPMO45.token2wav.hift import OVERLAP_FRAMES, Ends, Overlap
 from MiniCPMO45.token2wav.vocoder import Token2Wav
+
+OVERLAP = ("mel", "source", "speech")  # names among a stream's tails
 
 
 class PackedVocoder:
@@ -36,7 +37,9 @@ class PackedVocoder:
         """
         self.encoder = PackedEncoder(vocoder.flow, longest, dtype)
         self.estimator = PackedEstimator(vocoder.flow, dtype)
-        self.hift = PackedHift(vocoder.hift, dtype)
+        self.hift = vocoder.hift
+        if vocoder.device.type == "cuda":
+            self.hift.pack(dtype)
         self.config, self.dtype, self.device = vocoder.config, dtype, vocoder.device
 
 
@@ -117,9 +120,11 @@ class ChunkProgram:
             tails["convolution"],
             new_tails["convolution"],
         )
-        speech = weights.hift(
-            mel, self._noise, plan["n_frames"], plan["has_started"], tails, new_tails
-        )
+        overlap = Overlap(*(tails[name] for name in OVERLAP))
+        ends = Ends(plan["n_frames"], plan["has_started"])
+        speech, kept = weights.hift(mel, self._noise, overlap, ends)
+        for name, part in zip(OVERLAP, (kept.mel, kept.source, kept.speech), strict=True):
+            new_tails[name].copy_(part)
         stream_ops.store_tails(new, plan.table)
         return mel, F.pad(speech, (self._held, 0))
 

@@ -10,7 +10,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 
-from MiniCPMO45.token2wav.hift import F0_LAYERS, Snake
+from MiniCPMO45.device.kernels.snakes import SNAKE_EPS
+from MiniCPMO45.token2wav.hift import F0_LAYERS
+
+
+class Snake(nn.Module):
+    """`x + sin(a x)^2 / a` with one a per channel."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.ones(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, C, T] to [B, C, T]."""
+        alpha = self.alpha[:, None]
+        return x + torch.sin(x * alpha).square() / (alpha + SNAKE_EPS)
 
 
 class ContextTape:

@@ -11,8 +11,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from MiniCPMO45.device.kernels.wave_transforms import UNVOICED_NOISE_SHARE
 from MiniCPMO45.token2wav.config import HiFTConfig
-from MiniCPMO45.token2wav.source import UNVOICED_NOISE_SHARE
 
 
 class CausalHarmonicSource(nn.Module):

@@ -1,6 +1,7 @@
 """Mel to waveform: neural source-filter generator with an inverse STFT at the end (HiFT).
 
-Modules hold weights only. A stream's overlap is a `HiFTCache`, replaced at every chunk.
+Signals are [S, T, C]. In a padded batch every convolution sees zeros behind a stream's own end, so
+a piece of any length gives what it would give alone. Modules hold weights only.
 Source: docs/specification/model.md#7.5.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -16,36 +17,67 @@ from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 from torch.nn.utils.parametrize import is_parametrized, remove_parametrizations
 
+from MiniCPMO45.device.kernels.convolutions import (
+    Convolution,
+    ExactConvolution,
+    Upsampling,
+    convolve,
+    upsample,
+)
+from MiniCPMO45.device.kernels.snakes import Activation, branch
+from MiniCPMO45.device.kernels.wave_transforms import (
+    cross_fade,
+    excite,
+    fourier,
+    overlap_add,
+    polar,
+)
 from MiniCPMO45.token2wav.config import F0Config, HiFTConfig
-from MiniCPMO45.token2wav.source import HarmonicSource
 
-OVERLAP_FRAMES = 8  # mel frames computed again with the next chunk and cross-faded
+OVERLAP_FRAMES = 8  # mel frames computed again with the next piece and cross-faded
 F0_LAYERS = 5
-LARGEST_MAGNITUDE = 100.0  # limit of the spectrum
 LAST_LEAKY_SLOPE = 0.01  # before the last convolution only
-SNAKE_EPS = 1e-9
 
 
-@lru_cache(maxsize=16)
-@torch.inference_mode(False)  # whoever asks first, training may ask later
-def _window(kind: str, size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Periodic Hann for the STFT or symmetric Hamming for the cross-fade."""
-    if kind == "hann":
-        return torch.hann_window(size, periodic=True, dtype=dtype, device=device)
-    return torch.hamming_window(size, periodic=False, dtype=dtype, device=device)
+@dataclass(frozen=True)
+class Ends:
+    """Where the streams of a padded batch end.
+
+    Attributes:
+        n_frames: new mel frames that count, int64 [S, 1].
+        has_started: whether a piece came before in this turn, int64 [S, 1].
+    """
+
+    n_frames: Tensor
+    has_started: Tensor
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The end of a piece, which the next piece begins with.
+
+    Attributes:
+        mel: last 8 mel frames [S, 8, bins].
+        source: their excitation [S, 8 * samples_per_frame].
+        speech: their waveform [S, 8 * samples_per_frame].
+    """
+
+    mel: Tensor
+    source: Tensor
+    speech: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the three tensors."""
+        return self.mel.nbytes + self.source.nbytes + self.speech.nbytes
 
 
 class Snake(nn.Module):
-    """`x + sin(a x)^2 / a` with one a per channel."""
+    """Holds the parameter of a Snake, one per channel."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.alpha = nn.Parameter(torch.ones(channels))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map [B, C, T] to [B, C, T]."""
-        alpha = self.alpha[:, None]
-        return x + torch.sin(x * alpha).square() / (alpha + SNAKE_EPS)
 
 
 class ResBlock(nn.Module):
@@ -53,22 +85,51 @@ class ResBlock(nn.Module):
 
     def __init__(self, channels: int, kernel: int, dilations: Sequence[int]) -> None:
         super().__init__()
-        self.convs1 = nn.ModuleList(_same_conv(channels, kernel, d) for d in dilations)
-        self.convs2 = nn.ModuleList(_same_conv(channels, kernel, 1) for _ in dilations)
+        self.convs1 = nn.ModuleList(
+            weight_norm(Convolution(channels, channels, kernel, d)) for d in dilations
+        )
+        self.convs2 = nn.ModuleList(
+            weight_norm(Convolution(channels, channels, kernel)) for _ in dilations
+        )
         self.activations1 = nn.ModuleList(Snake(channels) for _ in dilations)
         self.activations2 = nn.ModuleList(Snake(channels) for _ in dilations)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map [B, C, T] to [B, C, T]."""
-        parts = zip(self.activations1, self.convs1, self.activations2, self.convs2, strict=True)
-        for first_act, first_conv, second_act, second_conv in parts:
-            x = x + second_conv(second_act(first_conv(first_act(x))))
-        return x
+    @property
+    def alpha(self) -> Tensor:
+        """Parameter of the first Snake [C]."""
+        return cast(Snake, self.activations1[0]).alpha
 
-
-def _same_conv(channels: int, kernel: int, dilation: int) -> nn.Module:
-    padding = (kernel - 1) * dilation // 2
-    return weight_norm(nn.Conv1d(channels, channels, kernel, dilation=dilation, padding=padding))
+    def forward(
+        self,
+        x: Tensor,
+        y: Tensor,
+        lengths: Tensor | None,
+        *,
+        added: tuple[Tensor, ...] = (),
+        factor: float = 1.0,
+        activation: Activation | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Run the block over x [S, T, C], whose first Snake has given y; see `convolve`."""
+        pairs = list(zip(self.convs1, self.activations2, self.convs2, strict=True))
+        for index, (first, inner, second) in enumerate(pairs):
+            between = Activation(alpha=cast(Snake, inner).alpha)
+            _, y = convolve(
+                y, cast(Convolution, first), lengths, activation=between, wants_sum=False
+            )
+            if index < len(pairs) - 1:
+                following = Activation(alpha=cast(Snake, self.activations1[index + 1]).alpha)
+                x, y = convolve(
+                    y, cast(Convolution, second), lengths, added=(x,), activation=following
+                )
+        return convolve(
+            y,
+            cast(Convolution, pairs[-1][2]),
+            lengths,
+            added=(x, *added),
+            factor=factor,
+            activation=activation,
+            wants_sum=activation is None,
+        )
 
 
 class F0Predictor(nn.Module):
@@ -84,24 +145,53 @@ class F0Predictor(nn.Module):
         self.condnet = nn.Sequential(*layers)
         self.classifier = nn.Linear(width, config.num_class)
 
-    def forward(self, mel: Tensor) -> Tensor:
-        """Map mel [B, bins, F] to the fundamental in Hz [B, F]."""
-        return self.classifier(self.condnet(mel).transpose(1, 2)).squeeze(2).abs()
+    def forward(self, mel: Tensor, counts: Tensor | None = None) -> Tensor:
+        """Predict the pitch.
+
+        Args:
+            mel: [S, F, bins], zero behind a stream's end.
+            counts: bool [S, F], False behind a stream's end; None if every frame counts.
+
+        Returns:
+            Fundamental in Hz, float32 [S, F], zero behind a stream's end.
+        """
+        x = mel.transpose(1, 2)
+        # The phase adds up every error made here, and torch would take TF32 unasked.
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=False):
+            for layer in self.condnet:
+                x = layer(x)
+                if counts is not None and isinstance(layer, nn.ELU):
+                    x = x * counts[:, None]
+        f0 = self.classifier(x.transpose(1, 2)).squeeze(2).abs().float()
+        return f0 if counts is None else f0 * counts
 
 
-class HiFT(nn.Module):
-    """The generator."""
+class HarmonicSource(nn.Module):
+    """Holds the weights with which harmonics become one excitation."""
 
     def __init__(self, config: HiFTConfig) -> None:
         super().__init__()
-        self.config = config
+        self.l_linear = nn.Linear(config.nb_harmonics + 1, 1)
+
+
+class HiFT(nn.Module):
+    """The generator.
+
+    Attributes:
+        config: sizes.
+        dtype: of the filter's convolutions; pitch, excitation and transforms are float32.
+    """
+
+    def __init__(self, config: HiFTConfig) -> None:
+        super().__init__()
+        self.config, self.dtype = config, torch.float32
         base, rates = config.base_channels, config.upsample_rates
         widths = [base // 2 ** (i + 1) for i in range(len(rates))]
         self.f0_predictor = F0Predictor(config.f0_predictor)
         self.m_source = HarmonicSource(config)
-        self.conv_pre = weight_norm(nn.Conv1d(config.in_channels, base, 7, padding=3))
+        self.conv_pre = weight_norm(ExactConvolution(config.in_channels, base, 7, padding=3))
         self.ups = nn.ModuleList(
-            weight_norm(nn.ConvTranspose1d(2 * width, width, kernel, rate, (kernel - rate) // 2))
+            weight_norm(Upsampling(2 * width, width, kernel, rate))
             for width, kernel, rate in zip(widths, config.upsample_kernel_sizes, rates, strict=True)
         )
         self.source_downs = nn.ModuleList(_source_downs(config, widths))
@@ -121,62 +211,172 @@ class HiFT(nn.Module):
                 config.resblock_kernel_sizes, config.resblock_dilation_sizes, strict=True
             )
         )
-        self.conv_post = weight_norm(nn.Conv1d(widths[-1], config.n_fft + 2, 7, padding=3))
+        self.conv_post = weight_norm(Convolution(widths[-1], config.n_fft + 2, 7))
+        self._alphas: list[Tensor] | None = None
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the weights."""
-        return self.m_source.l_linear.weight.dtype
+    def pack(self, dtype: torch.dtype) -> None:
+        """Lay the weights out for kernels, once, after loading; not needed without them.
 
-    def predict_f0(self, mel: Tensor) -> Tensor:
-        """Map mel [B, bins, F] to the fundamental in Hz, float32 [B, F]."""
-        return self.f0_predictor(mel).float()
+        Args:
+            dtype: of the filter's convolutions.
+        """
+        self.dtype = dtype
+        for module in self.modules():
+            if isinstance(module, Convolution | Upsampling):
+                module.pack(dtype)
+            elif isinstance(module, ExactConvolution):
+                module.pack()
+        with torch.no_grad():
+            self._alphas = [self._stack_alphas(stage) for stage in range(len(self.ups))]
+
+    def forward(
+        self, mel: Tensor, noise: Tensor | None, overlap: Overlap | None, ends: Ends | None = None
+    ) -> tuple[Tensor, Overlap]:
+        """Turn the next mel frames of S streams into samples.
+
+        Args:
+            mel: new frames, float32 [S, T, bins].
+            noise: draws for old and new samples together [S, L, harmonics + 1]; None for silence,
+                which kernels do not take.
+            overlap: ends of the pieces before; None when all streams start here.
+            ends: of a padded batch; None if every frame counts, and every stream has started if
+                there is an overlap.
+
+        Returns:
+            float32 [S, L], L being the samples of T frames, and of 8 more with an overlap: those
+            of the piece before, cross-faded where a stream has started, and the new ones, the last
+            8 frames of which change with the next piece. And the ends of these pieces.
+        """
+        held = OVERLAP_FRAMES * self.config.samples_per_frame
+        started = None if ends is None else ends.has_started > 0  # [S, 1]
+        total = None if ends is None else ends.n_frames + OVERLAP_FRAMES * ends.has_started
+        if overlap is not None:
+            begun = torch.cat((overlap.mel, mel), dim=1)
+            behind = None if started is None else F.pad(mel, (0, 0, 0, OVERLAP_FRAMES))
+            mel = _where(started, begun, behind)  # [S, 8 + T, bins]
+        counts = None
+        if total is not None:
+            counts = torch.arange(mel.shape[1], device=mel.device) < total  # [S, F]
+            mel = torch.where(counts[:, :, None], mel, 0.0)
+        source = self.excite(self.f0_predictor(mel, counts), noise)  # [S, L]
+        if overlap is not None:
+            begin = _where(started, overlap.source, source[:, :held])
+            source = torch.cat((begin, source[:, held:]), dim=1)
+        speech = self.decode(mel, source, None if total is None else total[:, 0])
+        if overlap is not None:
+            fade_in, fade_out = cross_fade(held, speech.device)
+            faded = (speech[:, :held] * fade_in + overlap.speech * fade_out).to(speech.dtype)
+            begin = _where(started, faded, speech[:, :held])
+            speech = torch.cat((begin, speech[:, held:]), dim=1)
+        return speech, self._end_of(mel, source, speech, total)
 
     def excite(self, f0: Tensor, noise: Tensor | None) -> Tensor:
-        """Make the excitation [B, 1, L], see `HarmonicSource.forward`."""
-        return self.m_source(f0, noise)
+        """Make the excitation [S, L] of a pitch [S, F]; see `wave_transforms.excite`."""
+        return excite(f0, noise, self.m_source.l_linear, self.config)
 
-    def decode(self, mel: Tensor, source: Tensor) -> Tensor:
+    def decode(self, mel: Tensor, source: Tensor, n_frames: Tensor | None = None) -> Tensor:
         """Filter the excitation by the mel.
 
         Args:
-            mel: [B, bins, F].
-            source: [B, 1, F * samples_per_frame].
+            mel: [S, F, bins].
+            source: [S, F * samples_per_frame].
+            n_frames: frames that count, int64 [S]; None if all do.
 
         Returns:
-            Waveform in +-audio_limit [B, F * samples_per_frame].
+            Waveform in +-audio_limit [S, F * samples_per_frame].
         """
-        config, n_blocks = self.config, len(self.config.resblock_kernel_sizes)
-        spectrum = self._stft(source[:, 0])  # [B, n_fft + 2, frames]
-        x = self.conv_pre(mel)
+        config, lengths = self.config, n_frames
+        columns = None
+        if n_frames is not None:
+            columns = n_frames * (config.samples_per_frame // config.hop_len) + 1
+        spectrum = self._spectrum(source, n_frames, columns)
+        y = F.leaky_relu(self.conv_pre(mel), config.lrelu_slope)
+        if lengths is not None:
+            y = y * (torch.arange(y.shape[1], device=y.device) < lengths[:, None])[:, :, None]
+        y = y.to(self.dtype)
         for stage, up in enumerate(self.ups):
-            x = up(F.leaky_relu(x, config.lrelu_slope))
-            if stage == len(self.ups) - 1:
-                x = F.pad(x, (1, 0), mode="reflect")
-            x = x + self.source_resblocks[stage](self.source_downs[stage](spectrum))
-            blocks = self.resblocks[stage * n_blocks : (stage + 1) * n_blocks]
-            x = torch.stack([block(x) for block in blocks]).sum(0) / n_blocks
-        x = self.conv_post(F.leaky_relu(x, LAST_LEAKY_SLOPE))
-        return self._istft(x).clamp(-config.audio_limit, config.audio_limit)
+            upsampled = upsample(y, cast(Upsampling, up), lengths)
+            is_last = stage == len(self.ups) - 1
+            if lengths is not None:
+                # The last stage has the columns of a centred transform, one more than its frames.
+                lengths = lengths * config.upsample_rates[stage] + int(is_last)
+            y = self._run_stage(stage, upsampled, spectrum, lengths)
+        wide, _ = convolve(y, cast(Convolution, self.conv_post), lengths)
+        transform = fourier(config.n_fft, wide.device)
+        parts = polar(wide, columns, config.n_fft // 2 + 1) @ transform.inverse
+        wave = overlap_add(parts, columns, transform.squared_window, config.hop_len)
+        return wave.clamp(-config.audio_limit, config.audio_limit)
 
-    def forward(self, mel: Tensor, noise: Tensor | None) -> Tensor:
-        """Map a whole mel [B, bins, F] to its waveform [B, F * samples_per_frame]."""
-        return self.decode(mel, self.excite(self.predict_f0(mel), noise))
+    def _run_stage(
+        self, stage: int, upsampled: Tensor, spectrum: Tensor, lengths: Tensor | None
+    ) -> Tensor:
+        """Inject the excitation's spectrum and run the blocks; activated for what follows."""
+        config = self.config
+        injected = cast(ResBlock, self.source_resblocks[stage])
+        x = self.source_downs[stage](spectrum)
+        x, [y] = branch(x, None, injected.alpha[None], lengths, self.dtype)
+        x, _ = injected(x, y, lengths)
+        alphas = self._stack_alphas(stage) if self._alphas is None else self._alphas[stage]
+        x, branches = branch(x, upsampled, alphas, lengths, self.dtype)
+        is_last = stage == len(self.ups) - 1
+        following = Activation(slope=LAST_LEAKY_SLOPE if is_last else config.lrelu_slope)
+        blocks = self._blocks_of(stage)
+        total: tuple[Tensor, ...] = ()
+        for block, y in zip(blocks[:-1], branches[:-1], strict=True):
+            sum_so_far, _ = block(x, y, lengths, added=total)
+            total = (sum_so_far,)
+        _, activated = blocks[-1](
+            x, branches[-1], lengths, added=total, factor=1.0 / len(blocks), activation=following
+        )
+        return cast(Tensor, activated)
 
-    def _stft(self, signal: Tensor) -> Tensor:
-        n_fft, hop = self.config.n_fft, self.config.hop_len
-        window = _window("hann", n_fft, signal.device, signal.dtype)
-        spectrum = torch.stft(signal, n_fft, hop, n_fft, window, return_complex=True)
-        return torch.cat((spectrum.real, spectrum.imag), dim=1)
+    def _blocks_of(self, stage: int) -> list[ResBlock]:
+        n_blocks = len(self.config.resblock_kernel_sizes)
+        return cast("list[ResBlock]", list(self.resblocks))[stage * n_blocks :][:n_blocks]
 
-    def _istft(self, x: Tensor) -> Tensor:
-        n_fft, hop = self.config.n_fft, self.config.hop_len
-        n_bins = n_fft // 2 + 1
-        magnitude = x[:, :n_bins].exp().clamp(max=LARGEST_MAGNITUDE)
-        angle = x[:, n_bins:].sin()
-        spectrum = torch.complex(magnitude * angle.cos(), magnitude * angle.sin())
-        window = _window("hann", n_fft, x.device, x.dtype)
-        return torch.istft(spectrum, n_fft, hop, n_fft, window)
+    def _stack_alphas(self, stage: int) -> Tensor:
+        """Parameters of the first Snakes of a stage's blocks [n, C]."""
+        return torch.stack([block.alpha for block in self._blocks_of(stage)])
+
+    def _spectrum(
+        self, source: Tensor, n_frames: Tensor | None, n_columns: Tensor | None
+    ) -> Tensor:
+        """Centred transform of streams that end at their own length [S, columns, n_fft + 2]."""
+        n_fft, hop, length = self.config.n_fft, self.config.hop_len, source.shape[1]
+        forward = fourier(n_fft, source.device).forward
+        if n_frames is None or n_columns is None:
+            mirrored = F.pad(source[:, None], (n_fft // 2, n_fft // 2), mode="reflect")[:, 0]
+            return mirrored.unfold(1, n_fft, hop) @ forward
+        places = torch.arange(-n_fft // 2, length + n_fft // 2, device=source.device).abs()
+        last = n_frames[:, None] * self.config.samples_per_frame - 1
+        places = (last - (last - places).abs()).clamp(min=0)  # mirrored at both ends [S, L + n_fft]
+        pieces = source.gather(1, places).unfold(1, n_fft, hop)  # [S, columns, n_fft]
+        counts = torch.arange(pieces.shape[1], device=source.device) < n_columns[:, None]
+        return (pieces @ forward) * counts[:, :, None]
+
+    def _end_of(self, mel: Tensor, source: Tensor, speech: Tensor, total: Tensor | None) -> Overlap:
+        """What the next piece begins with; means nothing of streams shorter than that."""
+        per_frame = self.config.samples_per_frame
+        held = OVERLAP_FRAMES * per_frame
+        if total is None:
+            missing = max(0, OVERLAP_FRAMES - mel.shape[1])
+            mel = F.pad(mel, (0, 0, missing, 0))[:, -OVERLAP_FRAMES:]
+            source, speech = (
+                F.pad(each, (missing * per_frame, 0))[:, -held:] for each in (source, speech)
+            )
+            return Overlap(mel, source, speech)
+        frames = torch.arange(OVERLAP_FRAMES, device=mel.device)
+        frames = (total - OVERLAP_FRAMES).clamp(min=0) + frames  # [S, 8]
+        samples = per_frame * frames[:, :1] + torch.arange(held, device=mel.device)  # [S, held]
+        mel = mel.gather(1, frames[:, :, None].expand(-1, -1, mel.shape[2]))
+        return Overlap(mel, source.gather(1, samples), speech.gather(1, samples))
+
+
+def _where(condition: Tensor | None, chosen: Tensor, other: Tensor | None) -> Tensor:
+    """`torch.where` row by row for a condition [S, 1]; all rows are chosen without one."""
+    if condition is None or other is None:
+        return chosen
+    return torch.where(condition.view(-1, *[1] * (chosen.dim() - 1)), chosen, other)
 
 
 def _source_downs(config: HiFTConfig, widths: Sequence[int]) -> list[nn.Module]:
@@ -187,7 +387,7 @@ def _source_downs(config: HiFTConfig, widths: Sequence[int]) -> list[nn.Module]:
     for width, up in zip(reversed(widths), (1, *reversed(config.upsample_rates[1:])), strict=True):
         rate *= up
         kernel, padding = (1, 0) if rate == 1 else (2 * rate, rate // 2)
-        downs.insert(0, nn.Conv1d(channels, width, kernel, stride=rate, padding=padding))
+        downs.insert(0, ExactConvolution(channels, width, kernel, stride=rate, padding=padding))
     return downs
 
 
@@ -196,75 +396,3 @@ def fold_weight_norm(model: nn.Module) -> None:
     for module in list(model.modules()):
         if is_parametrized(module, "weight"):
             remove_parametrizations(module, "weight", leave_parametrized=True)
-
-
-@dataclass(frozen=True)
-class HiFTCache:
-    """Overlap between two chunks of one stream; replaced, never written to.
-
-    Attributes:
-        mel: last 8 mel frames [1, bins, 8].
-        source: their excitation [1, 1, 8 * samples_per_frame].
-        speech: their waveform after the cross-fade [1, 8 * samples_per_frame].
-    """
-
-    mel: Tensor
-    source: Tensor
-    speech: Tensor
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the three tensors."""
-        return self.mel.nbytes + self.source.nbytes + self.speech.nbytes
-
-
-def stream_hift(
-    hift: HiFT,
-    mel: Tensor,
-    caches: Sequence[HiFTCache] | None,
-    noise: Tensor | None,
-    *,
-    is_last: bool,
-) -> tuple[Tensor, list[HiFTCache]]:
-    """Turn the next mel frames of S streams into samples.
-
-    Args:
-        hift: the generator.
-        mel: new frames [S, bins, T].
-        caches: one per stream, or None when all of them start here.
-        noise: draws for old and new samples together [S, L, harmonics + 1], or None.
-        is_last: nothing follows; nothing is held back.
-
-    Returns:
-        Samples [S, n] and the new caches. A first chunk that is not the last has
-        8 * samples_per_frame zeros in front, so that it is as long as its mel.
-
-    Raises:
-        ValueError: a first chunk is shorter than what has to be held back.
-    """
-    held = OVERLAP_FRAMES * hift.config.samples_per_frame
-    if caches is not None:
-        mel = torch.cat((torch.cat([c.mel for c in caches]), mel), dim=2)
-    elif not is_last and mel.shape[2] < OVERLAP_FRAMES:
-        raise ValueError(f"a first chunk needs {OVERLAP_FRAMES} mel frames, got {mel.shape[2]}")
-    source = hift.excite(hift.predict_f0(mel), noise)
-    if caches is not None:
-        source = torch.cat((torch.cat([c.source for c in caches]), source[:, :, held:]), dim=2)
-    speech = hift.decode(mel, source)
-    if caches is not None:
-        window = _window("hamming", 2 * held, speech.device, torch.float64)
-        faded = speech[:, :held] * window[:held]
-        faded = faded + torch.cat([c.speech for c in caches]) * window[held:]
-        speech = torch.cat((faded.to(speech.dtype), speech[:, held:]), dim=1)
-    kept = [
-        HiFTCache(
-            mel[s : s + 1, :, -OVERLAP_FRAMES:].clone(),
-            source[s : s + 1, :, -held:].clone(),
-            speech[s : s + 1, -held:].clone(),
-        )
-        for s in range(mel.shape[0])
-    ]
-    if is_last:
-        return speech, kept
-    out = speech[:, : speech.shape[1] - held]
-    return (out if caches is not None else F.pad(out, (held, 0))), kept

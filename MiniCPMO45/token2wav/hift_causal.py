@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 
+from MiniCPMO45.device.kernels.wave_transforms import LARGEST_MAGNITUDE
 from MiniCPMO45.token2wav.causal_layers import (
     CausalConv,
     CausalDownsample,
@@ -25,7 +26,7 @@ from MiniCPMO45.token2wav.causal_layers import (
 )
 from MiniCPMO45.token2wav.causal_source import CausalHarmonicSource
 from MiniCPMO45.token2wav.config import HiFTConfig
-from MiniCPMO45.token2wav.hift import LARGEST_MAGNITUDE, LAST_LEAKY_SLOPE
+from MiniCPMO45.token2wav.hift import LAST_LEAKY_SLOPE
 
 CONV_PRE_LOOK_RIGHT = 4  # mel frames
 ISTFT_HOLD_FRAMES = 1  # mel frames at the end whose overlap-add is not complete

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from MiniCPMO45.configuration_minicpmo import SpeechTiming
 from MiniCPMO45.token2wav.config import HISTORY_FRAMES, Token2WavConfig
 from MiniCPMO45.token2wav.estimator_cache import SPARE_FRAMES
 from MiniCPMO45.token2wav.flow import NOISE_SEED, Flow, draw_flow_noise
-from MiniCPMO45.token2wav.hift import OVERLAP_FRAMES, HiFT, stream_hift
+from MiniCPMO45.token2wav.hift import OVERLAP_FRAMES, HiFT, Overlap
 from MiniCPMO45.token2wav.vocoder_state import VocoderState, VoiceBase
 from MiniCPMO45.token2wav.voice import MEL_FRAMES_PER_CODE, VoicePrompt
 
@@ -258,20 +259,32 @@ class Token2Wav(nn.Module):
             Samples at 24 kHz, float32 [960 * len(codes)].
         """
         mel = self.mel_of_whole(voice, codes, n_steps=n_steps, noise=noise)
-        mel = mel.transpose(1, 2).to(self.hift.dtype)
-        return self.hift(mel, self._source_noise([generator], mel.shape[2]))[0].float()
+        samples, _ = self.hift(mel.float(), self._source_noise([generator], mel.shape[1]), None)
+        return samples[0]
 
     def _answer(self, calls: Sequence[StreamCall]) -> Tensor:
         """Samples [S, n] of calls of one shape."""
-        mel = self.mel(calls).transpose(1, 2).to(self.hift.dtype)  # [S, bins, T]
-        states = [call.state for call in calls]
-        caches = [state.hift for state in states if state.hift is not None]
-        remembered = caches[0].mel.shape[2] if caches else 0
-        noise = self._source_noise([s.generator for s in states], remembered + mel.shape[2])
-        samples, kept = stream_hift(self.hift, mel, caches or None, noise, is_last=calls[0].is_last)
-        for state, cache in zip(states, kept, strict=True):
-            state.hift = cache
-        return samples.float()
+        mel = self.mel(calls).float()  # [S, T, bins]
+        states, held = [call.state for call in calls], OVERLAP_FRAMES * self._samples_per_frame
+        ends = [state.hift for state in states if state.hift is not None]
+        overlap = (
+            Overlap(*(torch.cat(parts) for parts in zip(*map(_parts, ends), strict=True)))
+            if ends
+            else None
+        )
+        n_frames = mel.shape[1] + (OVERLAP_FRAMES if ends else 0)
+        noise = self._source_noise([s.generator for s in states], n_frames)
+        samples, kept = self.hift(mel, noise, overlap)
+        for row, state in enumerate(states):
+            state.hift = Overlap(*(part[row : row + 1].clone() for part in _parts(kept)))
+        if calls[0].is_last:
+            return samples
+        out = samples[:, :-held]
+        return out if ends else F.pad(out, (held, 0))
+
+    @property
+    def _samples_per_frame(self) -> int:
+        return self.config.hift.samples_per_frame
 
     def _source_noise(
         self, generators: Sequence[torch.Generator | None], n_frames: int
@@ -308,6 +321,10 @@ class Token2Wav(nn.Module):
         if part.shape[2] < n_frames:
             raise ValueError(f"the flow noise ends at frame {noise.shape[2]}")
         return part.transpose(1, 2).to(self.flow.dtype)
+
+
+def _parts(overlap: Overlap) -> tuple[Tensor, Tensor, Tensor]:
+    return overlap.mel, overlap.source, overlap.speech
 
 
 def check_voice_length(frames: int) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from MiniCPMO45.token2wav.estimator_cache import EstimatorCache
 from MiniCPMO45.token2wav.flow import FlowSchedule
 from MiniCPMO45.token2wav.flow_encoder import EncoderCache
-from MiniCPMO45.token2wav.hift import HiFTCache
+from MiniCPMO45.token2wav.hift import Overlap
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class VocoderState:
     base: VoiceBase
     encoder: EncoderCache
     estimator: EstimatorCache
-    hift: HiFTCache | None = None
+    hift: Overlap | None = None
     generator: torch.Generator | None = field(default=None, repr=False)
     chunks: int = 0
 

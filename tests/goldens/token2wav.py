@@ -148,13 +148,15 @@ def _compare_whole(
 
 def _compare_hift(vocoder: Token2Wav, recorded: dict[str, np.ndarray], report: Report) -> None:
     hift = vocoder.hift
-    mel = torch.from_numpy(recorded["vocoder_mel"])[None]
+    mel = torch.from_numpy(recorded["vocoder_mel"])[None].transpose(1, 2)
     report.given(f"{OVERLAP}/vocoder_mel")
-    f0 = hift.predict_f0(mel)
+    f0 = hift.f0_predictor(mel)
     report.close(f"{OVERLAP}/vocoder_f0", f0[0], recorded["vocoder_f0"], rtol=F0_RTOL)
-    source = hift.excite(f0, None)[0, 0]
+    source = hift.excite(f0, None)[0]
     _close_wave(report, f"{OVERLAP}/vocoder_source", source, recorded["vocoder_source"])
-    _close_wave(report, f"{OVERLAP}/vocoder_wav", hift(mel, None)[0], recorded["vocoder_wav"])
+    _close_wave(
+        report, f"{OVERLAP}/vocoder_wav", hift(mel, None, None)[0][0], recorded["vocoder_wav"]
+    )
     if "noisy_source" in recorded:
         _compare_noisy_source(vocoder, recorded, report)
 
@@ -168,7 +170,7 @@ def _compare_noisy_source(
     noise = torch.from_numpy(recorded["noisy_noise"])[None]
     inputs = ("noisy_f0_upsampled", "noisy_noise", "noisy_initial_phase")
     report.given(*(f"{OVERLAP}/{name}" for name in inputs))
-    source = hift.excite(f0, noise)[0, 0]
+    source = hift.excite(f0, noise)[0]
     _close_wave(report, f"{OVERLAP}/noisy_source", source, recorded["noisy_source"])
 
 

@@ -87,7 +87,7 @@ def largest_errors(plain: Token2Wav, device: DeviceVocoder) -> tuple[float, floa
             wave_error = max(wave_error, float((ours - theirs).abs().max()))
             mel = stream.layout.split(stream.memory.tails)["mel"]
             assert state.hift is not None
-            mel_error = max(mel_error, float((mel.T - state.hift.mel[0]).abs().max()))
+            mel_error = max(mel_error, float((mel - state.hift.mel[0]).abs().max()))
     return wave_error, mel_error
 
 

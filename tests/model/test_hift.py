@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from MiniCPMO45.device.kernels.wave_transforms import fourier, harmonic_waves, overlap_add
 from MiniCPMO45.token2wav.config import HiFTConfig
-from MiniCPMO45.token2wav.hift import HiFT, HiFTCache, fold_weight_norm, stream_hift
-from MiniCPMO45.token2wav.source import harmonic_waves
+from MiniCPMO45.token2wav.hift import Ends, HiFT, Overlap, fold_weight_norm
 from tests.fakes.toy_vocoder import toy_config, toy_vocoder, toy_weights
 
 HELD = 8 * 480
@@ -22,18 +22,14 @@ def hift() -> HiFT:
     return toy_vocoder().hift
 
 
-def run_stream(hift: HiFT, mel: Tensor, sizes: list[int]) -> tuple[list[Tensor], list[HiFTCache]]:
-    """Answers of one stream [n] and the last cache."""
-    caches: list[HiFTCache] | None = None
-    out = []
-    parts = mel.split(sizes, dim=2)
+def whole(hift: HiFT, mel: Tensor) -> Tensor:
+    """Waveform [B, L] of whole mels [B, F, bins]."""
     with torch.no_grad():
-        for index, part in enumerate(parts):
-            is_last = index == len(parts) - 1
-            samples, caches = stream_hift(hift, part, caches, None, is_last=is_last)
-            out.append(samples[0])
-    assert caches is not None
-    return out, caches
+        return hift(mel, None, None)[0]
+
+
+def parts_of(overlap: Overlap) -> list[Tensor]:
+    return [overlap.mel, overlap.source, overlap.speech]
 
 
 def test_harmonics_follow_the_pitch_and_fall_silent_unvoiced() -> None:
@@ -59,82 +55,86 @@ def test_noise_is_scaled_by_voicing() -> None:
 
 
 def test_a_mel_frame_gives_480_samples_within_the_limit(hift: HiFT) -> None:
-    with torch.no_grad():
-        wave = hift(torch.randn(2, 80, 11) * 30, None)
+    wave = whole(hift, torch.randn(2, 11, 80) * 30)
     assert wave.shape == (2, 11 * 480)
     assert wave.abs().max() <= 0.99
+
+
+def test_the_transforms_are_those_of_a_centred_stft(hift: HiFT) -> None:
+    """The filter between them is left out: the spectrum comes back as the signal."""
+    signal, window = torch.randn(1, 4 * 480), torch.hann_window(16)
+    ours = hift._spectrum(signal, None, None)
+    theirs = torch.stft(signal, 16, 4, 16, window, return_complex=True).transpose(1, 2)
+    torch.testing.assert_close(
+        ours, torch.cat((theirs.real, theirs.imag), dim=2), atol=1e-5, rtol=1e-5
+    )
+    matrices = fourier(16, signal.device)
+    back = overlap_add(ours @ matrices.inverse, None, matrices.squared_window, 4)
+    torch.testing.assert_close(back, signal, atol=1e-5, rtol=1e-5)
 
 
 def test_folding_weight_norm_keeps_the_sound() -> None:
     _, weights = toy_weights()
     plain = HiFT(toy_config().hift)
     plain.load_state_dict(weights)
-    mel = torch.randn(1, 80, 9)
-    with torch.no_grad():
-        before = plain(mel, None)
-        fold_weight_norm(plain)
-        after = plain(mel, None)
+    mel = torch.randn(1, 9, 80)
+    before = whole(plain, mel)
+    fold_weight_norm(plain)
     assert not [name for name in plain.state_dict() if "parametrizations" in name]
-    torch.testing.assert_close(before, after, atol=1e-6, rtol=0.0)
-
-
-@pytest.mark.parametrize("sizes", [[50, 50, 26], [10, 8, 50], [8, 2, 2]])
-def test_a_stream_is_as_long_as_its_mel_and_the_overlap(hift: HiFT, sizes: list[int]) -> None:
-    out, _ = run_stream(hift, torch.randn(1, 80, sum(sizes)), sizes)
-    assert [len(samples) for samples in out] == [
-        *(480 * size for size in sizes[:-1]),
-        480 * (sizes[-1] + 8),
-    ]
-    assert not out[0][:HELD].any()
-
-
-def test_a_single_last_chunk_is_the_whole_utterance(hift: HiFT) -> None:
-    mel = torch.randn(1, 80, 14)
-    (samples,), _ = run_stream(hift, mel, [14])
-    with torch.no_grad():
-        assert torch.equal(samples, hift(mel, None)[0])
+    torch.testing.assert_close(before, whole(plain, mel), atol=1e-6, rtol=0.0)
 
 
 def test_held_back_samples_are_cross_faded(hift: HiFT) -> None:
-    mel = torch.randn(1, 80, 40)
+    mel = torch.randn(1, 40, 80)
     with torch.no_grad():
-        first, (old,) = stream_hift(hift, mel[:, :, :20], None, None, is_last=False)
-        second, (new,) = stream_hift(hift, mel[:, :, 20:], [old], None, is_last=False)
-        whole = hift(mel[:, :, :20], None)
-        joined = mel[:, :, 12:]
-        source = hift.excite(hift.predict_f0(joined), None)
-        source[:, :, :HELD] = old.source
+        first, old = hift(mel[:, :20], None, None)
+        second, new = hift(mel[:, 20:], None, old)
+        joined = mel[:, 12:]
+        source = hift.excite(hift.f0_predictor(joined), None)
+        source[:, :HELD] = old.source
         raw = hift.decode(joined, source)
-    assert torch.equal(first[0, HELD:], whole[0, :-HELD])
-    assert torch.equal(old.speech, whole[:, -HELD:])
+    assert torch.equal(old.speech, first[:, -HELD:])
     window = torch.hamming_window(2 * HELD, periodic=False, dtype=torch.float64)
     faded = raw[:, :HELD] * window[:HELD] + old.speech * window[HELD:]
     torch.testing.assert_close(second[:, :HELD], faded.float(), atol=1e-6, rtol=0.0)
-    torch.testing.assert_close(second[:, HELD:], raw[:, HELD:-HELD])
+    torch.testing.assert_close(second[:, HELD:], raw[:, HELD:])
     torch.testing.assert_close(new.speech, raw[:, -HELD:])
-    assert torch.equal(new.mel, mel[:, :, -8:])
-    torch.testing.assert_close(new.source, source[:, :, -HELD:])
-
-
-def test_a_first_chunk_needs_what_is_held_back(hift: HiFT) -> None:
-    with pytest.raises(ValueError, match="first chunk"):
-        stream_hift(hift, torch.randn(1, 80, 7), None, None, is_last=False)
+    assert torch.equal(new.mel, mel[:, -8:])
+    torch.testing.assert_close(new.source, source[:, -HELD:])
 
 
 def test_streams_answered_together_equal_each_alone(hift: HiFT) -> None:
-    mel = torch.randn(2, 80, 24)
+    mel = torch.randn(2, 24, 80)
     with torch.no_grad():
-        _, caches = stream_hift(hift, mel[:, :, :12], None, None, is_last=False)
-        together, _ = stream_hift(hift, mel[:, :, 12:], caches, None, is_last=True)
-        for row in range(2):
-            alone, _ = stream_hift(
-                hift, mel[row : row + 1, :, 12:], caches[row : row + 1], None, is_last=True
-            )
-            torch.testing.assert_close(together[row], alone[0], atol=1e-4, rtol=0.0)
+        _, ends = hift(mel[:, :12], None, None)
+        together, _ = hift(mel[:, 12:], None, ends)
+        for row in (slice(0, 1), slice(1, 2)):
+            alone, _ = hift(mel[row, 12:], None, Overlap(*(part[row] for part in parts_of(ends))))
+            torch.testing.assert_close(together[row], alone, atol=1e-4, rtol=0.0)
 
 
-def test_kept_tensors_do_not_hold_the_chunk(hift: HiFT) -> None:
-    _, (cache,) = run_stream(hift, torch.randn(1, 80, 40), [40])
-    for tensor in (cache.mel, cache.source, cache.speech):
-        assert tensor.untyped_storage().nbytes() == tensor.nbytes
-    assert cache.nbytes == 4 * (80 * 8 + 2 * HELD)
+def test_padded_streams_of_any_age_equal_each_alone(hift: HiFT) -> None:
+    """What lies behind a stream's end is silence to every convolution."""
+    counts, started, frames = (14, 9, 20), (True, False, True), 20
+    old = torch.randn(3, 16, 80)
+    mel = torch.randn(3, frames, 80)
+    noise = torch.randn(3, (8 + frames) * 480, 9)
+    ends = Ends(torch.tensor(counts)[:, None], torch.tensor(started).long()[:, None])
+    with torch.no_grad():
+        _, begun = hift(old, None, None)
+        together, after = hift(mel, noise, begun, ends)
+        for row, (count, has_started) in enumerate(zip(counts, started, strict=True)):
+            this = slice(row, row + 1)
+            n_samples = (count + 8 * has_started) * 480
+            overlap = Overlap(*(part[this] for part in parts_of(begun))) if has_started else None
+            alone, kept = hift(mel[this, :count], noise[this, :n_samples], overlap)
+            torch.testing.assert_close(together[this, :n_samples], alone, atol=2e-5, rtol=0.0)
+            for ours, theirs in zip(parts_of(after), parts_of(kept), strict=True):
+                torch.testing.assert_close(ours[this], theirs, atol=2e-5, rtol=0.0)
+
+
+def test_training_gets_a_gradient_for_every_weight(hift: HiFT) -> None:
+    fresh = HiFT(hift.config)
+    fresh.decode(torch.randn(1, 6, 80), torch.randn(1, 6 * 480)).square().sum().backward()
+    untouched = [name for name, p in fresh.named_parameters() if p.grad is None]
+    assert all(name.startswith(("f0_predictor", "m_source")) for name in untouched)

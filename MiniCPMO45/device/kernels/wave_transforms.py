@@ -1,22 +1,113 @@
-"""Triton kernels of the excitation and the short transforms; imported only on a card.
+"""The excitation of the waveform generator and its short Fourier transforms.
 
-Each has a twin of the same signature in `wave_plain`, which says in plain words what it does.
+Source: docs/specification/model.md#7.5 (neural source-filter, arXiv:1904.12088).
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
-import triton
-import triton.language as tl
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from MiniCPMO45.device.wave_plain import SMALLEST_ENVELOPE
-from MiniCPMO45.token2wav.hift import LARGEST_MAGNITUDE
-from MiniCPMO45.token2wav.source import UNVOICED_NOISE_SHARE, HarmonicSource
+from MiniCPMO45.device.kernels.available import runs_kernels, tl, triton
+from MiniCPMO45.device.kernels.snakes import inside
+from MiniCPMO45.token2wav.config import HiFTConfig
 
 BLOCK = 512  # values of one program
+UNVOICED_NOISE_SHARE = 3.0  # unvoiced noise is the sine amplitude divided by this
+LARGEST_MAGNITUDE = 100.0  # limit of the spectrum
+SMALLEST_ENVELOPE = 1e-11  # below it no window has reached a sample, as in torch.istft
+
+
+@dataclass(frozen=True)
+class Fourier:
+    """The short transforms as products with small matrices.
+
+    Attributes:
+        forward: samples to real and imaginary parts, window included [n_fft, n_fft + 2].
+        inverse: real and imaginary parts to windowed samples [n_fft + 2, n_fft].
+        squared_window: [n_fft].
+    """
+
+    forward: Tensor
+    inverse: Tensor
+    squared_window: Tensor
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)  # whoever asks first, training may ask later
+def fourier(n_fft: int, device: torch.device) -> Fourier:
+    """Return the matrices for a periodic Hann window, float32 on the device."""
+    window = torch.hann_window(n_fft, periodic=True, dtype=torch.float64)
+    n_bins = n_fft // 2 + 1
+    turns = torch.outer(torch.arange(n_fft), torch.arange(n_bins)).double() / n_fft
+    cos, sin = (2 * math.pi * turns).cos(), (2 * math.pi * turns).sin()
+    forward = torch.cat((cos, -sin), dim=1) * window[:, None]
+    # Bins other than the first and the last stand for their mirror images as well.
+    weight = torch.full((n_bins,), 2.0 / n_fft, dtype=torch.float64)
+    weight[0] = weight[-1] = 1.0 / n_fft
+    inverse = torch.cat((cos * weight, -sin * weight), dim=1).T * window
+    return Fourier(*(part.float().to(device) for part in (forward, inverse, window.square())))
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)
+def cross_fade(held: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the halves of a symmetric Hamming window, in and out, float64 [held] each."""
+    window = torch.hamming_window(2 * held, periodic=False, dtype=torch.float64).to(device)
+    return window[:held], window[held:]
+
+
+def harmonic_waves(f0: Tensor, noise: Tensor | None, config: HiFTConfig) -> Tensor:
+    """Sines of the fundamental and its harmonics, silenced and noisy where unvoiced.
+
+    The phase is summed per frame and interpolated between frame centres; a random phase at the
+    first sample would fall out of that, so there is none.
+
+    Args:
+        f0: fundamental per mel frame in Hz, float32 [B, F].
+        noise: standard normal draws per sample and harmonic [B, L, harmonics + 1], or None for
+            no noise.
+        config: amplitudes, threshold and rates.
+
+    Returns:
+        [B, L, harmonics + 1] with L = F * samples_per_frame.
+    """
+    per_frame = config.samples_per_frame
+    order = torch.arange(1, config.nb_harmonics + 2, device=f0.device, dtype=f0.dtype)
+    cycles = (f0[:, None] * order[:, None] / config.sampling_rate) % 1.0  # [B, 9, F]
+    phase = cycles.cumsum(2) * (2.0 * math.pi)
+    phase = F.interpolate(phase * per_frame, scale_factor=float(per_frame), mode="linear")
+    waves = config.nsf_alpha * phase.sin().transpose(1, 2)  # [B, L, 9]
+    voiced = (f0 > config.nsf_voiced_threshold).to(f0.dtype)
+    voiced = voiced.repeat_interleave(per_frame, dim=1)[:, :, None]  # [B, L, 1]
+    waves = waves * voiced
+    if noise is None:
+        return waves
+    unvoiced = config.nsf_alpha / UNVOICED_NOISE_SHARE
+    return waves + noise * (voiced * config.nsf_sigma + (1.0 - voiced) * unvoiced)
+
+
+def excite(f0: Tensor, noise: Tensor | None, linear: nn.Linear, config: HiFTConfig) -> Tensor:
+    """Merge the harmonics of a pitch into one excitation.
+
+    Args:
+        f0: fundamental per mel frame in Hz, float32 [S, F].
+        noise: see `harmonic_waves`; a kernel needs it.
+        linear: weights of the harmonics.
+        config: amplitudes, threshold and rates.
+
+    Returns:
+        float32 [S, L].
+    """
+    if runs_kernels(f0):
+        assert noise is not None
+        return _launch_excite(f0, noise, linear, config)
+    return torch.tanh(linear(harmonic_waves(f0, noise, config))).squeeze(2)
 
 
 @triton.jit
@@ -27,7 +118,7 @@ def _tanh(x):
 
 
 @triton.jit(do_not_specialize=["n_frames"])
-def _excite(
+def _excite_samples(
     phases,
     f0,
     noise,
@@ -69,9 +160,8 @@ def _excite(
     tl.store(out + stream * n_frames * HOP + sample, mixed, mask=inside)
 
 
-def excite(source: HarmonicSource, f0: Tensor, noise: Tensor) -> Tensor:
-    """See `wave_ops.excite`."""
-    config, n_streams, n_frames = source.config, *f0.shape
+def _launch_excite(f0: Tensor, noise: Tensor, linear: nn.Linear, config: HiFTConfig) -> Tensor:
+    n_streams, n_frames = f0.shape
     hop, n_waves = config.samples_per_frame, config.nb_harmonics + 1
     order = torch.arange(1, n_waves + 1, device=f0.device, dtype=f0.dtype)
     cycles = (f0[:, None] * order[:, None] / config.sampling_rate) % 1.0
@@ -79,12 +169,12 @@ def excite(source: HarmonicSource, f0: Tensor, noise: Tensor) -> Tensor:
     out = torch.empty((n_streams, n_frames * hop), dtype=torch.float32, device=f0.device)
     assert noise.is_contiguous() and f0.is_contiguous() and noise.shape[1] == n_frames * hop
     block = BLOCK // 4
-    _excite[(triton.cdiv(n_frames * hop, block), n_streams)](
+    _excite_samples[(triton.cdiv(n_frames * hop, block), n_streams)](
         phases,
         f0,
         noise,
-        source.l_linear.weight,
-        source.l_linear.bias,
+        linear.weight,
+        linear.bias,
         out,
         n_frames,
         config.nsf_voiced_threshold,
@@ -99,11 +189,31 @@ def excite(source: HarmonicSource, f0: Tensor, noise: Tensor) -> Tensor:
     return out
 
 
+def polar(x: Tensor, n_columns: Tensor | None, n_bins: int) -> Tensor:
+    """Turn log magnitudes and phases into real and imaginary parts.
+
+    Args:
+        x: float32 [S, columns, at least 2 * n_bins].
+        n_columns: columns that count, int64 [S]; None if all do.
+        n_bins: frequencies.
+
+    Returns:
+        float32 [S, columns, 2 * n_bins], zero behind a stream's end.
+    """
+    if runs_kernels(x):
+        assert n_columns is not None
+        return _launch_polar(x, n_columns, n_bins)
+    magnitude = x[:, :, :n_bins].exp().clamp(max=LARGEST_MAGNITUDE)
+    angle = x[:, :, n_bins : 2 * n_bins].sin()
+    parts = torch.cat((magnitude * angle.cos(), magnitude * angle.sin()), dim=2)
+    return parts if n_columns is None else parts * inside(parts, n_columns)
+
+
 @triton.jit(
     do_not_specialize=["length_stride", "n_columns"],
     do_not_specialize_on_alignment=["lengths"],
 )
-def _polar(
+def _polar_columns(
     x,
     lengths,
     out,
@@ -130,12 +240,11 @@ def _polar(
     tl.store(to + BINS, size * tl.sin(angle), mask=inside)
 
 
-def polar(x: Tensor, n_columns: Tensor, n_bins: int) -> Tensor:
-    """See `wave_ops.polar`."""
+def _launch_polar(x: Tensor, n_columns: Tensor, n_bins: int) -> Tensor:
     n_streams, length, width = x.shape
     out = torch.empty((n_streams, length, 2 * n_bins), dtype=torch.float32, device=x.device)
     columns = BLOCK // 16
-    _polar[(triton.cdiv(length, columns), n_streams)](
+    _polar_columns[(triton.cdiv(length, columns), n_streams)](
         x,
         n_columns,
         out,
@@ -150,11 +259,45 @@ def polar(x: Tensor, n_columns: Tensor, n_bins: int) -> Tensor:
     return out
 
 
+def overlap_add(
+    pieces: Tensor, n_columns: Tensor | None, squared_window: Tensor, hop: int
+) -> Tensor:
+    """Sum windowed pieces one hop apart and divide by the windows that reach each sample.
+
+    Args:
+        pieces: float32 [S, columns, n_fft].
+        n_columns: columns that count, int64 [S]; None if all do.
+        squared_window: float32 [n_fft].
+        hop: samples between pieces, a divisor of n_fft.
+
+    Returns:
+        float32 [S, hop * (columns - 1)]: half a window is left out at either end.
+    """
+    if runs_kernels(pieces):
+        assert n_columns is not None
+        return _launch_overlap_add(pieces, n_columns, squared_window, hop)
+    half = pieces.shape[2] // 2
+    windows = squared_window.expand(1, pieces.shape[1], -1)
+    if n_columns is not None:
+        windows = windows * inside(pieces, n_columns)
+    wave, envelope = _sum_shifted(pieces, hop), _sum_shifted(windows, hop)
+    envelope = torch.where(envelope > SMALLEST_ENVELOPE, envelope, 1.0)
+    return (wave / envelope)[:, half : wave.shape[1] - half]
+
+
+def _sum_shifted(pieces: Tensor, hop: int) -> Tensor:
+    """Sum pieces [S, columns, n_fft] one hop apart: [S, hop * (columns - 1) + n_fft]."""
+    parts = pieces.unflatten(2, (-1, hop))  # [S, columns, n_fft / hop, hop]
+    last = parts.shape[2] - 1
+    shifted = [F.pad(parts[:, :, index], (0, 0, index, last - index)) for index in range(last + 1)]
+    return torch.stack(shifted).sum(0).flatten(1)
+
+
 @triton.jit(
     do_not_specialize=["length_stride", "n_columns", "n_samples"],
     do_not_specialize_on_alignment=["lengths"],
 )
-def _overlap_add(
+def _overlap_add_samples(
     pieces,
     lengths,
     window,
@@ -185,12 +328,13 @@ def _overlap_add(
     tl.store(out + stream * n_samples + sample, wave, mask=inside)
 
 
-def overlap_add(pieces: Tensor, n_columns: Tensor, squared_window: Tensor, hop: int) -> Tensor:
-    """See `wave_ops.overlap_add`."""
+def _launch_overlap_add(
+    pieces: Tensor, n_columns: Tensor, squared_window: Tensor, hop: int
+) -> Tensor:
     n_streams, length, n_fft = pieces.shape
     n_samples = hop * (length - 1)
     out = torch.empty((n_streams, n_samples), dtype=torch.float32, device=pieces.device)
-    _overlap_add[(triton.cdiv(n_samples, BLOCK), n_streams)](
+    _overlap_add_samples[(triton.cdiv(n_samples, BLOCK), n_streams)](
         pieces,
         n_columns,
         squared_window,

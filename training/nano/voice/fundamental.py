@@ -41,7 +41,7 @@ def train_fundamental(hift: HiFT, draw: Callable[[], tuple[Tensor, Tensor]], n_s
         for group in optimizer.param_groups:
             group["lr"] = PEAK_RATE * share * group["scale"]
         mel, f0_hz = draw()
-        loss = F.l1_loss(hift.predict_f0(mel), f0_hz) / UNIT_HZ
+        loss = F.l1_loss(predictor(mel.transpose(1, 2)), f0_hz) / UNIT_HZ
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()

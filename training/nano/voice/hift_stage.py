@@ -25,7 +25,6 @@ from training.nano.voice.replayed import ReplayedStep, half_precision, rate_for
 from training.nano.voice.sizes import vocoder_config
 from training.nano.voice.spectral_loss import SpectralLoss
 from training.nano.voice.stage_clock import Average, StageClock, resume, save, set_rate
-from training.nano.voice.trainable_hift import TrainableHiFT
 
 SEGMENT_FRAMES = 32
 PEAK_RATE = 5e-4
@@ -167,14 +166,14 @@ class HiFTLesson:
         Returns:
             Distance of log mels; zero, in the place of the deceit loss.
         """
-        made = self.hift.decode(mel, self.hift.excite(f0_hz, noise))
+        made = self.hift.decode(mel.transpose(1, 2), self.hift.excite(f0_hz, noise))
         loss, mel_loss = self._spectral_part(made, wave)
         self._update(loss)
         return mel_loss.detach(), torch.zeros_like(mel_loss)
 
     def judged(self, mel: Tensor, wave: Tensor, f0_hz: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
         """Learn from spectra and from the judges, who learn from the same waveforms."""
-        made = self.hift.decode(mel, self.hift.excite(f0_hz, noise))
+        made = self.hift.decode(mel.transpose(1, 2), self.hift.excite(f0_hz, noise))
         deceit, wanted = self._judge(wave, made.detach())
         loss, mel_loss = self._spectral_part(made, wave)
         self._update(loss + (made * wanted).sum())
@@ -228,7 +227,7 @@ def train_hift(
     """
     torch.manual_seed(seed)
     device = recordings.mel.device
-    hift, judges = TrainableHiFT(vocoder_config().hift), Judges()
+    hift, judges = HiFT(vocoder_config().hift), Judges()
     _pulse(hift)
     peak = PEAK_RATE * resume(hift, folder / FILE)
     resume(judges, folder / JUDGES_FILE)

@@ -1,4 +1,4 @@
-"""How many conversations a device holds in time: real sessions over the rounds a worker runs.
+"""How many conversations a device holds in time: real sessions over the passes of a worker.
 
 Input comes once a second for each, spread evenly; time that nobody works is skipped.
 """
@@ -15,12 +15,12 @@ import numpy as np
 
 from benchmarks.inputs import Inputs
 from benchmarks.machine import settle_memory, unsettle_memory, waiter
-from benchmarks.paced_rounds import Held, PacedRounds, SkippingClock
+from benchmarks.paced_passes import Held, PacedPasses, SkippingClock
 from benchmarks.rig import Rig
 from benchmarks.scripted import ScriptedAnswers, parse_pattern
 from benchmarks.summary import Spread, format_table
 from benchmarks.talker import Script, Talker
-from core.processors.rounds import Rounds
+from core.engine.passes import PassRunner
 from MiniCPMO45.settings import WindowMode, WindowSettings
 from MiniCPMO45.steps import Steps
 from MiniCPMO45.unit_input import SlicedPicture
@@ -75,7 +75,7 @@ class CrowdResult:
         latency_ms: from input complete to answer.
         first_audio_ms: from input complete to the first sound, where that was told apart.
         busy: share of the time that was worked.
-        company: conversations under way in a round, on average.
+        company: conversations under way in a pass, on average.
         is_hopeless: ended early because too much was late.
     """
 
@@ -108,7 +108,7 @@ class CrowdResult:
             latency_ms=Spread.of([MS_PER_S * unit.latency_s for unit in held.units]),
             first_audio_ms=Spread.of([MS_PER_S * s for s in sounds_s]) if sounds_s else None,
             busy=held.spent_s / held.lasted_s,
-            company=held.riders / held.rounds,
+            company=held.tasks / held.passes,
             is_hopeless=held.is_hopeless,
         )
 
@@ -126,7 +126,7 @@ class _Heard:
 
 
 class _Guest:
-    """A talker as `PacedRounds` wants it."""
+    """A talker as `PacedPasses` wants it."""
 
     def __init__(self, talker: Talker, heard: list[_Heard], first: int) -> None:
         self.talker = talker
@@ -162,9 +162,9 @@ class Crowd:
             self._open(sessions)
             settle_memory()
             clock = SkippingClock(self._wait)
-            rounds = Rounds(self._answers, lambda clock=clock: clock.now_s)  # type: ignore[misc]
+            passes = PassRunner(self._answers, lambda clock=clock: clock.now_s)  # type: ignore[misc]
             guests = self._guests[:sessions]
-            held = PacedRounds(guests, rounds, clock, self._input_s).hold(self._plan.seconds)
+            held = PacedPasses(guests, passes, clock, self._input_s).hold(self._plan.seconds)
             result = CrowdResult.of(sessions, held)
             yield result
             if result.is_hopeless:

@@ -14,13 +14,13 @@ from typing import Protocol
 from PIL import Image
 
 from core.audio import FloatArray
+from core.engine.engine import Engine
 from core.errors import ErrorCode, OmniError
 from core.protocols.events import StepDone
 from core.schemas import duplex, half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.streaming import StreamingChunk
 from core.schemas.worker import ModelFacts
-from core.serving.engine import Engine
 
 Report = Callable[[str, float | None], None]
 """Told what loading does now, and how much of it is done, 0 to 1, if that is known."""
@@ -164,7 +164,7 @@ class StreamingTalk(TurnTalk, Protocol):
 
         Raises:
             OmniError: They cannot be used, or are too long.
-            GivenUpError: `signals.give_up` was set.
+            WorkCancelledError: `signals.give_up` was set.
         """
         ...
 
@@ -212,7 +212,7 @@ class DuplexTalk(Talk, Protocol):
 
         Raises:
             OmniError: It cannot be looked at.
-            GivenUpError: `signals.give_up` was set.
+            WorkCancelledError: `signals.give_up` was set.
         """
         ...
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from core.engine import WorkCancelledError
 from core.errors import NoWorkerError, OmniError, ShuttingDownError
 from core.protocols.effects import Generate, Prefill, WorkEffect
 from core.protocols.events import GenerateDone, PrefillDone, TurnFailed
 from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
 from core.schemas.common import TokenStats
 from core.serving.backend import ChatTalk, ReplyEnd
-from core.serving.engine import GivenUpError
 from core.serving.lanes import Emit
 from core.serving.ownership import Owner
 from core.serving.performing import SessionPerformer, emit_fed
@@ -39,7 +39,7 @@ class ChatPerformer(SessionPerformer):
         try:
             talk = await self._begin()
             return await self._calls.call(lambda: talk.respond(request))
-        except GivenUpError as error:
+        except WorkCancelledError as error:
             raise NoWorkerError("The request was given up.") from error
         finally:
             self._ended += 1
@@ -60,7 +60,7 @@ class ChatPerformer(SessionPerformer):
         await self._take_slot()
         await workshop.make_room()
         if self._is_cut:
-            raise GivenUpError
+            raise WorkCancelledError
         self._conversation = workshop.backend.open_chat()
         return self._conversation
 
@@ -68,7 +68,7 @@ class ChatPerformer(SessionPerformer):
         try:
             talk = await self._begin()
             fed = await self._feed(lambda: talk.prefill(request.to_request()))
-        except GivenUpError:
+        except WorkCancelledError:
             await emit(PrefillDone())
         except OmniError as error:
             await emit(TurnFailed(error))
@@ -82,7 +82,7 @@ class ChatPerformer(SessionPerformer):
             talk.stop()
         try:
             end = await self._tell(talk.reply(in_pieces=request.streaming), emit)
-        except GivenUpError:
+        except WorkCancelledError:
             end = ReplyEnd("", stopped=True)
         except OmniError as error:
             await emit(TurnFailed(error))

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
+from core.engine import WorkCancelledError
 from core.errors import GenerationFailedError, OmniError
-from core.serving.engine import GivenUpError
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ class SessionCalls:
 
     Each raises:
         OmniError: it failed.
-        GivenUpError: it was given up, or the session goes on to its end without it.
+        WorkCancelledError: it was given up, or the session goes on to its end without it.
     """
 
     def __init__(self, crew: Crew) -> None:
@@ -133,16 +133,16 @@ class SessionCalls:
 
     async def _run(self, pool: Pool, work: Callable[[], T]) -> T:
         if self._leaving.done():
-            raise GivenUpError
+            raise WorkCancelledError
         job = pool.submit(work)
         done = asyncio.wrap_future(job)
         either: set[asyncio.Future[Any]] = {done, self._leaving}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not done.done() and self._crew.leave(job, pool):
-                raise GivenUpError
+                raise WorkCancelledError
             return await done
-        except (OmniError, GivenUpError):
+        except (OmniError, WorkCancelledError):
             raise
         except Exception as error:
             self._crew.failed()

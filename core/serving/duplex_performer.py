@@ -12,6 +12,7 @@ from typing import Final
 
 from PIL import Image
 
+from core.engine import WorkCancelledError
 from core.errors import PictureError
 from core.images import FRAME_LIMITS, PictureLimits
 from core.protocols.effects import (
@@ -36,7 +37,6 @@ from core.schemas import duplex
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.serving.backend import DuplexTalk, EarlySound, Fed, Unit, UnitPicture
 from core.serving.detection import BargeInListener, decode_chunk
-from core.serving.engine import GivenUpError
 from core.serving.lanes import Emit
 from core.serving.looking import Looks, Seen
 from core.serving.ownership import Lease, Owner
@@ -129,7 +129,7 @@ class DuplexPerformer(SessionPerformer):
                 self._listener = BargeInListener(message.barge_in, workshop.detector)
             try:
                 fed = await self._calls.call(lambda: talk.prepare(message))
-            except GivenUpError:
+            except WorkCancelledError:
                 fed = Fed()  # halted: nobody looks at it
         await emit_fed(fed, 1, emit)
 
@@ -142,7 +142,7 @@ class DuplexPerformer(SessionPerformer):
             talk.signals.due_s = effect.due_s
             try:
                 done = await self._run_unit(talk, effect, emit)
-            except GivenUpError:
+            except WorkCancelledError:
                 done = StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
         await emit(done)
 
@@ -151,7 +151,7 @@ class DuplexPerformer(SessionPerformer):
 
         Raises:
             OmniError: It failed.
-            GivenUpError: The session was halted: nobody looks at the result.
+            WorkCancelledError: The session was halted: nobody looks at the result.
         """
         seen = await self._looks.take(effect.frames)
         unit, made, problems = await self._calls.call(
@@ -171,7 +171,7 @@ class DuplexPerformer(SessionPerformer):
         if not self._is_halted:
             try:
                 await self._calls.call(talk.finalize)
-            except GivenUpError:
+            except WorkCancelledError:
                 began_s = time.perf_counter()  # halted: nobody looks at the time
         finalize_ms = (time.perf_counter() - began_s) * MS_PER_S
         await emit(FinalizeDone(finalize_ms, talk.kv_tokens))

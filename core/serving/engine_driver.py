@@ -1,18 +1,14 @@
-"""Carries out the views' steps on the engine's thread, side by side with other sessions'."""
+"""Runs the steps of blocking views on the engine; such a view runs on a thread of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from core.processors.rounds import Course, Emitted, GivenUp, Raised, Returned
-from core.serving.engine import Engine, GivenUpError
+from core.engine.engine import Engine
+from core.engine.passes import never
 
 T = TypeVar("T")
-
-
-def _never() -> bool:
-    return False
 
 
 def _at_no_time() -> float | None:
@@ -20,30 +16,30 @@ def _at_no_time() -> float | None:
 
 
 class EngineDriver:
-    """A `Driver` for the views of one session; they block, so they run on threads of their own."""
+    """A `Driver` for the views of one session."""
 
     def __init__(
         self,
         engine: Engine,
-        is_given_up: Callable[[], bool] = _never,
+        is_cancelled: Callable[[], bool] = never,
         due_s: Callable[[], float | None] = _at_no_time,
     ) -> None:
         """Drive by an engine.
 
         Args:
-            engine: it must have its rounds before the first use.
-            is_given_up: asked before each forward pass; when true, the work ends there.
-            due_s: asked when work begins: when it must be done, on the rounds' clock.
+            engine: its model is loaded before the first use.
+            is_cancelled: asked before each forward pass; when true, the work ends there.
+            due_s: asked when work begins: when it must be done, on the engine's clock.
         """
         self._engine = engine
-        self._is_given_up = is_given_up
+        self._is_cancelled = is_cancelled
         self._due_s = due_s
 
     def run(self, steps: Generator[Any, Any, T]) -> T:
         """Run to the end and return the result; what is emitted on the way is dropped.
 
         Raises:
-            GivenUpError: The work was given up.
+            WorkCancelledError: The work was cancelled.
         """
         stream = self.stream(steps)
         while True:
@@ -57,22 +53,17 @@ class EngineDriver:
         """Run, yielding what is emitted; the result is the generator's return value.
 
         Raises:
-            GivenUpError: The work was given up.
+            WorkCancelledError: The work was cancelled.
         """
-        course = Course(steps, self._is_given_up, self._due_s())
+        task = self._engine.passes.begin(steps, self._due_s(), self._is_cancelled)
         try:
             while True:
-                self._engine.drive(course)
-                match course.outcome:
-                    case Emitted(value):
-                        yield value
-                    case Returned(value):
-                        result: T = value
-                        return result
-                    case Raised(error):
-                        raise error
-                    case GivenUp() | None:
-                        raise GivenUpError
+                self._engine.resume(task).result()
+                value = task.take()
+                if task.has_ended:
+                    result: T = value
+                    return result
+                yield value
         finally:
-            if not course.has_ended:
-                self._engine.run_here(course.close)
+            if not task.has_ended:
+                self._engine.run_here(task.close)

@@ -15,6 +15,8 @@ from typing import Final
 from PIL import Image
 
 from core.audio import FloatArray, encode_wire_wav
+from core.engine import WorkCancelledError
+from core.engine.engine import Engine
 from core.protocols.events import StepDone
 from core.schemas import duplex, half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
@@ -33,7 +35,6 @@ from core.serving.backend import (
     Unit,
     UnitPicture,
 )
-from core.serving.engine import Engine, GivenUpError
 from core.serving.fake_media import (
     TONE_TOKENS,
     FakeSeenPicture,
@@ -178,7 +179,7 @@ class _FakeTalk:
     def _wait(self, delay_ms: float) -> None:
         """Take so long, unless given up."""
         if self.signals.give_up.wait(delay_ms / MS_PER_S):
-            raise GivenUpError
+            raise WorkCancelledError
 
     def _take_in(self, *texts: str) -> Fed:
         self._stopped.clear()

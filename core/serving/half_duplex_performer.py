@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from core.engine import WorkCancelledError
 from core.errors import OmniError
 from core.protocols.effects import (
     Detect,
@@ -23,7 +24,6 @@ from core.schemas import half_duplex
 from core.schemas.common import TokenStats
 from core.serving.backend import Fed, HalfDuplexTalk, ReplyEnd
 from core.serving.detection import TurnListener
-from core.serving.engine import GivenUpError
 from core.serving.lanes import Emit
 from core.serving.ownership import Lease, Owner
 from core.serving.performing import SessionPerformer, emit_fed
@@ -73,7 +73,7 @@ class HalfDuplexPerformer(SessionPerformer):
             self._listener = TurnListener(message.config.vad, workshop.detector)
             try:
                 fed = await self._calls.call(lambda: talk.prepare(message))
-            except GivenUpError:
+            except WorkCancelledError:
                 fed = Fed()  # halted: nobody looks at it
         await emit_fed(fed, 1, emit)
 
@@ -82,7 +82,7 @@ class HalfDuplexPerformer(SessionPerformer):
         assert talk is not None, "the session is prepared"
         try:
             fed, end = await self._take_turn(talk, segment, emit)
-        except GivenUpError:
+        except WorkCancelledError:
             await emit(GenerateDone(stopped=True, kv_tokens=talk.kv_tokens))
             return
         except OmniError as error:
@@ -104,10 +104,10 @@ class HalfDuplexPerformer(SessionPerformer):
 
         Raises:
             OmniError: Something failed.
-            GivenUpError: The session was halted.
+            WorkCancelledError: The session was halted.
         """
         if self._is_halted:
-            raise GivenUpError
+            raise WorkCancelledError
         await self._workshop.engine.call(talk.mark)
         samples = np.frombuffer(segment.pcm, dtype="<f4").astype(np.float32)
         fed = await self._calls.call(lambda: talk.hear(samples))

@@ -13,10 +13,10 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
 
+from core.engine import WorkCancelledError
 from core.errors import GenerationFailedError, InternalError, OmniError
 from core.protocols.effects import DetectorEffect, Look, WorkEffect
 from core.protocols.events import EngineFailed, Event
-from core.serving.engine import GivenUpError
 from core.serving.inbox import Inbox
 from core.serving.scheduling import Scheduler, TimerHandle
 
@@ -124,7 +124,7 @@ class Lane(Generic[EffectT]):
             self._rewind()
             try:
                 await self._perform(effect, self._emit)
-            except GivenUpError:
+            except WorkCancelledError:
                 self._log.info("engine_effect_given_up", effect=type(effect).__name__)
             except OmniError as error:
                 await self._emit(EngineFailed(error))

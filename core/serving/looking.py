@@ -12,12 +12,12 @@ from functools import partial
 
 from PIL import Image
 
+from core.engine import WorkCancelledError
 from core.errors import OmniError, PictureError
 from core.images import PictureLimits, decode_wire_picture
 from core.protocols.effects import Frame, Look
 from core.serving.backend import DuplexTalk, SeenPicture
 from core.serving.crew import SessionCalls
-from core.serving.engine import GivenUpError
 
 Seen = SeenPicture | PictureError
 """What came of a look: what the model made of the picture, or why it cannot be used."""
@@ -39,7 +39,7 @@ class _Look:
             self.seen = await calls.look(partial(look_at, self._data))
         except PictureError as problem:
             self.seen = problem
-        except (OmniError, GivenUpError):
+        except (OmniError, WorkCancelledError):
             self.seen = None
         finally:
             self._has_ended.set()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from core.engine import WorkCancelledError
 from core.errors import PictureError
 from core.media import FACTS, Media, MediaContent, from_bytes
 from core.media_process import MediaProcesses
-from core.serving.engine import GivenUpError
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class SessionMedia:
         Raises:
             PictureError: One of them cannot be used.
             AudioError: The sound of a video cannot be used.
-            GivenUpError: The session's work was given up.
+            WorkCancelledError: The session's work was given up.
         """
         facts, blobs = self.processes.run(
             "media",
@@ -45,4 +45,4 @@ class SessionMedia:
 
     def _check(self) -> None:
         if self.is_given_up():
-            raise GivenUpError
+            raise WorkCancelledError

@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 
+from core.engine import WorkCancelledError
 from core.errors import InternalError
 from core.protocols.effects import DetectorEffect, Look, WorkEffect
 from core.protocols.events import ChunkReady, Noticed, PrefillDone
 from core.schemas.streaming import StreamingChunk
 from core.serving.backend import Fed, Reply, ReplyEnd, Talk
 from core.serving.crew import SessionCalls
-from core.serving.engine import GivenUpError
 from core.serving.lanes import Emit
 from core.serving.ownership import Lease, Owner
 from core.serving.workshop import Workshop
@@ -112,7 +112,7 @@ class SessionPerformer(ABC):
 
     @abstractmethod
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
-        """Carry out one effect; raises as `Performer.perform`, never `GivenUpError`."""
+        """Carry out one effect; raises as `Performer.perform`, never `WorkCancelledError`."""
 
     @property
     def _is_cut(self) -> bool:
@@ -137,18 +137,18 @@ class SessionPerformer(ABC):
 
         Raises:
             WorkerBusyError: None became free in time.
-            GivenUpError: The work was cut short meanwhile.
+            WorkCancelledError: The work was cut short meanwhile.
         """
         if self._lease is not None:
             return
         if self._is_cut:
-            raise GivenUpError
+            raise WorkCancelledError
         workshop = self._workshop
         try:
             async with asyncio.timeout(None) as self._patience:
                 self._lease = await workshop.slots.take(self._owner, workshop.limits.busy_wait_s)
         except TimeoutError as error:
-            raise GivenUpError from error
+            raise WorkCancelledError from error
         finally:
             self._patience = None
 
@@ -157,10 +157,10 @@ class SessionPerformer(ABC):
 
         Raises:
             OmniError: It failed.
-            GivenUpError: It was cut short.
+            WorkCancelledError: It was cut short.
         """
         if self._is_cut:
-            raise GivenUpError
+            raise WorkCancelledError
         self._is_feeding = True
         try:
             return await self._calls.call(work)
@@ -172,7 +172,7 @@ class SessionPerformer(ABC):
 
         Raises:
             OmniError: It failed.
-            GivenUpError: The session was halted.
+            WorkCancelledError: The session was halted.
         """
         while True:
             made = await self._calls.call(partial(_next, reply))

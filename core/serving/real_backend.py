@@ -9,6 +9,8 @@ from typing import Final
 import numpy as np
 import structlog
 
+from core.engine.engine import Engine
+from core.engine.passes import PassRunner
 from core.errors import ModelError
 from core.media_process import MediaProcesses
 from core.processors import (
@@ -30,7 +32,6 @@ from core.processors.device import (
     settle,
 )
 from core.processors.facts import model_facts
-from core.processors.rounds import Rounds
 from core.processors.unified import DtypeName
 from core.schemas import streaming
 from core.schemas.common import Message, Role
@@ -38,7 +39,6 @@ from core.schemas.duplex import Prepare
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
 from core.schemas.worker import ModelFacts
 from core.serving.backend import Report, Signals
-from core.serving.engine import Engine
 from core.serving.engine_driver import EngineDriver
 from core.serving.media import SessionMedia
 from core.serving.real_talks import (
@@ -125,7 +125,7 @@ class RealBackend:
             dtype=options.dtype,
             show_progress=False,
             slots=options.slots,
-            make_driver=lambda executor: self._drive(Rounds(executor)),
+            make_driver=lambda executor: self._drive(PassRunner(executor)),
             on_progress=lambda stage, share: report(stage, _whole_share(stage, share)),
         )
         self._context = processor.chat.context
@@ -176,9 +176,9 @@ class RealBackend:
         """Say what is loaded."""
         return model_facts(self.context.model, self.options.model_path)
 
-    def _drive(self, rounds: Rounds) -> Driver:
+    def _drive(self, passes: PassRunner) -> Driver:
         assert self._engine is not None
-        self._engine.take_rounds(rounds)
+        self._engine.use(passes)
         return EngineDriver(self._engine)
 
     def _session_context(self) -> tuple[ViewContext, Signals]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from core.engine import WorkCancelledError
 from core.errors import OmniError, ShuttingDownError
 from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffect
 from core.protocols.events import (
@@ -15,7 +16,6 @@ from core.protocols.events import (
 from core.schemas import streaming
 from core.schemas.common import TokenStats
 from core.serving.backend import Fed, ReplyEnd, StreamingTalk
-from core.serving.engine import GivenUpError
 from core.serving.lanes import Emit
 from core.serving.ownership import Owner
 from core.serving.performing import SessionPerformer, emit_fed
@@ -58,7 +58,7 @@ class StreamingPerformer(SessionPerformer):
                 await emit(CacheMissed())
                 return
             fed = await self._feed(partial(_feed_messages, conversation, message))
-        except GivenUpError:
+        except WorkCancelledError:
             await emit(PrefillDone())  # the machine rolls it back
         except OmniError as error:
             talk = self._talk
@@ -107,7 +107,7 @@ class StreamingPerformer(SessionPerformer):
             conversation.talk.stop()
         try:
             end = await self._tell(conversation.talk.reply(request), emit)
-        except GivenUpError:
+        except WorkCancelledError:
             end = ReplyEnd("", stopped=True, is_begun=False)
         except OmniError as error:
             await emit(TurnFailed(error, conversation.talk.can_roll_back))

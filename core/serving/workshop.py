@@ -12,12 +12,12 @@ from typing import Final
 
 import structlog
 
+from core.engine.engine import Engine
 from core.errors import ModelError, OmniError, ShuttingDownError
 from core.schemas.worker import ModelFacts
 from core.serving.backend import Backend, Talk
 from core.serving.capacity import Capacity
 from core.serving.crew import Crew
-from core.serving.engine import Engine
 from core.serving.ownership import Lease, Slots
 from core.serving.sessions import Conversation, SessionStore
 from core.vad import SileroVad
@@ -217,7 +217,7 @@ class Workshop:
         self._report("starting the model's libraries", None)
         self._backend = self._make_backend()
         self._backend.load(self.engine, self._report)
-        self.engine.take_gauge(self._read_cache_room)
+        self.engine.watch(self._read_cache_room)
 
     def _report(self, stage: str, share: float | None) -> None:
         self.progress.stage = stage

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from core.engine.engine import Engine
 from core.errors import ModelError
 from core.serving.backend import Backend, Report
-from core.serving.engine import Engine
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from tests.service.workers import (
     SILENCE,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.processors.rounds import Course, Rounds
+from core.engine.passes import Task
 from core.serving.real_backend import ModelOptions, RealBackend
 from MiniCPMO45.steps import EncodeImages
 from MiniCPMO45.tiny import write_tiny_checkpoint
@@ -143,15 +143,14 @@ def test_what_was_seen_ahead_costs_the_unit_nothing(
 def test_a_look_is_less_urgent_than_any_unit(
     worker: RunningWorker, backend: RealBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds = worker.host.workshop.engine._rounds
-    assert isinstance(rounds, Rounds)
-    run, due = rounds.run, list[float | None]()
+    passes = worker.host.workshop.engine.passes
+    run, due = passes.run, list[float | None]()
 
-    def watch(courses: Sequence[Course[Any]]) -> None:
-        run(courses)
-        due.extend(course.due_s for course in courses if course.has_ended)
+    def watch(tasks: Sequence[Task[Any]]) -> None:
+        run(tasks)
+        due.extend(task.due_s for task in tasks if task.has_ended)
 
-    monkeypatch.setattr(rounds, "run", watch)
+    monkeypatch.setattr(passes, "run", watch)
 
     async def seen() -> bool:
         return None in due

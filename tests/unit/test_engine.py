@@ -1,4 +1,4 @@
-"""The model's thread: calls between rounds, courses side by side, failures told to their owners."""
+"""The model's thread: calls between passes, tasks side by side, failures, cancellation."""
 
 from __future__ import annotations
 
@@ -6,67 +6,106 @@ import asyncio
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, cast
 
 import pytest
 
+from core.engine import WorkCancelledError
+from core.engine import engine as engine_module
+from core.engine.engine import Engine, Heartbeat
 from core.errors import GenerationFailedError, ShuttingDownError
-from core.serving import engine as engine_module
-from core.serving.engine import Engine
-from core.serving.heartbeat import Heartbeat
 from tests.fakes.serving import QUIET
 
 LIMIT_S = 30.0
 
 
 class Countdown:
-    """A course of so many rounds."""
+    """A task of so many passes, which pauses where it emits."""
 
-    def __init__(self, rounds: int) -> None:
-        self.left = rounds
+    def __init__(self, passes: int, emits_at: Sequence[int] = ()) -> None:
+        self.left = passes
         self.threads: set[str] = set()
-
-    def finish(self) -> None:
-        """Leave one round."""
-        self.left = 1
+        self.is_closed = False
+        self.has_begun = threading.Event()
+        self.due_s: float | None = None
+        self._emits_at = emits_at
 
     @property
-    def stands_still(self) -> bool:
-        """All rounds are over."""
-        return self.left == 0
+    def has_ended(self) -> bool:
+        """All passes are over."""
+        return self.left == 0 or self.is_closed
+
+    @property
+    def is_paused(self) -> bool:
+        """It has ended, or emits."""
+        return self.has_ended or self.left in self._emits_at
+
+    def take(self) -> int:
+        """Return what is left."""
+        if self.is_closed:
+            raise WorkCancelledError
+        return self.left
+
+    def close(self) -> None:
+        """End it."""
+        self.is_closed = True
 
 
 class Together:
-    """Rounds that remember who went together."""
+    """Passes that remember which tasks went together."""
 
     def __init__(self) -> None:
-        self.company: list[int] = []
+        self.sizes: list[int] = []
         self.fails = False
         self.may_run = threading.Event()
         self.may_run.set()
 
-    def run(self, courses: Sequence[Countdown]) -> None:
-        """Run one round."""
+    def begin(self, steps: Countdown, due_s: float | None = None) -> Countdown:
+        """Take the countdown for a task."""
+        steps.due_s = due_s
+        return steps
+
+    def run(self, tasks: Sequence[Countdown]) -> None:
+        """Run one pass."""
+        for task in tasks:
+            task.has_begun.set()
         self.may_run.wait(LIMIT_S)
         if self.fails:
             raise RuntimeError("broken")
-        self.company.append(len(courses))
-        for course in courses:
-            course.left -= 1
-            course.threads.add(threading.current_thread().name)
+        self.sizes.append(len(tasks))
+        for task in tasks:
+            if not task.has_ended:
+                task.left -= 1
+                task.threads.add(threading.current_thread().name)
+
+    def run_alone(self, task: Countdown) -> Future[None]:
+        """Run passes of one task until it pauses."""
+        self.run([task])
+        while not task.is_paused:
+            self.run([task])
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+
+def steps_of(countdown: Countdown) -> Any:
+    """The countdown as the engine's steps."""
+    return cast(Any, countdown)
 
 
 @pytest.fixture
-def rounds() -> Together:
+def passes() -> Together:
     return Together()
 
 
 @pytest.fixture
-def engine(rounds: Together) -> Iterator[Engine]:
+def engine(passes: Together) -> Iterator[Engine]:
     made = Engine(QUIET)
-    made.take_rounds(rounds)
+    made.use(cast(Any, passes))
     yield made
-    rounds.may_run.set()
+    passes.may_run.set()
     made.close()
 
 
@@ -81,63 +120,140 @@ def test_calls_run_on_its_thread_and_give_their_results_back(engine: Engine) -> 
     assert engine.run_here(lambda: 8) == 8
 
 
-def test_a_call_runs_even_if_nobody_waits_for_it_any_more(engine: Engine, rounds: Together) -> None:
+def test_a_call_runs_even_if_its_caller_is_cancelled(engine: Engine, passes: Together) -> None:
     done = threading.Event()
 
     async def scenario() -> None:
-        engine.submit(lambda: rounds.may_run.wait(LIMIT_S))
+        engine.submit(lambda: passes.may_run.wait(LIMIT_S))
         waiting = asyncio.create_task(engine.call(done.set))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        rounds.may_run.set()
+        passes.may_run.set()
 
-    rounds.may_run.clear()
+    passes.may_run.clear()
     asyncio.run(scenario())
     assert done.wait(LIMIT_S)
     assert engine.run_here(lambda: True), "it still works"
 
 
-def test_courses_go_side_by_side_on_its_thread_alone(engine: Engine, rounds: Together) -> None:
-    courses = [Countdown(3), Countdown(5)]
-    rounds.may_run.clear()
-    with ThreadPoolExecutor(2) as pool:
-        driving = [pool.submit(engine.drive, course) for course in courses]
-        rounds.may_run.set()
-        for each in driving:
-            each.result(LIMIT_S)
-    assert all(course.stands_still and course.threads == {"engine"} for course in courses)
-    assert 2 in rounds.company and sum(rounds.company) == 8
+def test_tasks_go_side_by_side_on_its_thread_alone(engine: Engine, passes: Together) -> None:
+    tasks = [Countdown(3), Countdown(5)]
+
+    async def scenario() -> list[int]:
+        running = [asyncio.create_task(engine.run(steps_of(task))) for task in tasks]
+        await asyncio.sleep(0)
+        passes.may_run.set()
+        return await asyncio.gather(*running)
+
+    passes.may_run.clear()
+    assert asyncio.run(scenario()) == [0, 0], "their results"
+    assert all(task.threads == {"engine"} for task in tasks)
+    assert 2 in passes.sizes and sum(passes.sizes) == 8
 
 
-def test_on_its_own_thread_a_course_runs_alone(engine: Engine, rounds: Together) -> None:
-    course = Countdown(2)
-    engine.run_here(lambda: engine.drive(course))
-    assert course.stands_still and rounds.company == [1, 1]
+def test_a_stream_yields_what_is_emitted_and_pauses_there(engine: Engine) -> None:
+    task = Countdown(9, emits_at=(6, 2))
+
+    async def scenario() -> list[int]:
+        stream = engine.stream(steps_of(task), due_s=7.0)
+        assert task.left == 9, "it begins when it is asked for"
+        emitted = [value async for value in stream]
+        assert stream.result == 0
+        return emitted
+
+    assert asyncio.run(scenario()) == [6, 2]
+    assert task.due_s == 7.0
 
 
-def test_calls_come_between_the_rounds_of_a_long_course(engine: Engine) -> None:
-    course = Countdown(1_000_000)
+def test_a_stream_that_is_left_is_closed(engine: Engine) -> None:
+    task = Countdown(9, emits_at=(6,))
+
+    async def scenario() -> None:
+        stream = engine.stream(steps_of(task))
+        await anext(stream)
+        await stream.aclose()
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+
+    asyncio.run(scenario())
+    assert task.is_closed and task.left == 6
+
+
+def test_cancelling_the_caller_closes_the_task_between_two_passes(
+    engine: Engine, passes: Together
+) -> None:
+    task = Countdown(1_000_000)
+
+    async def scenario() -> None:
+        running = asyncio.create_task(engine.run(steps_of(task)))
+        await asyncio.to_thread(task.has_begun.wait, LIMIT_S)
+        running.cancel()
+        await asyncio.sleep(0)
+        assert not running.done() and not task.is_closed, "it waits for the pass under way"
+        passes.may_run.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    passes.may_run.clear()
+    asyncio.run(scenario())
+    assert task.is_closed and task.left == 999_999
+
+
+def test_cancelling_again_waits_for_no_pass_that_hangs(engine: Engine, passes: Together) -> None:
+    task = Countdown(1_000_000)
+
+    async def scenario() -> None:
+        running = asyncio.create_task(engine.run(steps_of(task)))
+        await asyncio.to_thread(task.has_begun.wait, LIMIT_S)
+        for _ in range(2):
+            running.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert not task.is_closed
+
+    passes.may_run.clear()
+    asyncio.run(scenario())
+    passes.may_run.set()
+    assert engine.run_here(lambda: task.is_closed), "the engine closes it as soon as it can"
+
+
+def test_on_its_own_thread_a_task_runs_alone(engine: Engine, passes: Together) -> None:
+    task = Countdown(2)
+    engine.run_here(lambda: engine.resume(steps_of(task)))
+    assert task.has_ended and passes.sizes == [1, 1]
+
+
+def test_calls_come_between_the_passes_of_a_long_task(engine: Engine) -> None:
+    task = Countdown(1_000_000)
     seen: list[int] = []
-    with ThreadPoolExecutor(1) as pool:
-        driving = pool.submit(engine.drive, course)
-        for _ in range(3):
-            seen.append(engine.run_here(lambda: course.left))
-        engine.run_here(lambda: course.finish())
-        driving.result(LIMIT_S)
+    done = engine.resume(steps_of(task))
+    for _ in range(3):
+        seen.append(engine.run_here(lambda: task.left))
+    engine.run_here(task.close)
+    done.result(LIMIT_S)
     assert seen == sorted(seen, reverse=True)
 
 
-def test_a_broken_round_is_told_to_everybody_in_it(engine: Engine, rounds: Together) -> None:
-    rounds.fails = True
-    with pytest.raises(GenerationFailedError):
-        engine.drive(Countdown(1))
-    rounds.fails = False
-    engine.drive(Countdown(1))
+def test_a_broken_pass_is_raised_at_every_caller_and_closes_the_tasks(
+    engine: Engine, passes: Together
+) -> None:
+    tasks = [Countdown(1), Countdown(1)]
+
+    async def scenario() -> list[BaseException | int]:
+        runs = [engine.run(steps_of(task)) for task in tasks]
+        return await asyncio.gather(*runs, return_exceptions=True)
+
+    passes.fails = True
+    assert [type(each) for each in asyncio.run(scenario())] == [GenerationFailedError] * 2
+    assert all(task.is_closed for task in tasks)
+    passes.fails = False
+    engine.resume(steps_of(Countdown(1))).result(LIMIT_S)
 
 
 def test_too_much_waiting_is_refused(
-    engine: Engine, rounds: Together, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, passes: Together, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "WAITING_MAX", 2)
     begun, go_on = threading.Event(), threading.Event()
@@ -151,23 +267,27 @@ def test_too_much_waiting_is_refused(
     waiting = [engine.submit(lambda: None) for _ in range(2)]
     with pytest.raises(GenerationFailedError):
         engine.submit(lambda: None)
+    refused = Countdown(1)
 
     async def free() -> None:
+        running = asyncio.create_task(engine.run(steps_of(refused)))
         freeing = asyncio.create_task(engine.free(lambda: freed.set()))
         await asyncio.sleep(0)
         go_on.set()
         await freeing
+        with pytest.raises(GenerationFailedError):
+            await running
 
     freed = threading.Event()
     asyncio.run(free())
-    assert freed.is_set(), "what frees something is never refused"
+    assert freed.is_set() and refused.is_closed, "what frees something is never refused"
     for each in waiting:
         each.result(LIMIT_S)
 
 
-def test_a_closed_engine_refuses_what_waits_and_what_comes(rounds: Together) -> None:
+def test_a_closed_engine_refuses_what_waits_and_what_comes(passes: Together) -> None:
     engine = Engine(QUIET)
-    engine.take_rounds(rounds)
+    engine.use(cast(Any, passes))
     begun, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -179,7 +299,7 @@ def test_a_closed_engine_refuses_what_waits_and_what_comes(rounds: Together) -> 
     waiting = engine.submit(lambda: None)
     closing = threading.Thread(target=engine.close)
     closing.start()
-    while True:  # until the engine has heard of it
+    while True:  # until the engine has learnt of it
         try:
             engine.submit(lambda: None)
         except ShuttingDownError:
@@ -188,45 +308,48 @@ def test_a_closed_engine_refuses_what_waits_and_what_comes(rounds: Together) -> 
     closing.join(LIMIT_S)
     with pytest.raises(ShuttingDownError):
         waiting.result(LIMIT_S)
+    with pytest.raises(ShuttingDownError):
+        asyncio.run(engine.run(steps_of(Countdown(1))))
 
 
-def test_an_engine_that_hangs_lets_whoever_waits_go(
-    rounds: Together, monkeypatch: pytest.MonkeyPatch
+def test_an_engine_that_hangs_refuses_what_waits(
+    passes: Together, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "JOIN_LIMIT_S", 0.01)
     engine = Engine(QUIET)
-    engine.take_rounds(rounds)
-    rounds.may_run.clear()
-    with ThreadPoolExecutor(1) as pool:
-        driving = pool.submit(engine.drive, Countdown(1))
-        while not engine._riding:
-            pass
-        engine.close()
-        with pytest.raises(ShuttingDownError):
-            driving.result(LIMIT_S)
-        rounds.fails = True
-        rounds.may_run.set()
+    engine.use(cast(Any, passes))
+    passes.may_run.clear()
+    task = Countdown(1)
+    done = engine.resume(steps_of(task))
+    assert task.has_begun.wait(LIMIT_S)
+    with pytest.raises(FutureTimeoutError):
+        done.result(0)
+    engine.close()
+    with pytest.raises(ShuttingDownError):
+        done.result(LIMIT_S)
+    passes.fails = True
+    passes.may_run.set()
     engine.close()
     assert engine.problem(LIMIT_S) is None, "what was refused meanwhile does not end the thread"
 
 
-def test_whatever_is_raised_belongs_to_the_caller_alone(engine: Engine, rounds: Together) -> None:
+def test_whatever_is_raised_belongs_to_the_caller_alone(engine: Engine) -> None:
     class Vague(Countdown):
         @property
-        def stands_still(self) -> bool:
-            raise RuntimeError("no outcome")
+        def is_paused(self) -> bool:
+            raise RuntimeError("no state")
 
     with pytest.raises(SystemExit):
         engine.run_here(sys.exit)
     with pytest.raises(GenerationFailedError):
-        engine.drive(Vague(1))
-    engine.drive(Countdown(1))
+        engine.resume(steps_of(Vague(1))).result(LIMIT_S)
+    engine.resume(steps_of(Countdown(1))).result(LIMIT_S)
     assert engine.problem(LIMIT_S) is None
 
 
-def test_a_thread_that_ended_says_so_and_refuses_what_comes(rounds: Together) -> None:
+def test_a_thread_that_ended_says_so_and_refuses_what_comes() -> None:
     engine = Engine(QUIET)
-    engine.take_gauge(sys.exit)  # no work of a session: a defect of the program itself
+    engine.watch(sys.exit)  # no work of a session: a defect of the program itself
     engine.run_here(lambda: None)
     while engine.problem(LIMIT_S) is None:
         pass

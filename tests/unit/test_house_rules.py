@@ -26,9 +26,10 @@ LONG_FUNCTIONS: dict[str, str] = {}
 WIDE_CLASSES: dict[str, str] = {}
 CATCH_ALL: dict[str, str] = {
     "core/serving/connection.py": "the serve loop's edge: logged, and the session ends in order",
-    "core/processors/rounds.py": "one conversation's failure becomes its own outcome, not others'",
+    "core/engine/base.py": "closes the steps whatever happened, and raises it again",
+    "core/engine/passes.py": "one conversation's failure becomes its own outcome, not others'",
+    "core/engine/engine.py": "the engine thread's edge: logged, and raised at the caller",
     "core/serving/crew.py": "the model threads' edge: logged, and becomes the project's error",
-    "core/serving/engine.py": "the engine thread's edge: logged, and handed to whoever asked",
     "core/serving/workshop.py": "loading may fail in any way: logged, and told by /health",
     "benchmarks/launched.py": "kills what it has started, and raises again",
     "tests/fakes/awaits.py": "hands what was thrown in to the coroutine it drives",

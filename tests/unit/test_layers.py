@@ -99,15 +99,16 @@ LAYERS = (
         EVENT_LOOP,
     ),
     Layer("3 model", ("MiniCPMO45",), (), MODEL, EVENT_LOOP),
+    Layer("4 engine", ("core.engine",), ("0 words", "3 model"), MODEL | {"structlog"}),
     Layer(
-        "4 use",
+        "5 use",
         ("core.processors",),
-        ("0 words", "2 media", "3 model"),
+        ("0 words", "2 media", "3 model", "4 engine"),
         MEDIA | MODEL | WORDS,
         EVENT_LOOP,
     ),
     Layer(
-        "5 service",
+        "6 service",
         (
             "core.serving",
             "core.files",
@@ -117,11 +118,11 @@ LAYERS = (
             "recording",
             "session_recorder",
         ),
-        ("0 words", "1 rules", "2 media", "4 use"),
+        ("0 words", "1 rules", "2 media", "4 engine", "5 use"),
         MEDIA | WORDS | NETWORK,
     ),
     Layer(
-        "6 programs",
+        "7 programs",
         (
             "gateway",
             "worker",
@@ -136,7 +137,7 @@ LAYERS = (
             "core.schemas.export.pages",
             "core.schemas.export.machines",
         ),
-        ("0 words", "1 rules", "2 media", "3 model", "4 use", "5 service"),
+        ("0 words", "1 rules", "2 media", "3 model", "4 engine", "5 use", "6 service"),
         MEDIA | MODEL | WORDS | TERMINAL | NETWORK | BROWSER | DRAWING | RECIPE,
     ),
 )

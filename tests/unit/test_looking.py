@@ -14,6 +14,7 @@ from PIL import Image
 
 from config import Settings
 from core.audio import FloatArray
+from core.engine import WorkCancelledError
 from core.errors import PictureError
 from core.images import FRAME_LIMITS, PictureLimits
 from core.protocols.duplex_units import DuplexLimits, DuplexUnits
@@ -23,7 +24,6 @@ from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.queue import RequestType
 from core.serving.backend import Unit, UnitPicture
 from core.serving.duplex_performer import DuplexPerformer
-from core.serving.engine import GivenUpError
 from core.serving.fake_backend import FakeBackend, FakeDuplexTalk, FakeTimes
 from core.serving.fake_media import FakeSeenPicture
 from core.serving.looking import Looks
@@ -73,7 +73,7 @@ class Watched(FakeDuplexTalk):
         self.looks.append(picture.width)
         while not self.may_look.wait(ROUND_S):
             if self.signals.give_up.is_set():
-                raise GivenUpError
+                raise WorkCancelledError
         if self.fails:
             raise RuntimeError("the device has hiccups")
         return super().look(picture, max_slices)

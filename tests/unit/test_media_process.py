@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from core.engine import WorkCancelledError
 from core.errors import (
     AudioTooLongError,
     NotAudioError,
@@ -24,7 +25,6 @@ from core.errors import (
 from core.media import Media, MediaContent, read_media
 from core.media_process import MediaLimits, MediaProcesses
 from core.schemas.common import ImageContent, VideoContent
-from core.serving.engine import GivenUpError
 from core.serving.media import SessionMedia
 from core.video import VideoClip
 from tests.unit.media import encode_sound, encode_video, tone
@@ -120,19 +120,19 @@ def test_a_session_that_is_given_up_waits_for_no_decoder(
     def hold() -> None:
         is_taken.set()
         is_over.wait()
-        raise GivenUpError
+        raise WorkCancelledError
 
     def decode(is_given_up: bool) -> None:
         SessionMedia(alone, lambda: is_given_up)([FILM])
 
     def occupy() -> None:
-        with pytest.raises(GivenUpError):
+        with pytest.raises(WorkCancelledError):
             alone.run("media", [], [], problem=PictureError, check=hold)
 
     other = threading.Thread(target=occupy)
     other.start()
     is_taken.wait()
-    with pytest.raises(GivenUpError):
+    with pytest.raises(WorkCancelledError):
         decode(is_given_up=True)  # while it waits for its turn
     is_over.set()
     other.join()

@@ -1,4 +1,4 @@
-"""Many conversations over the rounds a worker runs, each a second of input a second, on any clock.
+"""Many conversations over the passes of a worker, each a second of input a second, on any clock.
 
 Time that nobody works is skipped, so two minutes of a few conversations take only their work's
 time. Knows neither the model nor what a unit consists of.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from core.processors.rounds import Course, Emitted, Raised, Rounds
+from core.engine.passes import PassRunner, Task, TaskState
 from MiniCPMO45.steps import Steps
 
 UNIT_S = 1.0
@@ -114,8 +114,8 @@ class Held:
         dropped: units given up because too many waited.
         spent_s: time that was worked.
         lasted_s: time from the beginning to the end.
-        rounds: rounds run.
-        riders: conversations under way, summed over them.
+        passes: how many were run.
+        tasks: conversations under way, summed over the passes.
         is_hopeless: it was ended early because too much was late.
     """
 
@@ -123,8 +123,8 @@ class Held:
     dropped: int = 0
     spent_s: float = 0.0
     lasted_s: float = 0.0
-    rounds: int = 0
-    riders: int = 0
+    passes: int = 0
+    tasks: int = 0
     is_hopeless: bool = False
 
     @property
@@ -137,28 +137,28 @@ class Held:
 class _Seat:
     speaker: Speaker
     waiting: deque[float] = field(default_factory=deque)
-    course: Course[Any] | None = None
+    task: Task[Any] | None = None
     heard_s: float = 0.0
     first_sound_s: float | None = None
     is_closing: bool = False
 
 
-class PacedRounds:
+class PacedPasses:
     """Conversations side by side."""
 
     def __init__(
-        self, speakers: Sequence[Speaker], rounds: Rounds, clock: Clock, input_s: float = 0.0
+        self, speakers: Sequence[Speaker], passes: PassRunner, clock: Clock, input_s: float = 0.0
     ) -> None:
         """Seat everybody.
 
         Args:
             speakers: the conversations; what they hear is complete at times spread evenly.
-            rounds: answer them; by the same clock.
+            passes: answer them, by the same clock.
             clock: tells the time.
             input_s: what a session's own thread does with a unit's input beforehand.
         """
         self._seats = [_Seat(speaker) for speaker in speakers]
-        self._rounds = rounds
+        self._passes = passes
         self._clock = clock
         self._input_s = input_s
         self._held = Held()
@@ -180,9 +180,9 @@ class PacedRounds:
         heapq.heapify(arrivals)
         while not held.is_hopeless:
             self._take_in(arrivals)
-            riding = [seat.course for seat in self._seats if seat.course is not None]
-            if riding:
-                self._ride(riding)
+            tasks = [seat.task for seat in self._seats if seat.task is not None]
+            if tasks:
+                self._run(tasks)
             elif arrivals:
                 clock.skip_to(arrivals[0][0] + self._input_s)
             else:
@@ -201,37 +201,36 @@ class PacedRounds:
                 waiting.popleft()
                 self._held.dropped += 1
         for seat in self._seats:
-            if seat.course is None and seat.waiting:
+            if seat.task is None and seat.waiting:
                 seat.heard_s, seat.first_sound_s = seat.waiting.popleft(), None
                 seat.is_closing = False
-                seat.course = Course(seat.speaker.next_unit(), _never, seat.heard_s + UNIT_S)
+                seat.task = Task(seat.speaker.next_unit(), seat.heard_s + UNIT_S)
 
-    def _ride(self, riding: list[Course[Any]]) -> None:
+    def _run(self, tasks: list[Task[Any]]) -> None:
         held, clock = self._held, self._clock
         before_s = clock.now_s
-        clock.run(lambda: self._rounds.run(riding))
+        clock.run(lambda: self._passes.run(tasks))
         held.spent_s += clock.now_s - before_s
-        held.rounds += 1
-        held.riders += len(riding)
+        held.passes += 1
+        held.tasks += len(tasks)
         for seat in self._seats:
-            if seat.course is not None and seat.course.stands_still:
-                self._look_at(seat, seat.course)
+            if seat.task is not None and seat.task.is_paused:
+                self._look_at(seat, seat.task)
 
-    def _look_at(self, seat: _Seat, course: Course[Any]) -> None:
-        """Go on where a course stands still: after some sound, an answer or its bookkeeping."""
+    def _look_at(self, seat: _Seat, task: Task[Any]) -> None:
+        """Go on where a task has paused: after some sound, an answer or its bookkeeping."""
         now_s = self._clock.now_s
-        match course.outcome:
-            case Raised(error):
-                raise error
-            case Emitted():
+        task.take()  # raises what it failed with
+        match task.state:
+            case TaskState.EMITTED:
                 seat.first_sound_s = seat.first_sound_s or now_s
             case _ if seat.is_closing:
-                seat.course = None
+                seat.task = None
             case _:
                 self._held.units.append(PacedUnit(seat.heard_s, now_s, seat.first_sound_s))
                 self._held.is_hopeless = self._is_hopeless()
                 seat.is_closing = True
-                seat.course = Course(seat.speaker.finalize(), _never, seat.heard_s + UNIT_S)
+                seat.task = Task(seat.speaker.finalize(), seat.heard_s + UNIT_S)
 
     def _is_hopeless(self) -> bool:
         held = self._held
@@ -239,7 +238,3 @@ class PacedRounds:
         return (
             seen >= HOPELESS_MIN and seen % HOPELESS_MIN == 0 and held.late > HOPELESS_SHARE * seen
         )
-
-
-def _never() -> bool:
-    return False

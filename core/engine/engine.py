@@ -1,7 +1,6 @@
-"""The one thread that touches the model: plain calls between rounds, and rounds for all sessions.
+"""The one thread that touches the model: plain calls between passes, and passes for all tasks.
 
-Knows nothing of the model itself; what a round is comes from the code that loads it. No work can
-end the thread unseen, and every future that was handed out is settled.
+No work can end the thread unseen, and every future that was handed out is settled.
 """
 
 from __future__ import annotations
@@ -10,45 +9,60 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 
+from core.engine.base import BaseEngine
 from core.errors import GenerationFailedError, ShuttingDownError
-from core.serving.heartbeat import Heartbeat
+
+if TYPE_CHECKING:  # they import the tensor library, which a worker without a model does not need
+    from core.engine.passes import PassRunner, Task
 
 T = TypeVar("T")
 
-
-class GivenUpError(Exception):
-    """Work was given up between two forward passes, because nobody wants its result."""
-
-
-# A session has one piece of work under way and a few small calls; this is never reached.
+# A session has one task under way and a few small calls; this is never reached.
 WAITING_MAX: Final = 1_024
 JOIN_LIMIT_S: Final = 5.0  # a model that hangs must not keep the program from ending
-GAUGE_S: Final = 0.25  # ours: at least so often is the gauge read while there is work
+GAUGE_S: Final = 0.25  # ours: the longest time between two readings of the gauge under load
 
 
-class Course(Protocol):
-    """Work of one session that goes on round by round."""
+class Heartbeat:
+    """When one thread works and for how long. Written by that thread, read by any.
+
+    Attributes:
+        worked_s: how long the thread has worked in all.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        """Create an idle heartbeat.
+
+        Args:
+            now_s: a monotonic clock.
+        """
+        self.worked_s = 0.0
+        self._now_s = now_s
+        self._began_s: float | None = None
 
     @property
-    def stands_still(self) -> bool:
-        """It has ended, or waits for somebody to look at what it made."""
-        ...
+    def silent_s(self) -> float:
+        """How long the piece of work at hand has taken; 0 if there is none."""
+        began_s = self._began_s
+        return 0.0 if began_s is None else self._now_s() - began_s
 
-
-class Rounds(Protocol):
-    """Lets many courses go on together."""
-
-    def run(self, courses: Sequence[Any]) -> None:
-        """Run one round of each. Any: of whatever courses belong to these rounds."""
-        ...
+    @contextmanager
+    def beat(self) -> Iterator[None]:
+        """Count the block as one piece of work."""
+        began_s = self._began_s = self._now_s()
+        try:
+            yield
+        finally:
+            self._began_s = None
+            self.worked_s += self._now_s() - began_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +72,8 @@ class _Call:
 
 
 @dataclass(frozen=True, eq=False)
-class _Ride:
-    course: Course
+class _Resumed:
+    task: Task[Any]
     done: Future[None]
 
 
@@ -75,14 +89,14 @@ class _Gauge:
             self.read()
 
 
-class Engine:
-    """Runs what it is given, in order of arrival, on its own thread.
+class Engine(BaseEngine):
+    """Runs calls in order of arrival, and tasks side by side, on its own thread.
 
-    Overflow: beyond `WAITING_MAX` calls and courses that wait to begin, one more is refused. Calls
-    that free something are never refused; there is one for each conversation that exists.
+    Overflow: when `WAITING_MAX` calls and tasks wait to begin, one more is refused. Calls that
+    free something are never refused; there is one for each conversation that exists.
 
     Attributes:
-        heartbeat: when the thread works; each call and each round is one piece of work.
+        heartbeat: when the thread works; each call and each pass is one piece of work.
     """
 
     def __init__(self, log: structlog.stdlib.BoundLogger | None = None) -> None:
@@ -90,15 +104,15 @@ class Engine:
         self._log = log or structlog.stdlib.get_logger("engine")
         self._changed = threading.Condition()
         self._calls: deque[_Call] = deque()
-        self._boarding: deque[_Ride] = deque()
-        self._riding: list[_Ride] = []
-        self._rounds: Rounds | None = None
+        self._arriving: deque[_Resumed] = deque()
+        self._running: list[_Resumed] = []
+        self._passes: PassRunner | None = None
         self._is_closed = False
         self._failure: str | None = None  # what ended the thread, if anything did
         self._gauge = _Gauge()
         self._current: _Call | None = None
         self.heartbeat = Heartbeat()
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
         self._thread.start()
 
     @property
@@ -106,19 +120,25 @@ class Engine:
         """The caller is on the engine's thread."""
         return threading.current_thread() is self._thread
 
-    def take_rounds(self, rounds: Rounds) -> None:
-        """Drive courses by these rounds from now on."""
-        self._rounds = rounds
+    @property
+    def passes(self) -> PassRunner:
+        """What answers the tasks' requests."""
+        assert self._passes is not None, "no model is loaded"
+        return self._passes
 
-    def take_gauge(self, read: Callable[[], None]) -> None:
-        """Read a gauge on the thread, between rounds and whenever no more work waits."""
+    def use(self, passes: PassRunner) -> None:
+        """Answer the tasks' requests by `passes` from now on."""
+        self._passes = passes
+
+    def watch(self, read: Callable[[], None]) -> None:
+        """Read a gauge on the thread, between passes and whenever no more work waits."""
         self._gauge = _Gauge(read)
 
     def problem(self, limit_s: float) -> str | None:
         """Say what is wrong with the thread, if anything; any thread may ask.
 
         Args:
-            limit_s: longest time for one call or round.
+            limit_s: longest time for one call or pass.
         """
         if self._failure is not None:
             return f"The engine has ended: {self._failure}"
@@ -126,14 +146,18 @@ class Engine:
             return "The engine does not answer."
         return None
 
-    def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Run `work` on the thread, between two rounds.
+    # --- plain calls ---
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Run `work` between two passes; it runs even if the caller is cancelled.
 
         Raises:
             GenerationFailedError: Too much is waiting.
-            ShuttingDownError: The engine was closed.
+            ShuttingDownError: The engine was closed; and whatever `work` raises.
         """
-        return self._submit(work, is_bounded=True)
+        if self.is_here:
+            return work()
+        return await asyncio.shield(asyncio.wrap_future(self.submit(work)))
 
     async def free(self, work: Callable[[], object]) -> None:
         """Run `work` that frees something, however much is waiting.
@@ -141,45 +165,38 @@ class Engine:
         Raises:
             ShuttingDownError: The engine was closed; and whatever `work` raises.
         """
+        if self.is_here:
+            work()
+            return
         await asyncio.shield(asyncio.wrap_future(self._submit(work, is_bounded=False)))
 
-    async def call(self, work: Callable[[], T]) -> T:
-        """Do the same and wait for the result; it runs even if the caller is cancelled.
-
-        Raises:
-            OmniError: See `submit`; and whatever `work` raises.
-        """
-        return await asyncio.shield(asyncio.wrap_future(self.submit(work)))
-
-    def drive(self, course: Course) -> None:
-        """Let a course go on until it stands still; blocks the calling thread.
-
-        On the engine's own thread it runs alone, and everybody else waits for it.
-
-        Raises:
-            GenerationFailedError: Too much is waiting, or a round broke.
-            ShuttingDownError: The engine was closed.
-        """
-        assert self._rounds is not None, "no model is loaded"
-        if self.is_here:
-            self._rounds.run([course])
-            while not course.stands_still:
-                self._rounds.run([course])
-            return
-        ride = _Ride(course, Future())
-        with self._changed:
-            self._check_room(is_bounded=True)
-            self._boarding.append(ride)
-            self._changed.notify()
-        ride.done.result()
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Run `work` between two passes; raises as `call`."""
+        return self._submit(work, is_bounded=True)
 
     def run_here(self, work: Callable[[], T]) -> T:
-        """Run `work` on the thread, which may be the caller's; blocks until it is done.
+        """Run `work` on the thread, which may be the caller's; blocks. Raises as `call`."""
+        return work() if self.is_here else self.submit(work).result()
+
+    # --- steps ---
+
+    def resume(self, task: Task[Any]) -> Future[None]:
+        """Let a task take part in passes until it pauses.
+
+        On the engine's own thread that happens at once, while everything else waits.
 
         Raises:
-            OmniError: See `submit`; and whatever `work` raises.
+            GenerationFailedError: Too much is waiting.
+            ShuttingDownError: The engine was closed.
         """
-        return work() if self.is_here else self.submit(work).result()
+        if self.is_here:
+            return self.passes.run_alone(task)
+        resumed = _Resumed(task, Future())
+        with self._changed:
+            self._check_room(is_bounded=True)
+            self._arriving.append(resumed)
+            self._changed.notify()
+        return resumed.done
 
     def close(self) -> None:
         """End the thread after what it does now; what waits is refused. Blocks a little."""
@@ -187,7 +204,7 @@ class Engine:
             self._is_closed = True
             self._changed.notify()
         self._thread.join(JOIN_LIMIT_S)
-        if self._thread.is_alive():  # whoever waits for it must not wait for ever
+        if self._thread.is_alive():  # callers must not wait for ever
             self._log.error("engine_hangs_at_its_end")
             self._refuse_rest()
 
@@ -202,12 +219,12 @@ class Engine:
     def _check_room(self, *, is_bounded: bool) -> None:
         if self._is_closed:
             raise ShuttingDownError()
-        if is_bounded and len(self._calls) + len(self._boarding) >= WAITING_MAX:
+        if is_bounded and len(self._calls) + len(self._arriving) >= WAITING_MAX:
             raise GenerationFailedError("The engine is overloaded.")
 
     # --- on the thread ---
 
-    def _run(self) -> None:
+    def _loop(self) -> None:
         try:
             while not self._is_closed:
                 self._work_once()
@@ -220,55 +237,54 @@ class Engine:
             self._refuse_rest()
 
     def _work_once(self) -> None:
-        """Carry out the calls that wait, then one round."""
+        """Carry out the calls that wait, then one pass."""
         for _ in range(self._wait_for_work()):
             with self.heartbeat.beat():
                 self._current = self._calls.popleft()
                 _carry_out(self._current)
                 self._current = None
-        if self._riding:
+        if self._running:
             with self.heartbeat.beat():
-                self._riding = self._ride(self._riding)
+                self._running = self._run_pass(self._running)
         self._read_gauge()
 
     def _wait_for_work(self) -> int:
-        """Wait for something to do; new courses join those that are riding.
+        """Wait for something to do; arriving tasks join those that run.
 
         Returns:
             How many calls wait.
         """
         with self._changed:
-            while not (self._calls or self._boarding or self._riding or self._is_closed):
+            while not (self._calls or self._arriving or self._running or self._is_closed):
                 self._changed.wait()
-            self._riding.extend(self._boarding)
-            self._boarding.clear()
+            self._running.extend(self._arriving)
+            self._arriving.clear()
             return len(self._calls)
 
-    def _ride(self, riding: list[_Ride]) -> list[_Ride]:
-        """Run one round; return the courses that need another one."""
-        assert self._rounds is not None
+    def _run_pass(self, running: Sequence[_Resumed]) -> list[_Resumed]:
+        """Run one pass; return the tasks that need another one."""
         try:
-            self._rounds.run([ride.course for ride in riding])
-            going = [ride for ride in riding if not ride.course.stands_still]
+            self.passes.run([each.task for each in running])
+            going = [each for each in running if not each.task.is_paused]
         except BaseException:
-            self._log.exception("engine_round_failed")
-            for ride in riding:
-                _fail(ride.done, GenerationFailedError())
+            self._log.exception("engine_pass_failed")
+            for each in running:
+                _fail(each.done, GenerationFailedError())
             return []
-        for ride in riding:
-            if ride not in going:
-                _settle(ride.done, None)
+        for each in running:
+            if each not in going:
+                _settle(each.done, None)
         return going
 
     def _read_gauge(self) -> None:
         try:
-            self._gauge.read_if_due(is_idle=not (self._calls or self._boarding or self._riding))
+            self._gauge.read_if_due(is_idle=not (self._calls or self._arriving or self._running))
         except Exception:
             self._log.exception("engine_gauge_failed")
 
     def _refuse_rest(self) -> None:
         with self._changed:
-            waiting: list[_Ride | _Call] = [*self._riding, *self._boarding, *self._calls]
+            waiting: list[_Resumed | _Call] = [*self._running, *self._arriving, *self._calls]
         if self._current is not None:
             waiting.append(self._current)
         for entry in waiting:

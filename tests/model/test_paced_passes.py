@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.paced_rounds import BACKLOG_MAX, Held, PacedRounds
-from core.processors import gathering
-from core.processors.rounds import Rounds
+from benchmarks.paced_passes import BACKLOG_MAX, Held, PacedPasses
+from core.engine import scheduler
+from core.engine.passes import PassRunner
 from MiniCPMO45.steps import (
     DrawCodes,
     DrawnCodes,
@@ -35,7 +35,7 @@ UNIT_MS = 2.2 + (TOKENS + 1) * 4.7 + 9.3 + 10.5  # of a conversation alone
 
 
 class Cache:
-    """As much of a cache as rounds look at."""
+    """As much of a cache as a pass looks at."""
 
     length = 0
     chunks = 0
@@ -108,8 +108,8 @@ def raise_in_unit() -> None:
 def hold(sessions: int, seconds: int = 6) -> tuple[Held, Card]:
     clock = ModelClock()
     card = Card(clock)
-    rounds = Rounds(card, lambda: clock.now_s)
-    return PacedRounds([Speaker() for _ in range(sessions)], rounds, clock).hold(seconds), card
+    passes = PassRunner(card, lambda: clock.now_s)
+    return PacedPasses([Speaker() for _ in range(sessions)], passes, clock).hold(seconds), card
 
 
 def test_a_conversation_alone_takes_its_passes_time_and_nothing_more() -> None:
@@ -132,7 +132,7 @@ def test_many_share_more_of_their_passes_because_they_wait_for_each_other(
 ) -> None:
     together, shared = hold(72)
     assert together.late == 0 and len(together.units) == 72 * 6
-    monkeypatch.setattr(gathering, "LONGEST_WAIT_S", 0.0)
+    monkeypatch.setattr(scheduler, "MAX_WAIT_S", 0.0)
     hurried, unshared = hold(72)
     assert shared.passes[Vocode] < unshared.passes[Vocode] / 2
     assert shared.passes[DrawCodes] < unshared.passes[DrawCodes] / 2
@@ -148,8 +148,8 @@ def test_too_many_are_late_and_the_measurement_ends_early() -> None:
 
 def test_input_that_waits_too_long_is_dropped() -> None:
     clock = ModelClock()
-    rounds = Rounds(SlowCard(clock), lambda: clock.now_s)
-    held = PacedRounds([Speaker()], rounds, clock).hold(12)
+    passes = PassRunner(SlowCard(clock), lambda: clock.now_s)
+    held = PacedPasses([Speaker()], passes, clock).hold(12)
     assert held.dropped > 0
     assert len(held.units) + held.dropped == 12
     assert max(unit.latency_s for unit in held.units) < (BACKLOG_MAX + 2) * 3.0
@@ -166,7 +166,7 @@ class SlowCard(Card):
 
 def test_what_a_conversation_fails_with_is_raised() -> None:
     clock = ModelClock()
-    rounds = Rounds(Card(clock), lambda: clock.now_s)
+    passes = PassRunner(Card(clock), lambda: clock.now_s)
     speakers = [Speaker(), Speaker(stalls_in=2)]
     with pytest.raises(RuntimeError, match="broken"):
-        PacedRounds(speakers, rounds, clock).hold(4)
+        PacedPasses(speakers, passes, clock).hold(4)

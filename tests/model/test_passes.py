@@ -1,4 +1,4 @@
-"""Many capabilities at once: shared passes, failures that hit only their own, giving up."""
+"""Many capabilities at once: shared passes, failures that hit only their own task, cancelling."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.processors.portions import MOST_AT_ONCE
-from core.processors.rounds import Course, Emitted, GivenUp, Raised, Returned, Rounds
+from core.engine import WorkCancelledError
+from core.engine.passes import PassRunner, Task, TaskState
+from core.engine.scheduler import MAX_PER_PASS
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
 from MiniCPMO45.steps import (
@@ -56,10 +57,6 @@ class Watched:
         return answers
 
 
-def never() -> bool:
-    return False
-
-
 def count_up(executor: Executor, first: int, length: int) -> Steps[list[float]]:
     """Feed tokens one by one, handing out the best logit of each."""
     session = executor.open_session(f"s{first}", seed=1)
@@ -72,25 +69,25 @@ def count_up(executor: Executor, first: int, length: int) -> Steps[list[float]]:
     return found
 
 
-def drive(rounds: Rounds, courses: Sequence[Course[Any]]) -> Iterator[list[Any]]:
-    """Run rounds until every course has ended, yielding what was emitted in each."""
-    while not all(course.has_ended for course in courses):
-        going = [course for course in courses if not course.has_ended]
-        rounds.run(going)
-        yield [course.outcome.value for course in going if isinstance(course.outcome, Emitted)]
+def drive(passes: PassRunner, tasks: Sequence[Task[Any]]) -> Iterator[list[Any]]:
+    """Run passes until every task has ended, yielding what was emitted in each."""
+    while not all(task.has_ended for task in tasks):
+        going = [task for task in tasks if not task.has_ended]
+        passes.run(going)
+        yield [task.take() for task in going if task.state is TaskState.EMITTED]
 
 
-def test_courses_share_passes_and_get_what_they_get_alone(executor: Executor) -> None:
+def test_tasks_share_passes_and_get_what_they_get_alone(executor: Executor) -> None:
     watched = Watched(executor)
     lengths = (2, 5, 3)
     alone = [run_alone(count_up(executor, 10 * n, n), executor) for n in lengths]
-    courses = [Course(count_up(executor, 10 * n, n), never) for n in lengths]
-    emitted = [each for round_ in drive(Rounds(watched), courses) for each in round_]
+    tasks = [Task(count_up(executor, 10 * n, n)) for n in lengths]
+    emitted = [each for values in drive(PassRunner(watched), tasks) for each in values]
     assert sorted(emitted) == sorted(10 * n + i for n in lengths for i in range(n))
     assert max(watched.company) == 3 and sum(watched.company) == sum(lengths)
-    for course, expected in zip(courses, alone, strict=True):
-        assert isinstance(course.outcome, Returned)
-        assert course.outcome.value == pytest.approx(expected, abs=1e-5)
+    for task, expected in zip(tasks, alone, strict=True):
+        assert task.state is TaskState.RETURNED
+        assert task.take() == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_pass_that_fails_before_it_changed_anything_is_repeated_one_by_one(
@@ -98,10 +95,10 @@ def test_a_pass_that_fails_before_it_changed_anything_is_repeated_one_by_one(
 ) -> None:
     watched = Watched(executor)
     watched.refuses_company = True
-    courses = [Course(count_up(executor, 10 * n, 2), never) for n in (1, 2)]
-    for _ in drive(Rounds(watched), courses):
+    tasks = [Task(count_up(executor, 10 * n, 2)) for n in (1, 2)]
+    for _ in drive(PassRunner(watched), tasks):
         pass
-    assert all(isinstance(course.outcome, Returned) for course in courses)
+    assert all(task.state is TaskState.RETURNED for task in tasks)
     assert watched.company == [2, 1, 1, 2, 1, 1]
 
 
@@ -109,10 +106,10 @@ def test_a_pass_that_fails_afterwards_is_not_repeated(executor: Executor) -> Non
     """Otherwise a cache would hold the same tokens twice."""
     watched = Watched(executor)
     watched.fails_after_answering = True
-    courses = [Course(count_up(executor, 10 * n, 2), never) for n in (1, 2)]
-    Rounds(watched).run(courses)
-    Rounds(watched).run(courses)
-    assert all(isinstance(course.outcome, Raised) for course in courses)
+    tasks = [Task(count_up(executor, 10 * n, 2)) for n in (1, 2)]
+    PassRunner(watched).run(tasks)
+    PassRunner(watched).run(tasks)
+    assert all(task.state is TaskState.FAILED for task in tasks)
     assert watched.company == [2]
 
 
@@ -144,11 +141,11 @@ def test_a_wrong_request_fails_its_own_session_alone(
 ) -> None:
     executor = toy.device_executor() if is_device else toy.executor()
     alone = run_alone(ask(requests_of(kind, toy, executor)[0]), executor)
-    right, wrong = (Course(ask(each), never) for each in requests_of(kind, toy, executor))
-    for _ in drive(Rounds(executor), [wrong, right] if wrong_first else [right, wrong]):
+    right, wrong = (Task(ask(each)) for each in requests_of(kind, toy, executor))
+    for _ in drive(PassRunner(executor), [wrong, right] if wrong_first else [right, wrong]):
         pass
-    assert isinstance(wrong.outcome, Raised) and isinstance(right.outcome, Returned)
-    torch.testing.assert_close(right.outcome.value, alone)
+    assert wrong.state is TaskState.FAILED and right.state is TaskState.RETURNED
+    torch.testing.assert_close(right.take(), alone)
 
 
 def test_an_end_that_fails_is_its_own_session_s_alone(executor: Executor) -> None:
@@ -162,17 +159,17 @@ def test_an_end_that_fails_is_its_own_session_s_alone(executor: Executor) -> Non
     def unmeasurable() -> Steps[None]:
         yield LlmForward(executor.open_session("u", seed=1).kv, cast(Any, (None,)))
 
-    is_given_up = threading.Event()
-    bystander = Course(count_up(executor, 10, 3), never)
-    courses: list[Course[Any]] = [Course(defective(), is_given_up.is_set), bystander]
-    rounds = Rounds(executor)
-    rounds.run(courses)
-    is_given_up.set()
-    courses.append(Course(unmeasurable(), never))
-    for _ in drive(rounds, courses):
+    cancelled = threading.Event()
+    bystander = Task(count_up(executor, 10, 3))
+    tasks: list[Task[Any]] = [Task(defective(), is_cancelled=cancelled.is_set), bystander]
+    passes = PassRunner(executor)
+    passes.run(tasks)
+    cancelled.set()
+    tasks.append(Task(unmeasurable()))
+    for _ in drive(passes, tasks):
         pass
-    assert isinstance(bystander.outcome, Returned)
-    assert [type(course.outcome) for course in courses] == [Raised, Returned, Raised]
+    assert bystander.state is TaskState.RETURNED
+    assert all(tasks[index].state is TaskState.FAILED for index in (0, 2))
 
 
 def test_only_the_one_whose_request_is_wrong_fails(executor: Executor) -> None:
@@ -181,13 +178,10 @@ def test_only_the_one_whose_request_is_wrong_fails(executor: Executor) -> None:
         limit = executor.llm_store.shape.max_position_embeddings
         yield LlmForward(session.kv, (TokenIds((1,) * (limit + 1)),))
 
-    courses: list[Course[Any]] = [
-        Course(overflow(), never),
-        Course(count_up(executor, 10, 3), never),
-    ]
-    for _ in drive(Rounds(executor), courses):
+    tasks: list[Task[Any]] = [Task(overflow()), Task(count_up(executor, 10, 3))]
+    for _ in drive(PassRunner(executor), tasks):
         pass
-    assert isinstance(courses[0].outcome, Raised) and isinstance(courses[1].outcome, Returned)
+    assert tasks[0].state is TaskState.FAILED and tasks[1].state is TaskState.RETURNED
 
 
 def test_an_error_is_raised_where_it_was_asked(executor: Executor) -> None:
@@ -199,14 +193,13 @@ def test_an_error_is_raised_where_it_was_asked(executor: Executor) -> None:
             return "caught"
         return "not raised"
 
-    course = Course(patient(), never)
-    for _ in drive(Rounds(executor), [course]):
+    task = Task(patient())
+    for _ in drive(PassRunner(executor), [task]):
         pass
-    assert course.outcome == Returned("caught") or isinstance(course.outcome, Returned)
-    assert isinstance(course.outcome, Returned) and course.outcome.value == "caught"
+    assert task.state is TaskState.RETURNED and task.take() == "caught"
 
 
-def test_what_is_given_up_is_closed_between_two_passes(executor: Executor) -> None:
+def test_a_cancelled_task_is_closed_between_two_passes(executor: Executor) -> None:
     wanted, closed = True, []
 
     def endless() -> Steps[None]:
@@ -217,15 +210,18 @@ def test_what_is_given_up_is_closed_between_two_passes(executor: Executor) -> No
         finally:
             closed.append(session.kv.length)
 
-    course = Course(endless(), lambda: not wanted)
-    rounds = Rounds(executor)
+    task = Task(endless(), is_cancelled=lambda: not wanted)
+    passes = PassRunner(executor)
     for _ in range(3):
-        rounds.run([course])
+        passes.run([task])
     wanted = False
-    rounds.run([course])
-    assert isinstance(course.outcome, GivenUp) and course.has_ended and closed == [3]
-    course.close()
-    assert isinstance(course.outcome, GivenUp)
+    passes.run([task])
+    assert task.state is TaskState.CANCELLED and task.has_ended and closed == [3]
+    with pytest.raises(WorkCancelledError):
+        task.take()
+    passes.run([task])
+    task.close()
+    assert task.state is TaskState.CANCELLED and closed == [3], "it has ended"
 
 
 def feed(executor: Executor, ids: Sequence[int]) -> Steps[tuple[Tensor, Tensor]]:
@@ -239,15 +235,15 @@ def feed(executor: Executor, ids: Sequence[int]) -> Steps[tuple[Tensor, Tensor]]
 def test_a_long_input_beside_others_is_fed_in_portions_and_gives_the_same(
     executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(MOST_AT_ONCE, LlmForward, 5)
+    monkeypatch.setitem(MAX_PER_PASS, LlmForward, 5)
     ids = range(10, 27)
     hidden, logits = run_alone(feed(executor, ids), executor)
-    long = Course(feed(executor, ids), never)
-    short = [Course(count_up(executor, first, 4), never) for first in (30, 40)]
+    long = Task(feed(executor, ids))
+    short = [Task(count_up(executor, first, 4)) for first in (30, 40)]
     watched = Watched(executor)
-    emitted = list(drive(Rounds(watched), [long, *short]))
-    assert isinstance(long.outcome, Returned)
-    torch.testing.assert_close(long.outcome.value, (hidden, logits))
+    emitted = list(drive(PassRunner(watched), [long, *short]))
+    assert long.state is TaskState.RETURNED
+    torch.testing.assert_close(long.take(), (hidden, logits))
     assert watched.company[0] == 3, "all have room, the long one as much as the others leave"
     assert emitted[1] == [30, 40], "the short ones go on meanwhile"
 
@@ -255,27 +251,27 @@ def test_a_long_input_beside_others_is_fed_in_portions_and_gives_the_same(
 def test_a_lone_long_input_is_fed_at_once(
     executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(MOST_AT_ONCE, LlmForward, 5)
+    monkeypatch.setitem(MAX_PER_PASS, LlmForward, 5)
     watched = Watched(executor)
-    list(drive(Rounds(watched), [Course(feed(executor, range(10, 27)), never)]))
+    list(drive(PassRunner(watched), [Task(feed(executor, range(10, 27)))]))
     assert watched.company == [1]
 
 
 def test_a_portion_that_fails_ends_the_request(
     executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(MOST_AT_ONCE, LlmForward, 5)
+    monkeypatch.setitem(MAX_PER_PASS, LlmForward, 5)
     watched = Watched(executor)
     watched.fails_after_answering = True
-    long, short = Course(feed(executor, range(10, 27)), never), Course(feed(executor, [3]), never)
-    list(drive(Rounds(watched), [long, short]))
-    assert isinstance(long.outcome, Raised) and isinstance(short.outcome, Raised)
+    long, short = Task(feed(executor, range(10, 27))), Task(feed(executor, [3]))
+    list(drive(PassRunner(watched), [long, short]))
+    assert long.state is TaskState.FAILED and short.state is TaskState.FAILED
 
 
-def test_who_waits_for_company_is_given_up_all_the_same(executor: Executor) -> None:
-    is_given_up = threading.Event()
-    course = Course(feed(executor, [3]), is_given_up.is_set)
-    assert course.go_on(1.0) is not None and course.since_s == 1.0
-    assert course.go_on(2.0) is course.request and course.since_s == 1.0, "it still waits"
-    is_given_up.set()
-    assert course.go_on(3.0) is None and isinstance(course.outcome, GivenUp)
+def test_a_request_that_waits_for_a_fuller_batch_can_be_cancelled(executor: Executor) -> None:
+    cancelled = threading.Event()
+    task = Task(feed(executor, [3]), is_cancelled=cancelled.is_set)
+    assert task.advance(1.0) is not None and task.since_s == 1.0
+    assert task.advance(2.0) is task.request and task.since_s == 1.0, "it still waits"
+    cancelled.set()
+    assert task.advance(3.0) is None and task.state is TaskState.CANCELLED

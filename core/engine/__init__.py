@@ -1,0 +1,21 @@
+"""Runs the steps of many conversations on one thread, so that they share forward passes.
+
+    engine = Engine()
+    engine.use(PassRunner(executor))           # on the thread that has loaded the model
+    result = await engine.run(steps)           # to the end
+    stream = engine.stream(steps, due_s=...)   # `async for value in stream`, then `stream.result`
+    length = await engine.call(function)       # a plain call between two passes
+
+`steps` is a generator of `MiniCPMO45.steps`. Cancelling the caller closes the generator before its
+next request is answered, and waits for that; a second cancellation does not wait any more.
+
+`InlineEngine(executor)` has the same methods without a thread, for scripts and tests:
+`run_inline(coroutine)` runs what awaits nothing else, without an event loop; it also works on the
+engine's own thread. Both are a `BaseEngine`. `base` and `engine` import no tensor library.
+"""
+
+from __future__ import annotations
+
+
+class WorkCancelledError(Exception):
+    """The work was cancelled between two forward passes; it has no result."""

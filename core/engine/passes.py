@@ -1,0 +1,254 @@
+"""Tasks, and the passes that answer what many of them ask. Knows no thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from enum import Enum, auto
+from typing import Any, Generic, TypeVar
+
+from core.engine import WorkCancelledError
+from core.engine.scheduler import Waiting, joined, plan_pass, size_of
+from MiniCPMO45.steps import (
+    Answers,
+    ChooseToken,
+    DrawCodes,
+    Emit,
+    EncodeClips,
+    EncodeImages,
+    EncodeStream,
+    LlmForward,
+    OpenVoice,
+    Request,
+    Steps,
+    Vocode,
+    resume,
+)
+
+T = TypeVar("T")
+
+
+def never() -> bool:
+    """Return False."""
+    return False
+
+
+class TaskState(Enum):
+    """Where a task stands."""
+
+    RUNNING = auto()  # it takes part in passes
+    EMITTED = auto()  # it handed out a value and waits to be resumed
+    RETURNED = auto()
+    FAILED = auto()
+    CANCELLED = auto()
+
+
+class Task(Generic[T]):
+    """The steps of one conversation under way.
+
+    Attributes:
+        state: where it stands.
+        due_s: when it must be done, on the clock of the passes; None if nobody listens live.
+        request: what it waits for, or what is left of it.
+        since_s: when that was asked.
+    """
+
+    def __init__(
+        self,
+        steps: Steps[T],
+        due_s: float | None = None,
+        is_cancelled: Callable[[], bool] = never,
+    ) -> None:
+        """Create a task that has not begun.
+
+        Args:
+            steps: see `MiniCPMO45.steps`.
+            due_s: when they must be done; None if nobody listens live.
+            is_cancelled: asked in each pass; when it returns true, the steps are closed.
+        """
+        self.state = TaskState.RUNNING
+        self.due_s = due_s
+        self.request: Request | None = None
+        self.since_s = 0.0
+        self._steps = steps
+        self._is_cancelled = is_cancelled
+        self._value: Any = None  # Any: emitted or returned values, of the steps' own types
+        self._answer: Any = None  # Any: of the type that the request documents
+        self._answers: list[Any] = []  # to the portions answered so far
+
+    @property
+    def is_paused(self) -> bool:
+        """It takes part in no pass until it is resumed."""
+        return self.state is not TaskState.RUNNING
+
+    @property
+    def has_ended(self) -> bool:
+        """It cannot be resumed."""
+        return self.state not in (TaskState.RUNNING, TaskState.EMITTED)
+
+    def take(self) -> Any:
+        """Return what a paused task emitted, or what it returned.
+
+        Raises:
+            WorkCancelledError: it was cancelled.
+            Exception: what it failed with.
+        """
+        if self.state is TaskState.FAILED:
+            raise self._value
+        if self.state is TaskState.CANCELLED:
+            raise WorkCancelledError
+        return self._value
+
+    def advance(self, now_s: float = 0.0) -> Request | None:
+        """Run to the next request, unless one waits already; None if the task is paused."""
+        if self.has_ended:
+            return None
+        if self._is_cancelled():
+            self._close_safely()
+            return None
+        if self.request is not None:
+            return self.request
+        answer, self._answer, self.state = self._answer, None, TaskState.RUNNING
+        try:
+            request = resume(self._steps, answer)
+        except StopIteration as end:
+            self._pause(TaskState.RETURNED, end.value)
+            return None
+        except Exception as error:
+            self._pause(TaskState.FAILED, error)
+            return None
+        if isinstance(request, Emit):
+            self._pause(TaskState.EMITTED, request.value)
+            return None
+        self.request, self.since_s = request, now_s
+        return request
+
+    def answer(self, answer: Any, rest: Request | None = None) -> None:
+        """Answer the request; an exception will be raised inside the steps.
+
+        Args:
+            answer: to the request, or to its first portion.
+            rest: what is left to be answered.
+        """
+        self._answers.append(answer)
+        if rest is not None and not isinstance(answer, Exception):
+            self.request = rest
+            return
+        self._answer = answer if isinstance(answer, Exception) else _joined(self._answers)
+        self._answers, self.request = [], None
+
+    def close(self) -> None:
+        """End it where it stands; harmless when it has ended."""
+        self._steps.close()
+        self.request = None
+        if not self.has_ended:
+            self._pause(TaskState.CANCELLED, None)
+
+    def _close_safely(self) -> None:
+        """Close it inside a pass, where a failure must end no other task."""
+        try:
+            self.close()
+        except Exception as error:
+            self.request = None
+            self._pause(TaskState.FAILED, error)
+
+    def _pause(self, state: TaskState, value: Any) -> None:
+        self.state, self._value = state, value
+
+
+class PassRunner:
+    """Answers what many tasks ask, kind by kind."""
+
+    def __init__(self, executor: Answers, now_s: Callable[[], float] = time.monotonic) -> None:
+        """Create a runner.
+
+        Args:
+            executor: answers batches of requests of one kind.
+            now_s: the clock of the due times.
+        """
+        self._executor = executor
+        self._now_s = now_s
+
+    def begin(
+        self,
+        steps: Steps[T],
+        due_s: float | None = None,
+        is_cancelled: Callable[[], bool] = never,
+    ) -> Task[T]:
+        """Return a task that has not begun; arguments as of `Task`."""
+        return Task(steps, due_s, is_cancelled)
+
+    def run(self, tasks: Sequence[Task[Any]]) -> None:
+        """Advance each task, and answer as much of what they ask as one pass takes.
+
+        Args:
+            tasks: at most one that changes a given conversation.
+        """
+        now_s = self._now_s()
+        asking = [task for task in tasks if task.advance(now_s) is not None]
+        measured = [(task, waiting) for task in asking if (waiting := _measured(task)) is not None]
+        if not measured:
+            return
+        for batch in plan_pass([waiting for _, waiting in measured], now_s):
+            answers = self._answer([portion.request for portion in batch])
+            for portion, answer in zip(batch, answers, strict=True):
+                measured[portion.index][0].answer(answer, portion.rest)
+
+    def run_alone(self, task: Task[Any]) -> Future[None]:
+        """Run passes of one task until it pauses, and return a future that is done."""
+        self.run([task])
+        while not task.is_paused:
+            self.run([task])
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def _answer(self, requests: list[Request]) -> list[Any]:
+        """Answer requests of one kind; what fails has its exception for an answer."""
+        before = [_progress(request) for request in requests]
+        try:
+            return self._executor.answer(requests)
+        except Exception as error:
+            if len(requests) == 1:
+                return [error]
+            failure = error
+        # One request broke the batch. The others are repeated alone if nothing of theirs changed.
+        return [
+            self._answer([request])[0] if _progress(request) == progress else failure
+            for request, progress in zip(requests, before, strict=True)
+        ]
+
+
+def _measured(task: Task[Any]) -> Waiting | None:
+    """Return the task's request; one that has no size is answered with the error."""
+    request = task.request
+    assert request is not None, "it asks"
+    try:
+        return Waiting(request, size_of(request), task.since_s, task.due_s)
+    except Exception as error:
+        task.answer(error)
+        return None
+
+
+def _joined(answers: list[Any]) -> Any:
+    """Return one answer; portions that do not fit together are that task's failure alone."""
+    try:
+        return joined(answers)
+    except Exception as error:
+        return error
+
+
+def _progress(request: Request) -> int:
+    """Return what differs once an answer has changed the conversation that asked."""
+    match request:
+        case LlmForward(kv=kv) | DrawCodes(kv=kv):
+            return kv.length
+        case EncodeStream(cache=cache):
+            return cache.length
+        case ChooseToken(decision=decision):
+            return len(decision.history)
+        case Vocode(state=state):
+            return state.chunks
+        case EncodeClips() | EncodeImages() | OpenVoice():
+            return 0  # these change nothing

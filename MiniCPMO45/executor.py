@@ -17,7 +17,7 @@ from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.kv_cache import KvStore
 from MiniCPMO45.modeling_minicpmo import MiniCPMO
-from MiniCPMO45.picture_slices import Slice, patches_of
+from MiniCPMO45.picture_slices import Slice
 from MiniCPMO45.rope import Rope
 from MiniCPMO45.session import HearingState, SamplerState, Session, SpeechState, TurnState
 from MiniCPMO45.steps import (
@@ -43,7 +43,7 @@ from MiniCPMO45.streaming_mel import MelState
 from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VocoderState, VoiceBase
 from MiniCPMO45.transformer import PackedBatch
-from MiniCPMO45.vision_encoder import get_vision_embedding
+from MiniCPMO45.vision_encoder import SliceEncoder
 from MiniCPMO45.voices import VoiceLibrary
 from MiniCPMO45.windows import WindowState
 
@@ -84,6 +84,7 @@ class Executor:
         self.tts_store = self._store(model.config.tts_config.decoder)
         with torch.inference_mode():
             self.speech_head = model.tts.folded_head()  # [codes, width]
+        self._vision = SliceEncoder(model.vpm, model.resampler)
         self._handlers: dict[type, Callable[[Sequence[Any]], list[Any]]] = {
             LlmForward: self._run_llm,
             ChooseToken: self._choose_tokens,
@@ -271,25 +272,12 @@ class Executor:
         )
 
     def prepare_slices(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
-        """Do what is done on the CPU before slices are encoded; any thread may call this.
-
-        Whoever asks for slices that were not prepared waits for it inside the request.
-
-        Args:
-            slices: patch vectors or pixels.
-        """
-        return tuple(patches_of(slices))
+        """Do what is done on the CPU before slices are encoded; any thread may call this."""
+        return self._vision.prepare(slices)
 
     def _encode_images(self, requests: Sequence[EncodeImages]) -> list[list[Tensor]]:
-        slices = patches_of([each for request in requests for each in request.slices])
-        encoded = iter(
-            get_vision_embedding(
-                self.model.vpm,
-                self.model.resampler,
-                slices,
-                batch_limit=self.model.config.vision_batch_size,
-            )
-        )
+        slices = [each for request in requests for each in request.slices]
+        encoded = iter(self._vision.encode(slices))
         return [[next(encoded) for _ in request.slices] for request in requests]
 
     def _vocode(self, requests: Sequence[Vocode]) -> list[Tensor]:

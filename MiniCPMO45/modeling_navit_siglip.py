@@ -9,75 +9,19 @@ Source: docs/specification/model.md#1.4 and #4.2; SigLIP (arXiv:2303.15343), NaV
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
-
-import numpy as np
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import VisionConfig
-from MiniCPMO45.patch_grid import CACHED_LAYOUTS, PatchSize, cached_tensor, patch_layout
+from MiniCPMO45.encoder_layers import (
+    Attention,
+    DenseAttention,
+    SelfAttention,
+    add_norm,
+    linear_tanh_gelu,
+)
 
 SUPPORTED_ACTIVATION = "gelu_pytorch_tanh"
-COORDINATE_END = 1 - 1e-6  # keeps rounding from adding a coordinate; section 1.4
-CACHED_SIDES = 4096
-
-
-@lru_cache(maxsize=CACHED_SIDES)
-def position_buckets(count: int, buckets: int) -> tuple[int, ...]:
-    """Bucket of each of `count` patches along a side that the position table splits in `buckets`.
-
-    Not `i * buckets // count`: the coordinates are float32 numbers `i * float32(1 / count)` and
-    rounding moves some of them down by one bucket (for 70 buckets: counts 25, 49, 50, 55, 58, …).
-    The checkpoint was trained with that rounding.
-
-    Args:
-        count: patches along the side, at least 1.
-        buckets: rows (or columns) of the position table.
-
-    Raises:
-        ValueError: `count` is below 1.
-
-    Source: docs/specification/model.md#1.4.
-    """
-    if count < 1:
-        raise ValueError(f"a side needs at least one patch, got {count}")
-    # the step is rounded to float32 first, the borders are not: that is what was trained with
-    step = float(np.float32(1) / np.float32(count))
-    coordinates = torch.arange(0, COORDINATE_END, step, dtype=torch.float32, device="cpu")
-    borders = torch.arange(1 / buckets, 1, 1 / buckets, dtype=torch.float32, device="cpu")
-    return tuple(torch.bucketize(coordinates, borders, right=True).tolist())
-
-
-def position_ids(
-    sizes: Sequence[PatchSize], length: int, buckets: int, device: torch.device
-) -> Tensor:
-    """Rows of the position table for a padded batch.
-
-    Args:
-        sizes: rows and columns of each slice.
-        length: padded length L.
-        buckets: side of the position table.
-        device: where the result shall live.
-
-    Returns:
-        int64 [B, L], 0 in the padding. Cached: never write to it.
-    """
-    return _position_ids(tuple((int(r), int(c)) for r, c in sizes), length, buckets, device)
-
-
-@lru_cache(maxsize=CACHED_LAYOUTS)
-def _position_ids(
-    sizes: tuple[PatchSize, ...], length: int, buckets: int, device: torch.device
-) -> Tensor:
-    ids = np.zeros((len(sizes), length), dtype=np.int64)
-    for index, (rows, cols) in enumerate(sizes):
-        by_row = np.array(position_buckets(rows, buckets))[:, None] * buckets
-        by_col = np.array(position_buckets(cols, buckets))[None, :]
-        ids[index, : rows * cols] = (by_row + by_col).ravel()
-    return cached_tensor(ids, device)
 
 
 class SiglipVisionEmbeddings(nn.Module):
@@ -103,34 +47,6 @@ class SiglipVisionEmbeddings(nn.Module):
         return embedded + self.position_embedding(ids)
 
 
-class SiglipAttention(nn.Module):
-    """Multi-head self-attention inside each slice."""
-
-    def __init__(self, config: VisionConfig) -> None:
-        super().__init__()
-        width = config.hidden_size
-        if width % config.num_attention_heads:
-            raise ValueError(f"{config.num_attention_heads} heads do not divide width {width}")
-        self.head_dim = width // config.num_attention_heads
-        self.q_proj = nn.Linear(width, width)
-        self.k_proj = nn.Linear(width, width)
-        self.v_proj = nn.Linear(width, width)
-        self.out_proj = nn.Linear(width, width)
-
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Attend within `x` [B, L, D]; `mask` [B, 1, 1, L] is True where a key counts."""
-        mixed = F.scaled_dot_product_attention(
-            self._split(self.q_proj(x)),
-            self._split(self.k_proj(x)),
-            self._split(self.v_proj(x)),
-            attn_mask=mask,
-        )  # [B, heads, L, head_dim]
-        return self.out_proj(mixed.transpose(1, 2).flatten(2))  # [B, L, D]
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # [B, heads, L, head_dim]
-
-
 class SiglipMLP(nn.Module):
     """Two linear layers around a tanh-approximated GELU."""
 
@@ -141,7 +57,7 @@ class SiglipMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `x` [..., D] to [..., D]."""
-        return self.fc2(F.gelu(self.fc1(x), approximate="tanh"))
+        return self.fc2(linear_tanh_gelu(self.fc1, x))
 
 
 class SiglipEncoderLayer(nn.Module):
@@ -149,15 +65,29 @@ class SiglipEncoderLayer(nn.Module):
 
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
-        self.self_attn = SiglipAttention(config)
-        self.layer_norm1 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        width, eps = config.hidden_size, config.layer_norm_eps
+        self.self_attn = SelfAttention(width, config.num_attention_heads, key_bias=True)
+        self.layer_norm1 = nn.LayerNorm(width, eps=eps)
         self.mlp = SiglipMLP(config)
-        self.layer_norm2 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.layer_norm2 = nn.LayerNorm(width, eps=eps)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Transform `x` [B, L, D]; `mask` as in `SiglipAttention`."""
-        x = x + self.self_attn(self.layer_norm1(x), mask)
-        return x + self.mlp(self.layer_norm2(x))
+    def forward(
+        self, x: Tensor, change: Tensor | None, attention: Attention, layer: int
+    ) -> tuple[Tensor, Tensor]:
+        """Transform rows.
+
+        Args:
+            x: residual [B, L, D].
+            change: what the layer before adds to it, likewise; None adds nothing.
+            attention: which patches see which.
+            layer: index of this layer.
+
+        Returns:
+            The residual, and what this layer adds to it.
+        """
+        x, y = add_norm(x, change, self.layer_norm1)
+        x, y = add_norm(x, self.self_attn(y, attention, layer), self.layer_norm2)
+        return x, self.mlp(y)
 
 
 class SiglipEncoder(nn.Module):
@@ -167,11 +97,12 @@ class SiglipEncoder(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(SiglipEncoderLayer(config) for _ in range(num_layers))
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Transform `x` [B, L, D]; `mask` as in `SiglipAttention`."""
-        for layer in self.layers:
-            x = layer(x, mask)
-        return x
+    def forward(self, x: Tensor, attention: Attention) -> tuple[Tensor, Tensor | None]:
+        """Transform `x` [B, L, D]; returns the residual and what the last layer adds to it."""
+        change: Tensor | None = None
+        for index, layer in enumerate(self.layers):
+            x, change = layer(x, change, attention, index)
+        return x, change
 
 
 class SiglipVisionTransformer(nn.Module):
@@ -190,40 +121,22 @@ class SiglipVisionTransformer(nn.Module):
         if config.hidden_act != SUPPORTED_ACTIVATION:
             raise ValueError(f"vision activation {config.hidden_act!r} is not supported")
         num_layers = config.num_hidden_layers - (1 if drop_last_layer else 0)
+        self.heads = config.num_attention_heads
         self.embeddings = SiglipVisionEmbeddings(config)
         self.encoder = SiglipEncoder(config, num_layers)
         self.post_layernorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def forward(self, patches: Tensor, sizes: Sequence[PatchSize]) -> Tensor:
-        """Encode a padded batch of slices.
+    def forward(self, patches: Tensor, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Encode a batch of slices.
 
         Args:
-            patches: [B, L, 3 * 14 * 14], any float dtype, zero in the padding.
-            sizes: rows and columns of each slice; rows * cols <= L.
+            patches: [B, L, 3 * 14 * 14], any float dtype.
+            ids: int64 [B, L], each patch's row of the position table, see `PatchGrid`.
+            mask: bool [B, 1, 1, L], False in the padding; None when nothing is padded.
 
         Returns:
             [B, L, D] in the weights' dtype; rows in the padding mean nothing.
-
-        Raises:
-            ValueError: a size does not fit, or there is not one size per slice.
         """
-        if len(sizes) != patches.shape[0]:
-            raise ValueError(f"{len(sizes)} sizes for {patches.shape[0]} slices")
-        length, device = patches.shape[1], patches.device
-        mask = patch_layout(sizes, length, device).mask
-        return self.encode(
-            patches, position_ids(sizes, length, self.embeddings.buckets, device), mask
-        )
-
-    def encode(self, patches: Tensor, ids: Tensor, mask: Tensor | None) -> Tensor:
-        """The part of `forward` that is tensors only and so can be captured or compiled.
-
-        Args:
-            patches: [B, L, 3 * 14 * 14].
-            ids: int64 [B, L], rows of the position table.
-            mask: bool [B, 1, 1, L], True where a key counts, or None.
-
-        Returns:
-            [B, L, D].
-        """
-        return self.post_layernorm(self.encoder(self.embeddings(patches, ids), mask))
+        x = self.embeddings(patches, ids)
+        x, change = self.encoder(x, DenseAttention(self.heads, mask))
+        return add_norm(x, change, self.post_layernorm)[1]

@@ -22,7 +22,6 @@ from MiniCPMO45.device import ops
 from MiniCPMO45.device.code_sampler import CodeSampler
 from MiniCPMO45.device.decoder_runner import DecoderRunner
 from MiniCPMO45.device.encoders_audio import AudioStreamEncoder
-from MiniCPMO45.device.encoders_vision import SliceEncoder
 from MiniCPMO45.device.graphs import capture_all
 from MiniCPMO45.device.packed_rows import DECODE_BUCKETS, FedRows, buckets_up_to
 from MiniCPMO45.device.paged_kv import PAGE_TOKENS, PagedKvHandle, PagedKvStore
@@ -34,12 +33,10 @@ from MiniCPMO45.device.vocoder_streams import VocoderStream
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.kv_cache import KvHandle
 from MiniCPMO45.modeling_minicpmo import MiniCPMO
-from MiniCPMO45.picture_slices import Slice
 from MiniCPMO45.steps import (
     ChooseToken,
     DrawCodes,
     DrawnCodes,
-    EncodeImages,
     EncodeStream,
     LlmForward,
     LlmOutput,
@@ -153,7 +150,6 @@ class DeviceExecutor(Executor):
         self._audio = AudioStreamEncoder(
             model.apm, model.audio_projection_layer, pool_step=config.audio_pool_step
         )
-        self._vision = SliceEncoder(model.vpm, model.resampler)
         self._voice = DeviceVocoder(vocoder) if _runs_on_device(vocoder, compat) else None
         self.capture_seconds = 0.0
         self.memory_at_start: CardMemory | None = None
@@ -262,15 +258,6 @@ class DeviceExecutor(Executor):
         return self._audio.encode(
             [StreamItem(r.mel, r.cache, r.prefix_frames, r.suffix_frames) for r in requests]
         )
-
-    def prepare_slices(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
-        """Leave slices as they are: the device makes patch vectors of pixels."""
-        return tuple(slices)
-
-    def _encode_images(self, requests: Sequence[EncodeImages]) -> list[list[Tensor]]:
-        slices = [each for request in requests for each in request.slices]
-        encoded = iter(self._vision.encode(slices))
-        return [[next(encoded) for _ in request.slices] for request in requests]
 
     def _text_of(self, request: LlmForward) -> TextRows:
         """Lay a request out; a decision the device cannot take is left to the policy."""

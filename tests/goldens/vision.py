@@ -13,10 +13,10 @@ from PIL import Image
 
 from MiniCPMO45.image_processing import Patches, to_patches, to_strip
 from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer
-from MiniCPMO45.patch_grid import PatchSize
+from MiniCPMO45.patch_grid import PatchSize, patch_grid
 from MiniCPMO45.picture_slices import SlicedImage, render_slices, slice_image
 from MiniCPMO45.resampler import Resampler
-from MiniCPMO45.vision_encoder import get_vision_embedding, pad_patches
+from MiniCPMO45.vision_encoder import SliceEncoder
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.report import Report
 
@@ -31,7 +31,6 @@ HIDDEN_RTOL_OF_MAX = 1e-4
 SUM_RTOL = 1e-6  # a sum of exact pixels that was rounded to float32
 PICTURE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp"}
 CHANNELS_PER_HEAD = 128  # of the resampler
-CPU = torch.device("cpu")
 
 
 def compare(folder: GoldenFolder, report: Report) -> None:
@@ -151,14 +150,11 @@ def load_seeing(folder: GoldenFolder) -> tuple[SiglipVisionTransformer, Resample
 
 def _compare_vision(pictures: Pictures, report: Report) -> None:
     recorded = pictures.folder.tensors(VISION)
-    vision, resampler = load_seeing(pictures.folder)
-    limit = pictures.folder.config.vision_batch_size
-    features = cache(lambda name: _features(vision, pictures.patches(name), limit))
+    encoder = SliceEncoder(*load_seeing(pictures.folder))
+    features = cache(lambda name: _features(encoder, pictures.patches(name)))
     for key, expected in sorted(recorded.items()):
         if found := re.fullmatch(r"(.+)_resampled", key):
-            encoded = get_vision_embedding(
-                vision, resampler, pictures.patches(found[1]), batch_limit=limit
-            )
+            encoded = encoder.encode(pictures.patches(found[1]))
             _close(report, f"{VISION}/{key}", torch.stack(encoded), expected)
             continue
         found = re.fullmatch(r"(.+)_vit_out_(\d+)(?:_first(\d+))?", key)
@@ -169,15 +165,12 @@ def _compare_vision(pictures: Pictures, report: Report) -> None:
         _close(report, f"{VISION}/{key}", actual, expected)
 
 
-def _features(
-    vision: SiglipVisionTransformer, patches: list[Patches], limit: int
-) -> list[torch.Tensor]:
-    """Valid rows of every slice of one picture, encoded in padded batches."""
+def _features(encoder: SliceEncoder, patches: list[Patches]) -> list[torch.Tensor]:
+    """The vision tower's rows of every slice of one picture."""
     features: list[torch.Tensor] = []
-    for start in range(0, len(patches), limit):
-        batch = patches[start : start + limit]
-        encoded = vision(pad_patches(batch, CPU), [item.size for item in batch])
-        features.extend(row[: len(item.values)] for row, item in zip(encoded, batch, strict=True))
+    for each in patches:
+        grid = encoder.grid([each.size], len(each.values))
+        features.append(encoder.vision(torch.from_numpy(each.values)[None], grid.ids)[0])
     return features
 
 
@@ -194,7 +187,9 @@ def _compare_resampler(folder: GoldenFolder, report: Report) -> None:
             continue
         ending = key.removeprefix("y")
         sizes: list[PatchSize] = [(int(r), int(c)) for r, c in recorded[f"tgt_sizes{ending}"]]
-        actual = resampler(torch.from_numpy(recorded[f"x{ending}"]), sizes)
+        x = torch.from_numpy(recorded[f"x{ending}"])
+        grid = patch_grid(sizes, x.shape[1], buckets=1, width=width, like=x)
+        actual = resampler(x, grid)
         report.given(f"{RESAMPLER}/x{ending}", f"{RESAMPLER}/tgt_sizes{ending}")
         _close(report, f"{RESAMPLER}/{key}", actual, expected)
 

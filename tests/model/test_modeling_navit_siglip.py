@@ -6,24 +6,27 @@ from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
+from transformers.models.idefics2.configuration_idefics2 import Idefics2VisionConfig
+from transformers.models.idefics2.modeling_idefics2 import Idefics2VisionTransformer
 
 from MiniCPMO45.configuration_minicpmo import VisionConfig
-from MiniCPMO45.modeling_navit_siglip import (
-    SiglipAttention,
-    SiglipVisionTransformer,
-    position_buckets,
-    position_ids,
-)
+from MiniCPMO45.encoder_layers import fuse_attention
+from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer
+from MiniCPMO45.patch_grid import PatchSize, patch_grid
 
 TOY = VisionConfig(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3)
 SIZES = [(3, 4), (2, 2), (1, 5)]
 LENGTH = 12
 PATCH_VALUES = 588
-BUCKETS = 70
 
-# Counts up to 140 where float32 rounding moves a bucket. Source: docs/specification/model.md#1.4.
-MOVED = {25, 49, 50, 55, 58, 77, 82, 86, 94, 98, 100, 110, 115, 135}
+
+def see(
+    vision: SiglipVisionTransformer, patches: torch.Tensor, sizes: list[PatchSize]
+) -> torch.Tensor:
+    """Features of a padded batch."""
+    like, buckets = vision.post_layernorm.weight, vision.embeddings.buckets
+    grid = patch_grid(sizes, patches.shape[1], buckets=buckets, width=4, like=like)
+    return vision(patches, grid.ids, grid.mask)
 
 
 @pytest.fixture(scope="module")
@@ -41,44 +44,6 @@ def patches() -> torch.Tensor:
     return values
 
 
-@pytest.mark.parametrize("count", range(1, 141))
-def test_position_buckets_follow_the_float32_formula(count: int) -> None:
-    # one over an integer tensor is a float32 step: that rounding is the whole point
-    step = (1 / torch.tensor(count, dtype=torch.int32)).item()
-    coordinates = torch.arange(0, 1 - 1e-6, step)
-    borders = torch.arange(1 / BUCKETS, 1, 1 / BUCKETS)
-    buckets = list(position_buckets(count, BUCKETS))
-    assert buckets == torch.bucketize(coordinates, borders, right=True).tolist()
-    assert len(buckets) == count
-    whole = [i * BUCKETS // count for i in range(count)]
-    assert (buckets != whole) == (count in MOVED)
-    assert all(exact - bucket in (0, 1) for bucket, exact in zip(buckets, whole, strict=True))
-
-
-def test_position_buckets_of_fifty() -> None:
-    buckets = position_buckets(50, BUCKETS)
-    assert [buckets[i] for i in (5, 10, 15, 20, 30, 40)] == [6, 13, 20, 27, 41, 55]
-
-
-@pytest.mark.parametrize("count", [141, 500, 1024])
-def test_position_buckets_of_long_sides_stay_in_the_table(count: int) -> None:
-    buckets = position_buckets(count, BUCKETS)
-    assert (len(buckets), buckets[0], buckets[-1]) == (count, 0, BUCKETS - 1)
-    assert list(buckets) == sorted(buckets)
-
-
-def test_an_empty_side_has_no_buckets() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        position_buckets(0, BUCKETS)
-
-
-def test_position_ids_combine_both_sides_and_are_zero_in_the_padding() -> None:
-    ids = position_ids([(2, 3), (1, 1)], 6, BUCKETS, torch.device("cpu"))
-    rows, cols = position_buckets(2, BUCKETS), position_buckets(3, BUCKETS)
-    assert ids[0].tolist() == [r * BUCKETS + c for r in rows for c in cols]
-    assert ids[1].tolist() == [0] * 6
-
-
 def test_linear_patch_embedding_equals_the_convolution(vision: SiglipVisionTransformer) -> None:
     embeddings = vision.embeddings
     flat = torch.rand(2, 5, PATCH_VALUES)
@@ -93,15 +58,15 @@ def test_linear_patch_embedding_equals_the_convolution(vision: SiglipVisionTrans
 def test_padding_does_not_change_valid_rows(
     vision: SiglipVisionTransformer, patches: torch.Tensor
 ) -> None:
-    together = vision(patches, SIZES)
+    together = see(vision, patches, SIZES)
     assert together.shape == (len(SIZES), LENGTH, TOY.hidden_size)
     noisy = patches.clone()
     for index, (rows, cols) in enumerate(SIZES):
         count = rows * cols
-        alone = vision(patches[index : index + 1, :count], [(rows, cols)])
+        alone = see(vision, patches[index : index + 1, :count], [(rows, cols)])
         torch.testing.assert_close(together[index, :count], alone[0], atol=1e-5, rtol=1e-5)
         noisy[index, count:] = 7.0
-    disturbed = vision(noisy, SIZES)
+    disturbed = see(vision, noisy, SIZES)
     for index, (rows, cols) in enumerate(SIZES):
         torch.testing.assert_close(disturbed[index, : rows * cols], together[index, : rows * cols])
 
@@ -109,21 +74,57 @@ def test_padding_does_not_change_valid_rows(
 @torch.no_grad()
 def test_the_shape_of_a_slice_matters(vision: SiglipVisionTransformer) -> None:
     values = torch.rand(1, 6, PATCH_VALUES)
-    assert not torch.allclose(vision(values, [(2, 3)]), vision(values, [(3, 2)]))
+    assert not torch.allclose(see(vision, values, [(2, 3)]), see(vision, values, [(3, 2)]))
 
 
 @torch.no_grad()
-def test_attention_equals_the_written_out_formula() -> None:
-    attention = SiglipAttention(TOY)
-    x = torch.rand(2, 5, TOY.hidden_size)
-    heads = TOY.num_attention_heads
-    q, k, v = (
-        layer(x).view(2, 5, heads, -1).transpose(1, 2)
-        for layer in (attention.q_proj, attention.k_proj, attention.v_proj)
-    )
-    weights = F.softmax(q @ k.transpose(-1, -2) / (TOY.hidden_size // heads) ** 0.5, dim=-1)
-    expected = attention.out_proj((weights @ v).transpose(1, 2).reshape(2, 5, -1))
-    torch.testing.assert_close(attention(x, None), expected, atol=1e-6, rtol=1e-5)
+@pytest.mark.parametrize("fused", [False, True])
+def test_features_are_those_of_the_stock_tower(fused: bool) -> None:
+    """Alone and padded; the stock layers have the same names and the same bucketed positions."""
+    torch.manual_seed(3)
+    vision = SiglipVisionTransformer(TOY)
+    stock = Idefics2VisionTransformer(
+        Idefics2VisionConfig(
+            hidden_size=TOY.hidden_size,
+            intermediate_size=TOY.intermediate_size,
+            num_hidden_layers=TOY.num_hidden_layers,
+            num_attention_heads=TOY.num_attention_heads,
+            image_size=TOY.image_size,
+            patch_size=TOY.patch_size,
+            hidden_act=TOY.hidden_act,
+            layer_norm_eps=TOY.layer_norm_eps,
+        )
+    ).eval()
+    stock.load_state_dict(vision.state_dict())
+    if fused:
+        fuse_attention(vision)
+    pictures = [torch.rand(1, 3, 14 * rows, 14 * cols) * 2 - 1 for rows, cols in SIZES]
+    expected = [stock(each).last_hidden_state[0] for each in pictures]
+    batch = torch.full((len(SIZES), LENGTH, PATCH_VALUES), 7.0)
+    for picture, row, (rows, cols), features in zip(pictures, batch, SIZES, expected, strict=True):
+        tiles = picture[0].view(3, rows, 14, cols, 14).permute(1, 3, 0, 2, 4)
+        row[: rows * cols] = tiles.reshape(rows * cols, PATCH_VALUES)
+        alone = see(vision, row[None, : rows * cols], [(rows, cols)])[0]
+        torch.testing.assert_close(alone, features, atol=1e-5, rtol=1e-5)
+    for row, features in zip(see(vision, batch, SIZES), expected, strict=True):
+        torch.testing.assert_close(row[: len(features)], features, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_fused_weights_are_those_of_the_checkpoint_and_follow_a_conversion() -> None:
+    vision = SiglipVisionTransformer(TOY)
+    weights = {name: value.clone() for name, value in vision.state_dict().items()}
+    fuse_attention(vision)
+    fuse_attention(vision)
+    for name, value in vision.state_dict().items():
+        assert torch.equal(value, weights[name])
+    patches = torch.rand(1, 6, PATCH_VALUES)
+    expected = see(vision, patches, [(2, 3)])
+    again = SiglipVisionTransformer(TOY)
+    fuse_attention(again)
+    again.load_state_dict(weights)
+    assert torch.equal(see(again, patches, [(2, 3)]), expected)
+    torch.testing.assert_close(see(vision.double(), patches, [(2, 3)]).float(), expected)
 
 
 @torch.no_grad()
@@ -132,9 +133,9 @@ def test_bfloat16_stays_near_float32(
 ) -> None:
     half = SiglipVisionTransformer(TOY).to(torch.bfloat16)
     half.load_state_dict(vision.state_dict())
-    output = half(patches, SIZES)
+    output = see(half, patches, SIZES)
     assert output.dtype == torch.bfloat16
-    expected = vision(patches, SIZES)
+    expected = see(vision, patches, SIZES)
     assert (output.float() - expected).abs().max() < 3e-2 * expected.abs().max()
 
 
@@ -144,7 +145,7 @@ def test_a_forward_call_leaves_the_module_unchanged(
 ) -> None:
     attributes = {name: set(vars(module)) for name, module in vision.named_modules()}
     weights = {name: value.clone() for name, value in vision.state_dict().items()}
-    vision(patches, SIZES)
+    see(vision, patches, SIZES)
     assert {name: set(vars(module)) for name, module in vision.named_modules()} == attributes
     for name, value in vision.state_dict().items():
         assert torch.equal(value, weights[name])
@@ -156,8 +157,8 @@ def test_inference_mode_first_does_not_spoil_later_gradients(
 ) -> None:
     sizes = [(1, 11), (2, 4), (1, 2)]
     with torch.inference_mode():
-        vision(patches, sizes)
-    vision(patches, sizes).sum().backward()
+        see(vision, patches, sizes)
+    see(vision, patches, sizes).sum().backward()
     assert vision.embeddings.position_embedding.weight.grad is not None
     vision.zero_grad(set_to_none=True)
 
@@ -180,14 +181,10 @@ def test_the_last_layer_can_be_left_out(patches: torch.Tensor) -> None:
     assert len(short.encoder.layers) == TOY.num_hidden_layers - 1
     same = SiglipVisionTransformer(replace(TOY, num_hidden_layers=1))
     same.load_state_dict(short.state_dict())
-    assert torch.equal(short(patches, SIZES), same(patches, SIZES))
+    assert torch.equal(see(short, patches, SIZES), see(same, patches, SIZES))
 
 
-def test_wrong_requests_are_refused(vision: SiglipVisionTransformer, patches: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="sizes"):
-        vision(patches, SIZES[:2])
-    with pytest.raises(ValueError, match="do not fit"):
-        vision(patches, [(4, 4), (1, 1), (1, 1)])
+def test_wrong_configurations_are_refused() -> None:
     with pytest.raises(ValueError, match="activation"):
         SiglipVisionTransformer(replace(TOY, hidden_act="relu"))
     with pytest.raises(ValueError, match="divide"):

@@ -1,79 +1,137 @@
-"""Slices through vision tower and resampler: batching must not show."""
+"""Slices through vision tower and resampler: neither batches nor fixed shapes show."""
 
 from __future__ import annotations
+
+import weakref
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from torch import Tensor
 
-from MiniCPMO45.configuration_minicpmo import VisionConfig
+from MiniCPMO45 import vision_encoder
+from MiniCPMO45.configuration_minicpmo import SliceConfig, VisionConfig
 from MiniCPMO45.image_processing import Patches
 from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer
+from MiniCPMO45.picture_slices import PixelSlice, Slice, patches_of, slice_image
 from MiniCPMO45.resampler import Resampler
-from MiniCPMO45.vision_encoder import get_vision_embedding, pad_patches
+from MiniCPMO45.vision_encoder import PADDED, SliceEncoder
 
 TOY = VisionConfig(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3)
 QUERIES, WIDTH = 8, 32
-SIZES = [(3, 4), (2, 2), (1, 5), (4, 3), (2, 2)]
 
 
-@pytest.fixture(scope="module")
-def seeing() -> tuple[SiglipVisionTransformer, Resampler]:
+@pytest.fixture(scope="module", params=[False, True], ids=["exact", "fixed"])
+def encoder(request: pytest.FixtureRequest) -> SliceEncoder:
     torch.manual_seed(0)
-    return SiglipVisionTransformer(TOY), Resampler(QUERIES, WIDTH, TOY.hidden_size, 2)
+    tower, resampler = SiglipVisionTransformer(TOY), Resampler(QUERIES, WIDTH, TOY.hidden_size, 2)
+    return SliceEncoder(tower, resampler, has_fixed_passes=request.param)
 
 
-@pytest.fixture(scope="module")
-def slices() -> list[Patches]:
-    draw = np.random.default_rng(0)
-    return [
-        Patches(draw.uniform(-1, 1, (rows * cols, 588)).astype(np.float32), rows, cols)
-        for rows, cols in SIZES
-    ]
+def patches(rows: int, cols: int, seed: int = 0) -> Patches:
+    values = np.random.default_rng(seed).standard_normal((rows * cols, 588), dtype=np.float32)
+    return Patches(values, rows, cols)
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 5, 16])
-def test_split_batches_equal_one_batch(
-    seeing: tuple[SiglipVisionTransformer, Resampler], slices: list[Patches], limit: int
+def alone(encoder: SliceEncoder, each: Patches) -> Tensor:
+    """One slice by the modules themselves."""
+    with torch.no_grad():
+        grid = encoder.grid([each.size], len(each.values))
+        return encoder.forward(torch.from_numpy(each.values)[None], grid)[0]
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [(24, 43)],
+        [(32, 32), (43, 24), (4, 7), (2, 2)],
+        [(2, 300), (5, 5), (1, 1024)],
+        [(34, 33)] * 3,
+        [(1, 2)] * 17 + [(2, 1)],
+    ],
+)
+def test_slices_of_any_size_share_a_call(
+    encoder: SliceEncoder, sizes: list[tuple[int, int]]
 ) -> None:
-    whole = get_vision_embedding(*seeing, slices)
-    split = get_vision_embedding(*seeing, slices, batch_limit=limit)
-    assert [tuple(item.shape) for item in split] == [(QUERIES, WIDTH)] * len(slices)
-    for ours, expected in zip(split, whole, strict=True):
-        torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+    """Too many patches for a fixed pass, and more slices than one pass takes, among them."""
+    slices = [patches(*size, seed=i) for i, size in enumerate(sizes)]
+    encoded = encoder.encode(slices)
+    assert [tuple(each.shape) for each in encoded] == [(QUERIES, WIDTH)] * len(slices)
+    for ours, each in zip(encoded, slices, strict=True):
+        torch.testing.assert_close(ours, alone(encoder, each), atol=1e-5, rtol=1e-5)
         assert not ours.requires_grad
 
 
-def test_results_keep_the_order_of_the_slices(
-    seeing: tuple[SiglipVisionTransformer, Resampler], slices: list[Patches]
-) -> None:
-    forward = get_vision_embedding(*seeing, slices)
-    backward = get_vision_embedding(*seeing, slices[::-1], batch_limit=2)
-    for ours, expected in zip(backward, forward[::-1], strict=True):
-        torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+def test_no_slices_give_nothing(encoder: SliceEncoder) -> None:
+    assert encoder.encode([]) == []
 
 
-def test_no_slices_give_nothing(seeing: tuple[SiglipVisionTransformer, Resampler]) -> None:
-    assert get_vision_embedding(*seeing, []) == []
-
-
-def test_results_follow_the_dtype_of_the_weights(slices: list[Patches]) -> None:
+def test_results_follow_the_dtype_of_the_weights() -> None:
     vision = SiglipVisionTransformer(TOY).to(torch.bfloat16)
     resampler = Resampler(QUERIES, WIDTH, TOY.hidden_size, 2).to(torch.bfloat16)
-    assert {item.dtype for item in get_vision_embedding(vision, resampler, slices)} == {
-        torch.bfloat16
-    }
+    encoded = SliceEncoder(vision, resampler).encode([patches(3, 4), patches(2, 2)])
+    assert {item.dtype for item in encoded} == {torch.bfloat16}
 
 
-def test_a_limit_below_one_is_refused(
-    seeing: tuple[SiglipVisionTransformer, Resampler], slices: list[Patches]
+def photo(width: int, height: int, seed: int) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+def test_pixels_are_encoded_as_their_patch_vectors(encoder: SliceEncoder) -> None:
+    """An overview and its cells, between patch vectors and a picture longer than 10:1."""
+    shapes = ((640, 480, 9), (100, 150, 1), (2000, 40, 1))
+    cut = [slice_image(photo(w, h, w), most, SliceConfig()).slices for w, h, most in shapes]
+    slices: list[Slice] = [each for picture in cut for each in picture]
+    slices.insert(2, patches(5, 6))
+    vectors = patches_of(slices)
+    for ours, theirs in zip(encoder.encode(slices), encoder.encode(vectors), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_cpu_resizes_beforehand(encoder: SliceEncoder) -> None:
+    """So that a session's own thread does it, slices longer than 10:1 included."""
+    slices = [*slice_image(photo(64, 48, 0), 9, SliceConfig()).slices]
+    slices += slice_image(photo(900, 20, 1), 1, SliceConfig()).slices
+    prepared = encoder.prepare(slices)
+    assert all(isinstance(each, Patches) for each in prepared)
+    assert all(one is other for one, other in zip(encoder.prepare(prepared), prepared, strict=True))
+
+
+def test_pictures_lie_on_a_card_one_after_the_other(
+    encoder: SliceEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ValueError, match="batch_limit"):
-        get_vision_embedding(*seeing, slices, batch_limit=0)
+    """At most the next arrives beside the one before; the slices of one picture share it."""
+    kernels = pytest.importorskip("MiniCPMO45.device.kernels.pictures")
+    uploaded: list[weakref.ref[Tensor]] = []
+    together: list[int] = []
+
+    def upload(values: np.ndarray, device: torch.device) -> Tensor:
+        together.append(sum(each() is not None for each in uploaded))
+        copy = torch.from_numpy(values.copy())
+        uploaded.append(weakref.ref(copy))
+        return copy
+
+    def write(picture: Tensor, part: PixelSlice, out: Tensor) -> None:
+        assert picture.shape == part.pixels.shape
+
+    monkeypatch.setattr(vision_encoder, "upload_array", upload)
+    monkeypatch.setattr(kernels, "write_patches", write)
+    slices = [
+        each
+        for seed in range(6)
+        for each in slice_image(photo(64, 48, seed), 9, SliceConfig(scale_resolution=42)).slices
+    ]
+    encoder.load(slices, torch.empty(len(slices), 1, 588))
+    assert (len(slices) > 6, len(uploaded), max(together)) == (True, 6, 1)
+    assert all(each() is None for each in uploaded)
 
 
-def test_shorter_slices_are_padded_with_zeros(slices: list[Patches]) -> None:
-    batch = pad_patches(slices[:2], torch.device("cpu"))
-    assert batch.shape == (2, 12, 588)
-    assert torch.equal(batch[1, :4], torch.from_numpy(slices[1].values))
-    assert not batch[1, 4:].any()
+def test_a_smaller_slice_does_not_see_the_one_before(encoder: SliceEncoder) -> None:
+    """The memory of a fixed pass is used again."""
+    small = patches(4, 5, seed=1)
+    before = encoder.encode([small])[0].clone()
+    encoder.encode([patches(32, 34, seed=2)])
+    assert PADDED == 32 * 34
+    assert torch.equal(encoder.encode([small])[0], before)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from MiniCPMO45 import image_processing
 from MiniCPMO45.picture_slices import slice_image
-from MiniCPMO45.vision_encoder import get_vision_embedding
+from MiniCPMO45.vision_encoder import SliceEncoder
 from training.nano import shapes
 from training.nano.domain.camera import shown_words
 from training.nano.domain.kinds import Scene
@@ -73,7 +73,7 @@ def test_eyes_give_the_rows_that_are_served(painted: tuple[Labels, Tensor]) -> N
     _, pictures = painted
     eyes = Eyes(shapes.config()).eval()
     patches = [image_processing.to_patches(as_picture(pixels)) for pixels in pictures]
-    served = torch.stack(get_vision_embedding(eyes.vpm, eyes.resampler, patches))
+    served = torch.stack(SliceEncoder(eyes.vpm, eyes.resampler).encode(patches))
     assert torch.allclose(eyes(pictures), served, atol=1e-4)
 
 

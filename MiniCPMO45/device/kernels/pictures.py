@@ -1,16 +1,24 @@
-"""Triton kernels that resize pictures; imported only for tensors on a card.
+"""Slices of pictures to patch vectors on a card, byte for byte as Pillow resizes them.
 
-Twins of the same signatures are in `picture_plain`.
+On the CPU Pillow itself does the same (`picture_slices.patches_of`). Bicubic weights of one axis
+are the integers Pillow multiplies bytes with; a pixel of the result is a sum over a window of
+source pixels. Imported only for tensors on a card.
+
+Source: Pillow, src/libImaging/Resample.c; Keys 1981, "Cubic convolution interpolation for digital
+image processing", with a = -0.5.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from MiniCPMO45.device.axis_weights import WEIGHT_BITS, AxisWeights
 from MiniCPMO45.image_processing import (
     CHANNELS,
     PATCH_SIDE,
@@ -19,9 +27,92 @@ from MiniCPMO45.image_processing import (
     PIXEL_MEAN,
     PIXEL_STD,
 )
+from MiniCPMO45.patch_grid import cached_tensor
+from MiniCPMO45.picture_slices import PixelSlice
 
+WEIGHT_BITS = 22  # of a weight's fraction: a sum of bytes times weights fits into 32 bits
+REACH = 2.0  # source pixels to either side, where the picture is not reduced
+SHARPNESS = -0.5  # Keys' a
+CACHED_AXES = 128  # cameras repeat a few sizes
 # Sizes are not compiled in: a picture of a new size must not wait for a compiler.
 BLOCK = 1024  # values of one program
+
+
+def write_patches(pixels: Tensor, part: PixelSlice, out: Tensor) -> None:
+    """Resize a picture as far as a slice needs it, and write the slice's patch vectors.
+
+    Args:
+        pixels: uint8 [height, width, 3], the slice's picture, contiguous.
+        part: which part of the resized picture.
+        out: float32 [at least the slice's patches, 3 * 14 * 14] contiguous; further rows are
+            left alone.
+    """
+    (width, height), (left, top) = part.resized, part.corner
+    across = axis_weights(pixels.shape[1], width, pixels.device)
+    down = axis_weights(pixels.shape[0], height, pixels.device)
+    first, end = down.window(top, top + part.extent[1])
+    rows = _rows_resized(pixels[first:end], across, left, part.extent[0])
+    _write_columns(rows, down, top, first, part.size, out)
+
+
+@dataclass(frozen=True, eq=False)
+class AxisWeights:
+    """How one axis is resized.
+
+    Attributes:
+        first: int32 [result], first source pixel of each window.
+        weights: int32 [taps, result] in units of 2 ** -WEIGHT_BITS, zero behind a window's end.
+        bounds: the same windows on the host, int64 [result, 2], first pixel and end.
+    """
+
+    first: Tensor
+    weights: Tensor
+    bounds: np.ndarray
+
+    def window(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the source pixels [first, end) that results [start, stop) are made of."""
+        return int(self.bounds[start, 0]), int(self.bounds[stop - 1, 1])
+
+
+@lru_cache(maxsize=CACHED_AXES)
+def axis_weights(length: int, result: int, device: torch.device) -> AxisWeights:
+    """Make the table that resizes `length` pixels to `result` pixels.
+
+    Args:
+        length: pixels, at least 1.
+        result: pixels, at least 1.
+        device: where the tensors shall live.
+    """
+    bounds, weights = _tables(length, result)
+    first = cached_tensor(bounds[:, 0].astype(np.int32), device)
+    return AxisWeights(first, cached_tensor(weights, device), bounds)
+
+
+def _tables(length: int, result: int) -> tuple[np.ndarray, np.ndarray]:
+    """Windows int64 [result, 2] and weights int32 [taps, result]."""
+    scale = length / result
+    stretch = max(scale, 1.0)
+    reach = REACH * stretch
+    centre = (np.arange(result) + 0.5) * scale
+    first = np.maximum((centre - reach + 0.5).astype(np.int64), 0)  # towards zero
+    end = np.minimum((centre + reach + 0.5).astype(np.int64), length)
+    tap = np.arange((end - first).max())[:, None]  # [taps, 1]
+    weights = _cubic((tap + first - centre + 0.5) * (1.0 / stretch))  # [taps, result]
+    weights[tap >= end - first] = 0.0
+    total = np.zeros(result)
+    for row in weights:  # in this order: sums in pairs would be rounded otherwise
+        total += row
+    weights /= total
+    # half a unit away from zero, then towards zero
+    rounded = np.trunc(weights * 2**WEIGHT_BITS + np.where(weights < 0, -0.5, 0.5))
+    return np.stack((first, end), axis=1), rounded.astype(np.int32)
+
+
+def _cubic(x: np.ndarray) -> np.ndarray:
+    x = np.abs(x)
+    near = ((SHARPNESS + 2) * x - (SHARPNESS + 3)) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * SHARPNESS
+    return np.where(x < 1, near, np.where(x < REACH, far, 0.0))
 
 
 @triton.jit
@@ -107,8 +198,18 @@ def _columns_to_patches(
     tl.store(out + value, tl.div_rn(share - MEAN, STD), mask=is_value)
 
 
-def resize_rows(pixels: Tensor, across: AxisWeights, left: int, width: int) -> Tensor:
-    """Resize every row of a picture; see the plain twin."""
+def _rows_resized(pixels: Tensor, across: AxisWeights, left: int, width: int) -> Tensor:
+    """Resize every row of a picture.
+
+    Args:
+        pixels: uint8 [rows, source width, 3] contiguous.
+        across: table of the whole width.
+        left: first column of the result that is wanted.
+        width: columns that are wanted.
+
+    Returns:
+        uint8 [rows, width, 3].
+    """
     n_rows, n_source, _ = pixels.shape
     out = torch.empty(n_rows, width, CHANNELS, dtype=torch.uint8, device=pixels.device)
     taps, stride = across.weights.shape
@@ -129,10 +230,19 @@ def resize_rows(pixels: Tensor, across: AxisWeights, left: int, width: int) -> T
     return out
 
 
-def columns_to_patches(
+def _write_columns(
     rows: Tensor, down: AxisWeights, top: int, first_row: int, size: tuple[int, int], out: Tensor
 ) -> None:
-    """Resize every column and write the result as patch vectors; see the plain twin."""
+    """Resize every column and write the result as patch vectors, `(byte / 255 - 0.5) / 0.5`.
+
+    Args:
+        rows: uint8 [source rows, width, 3] contiguous, the width being that of the slice.
+        down: table of the whole height.
+        top: first row of the result that is wanted.
+        first_row: which row of the source `rows` begins with.
+        size: rows and columns of patches.
+        out: float32 [at least rows * columns, 3 * 14 * 14] contiguous.
+    """
     n_values = size[0] * size[1] * PATCH_VALUES
     taps, stride = down.weights.shape
     _columns_to_patches[(triton.cdiv(n_values, BLOCK),)](

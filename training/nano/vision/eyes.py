@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SliceConfig
 from MiniCPMO45.image_processing import plan_slices
-from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer, position_ids
-from MiniCPMO45.resampler import Resampler, sincos_table
+from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer
+from MiniCPMO45.patch_grid import PatchGrid, patch_grid, sincos_table
+from MiniCPMO45.resampler import Resampler
 from training.nano import shapes
 from training.nano.vision.pictures import to_patches
 
@@ -72,7 +73,7 @@ class Eyes(nn.Module):
             [B, L, width of the tower].
         """
         patches = to_patches(pictures, self.patch_side)
-        return self.vpm.encode(patches, positions.expand(len(patches), -1), None)
+        return self.vpm(patches, positions.expand(len(patches), -1))
 
     def positions(
         self, size: tuple[int, int], whole: tuple[int, int], start: tuple[int, int] = (0, 0)
@@ -87,9 +88,7 @@ class Eyes(nn.Module):
         Returns:
             int64 [rows * columns].
         """
-        embeddings = self.vpm.embeddings
-        device = embeddings.position_embedding.weight.device
-        ids = position_ids([whole], whole[0] * whole[1], embeddings.buckets, device).view(whole)
+        ids = self._grid(whole, 1).ids.view(whole)
         return ids[start[0] : start[0] + size[0], start[1] : start[1] + size[1]].flatten()
 
     @torch.no_grad()
@@ -112,7 +111,15 @@ class Eyes(nn.Module):
 
     def condense(self, features: Tensor, size: tuple[int, int]) -> Tensor:
         """Return the rows [B, 64, width] of features of pictures of one size."""
-        return self.resampler(features, [size] * len(features))
+        return self.resampler(features, self._grid(size, len(features)))
+
+    def _grid(self, size: tuple[int, int], count: int) -> PatchGrid:
+        embeddings, width = self.vpm.embeddings, self.resampler.query.shape[1]
+        like = embeddings.position_embedding.weight
+        length = size[0] * size[1]
+        return patch_grid(
+            [size] * count, length, buckets=embeddings.buckets, width=width, like=like
+        )
 
     def patches(self, pictures: Tensor) -> tuple[int, int]:
         """Return rows and columns of patches of pictures [B, 3, H, W]."""

@@ -1,4 +1,4 @@
-"""Decodes the media files of one request for the process that started it, see `core/media_process`.
+"""Codes the media files of one request for the process that started it, see `core/media_process`.
 
 Run as `python -m core.media_reader SOCKET_FD CPU_S`: the request comes as a file on standard input,
 the answer goes to standard output.
@@ -6,6 +6,7 @@ the answer goes to standard output.
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 import socket
@@ -13,13 +14,15 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import numpy as np
+import soundfile
 from pydantic import TypeAdapter
 
 from core.audio import check_audible, encode_wav, read_audio
 from core.errors import OmniError
 from core.media import FACTS, MediaContent, read_media, to_bytes
 from core.media_process import DONE, pack, unpack
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, MIB
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, MIB, OUTPUT_SAMPLE_RATE_HZ
 
 MEMORY_LIMIT_BYTES: Final = 4 * 1024 * MIB  # ours: of addresses; the libraries alone take one
 ANSWER_LIMIT_BYTES: Final = 1024 * MIB  # ours: above all that `limits.MEDIA_MAX_PIXELS` allows
@@ -45,9 +48,18 @@ def sound(head: Any, blobs: Sequence[bytes]) -> tuple[Any, list[bytes]]:
     return None, [samples.astype("<f4", copy=False).tobytes()]
 
 
+def speech(head: Any, blobs: Sequence[bytes]) -> tuple[Any, list[bytes]]:
+    """Encode float32 samples, mono, 24 kHz, as a file of the container and codec in `head`."""
+    file = io.BytesIO()
+    samples = np.frombuffer(b"".join(blobs), dtype="<f4")
+    soundfile.write(file, samples, OUTPUT_SAMPLE_RATE_HZ, head["codec"], format=head["container"])
+    return None, [file.getvalue()]
+
+
 TASKS: Final[dict[str, Callable[[Any, Sequence[bytes]], tuple[Any, list[bytes]]]]] = {
     "media": media,
     "sound": sound,
+    "speech": speech,
 }
 
 

@@ -1,7 +1,11 @@
-"""Errors as HTTP answers: `{"detail", "code"}`, never more than a client may read."""
+"""Errors as HTTP answers, never more than a client may read.
+
+They are `{"detail", "code"}`; below /v1 they are what OpenAI's clients read.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from types import MappingProxyType
@@ -35,6 +39,20 @@ CODE_OF_STATUS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
 )
 
 
+OPENAI_PREFIX: Final = "/v1/"
+OPENAI_CODES: Final[Mapping[ErrorCode, str]] = MappingProxyType(
+    {
+        ErrorCode.UNAUTHORIZED: "invalid_api_key",
+        ErrorCode.QUEUE_FULL: "server_overloaded",
+        ErrorCode.NO_WORKER: "server_overloaded",
+        ErrorCode.CONTEXT_FULL: "context_length_exceeded",
+        ErrorCode.BAD_JSON: "invalid_value",
+        ErrorCode.INTERNAL: "internal_error",
+    }
+)
+FIELD: Final = re.compile(r"([a-z_]\w*(?:\.\w+|\[\d+\])*): ")  # at the beginning of a sentence
+
+
 class Problem(WireModel):
     """Every answer that is not a success."""
 
@@ -53,21 +71,58 @@ def problem_answer(
     return JSONResponse(body, status_code=status, headers=told)
 
 
-def error_answer(error: BaseException) -> Response:
-    """Build the answer to an error; of one that is not ours nothing is told."""
+def error_answer(error: BaseException, path: str = "") -> Response:
+    """Build the answer to an error; of one that is not ours nothing is told.
+
+    Args:
+        error: What went wrong.
+        path: What was asked for.
+    """
     fields = describe_error(error)
-    return problem_answer(fields.http_status, fields.message, fields.code)
+    if not path.startswith(OPENAI_PREFIX):
+        return problem_answer(fields.http_status, fields.message, fields.code)
+    is_busy = fields.http_status in RETRY_STATUSES
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if is_busy else {}
+    return JSONResponse(openai_error(error), status_code=fields.http_status, headers=headers)
+
+
+# Any, here and below: JSON.
+def openai_error(error: BaseException) -> dict[str, Any]:
+    """Describe an error as OpenAI's clients read it; of one that is not ours nothing is told."""
+    fields = describe_error(error)
+    return openai_body(fields.http_status, fields.message, fields.code)
+
+
+def openai_body(status: int, message: str, code: ErrorCode) -> dict[str, Any]:
+    """Return the body of an answer; a message that begins with a field's name names it apart."""
+    kind = "invalid_request_error"
+    if code is ErrorCode.RATE_LIMITED:
+        kind = "rate_limit_error"
+    elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        kind = "server_error"
+    field = FIELD.match(message)
+    return {
+        "error": {
+            "message": message,
+            "type": kind,
+            "param": field[1] if field else None,
+            "code": OPENAI_CODES.get(code, code.value),
+        }
+    }
 
 
 async def on_omni_error(request: Request, error: Exception) -> Response:
     """Answer an error of ours."""
-    return error_answer(error)
+    return error_answer(error, request.url.path)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
     """Answer what the framework refuses: no such route, no such method, a body too long."""
     assert isinstance(error, HTTPException)
     code = CODE_OF_STATUS.get(error.status_code, ErrorCode.INTERNAL)
+    if request.url.path.startswith(OPENAI_PREFIX):
+        body = openai_body(error.status_code, str(error.detail), code)
+        return JSONResponse(body, status_code=error.status_code, headers=error.headers)
     return problem_answer(error.status_code, str(error.detail), code, error.headers)
 
 
@@ -88,7 +143,7 @@ async def on_client_gone(request: Request, error: Exception) -> Response:
 async def on_unexpected(request: Request, error: Exception) -> Response:
     """Answer a mistake of our own; the server logs it with its traceback."""
     structlog.get_logger("http").error("request failed", exc_info=error)
-    return error_answer(InternalError())
+    return error_answer(InternalError(), request.url.path)
 
 
 # Any: FastAPI's own type of this argument.

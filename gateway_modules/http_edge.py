@@ -45,6 +45,7 @@ ADMIN_PREFIX: Final = "/api/admin/"
 LOGIN_PATH: Final = "/api/admin/login"
 FAILED: Final = HTTPStatus.INTERNAL_SERVER_ERROR  # what is answered further out
 
+CHAT_PATHS: Final = frozenset({"/api/chat", "/v1/chat/completions"})
 BODY_MAX_BYTES: Final = 1024 * 1024  # ours: of a request without a limit of its own
 BODY_SLACK_BYTES: Final = 64 * 1024  # ours: for what stands around a file in a request
 REQUEST_ID_BYTES: Final = 8
@@ -135,7 +136,7 @@ class HttpEdge:
         try:
             self._check(HTTPConnection(scope), scope)
         except OmniError as error:
-            await error_answer(error)(scope, receive, send_on)
+            await error_answer(error, scope["path"])(scope, receive, send_on)
         else:
             limit = body_limit_bytes(self._gateway, scope["path"])
             if is_upload(scope["path"]):
@@ -222,7 +223,7 @@ def add_headers(headers: MutableHeaders, request_id: str) -> None:
 def body_limit_bytes(gateway: Gateway, path: str) -> int:
     """Return how long the body of a request may be."""
     limits = gateway.settings.limits
-    if path == "/api/chat":
+    if path in CHAT_PATHS:
         return limits.chat_message_bytes
     if path == "/api/assets/ref_audio":
         return base64_chars(limits.reference_upload_bytes) + BODY_SLACK_BYTES

@@ -30,6 +30,7 @@ from gateway_modules.languages import Languages
 from gateway_modules.live_sessions import TAKEOVER_GRACE_S, LiveSessions
 from gateway_modules.log_tail import LogTail
 from gateway_modules.masks import Answer, Masks
+from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.presets import PresetLibrary
 from gateway_modules.ref_audio_registry import RefAudioRegistry
 from gateway_modules.security import Doorkeeper, mark_admin
@@ -88,6 +89,7 @@ class Gateway:
     door: Doorkeeper
     apps: AppRegistry
     voices: VoiceLibrary
+    transcripts: Transcripts
     presets: PresetLibrary
     eta: EtaStore
     masks: Masks
@@ -176,6 +178,7 @@ def build_gateway(
         door=door,
         apps=AppRegistry(data_dir / APP_STATE_FILE),
         voices=voices,
+        transcripts=Transcripts(),
         presets=PresetLibrary(ASSETS / "presets", voices),
         eta=eta,
         masks=Masks(),

@@ -1,4 +1,4 @@
-"""Sound files into wire audio without decoding anything here: that is done in another process.
+"""Sound files into wire audio and back; the coding is done in another process.
 
 Blocks: an event loop calls these through `VoiceLibrary.run`.
 """
@@ -9,7 +9,7 @@ import base64
 from dataclasses import dataclass
 from typing import Final
 
-from core.errors import NotAudioError
+from core.errors import AudioError, NotAudioError
 from core.media_process import MediaLimits, MediaProcesses
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S, SAMPLE_BYTES
 
@@ -43,7 +43,7 @@ class Sound:
 
 
 class SoundDecoder:
-    """Decodes sound files of any kind in processes of their own."""
+    """Decodes and encodes sound files in processes of their own."""
 
     def __init__(self) -> None:
         """Start nothing yet."""
@@ -64,6 +64,21 @@ class SoundDecoder:
     def to_wav(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> bytes:
         """Turn a sound file into a 16-bit WAV file; see `read`."""
         return self._run(content, max_duration_s, as_wav=True)
+
+    def encode(self, samples: bytes, container: str, codec: str) -> bytes:
+        """Turn what the model says into a file.
+
+        Args:
+            samples: Little-endian float32, mono, 24 kHz.
+            container: libsndfile's name of the kind of file, such as "FLAC".
+            codec: libsndfile's name of the coding in it, such as "PCM_16".
+
+        Raises:
+            AudioError: It could not be encoded.
+        """
+        head = {"container": container, "codec": codec}
+        _, [made] = self._processes.run("speech", head, [samples], problem=AudioError)
+        return made
 
     def _run(self, content: bytes, max_duration_s: float, *, as_wav: bool) -> bytes:
         head = {"max_duration_s": max_duration_s, "as_wav": as_wav}

@@ -67,7 +67,7 @@ class VoiceLibrary:
             max_duration_s: Longest voice, s.
         """
         self.registry = registry
-        self._decoder = decoder
+        self.decoder = decoder
         self._folders = [folder.resolve() for folder in folders]
         self._root = root.resolve()
         self._default = default_voice
@@ -160,7 +160,7 @@ class VoiceLibrary:
             with self._decoding:
                 sound = self._recall(key)
                 if sound is None:
-                    sound = self._decoder.read(path.read_bytes(), self._max_duration_s)
+                    sound = self.decoder.read(path.read_bytes(), self._max_duration_s)
                     self._remember(key, sound)
                 return sound
         except OSError as error:

@@ -156,7 +156,7 @@ class WorkerLink:
         if self._socket is None:
             return
         try:
-            await self._socket.send(_parts(text) if len(text) > PART_CHARS else text)
+            await self._socket.send(parts(text) if len(text) > PART_CHARS else text)
         except ConnectionClosed:
             return
 
@@ -236,7 +236,8 @@ class WorkerLink:
         )
 
 
-async def _parts(text: str) -> AsyncIterator[str]:
+async def parts(text: str) -> AsyncIterator[str]:
+    """Yield a message in frames that each take the event loop a few milliseconds at most."""
     for start in range(0, len(text), PART_CHARS):
         yield text[start : start + PART_CHARS]
         await asyncio.sleep(0)  # the system may take each part at once, without any wait

@@ -213,6 +213,9 @@ class SecuritySettings(Section):
         min_length=8,
         description="Shared by gateway and workers; null: the launcher makes one at each start.",
     )
+    api_keys: tuple[SecretStr, ...] = Field(
+        (), description="Keys for the routes below /v1; none: they are open, as the pages are."
+    )
     trusted_proxies: NetworkList = Field(
         (), description="Proxies whose X-Forwarded-For is believed."
     )

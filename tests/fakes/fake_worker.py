@@ -75,6 +75,7 @@ class FakeWorker:
         self.headers: list[dict[str, str]] = []
         self.stops: list[tuple[str, Raw]] = []
         self.sockets: dict[str, str] = {}  # session id -> path
+        self._open: set[WebSocket] = set()
         self.aborted = 0
         self.restarts = 0
         self.kv: list[Raw] = []
@@ -147,11 +148,13 @@ class FakeWorker:
         self.queries.append(dict(socket.query_params))
         self.headers.append(dict(socket.headers))
         self.sockets[session_id] = socket.url.path
+        self._open.add(socket)
         try:
             yield self._messages(socket)
         except (WebSocketDisconnect, GoneError):
             return
         finally:
+            self._open.discard(socket)
             del self.sockets[session_id]
 
     async def _nothing(self) -> AsyncIterator[Raw]:
@@ -183,6 +186,11 @@ class FakeWorker:
         error = {"type": "error", "error": "scripted", "message": "scripted", "code": code}
         await socket.send_json({**error, "fatal": True})
         await socket.close(close_code, code)
+
+    async def drop_sockets(self) -> None:
+        """Die in the middle of what every socket says."""
+        for socket in list(self._open):
+            await socket.close(1011)
 
     async def _pass_gate(self) -> None:
         if self.script.gate is not None:
@@ -252,15 +260,20 @@ class FakeWorker:
 
     async def _chat_socket(self, socket: WebSocket) -> None:
         async with self._session(socket) as messages:
-            async for _ in messages:
+            async for message in messages:
                 await socket.send_json({"type": "prefill_done", "input_tokens": 3})
+                for text in self.script.reply if message.get("streaming") else ():
+                    sound = SECOND_OF_SOUND if message["tts"]["enabled"] else None
+                    piece = {"type": "chunk", "text_delta": text, "audio_data": sound}
+                    await socket.send_json(piece)
                 gate = asyncio.create_task(self._pass_gate())
                 more = asyncio.ensure_future(anext(messages))
                 await asyncio.wait({gate, more}, return_when=asyncio.FIRST_COMPLETED)
                 gate.cancel()
-                more.cancel()
                 if more.done():
                     more.result()  # the client left, or said stop
+                more.cancel()
+                await asyncio.gather(gate, more, return_exceptions=True)
                 await socket.send_json({"type": "done", "text": "".join(self.script.reply)})
 
     async def _half_duplex(self, socket: WebSocket) -> None:

@@ -1,0 +1,275 @@
+"""The body of `POST /v1/chat/completions`, and the request that a worker gets for it.
+
+Fields that are not declared here are ignored, as OpenAI's own server ignores what a model lacks.
+Source: OpenAI's API reference, "Create chat completion".
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, model_validator
+
+from core.errors import BadRequestError, NotFoundError
+from core.schemas import limits
+from core.schemas.chat import SOCKET_MAX_NEW_TOKENS, ChatSocketRequest
+from core.schemas.common import (
+    AudioContent,
+    ContentItem,
+    GenerationConfig,
+    ImageContent,
+    Message,
+    Role,
+    TextContent,
+    TTSConfig,
+    VideoContent,
+    WireModel,
+)
+from gateway_modules.openai.transcripts import Transcripts
+from gateway_modules.voice_library import VoiceLibrary
+
+STOP_SEQUENCES_MAX: Final = 4  # Source: the API reference
+NEW_TOKENS_MAX: Final = 4_096
+WIRE_CHARS: Final = limits.base64_chars(limits.VIDEO_MAX_BYTES)
+
+AnswerFormat = Literal["wav", "mp3", "flac", "opus", "pcm16"]
+
+
+class TextPart(WireModel):
+    """A piece of text."""
+
+    type: Literal["text"]
+    text: str = Field(max_length=limits.TEXT_MAX_CHARS)
+
+
+class Url(WireModel):
+    """A file inside a data URL; this server fetches nothing."""
+
+    url: str = Field(max_length=WIRE_CHARS + 128)
+
+
+class ImagePart(WireModel):
+    """A picture."""
+
+    type: Literal["image_url"]
+    image_url: Url
+
+
+class VideoPart(WireModel):
+    """A video with its sound; an extension that vLLM has too."""
+
+    type: Literal["video_url"]
+    video_url: Url
+
+
+class InputAudio(WireModel):
+    """A sound file as Base64; its format is told by its content."""
+
+    data: str = Field(max_length=WIRE_CHARS)
+
+
+class AudioPart(WireModel):
+    """A piece of sound."""
+
+    type: Literal["input_audio"]
+    input_audio: InputAudio
+
+
+class RefusalPart(WireModel):
+    """What an assistant declined with."""
+
+    type: Literal["refusal"]
+    refusal: str = Field(max_length=limits.TEXT_MAX_CHARS)
+
+
+Part = Annotated[
+    TextPart | ImagePart | VideoPart | AudioPart | RefusalPart, Field(discriminator="type")
+]
+
+
+class SpokenAnswer(WireModel):
+    """An earlier answer, named by the id of its sound."""
+
+    id: str = Field(max_length=limits.ID_MAX_CHARS)
+
+
+class ChatMessage(WireModel):
+    """One message of the history."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: (
+        Annotated[str, Field(max_length=limits.TEXT_MAX_CHARS)]
+        | Annotated[list[Part], Field(max_length=limits.ITEMS_MAX)]
+        | None
+    ) = None
+    audio: SpokenAnswer | None = None
+
+
+class AudioOptions(WireModel):
+    """How an answer is spoken."""
+
+    voice: str | dict[str, str] = "default"
+    format: AnswerFormat = "wav"
+
+    @property
+    def voice_name(self) -> str:
+        """The voice's name or id."""
+        return self.voice.get("id", "") if isinstance(self.voice, dict) else self.voice
+
+
+class StreamOptions(WireModel):
+    """What a stream says besides the answer."""
+
+    include_usage: bool = False
+
+
+class CompletionRequest(WireModel):
+    """The body of a request."""
+
+    model: str = Field(max_length=limits.ID_MAX_CHARS)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=limits.MESSAGES_MAX)
+    modalities: list[Literal["text", "audio"]] = Field(["text"], min_length=1)
+    audio: AudioOptions | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    max_completion_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(None, ge=1)
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    stop: str | Annotated[list[str], Field(max_length=STOP_SEQUENCES_MAX)] | None = None
+    n: Literal[1] | None = None
+    # Any: only whether something is asked for matters.
+    tools: list[Any] | None = Field(None, max_length=0)
+    response_format: ResponseFormat | None = None
+
+    @model_validator(mode="after")
+    def _audio_is_described(self) -> CompletionRequest:
+        if self.speaks and self.audio is None:
+            raise ValueError("audio: required when modalities contain audio")
+        if self.speaks and self.stream and self.answer_audio.format != "pcm16":
+            raise ValueError("audio.format: a stream has pcm16 only")
+        return self
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the answer is spoken."""
+        return "audio" in self.modalities
+
+    @property
+    def answer_audio(self) -> AudioOptions:
+        """How the answer is spoken."""
+        return self.audio or AudioOptions()
+
+    @property
+    def stop_sequences(self) -> tuple[str, ...]:
+        """What the answer ends before."""
+        given = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return tuple(sequence for sequence in given if sequence)
+
+    @property
+    def token_limit(self) -> int:
+        """Most tokens of the answer."""
+        wanted = self.max_completion_tokens or self.max_tokens or SOCKET_MAX_NEW_TOKENS
+        return min(wanted, NEW_TOKENS_MAX)
+
+    def for_worker(self, voices: VoiceLibrary, transcripts: Transcripts) -> ChatSocketRequest:
+        """Return the request in the form that workers take; blocks while sound is decoded.
+
+        Args:
+            voices: finds the voice of the answer and decodes sound files.
+            transcripts: have the words of earlier answers.
+
+        Raises:
+            OmniError: a part of it cannot be used; the text names the field.
+        """
+        return ChatSocketRequest(
+            messages=[
+                Message(
+                    role=Role.SYSTEM if message.role == "developer" else Role(message.role),
+                    content=list(_items(f"messages[{index}]", message, voices, transcripts)),
+                )
+                for index, message in enumerate(self.messages)
+            ],
+            streaming=True,
+            generation=self._generation(),
+            tts=TTSConfig(enabled=self.speaks, ref_audio_data=self._voice(voices)),
+            use_tts_template=self.speaks,
+        )
+
+    def _generation(self) -> GenerationConfig:
+        given = {"temperature": self.temperature, "top_p": self.top_p}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        # Validation checks ranges; both are within the narrower ones of the wire.
+        return GenerationConfig.model_validate(
+            {"max_new_tokens": self.token_limit, "do_sample": self.temperature != 0, **chosen}
+        )
+
+    def _voice(self, voices: VoiceLibrary) -> str | None:
+        """Return the sound of an uploaded voice; OpenAI's own names mean the default voice."""
+        if not self.speaks:
+            return None
+        name = self.answer_audio.voice_name
+        try:
+            return voices.by_id(name).sound.to_base64()
+        except NotFoundError:
+            return None
+
+
+class ResponseFormat(WireModel):
+    """In which form the answer is; this model gives text."""
+
+    type: Literal["text"]
+
+
+CompletionRequest.model_rebuild()
+
+
+def _items(
+    where: str, message: ChatMessage, voices: VoiceLibrary, transcripts: Transcripts
+) -> Iterator[ContentItem]:
+    if message.content is None and message.audio is not None:
+        text = transcripts.find(message.audio.id)
+        if text is None:
+            raise BadRequestError(f"{where}.audio.id: this answer is not kept; send its text.")
+        yield TextContent(text=text)
+        return
+    if message.content is None or isinstance(message.content, str):
+        yield TextContent(text=message.content or "")
+        return
+    for number, part in enumerate(message.content):
+        place = f"{where}.content[{number}]"
+        match part:
+            case TextPart(text=text) | RefusalPart(refusal=text):
+                yield TextContent(text=text)
+            case ImagePart(image_url=url):
+                yield ImageContent(data=_data_url(url.url, f"{place}.image_url.url"))
+            case VideoPart(video_url=url):
+                yield VideoContent(data=_data_url(url.url, f"{place}.video_url.url"))
+            case AudioPart(input_audio=sound):
+                content = _decoded(sound.data, f"{place}.input_audio.data")
+                heard = voices.decoder.read(content, limits.CHAT_AUDIO_MAX_S)
+                yield AudioContent(data=heard.to_base64())
+
+
+def _data_url(url: str, where: str) -> str:
+    """Return the Base64 of a data URL.
+
+    Raises:
+        BadRequestError: it is another kind of URL.
+    """
+    head, comma, data = url.partition(",")
+    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+        raise BadRequestError(
+            f"{where}: send the file as data:TYPE;base64,DATA; URLs are not fetched."
+        )
+    return data
+
+
+def _decoded(data: str, where: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadRequestError(f"{where}: this is not Base64.") from None

@@ -1,0 +1,43 @@
+"""Ends a text before the first of some sequences, however the text is cut into pieces. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class StopFilter:
+    """Passes text on, and keeps back an end that may become a stop sequence.
+
+    Attributes:
+        has_stopped: a sequence was found; all further text is dropped.
+    """
+
+    def __init__(self, sequences: Sequence[str]) -> None:
+        """Look for some sequences, none of them empty."""
+        self.has_stopped = False
+        self._sequences = tuple(sequences)
+        self._kept = ""
+
+    def feed(self, text: str) -> str:
+        """Take a piece of text; return what is certain not to belong to a sequence."""
+        if self.has_stopped:
+            return ""
+        text = self._kept + text
+        found = [at for sequence in self._sequences if (at := text.find(sequence)) >= 0]
+        if found:
+            self.has_stopped, self._kept = True, ""
+            return text[: min(found)]
+        kept = max((_overlap(text, sequence) for sequence in self._sequences), default=0)
+        self._kept = text[len(text) - kept :]
+        return text[: len(text) - kept]
+
+    def flush(self) -> str:
+        """Return what was kept back when nothing follows."""
+        kept, self._kept = self._kept, ""
+        return kept
+
+
+def _overlap(text: str, sequence: str) -> int:
+    """Return how many characters at the end of a text are the beginning of a sequence."""
+    longest = min(len(text), len(sequence) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(sequence[:n])), 0)

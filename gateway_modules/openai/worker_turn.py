@@ -1,0 +1,117 @@
+"""One chat request at a worker: a place in the queue, its socket, and the messages of the reply."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from types import MappingProxyType
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+from websockets.exceptions import ConnectionClosed
+
+from core import errors
+from core.errors import (
+    CloseCode,
+    NoWorkerError,
+    OmniError,
+    WorkerLostError,
+    WorkerUnreachableError,
+)
+from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ServerMessage
+from core.schemas.queue import SESSION_SECRET_BYTES, ErrorMessage, RequestType
+from gateway_modules.kinds import SocketKind, worker_query
+from gateway_modules.models import QueueTicket
+from gateway_modules.place import UPDATE_PERIOD_S, Place
+from gateway_modules.relay import STOP_TEXT
+from gateway_modules.service import Gateway
+from gateway_modules.worker_link import is_anybody_left, parts
+from recording.names import generate_session_id
+
+MESSAGE: Final[TypeAdapter[ServerMessage]] = TypeAdapter(ServerMessage)
+ERROR_OF_CODE: Final = MappingProxyType(
+    {
+        kind.code: kind
+        for kind in reversed(vars(errors).values())
+        if isinstance(kind, type) and issubclass(kind, OmniError)
+    }
+)
+
+ReplyMessage = ChatPrefillDone | ChatChunk | ChatDone
+
+
+async def reply(
+    gateway: Gateway, body: str, client: str, is_over: Callable[[], bool]
+) -> AsyncIterator[ReplyMessage]:
+    """Wait for a worker and yield what it replies, `ChatDone` last.
+
+    Closing the generator, or cancelling the task that waits for it, leaves the queue or ends the
+    reply.
+
+    Args:
+        gateway: Has the workers.
+        body: JSON of a `ChatSocketRequest`.
+        client: Whom the wait counts against.
+        is_over: Asked after each message; once it is true, the worker ends the reply early.
+
+    Raises:
+        OmniError: The queue is full, no worker could be reached, or the worker failed.
+    """
+    session_id, pool = generate_session_id("chat"), gateway.pool
+    clock = asyncio.get_running_loop().time
+    began_s, moves = clock(), 0
+
+    async def check(ticket: QueueTicket) -> None:
+        if clock() - began_s >= gateway.timing.patience_s and not is_anybody_left(pool):
+            raise NoWorkerError()
+
+    period_s = min(UPDATE_PERIOD_S, gateway.timing.patience_s)
+    while True:
+        with pool.place(RequestType.CHAT, session_id, client=client, goes_first=moves > 0) as place:
+            worker = await place.wait(check, period_s)
+            if not moves:
+                gateway.metrics.waited(RequestType.CHAT.value, clock() - began_s, "assigned")
+            try:
+                async for message in _served(gateway, place, session_id, body, is_over):
+                    yield message
+                gateway.cleanup.request()
+                return
+            except WorkerUnreachableError:
+                pool.report_unreachable(worker)
+                if moves >= gateway.timing.queueing.max_moves or not pool.is_served_beside(worker):
+                    raise
+                moves += 1
+
+
+async def _served(
+    gateway: Gateway, place: Place, session_id: str, body: str, is_over: Callable[[], bool]
+) -> AsyncIterator[ReplyMessage]:
+    async with gateway.pool.client.connected(
+        place.worker,
+        SocketKind.CHAT.path,
+        worker_query(session_id, RequestType.CHAT),
+        session_secret=secrets.token_hex(SESSION_SECRET_BYTES),
+        tries=gateway.timing.connect_tries,
+    ) as socket:
+        place.note_started()
+        try:
+            await socket.send(parts(body))
+            has_told = False
+            while True:
+                message = MESSAGE.validate_json(await socket.recv(decode=False))
+                if isinstance(message, ErrorMessage):
+                    raise ERROR_OF_CODE[message.code](message.message)
+                if isinstance(message, ReplyMessage):
+                    yield message
+                if isinstance(message, ChatDone):
+                    return
+                if is_over() and not has_told:
+                    has_told = True
+                    await socket.send(STOP_TEXT)
+        except ConnectionClosed as closed:
+            if closed.rcvd is not None and closed.rcvd.code == CloseCode.TRY_LATER:
+                raise NoWorkerError("The worker is busy. Please try again later.") from closed
+            raise WorkerLostError() from closed
+        except ValidationError as error:
+            raise WorkerLostError("The worker answered with something else.") from error

@@ -1,0 +1,259 @@
+"""`/v1` as OpenAI's own client uses it, unmodified."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+import soundfile
+from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletionChunk
+
+from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+from tests.fakes.gateway_stage import Stage, on_stage, until
+
+HELLO: list[Any] = [{"role": "user", "content": "Hi"}]
+KEY = "sk-of-this-test"
+
+
+def client_of(stage: Stage, key: str = KEY) -> AsyncOpenAI:
+    """The stock client, which does not try again."""
+    return AsyncOpenAI(base_url=f"http://127.0.0.1:{stage.port}/v1", api_key=key, max_retries=0)
+
+
+def words(chunks: Iterable[ChatCompletionChunk]) -> str:
+    """All text of a stream."""
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+
+
+def wav(seconds: float) -> str:
+    """Base64 of a WAV file with a tone."""
+    file = io.BytesIO()
+    times = np.arange(round(seconds * 16_000)) / 16_000
+    soundfile.write(file, np.sin(2_000 * times) / 2, 16_000, format="WAV")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+@on_stage()
+async def test_models_are_listed(stage: Stage) -> None:
+    async with client_of(stage) as client:
+        (model,) = (await client.models.list()).data
+        assert (model.id, model.object) == ("minicpm-o-4.5", "model")
+        assert (await client.models.retrieve(model.id)).id == model.id
+        with pytest.raises(openai.NotFoundError, match="'gpt-9' does not exist"):
+            await client.models.retrieve("gpt-9")
+
+
+@on_stage()
+async def test_an_answer_comes_whole(stage: Stage) -> None:
+    async with client_of(stage) as client:
+        answer = await client.chat.completions.create(
+            model="gpt-audio",
+            messages=[{"role": "developer", "content": "Be brief."}, *HELLO],
+            max_completion_tokens=20,
+            temperature=0,
+        )
+    (choice,) = answer.choices
+    assert (choice.message.content, choice.finish_reason) == ("Hello", "stop")
+    assert answer.model == "minicpm-o-4.5" and answer.id.startswith("chatcmpl-")
+    assert answer.usage is not None and answer.usage.total_tokens == 0
+    (told,) = stage.worker.told
+    assert [message["role"] for message in told["messages"]] == ["system", "user"]
+    assert told["generation"]["max_new_tokens"] == 20
+    assert told["generation"]["do_sample"] is False
+    assert told["tts"]["enabled"] is False
+
+
+@on_stage()
+async def test_an_answer_comes_in_pieces(stage: Stage) -> None:
+    async with client_of(stage) as client:
+        stream = await client.chat.completions.create(
+            model="x", messages=HELLO, stream=True, stream_options={"include_usage": True}
+        )
+        chunks = [chunk async for chunk in stream]
+    assert words(chunks) == "Hello"
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-1].choices == [] and chunks[-1].usage is not None
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+@on_stage()
+async def test_a_spoken_answer_may_be_named_by_its_id(stage: Stage) -> None:
+    async with client_of(stage) as client:
+        answer = await client.chat.completions.create(
+            model="x",
+            messages=HELLO,
+            modalities=["text", "audio"],
+            audio={"voice": "alloy", "format": "wav"},
+        )
+        sound = answer.choices[0].message.audio
+        assert sound is not None and sound.expires_at > answer.created
+        said: list[Any] = [{"role": "assistant", "audio": {"id": sound.id}}]
+        await client.chat.completions.create(model="x", messages=[*HELLO, *said, *HELLO])
+        with pytest.raises(openai.BadRequestError, match="not kept"):
+            said[0]["audio"]["id"] = "audio_of_somebody_else"
+            await client.chat.completions.create(model="x", messages=[*HELLO, *said, *HELLO])
+    assert stage.worker.told[1]["messages"][1]["content"][0]["text"] == "Hello"
+
+
+@pytest.mark.parametrize("answer_format", ["wav", "mp3", "flac", "opus"])
+@on_stage()
+async def test_an_answer_is_spoken_in_every_format(stage: Stage, answer_format: Any) -> None:
+    async with client_of(stage) as client:
+        answer = await client.chat.completions.create(
+            model="x",
+            messages=HELLO,
+            modalities=["text", "audio"],
+            audio={"voice": "alloy", "format": answer_format},
+        )
+    message = answer.choices[0].message
+    assert message.content is None and message.audio is not None
+    assert message.audio.transcript == "Hello"
+    samples, rate_hz = soundfile.read(io.BytesIO(base64.b64decode(message.audio.data)))
+    assert len(samples) / rate_hz == pytest.approx(2, abs=0.1)  # two pieces of a second
+    assert stage.worker.told[0]["tts"]["enabled"] is True
+
+
+@on_stage()
+async def test_a_stream_speaks_pcm16(stage: Stage) -> None:
+    async with client_of(stage) as client:
+        stream = await client.chat.completions.create(
+            model="x",
+            messages=HELLO,
+            modalities=["text", "audio"],
+            audio={"voice": "alloy", "format": "pcm16"},
+            stream=True,
+        )
+        deltas = [chunk.choices[0].delta.to_dict() async for chunk in stream if chunk.choices]
+    spoken: list[Any] = [delta["audio"] for delta in deltas if "audio" in delta]
+    assert "".join(part.get("transcript", "") for part in spoken) == "Hello"
+    sound = b"".join(base64.b64decode(part.get("data", "")) for part in spoken)
+    assert len(sound) == 2 * OUTPUT_SAMPLE_RATE_HZ * 2
+
+
+@on_stage()
+async def test_sound_and_pictures_reach_the_worker(stage: Stage) -> None:
+    picture = "iVBORw0KGgo="
+    content: list[Any] = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture}"}},
+        {"type": "input_audio", "input_audio": {"data": wav(0.5), "format": "wav"}},
+    ]
+    async with client_of(stage) as client:
+        await client.chat.completions.create(
+            model="x", messages=[{"role": "user", "content": content}]
+        )
+    text, image, sound = stage.worker.told[0]["messages"][0]["content"]
+    assert (text["text"], image["data"]) == ("What is this?", picture)
+    heard = np.frombuffer(base64.b64decode(sound["data"]), dtype="<f4")
+    assert len(heard) == 8_000 and 0.4 < np.abs(heard).max() < 0.6
+
+
+@on_stage()
+async def test_text_ends_before_a_stop_sequence(stage: Stage) -> None:
+    stage.worker.script.reply = ("One, t", "wo, three", ", four")
+    async with client_of(stage) as client:
+        answer = await client.chat.completions.create(model="x", messages=HELLO, stop="two, t")
+        stream = await client.chat.completions.create(
+            model="x", messages=HELLO, stop=["four", "two"], stream=True
+        )
+        chunks = [chunk async for chunk in stream]
+    assert answer.choices[0].message.content == "One, "
+    assert words(chunks) == "One, "
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": []}, "messages"),
+        ({"temperature": 3}, "temperature"),
+        ({"n": 2}, "n"),
+        ({"tools": [{}]}, "tools"),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}],
+                    }
+                ]
+            },
+            "messages[0].content[0].image_url.url",
+        ),
+    ],
+)
+@on_stage()
+async def test_what_does_not_fit_names_its_field(
+    stage: Stage, fields: dict[str, Any], param: str
+) -> None:
+    async with client_of(stage) as client:
+        with pytest.raises(openai.APIStatusError) as raised:
+            await client.chat.completions.create(**{"model": "x", "messages": HELLO, **fields})
+    assert raised.value.status_code in (400, 422)
+    assert raised.value.param == param
+    assert raised.value.type == "invalid_request_error"
+    assert stage.worker.told == []
+
+
+@on_stage(security={"api_keys": [KEY]})
+async def test_a_configured_key_is_needed(stage: Stage) -> None:
+    async with client_of(stage) as client, client_of(stage, "sk-wrong") as stranger:
+        assert (await client.models.list()).data
+        with pytest.raises(openai.AuthenticationError, match="Incorrect API key") as raised:
+            await stranger.chat.completions.create(model="x", messages=HELLO)
+    assert raised.value.code == "invalid_api_key"
+    assert stage.worker.told == []
+
+
+@on_stage(service={"max_queue_size": 1})
+async def test_a_full_queue_is_an_overloaded_server(stage: Stage) -> None:
+    gate = stage.worker.script.gate = asyncio.Event()
+    async with client_of(stage) as client, asyncio.TaskGroup() as group:
+        group.create_task(client.chat.completions.create(model="x", messages=HELLO))
+        await until(lambda: stage.gateway.pool.busy_count == 1)
+        group.create_task(client.chat.completions.create(model="x", messages=HELLO))
+        await until(lambda: stage.gateway.pool.queue_length == 1)
+        with pytest.raises(openai.InternalServerError) as raised:
+            await client.chat.completions.create(model="x", messages=HELLO)
+        assert (raised.value.status_code, raised.value.code) == (503, "server_overloaded")
+        assert raised.value.response.headers["retry-after"]
+        gate.set()
+
+
+@on_stage()
+async def test_hanging_up_frees_the_worker(stage: Stage) -> None:
+    stage.worker.script.gate = asyncio.Event()
+    async with client_of(stage) as client:
+        whole = asyncio.create_task(client.chat.completions.create(model="x", messages=HELLO))
+        await until(lambda: stage.worker.told)
+        waiting = asyncio.create_task(client.chat.completions.create(model="x", messages=HELLO))
+        await until(lambda: stage.gateway.pool.queue_length == 1)
+        waiting.cancel()
+        await until(lambda: stage.gateway.pool.queue_length == 0)
+        whole.cancel()
+        await until(lambda: stage.gateway.pool.idle_count == 1)
+        stream = await client.chat.completions.create(model="x", messages=HELLO, stream=True)
+        await anext(aiter(stream))
+        await stream.close()
+        await until(lambda: stage.gateway.pool.idle_count == 1)
+    await stage.check_quiet()
+
+
+@on_stage()
+async def test_a_worker_that_dies_in_an_answer_is_an_error_of_the_stream(stage: Stage) -> None:
+    stage.worker.script.gate = asyncio.Event()
+    async with client_of(stage) as client:
+        stream = await client.chat.completions.create(model="x", messages=HELLO, stream=True)
+        chunks = aiter(stream)
+        await anext(chunks)
+        await stage.worker.drop_sockets()
+        with pytest.raises(openai.APIError, match="connection to the worker was lost"):
+            async for _ in chunks:
+                continue

@@ -1,178 +1,161 @@
-"""Opens a checkpoint folder and puts its weights into modules built on the meta device.
+"""Checks a checkpoint folder and reads its weights straight to the device, one tensor at a time.
 
-A tensor goes from the mapped file to the device in its final dtype, one at a time; there is never
-a second copy of the model. Every tensor is accounted for. Nothing a checkpoint names is executed.
+There is never a second copy of the model, and nothing that a checkpoint names is executed.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import math
+import pickle
 import time
-from collections.abc import Callable, Iterable, Mapping
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from MiniCPMO45 import published
 from MiniCPMO45.checkpoint_error import CheckpointError
-from MiniCPMO45.checkpoint_source import find_checkpoint
-from MiniCPMO45.config_check import (
+from MiniCPMO45.checkpoint_source import (
     CONFIG_FILE,
-    GENERATION_FILE,
-    PREPROCESSOR_FILE,
-    check_config,
-    differences,
+    HUGGINGFACE_ID,
+    read_json_object,
     require_full_precision,
 )
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.overlay import Overlay, read_overlay
-from MiniCPMO45.weight_files import ITEM_BYTES, StoredTensor, read_headers, read_json_object
-
-__all__ = [
-    "Checkpoint",
-    "CheckpointError",
-    "LoadReport",
-    "check_file_sizes",
-    "drop_unused_tensors",
-    "expected_shapes",
-    "find_checkpoint",
-    "load_weights",
-    "open_checkpoint",
-    "random_weights",
-]
 
 logger = logging.getLogger(__name__)
 
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
 TINY_VARIANT = "tiny"
 """`model_variant` of the checkpoints that this program makes itself, with random weights."""
 
-_RANDOM_NOTE = "; its weights are random, for tests and for starting the system"
+_LFS_POINTER = b"version https://git-lfs"
+_FLOATS = frozenset({"F64", "F32", "F16", "BF16"})  # types that weights may be stored in
+_PACKED_ENDINGS = (".qweight", ".qzeros", ".g_idx", ".absmax", ".quant_map", ".weight_scale")
 _LISTED_NAMES = 20  # of each kind in an error; the totals are always given
 _GAIN_NAME = "original0"  # weight norm's length of each row. Source: torch parametrizations
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """A checkpoint folder whose configuration fits its tensors.
+class StoredTensor:
+    """A tensor of a weight file: where it is, its element type ("BF16") and its shape."""
 
-    Attributes:
-        folder: the folder.
-        config: its configuration.
-        tensors: what the weight files hold, by name.
-        warnings: sentences about differences from the published checkpoint; logged already.
-    """
-
-    folder: Path
-    config: MiniCPMOConfig
-    tensors: Mapping[str, StoredTensor]
-    warnings: tuple[str, ...]
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class LoadReport:
-    """What loading did; every tensor of the model is in exactly one of the first three.
-
-    Attributes:
-        stored: names that came from the safetensors.
-        overlaid: names that came from the overlay instead.
-        dropped: names of unused tensors that were left out on request.
-        ignored_overlay: names in the overlay that the model does not have.
-        loaded_bytes: size of the loaded tensors on the device.
-        seconds: wall time.
-    """
-
-    stored: tuple[str, ...]
-    overlaid: tuple[str, ...]
-    dropped: tuple[str, ...]
-    ignored_overlay: tuple[str, ...]
-    loaded_bytes: int
-    seconds: float
-
-    def __str__(self) -> str:
-        counts = f"{len(self.stored) + len(self.overlaid)} tensors"
-        if self.overlaid:
-            counts += f" ({len(self.overlaid)} from the overlay)"
-        if self.dropped:
-            counts += f", {len(self.dropped)} unused ones left out"
-        return f"{counts}, {self.loaded_bytes / 1e9:.2f} GB in {self.seconds:.1f} s"
-
-
-def open_checkpoint(folder: Path) -> Checkpoint:
-    """Read and check everything but the weights themselves.
-
-    Args:
-        folder: a checkpoint folder, see `find_checkpoint`.
+def read_config(folder: Path) -> MiniCPMOConfig:
+    """Read and check `config.json`.
 
     Raises:
-        CheckpointError: it is damaged or quantised, or a field of its configuration contradicts
-            its tensors; every such field is named with its value and a tensor.
+        CheckpointError: it is damaged, quantised, or of another model.
     """
-    raw = read_json_object(folder / CONFIG_FILE)
-    require_full_precision(raw)
-    tensors = read_headers(folder)
-    require_full_precision(raw, tensors)
-    found = check_config(raw, {name: stored.shape for name, stored in tensors.items()})
-    fatal = [difference.message for difference in found if difference.is_fatal]
-    if fatal:
+    values = read_json_object(folder / CONFIG_FILE)
+    require_full_precision(values)
+    if values.get("model_type") != MiniCPMOConfig.model_type:
         raise CheckpointError(
-            f"The configuration of {folder} does not fit its tensors:\n  "
-            + "\n  ".join(fatal)
-            + f"\nRestore {CONFIG_FILE} as it came with these weights."
+            f"{folder / CONFIG_FILE}: model_type is {json.dumps(values.get('model_type'))}, so "
+            f"this is not a MiniCPM-o 4.5 checkpoint. Use {HUGGINGFACE_ID}."
         )
-    variant = raw.get("model_variant")
-    warnings = tuple(difference.message for difference in found)
-    if variant:
-        note = _RANDOM_NOTE if variant == TINY_VARIANT else ""
-        logger.warning("%s is not the published model: it is marked %r%s", folder, variant, note)
-    else:
-        warnings += tuple(_side_differences(folder)) + tuple(check_file_sizes(folder))
-    if warnings:
+    try:
+        config = MiniCPMOConfig.from_dict(values)
+    except (StrictDataclassError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder / CONFIG_FILE} cannot be used: {' '.join(str(error).split())}"
+        ) from error
+    assert isinstance(config, MiniCPMOConfig)
+    if config.model_variant:
+        note = "; its weights are random" if config.model_variant == TINY_VARIANT else ""
         logger.warning(
-            "%s differs from the published checkpoint:\n  %s", folder, "\n  ".join(warnings)
+            "%s is not the published model: it is marked %r%s", folder, config.model_variant, note
         )
-    return Checkpoint(folder, MiniCPMOConfig.from_dict(raw), tensors, warnings)
+    return config
 
 
-def _side_differences(folder: Path) -> list[str]:
-    """Differences in the two small configuration files; an absent file has none."""
-    sides = ((GENERATION_FILE, published.GENERATION), (PREPROCESSOR_FILE, published.PREPROCESSOR))
-    return [
-        difference.message
-        for file, fields in sides
-        if (folder / file).is_file()
-        for difference in differences(read_json_object(folder / file), fields, file)
-    ]
-
-
-def check_file_sizes(folder: Path) -> list[str]:
-    """Compare the files beside the weights with the published sizes.
+def read_headers(folder: Path) -> dict[str, StoredTensor]:
+    """Read which tensors a checkpoint folder holds, without their values.
 
     Args:
-        folder: a checkpoint folder.
+        folder: holds `model.safetensors`, or `model.safetensors.index.json` and its shards.
 
     Returns:
-        A sentence for each file that is absent or of another size; empty if all is well.
+        The tensors by name, in the order of the files and of the bytes inside them.
 
-    Source: docs/specification/model.md#1.9.
+    Raises:
+        CheckpointError: there are no weights, a file is missing or damaged, or a tensor of the
+            index is not where the index says.
     """
-    found = []
-    for name, size_bytes in published.FILE_SIZES_BYTES:
-        file = folder / name
-        if not file.is_file():
-            found.append(f"{name} is absent")
-        elif file.stat().st_size != size_bytes:
-            found.append(f"{name} has {file.stat().st_size} bytes; published are {size_bytes}")
+    index = folder / INDEX_FILE
+    if not index.is_file():
+        single = folder / SINGLE_FILE
+        if single.is_file():
+            return _read_header(single)
+        raise CheckpointError(
+            f"{folder} holds neither {SINGLE_FILE} nor {INDEX_FILE}, so there are no weights. "
+            "Download the checkpoint completely."
+        )
+    weight_map = read_json_object(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{index} has no usable weight_map. Download it again.")
+    files = sorted({folder / Path(str(name)).name for name in weight_map.values()})
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        raise CheckpointError(
+            f"{len(missing)} of {len(files)} weight files are missing from {folder}: "
+            f"{_names(missing)}. Download the checkpoint completely."
+        )
+    found = {name: stored for file in files for name, stored in _read_header(file).items()}
+    misplaced = [n for n, f in weight_map.items() if n not in found or found[n].file.name != f]
+    if misplaced:
+        raise CheckpointError(
+            f"{INDEX_FILE} of {folder} places {len(misplaced)} tensors in files that do not hold "
+            f"them: {_names(misplaced)}. Download the index and the weight files again."
+        )
     return found
 
 
+def _read_header(file: Path) -> dict[str, StoredTensor]:
+    with file.open("rb") as opened:
+        if opened.read(len(_LFS_POINTER)) == _LFS_POINTER:
+            raise CheckpointError(
+                f"{file} is a Git LFS pointer, not the weights. Run `git lfs pull` there."
+            )
+    with _reading(file) as weights:
+        slices = {name: weights.get_slice(name) for name in weights.offset_keys()}
+        found = {
+            name: StoredTensor(file, part.get_dtype(), tuple(part.get_shape()))
+            for name, part in slices.items()
+        }
+    packed = next((name for name in found if name.endswith(_PACKED_ENDINGS)), None)
+    if packed is not None:
+        require_full_precision({"quantization_config": {"quant_method": f"used for {packed}"}})
+    return found
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[Any]:  # Any: safetensors declares no type for an open file
+    try:
+        with safe_open(file, framework="pt", device="cpu") as opened:
+            yield opened
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{file} is not a complete safetensors file ({error}). Download it again."
+        ) from error
+
+
 def expected_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    """Shape of every tensor that a module (also one on the meta device) stores, by name."""
+    """Return the shape of every tensor that a module (also one on the meta device) stores."""
     return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 
@@ -183,10 +166,9 @@ def load_weights(
     device: torch.device | str,
     dtype: torch.dtype = torch.bfloat16,
     overlay: Path | None = None,
-    drop_unused: bool = False,
     show_progress: bool = True,
     on_progress: Callable[[float], None] | None = None,
-) -> LoadReport:
+) -> None:
     """Fill a module built on the meta device.
 
     Args:
@@ -195,64 +177,96 @@ def load_weights(
         device: where the weights go.
         dtype: what they are stored as there.
         overlay: a `.pt` file whose tensors take precedence; names the model lacks are logged.
-        drop_unused: leave out the tensors that no path reads (`UNUSED_PREFIXES`); the parameters
-            become None.
         show_progress: show a bar that counts bytes.
-        on_progress: told the share of the bytes that is there, 0 to 1, after each tensor.
+        on_progress: called with the share of the bytes that is loaded, 0 to 1, after each tensor.
 
     Raises:
         CheckpointError: tensors are missing, unexpected, of another shape or of an unusable type
             (one error lists them all), or a file is damaged.
     """
     start = time.perf_counter()
-    stored = read_headers(folder)
-    shapes = expected_shapes(module)
-    patch = read_overlay(overlay, shapes) if overlay is not None else Overlay({}, ())
+    stored, shapes = read_headers(folder), expected_shapes(module)
     _require_match(shapes, stored, folder)
-    dropped = drop_unused_tensors(module) if drop_unused else ()
-    wanted = {name: stored[name] for name in stored if name not in dropped}
-    if patch.ignored:
-        logger.warning(
-            "%s: %d of its tensors are not the model's and were ignored: %s",
-            overlay,
-            len(patch.ignored),
-            _names(patch.ignored),
-        )
-    with _progress(wanted.values(), dtype, show_progress) as bar:
-        tell = _Share(bar, on_progress)
-        tensors = _read(wanted, patch.tensors, torch.device(device), dtype, tell)
+    replaced = {} if overlay is None else _read_overlay(overlay, shapes)
+    total, loaded = sum(math.prod(shape) for shape in shapes.values()) * dtype.itemsize, 0
+    tensors: dict[str, Tensor] = {}
+    with tqdm(
+        total=total, desc="Loading weights", unit="B", unit_scale=True, disable=not show_progress
+    ) as bar:
+        for name, source in _read_tensors(stored, replaced):
+            # The copy owns its memory: later changes of the mapped file cannot reach it.
+            tensors[name] = source.to(device=device, dtype=dtype, copy=True)
+            bar.update(tensors[name].nbytes)
+            loaded += tensors[name].nbytes
+            if on_progress is not None:
+                on_progress(loaded / total)
     module.load_state_dict(tensors, strict=True, assign=True)
-    _settle(module)
-    report = LoadReport(
-        stored=tuple(name for name in wanted if name not in patch.tensors),
-        overlaid=tuple(name for name in wanted if name in patch.tensors),
-        dropped=dropped,
-        ignored_overlay=patch.ignored,
-        loaded_bytes=sum(tensor.nbytes for tensor in tensors.values()),
-        seconds=time.perf_counter() - start,
+    module.requires_grad_(False).eval()
+    logger.info(
+        "loaded %d tensors (%d from the overlay), %.2f GB in %.1f s from %s",
+        len(tensors),
+        len(replaced),
+        total / 1e9,
+        time.perf_counter() - start,
+        folder,
     )
-    logger.info("loaded %s from %s", report, folder)
-    return report
 
 
-def drop_unused_tensors(module: nn.Module) -> tuple[str, ...]:
-    """Set the parameters that no path reads to None; returns their names."""
-    names = tuple(
-        name for name, _ in module.named_parameters() if name.startswith(published.UNUSED_PREFIXES)
-    )
-    for name in names:
-        parent, _, leaf = name.rpartition(".")
-        module.get_submodule(parent).register_parameter(leaf, None)
-    return names
+def _read_tensors(
+    stored: Mapping[str, StoredTensor], replaced: Mapping[str, Tensor]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield mapped tensors in the order of their bytes; those of the overlay replace the stored."""
+    for file in dict.fromkeys(each.file for each in stored.values()):
+        with _reading(file) as weights:
+            for name in (n for n, each in stored.items() if each.file == file):
+                yield name, replaced[name] if name in replaced else weights.get_tensor(name)
+
+
+def _read_overlay(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Open a file of `torch.save`; its tensors stay mapped until they are copied."""
+    if not path.is_file():
+        raise CheckpointError(f"There is no overlay {path}. Give an existing .pt file, or none.")
+    try:
+        # Only the newer of the two formats can be mapped; the older one is read into memory.
+        values = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+        )
+    except (pickle.UnpicklingError, OSError, RuntimeError, EOFError, ValueError) as error:
+        raise CheckpointError(
+            f"The overlay {path} is damaged or holds more than tensors, and nothing in it is "
+            "executed. Save it again as a dictionary of tensors with torch.save."
+        ) from error
+    if not isinstance(values, dict):
+        raise CheckpointError(
+            f"The overlay {path} holds a {type(values).__name__}, not a dictionary of tensors."
+        )
+    known = {name: value for name, value in values.items() if name in shapes}
+    wrong = [
+        name
+        for name, value in known.items()
+        if not (isinstance(value, Tensor) and value.is_floating_point())
+        or tuple(value.shape) != shapes[name]
+    ]
+    if wrong:
+        raise CheckpointError(
+            f"The overlay {path} does not fit the model: {len(wrong)} of its {len(values)} tensors "
+            f"have another shape: {_names(wrong)}. Use the overlay made for this model."
+        )
+    ignored = [str(name) for name in values if name not in shapes]
+    if ignored:
+        logger.warning(
+            "%s: %d of its tensors are not the model's and are ignored: %s",
+            path,
+            len(ignored),
+            _names(ignored),
+        )
+    return known
 
 
 def random_weights(
     module: nn.Module, *, device: torch.device | str, dtype: torch.dtype = torch.bfloat16, seed: int
 ) -> int:
     """Fill a module built on the meta device with random values, drawn on the device itself.
-
-    Matrices keep the size of what passes through them (deviation 1/sqrt(inputs)); gains are 1 and
-    biases 0.
 
     Args:
         module: its tensors are replaced; they need no gradient afterwards.
@@ -266,100 +280,49 @@ def random_weights(
     generator = torch.Generator(device=device).manual_seed(seed)
     tensors = {}
     for name, shape in expected_shapes(module).items():
-        tensor = torch.empty(shape, device=device, dtype=dtype)
-        leaf = name.rpartition(".")[2]
-        if leaf.endswith("bias"):
-            tensor.zero_()
-        elif len(shape) < 2 or leaf == _GAIN_NAME:
-            tensor.fill_(1.0)
-        else:
-            tensor.normal_(0.0, math.prod(shape[1:]) ** -0.5, generator=generator)
-        tensors[name] = tensor
+        tensors[name] = torch.empty(shape, device=device, dtype=dtype)
+        fill_randomly(name, tensors[name], generator)
     module.load_state_dict(tensors, strict=True, assign=True)
-    _settle(module)
+    module.requires_grad_(False).eval()
     return sum(tensor.numel() for tensor in tensors.values())
 
 
-def _settle(module: nn.Module) -> None:
-    """Weights are read only from here on, and none may have been forgotten on the meta device."""
-    module.requires_grad_(False).eval()
-    left = [n for n, t in (*module.named_parameters(), *module.named_buffers()) if t.is_meta]
-    assert not left, f"still without values: {left}"
+def fill_randomly(name: str, tensor: Tensor, generator: torch.Generator | None = None) -> None:
+    """Fill a weight in place: gains are 1, biases 0, matrices keep the size of their input.
 
-
-def _read(
-    wanted: Mapping[str, StoredTensor],
-    patch: Mapping[str, Tensor],
-    device: torch.device,
-    dtype: torch.dtype,
-    tell: _Share,
-) -> dict[str, Tensor]:
-    """Read in the order of the bytes; an overlay's tensor takes the place of the stored one."""
-    tensors = {}
-    for file in dict.fromkeys(stored.file for stored in wanted.values()):
-        tell.file(file.name)
-        try:
-            with safe_open(file, framework="pt", device="cpu") as opened:
-                for name in (n for n, stored in wanted.items() if stored.file == file):
-                    source = patch[name] if name in patch else opened.get_tensor(name)
-                    # The copy owns its memory: later changes of the mapped file cannot reach it.
-                    tensors[name] = source.to(device=device, dtype=dtype, copy=True)
-                    tell.add(tensors[name].nbytes)
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{file} cannot be read ({error}). Download it again.") from error
-    return tensors
-
-
-class _Share:
-    """Counts bytes for a bar, and for whoever wants to know the share that is there."""
-
-    def __init__(self, bar: tqdm, on_progress: Callable[[float], None] | None) -> None:
-        self._bar = bar
-        self._on_progress = on_progress
-        self._bytes = 0
-
-    def file(self, name: str) -> None:
-        self._bar.set_postfix_str(name)
-
-    def add(self, n_bytes: int) -> None:
-        self._bytes += n_bytes
-        self._bar.update(n_bytes)
-        if self._on_progress is not None:
-            self._on_progress(min(1.0, self._bytes / (self._bar.total or 1)))
-
-
-def _progress(tensors: Iterable[StoredTensor], dtype: torch.dtype, is_shown: bool) -> tqdm:
-    n_bytes = sum(stored.n_elements for stored in tensors) * dtype.itemsize
-    return tqdm(
-        total=n_bytes, desc="Loading weights", unit="B", unit_scale=True, disable=not is_shown
-    )
+    Args:
+        name: of the weight; its last part says what it is.
+        tensor: the weight.
+        generator: of the weight's device; torch's own when None.
+    """
+    leaf = name.rpartition(".")[2]
+    if leaf.endswith("bias"):
+        tensor.zero_()
+    elif tensor.ndim < 2 or leaf == _GAIN_NAME:
+        tensor.fill_(1.0)
+    else:
+        tensor.normal_(0.0, math.prod(tensor.shape[1:]) ** -0.5, generator=generator)
 
 
 def _require_match(
     shapes: Mapping[str, tuple[int, ...]], stored: Mapping[str, StoredTensor], folder: Path
 ) -> None:
-    missing = [name for name in shapes if name not in stored]
-    unexpected = [name for name in stored if name not in shapes]
-    misshaped = [
-        f"{name} {list(stored[name].shape)} instead of {list(shape)}"
-        for name, shape in shapes.items()
-        if name in stored and stored[name].shape != shape
-    ]
-    unusable = [
-        f"{name} {stored[name].dtype}"
-        for name in shapes
-        if name in stored and stored[name].dtype not in ITEM_BYTES
-    ]
-    kinds: dict[str, list[Any]] = {
-        "missing": missing,
-        "unexpected": unexpected,
-        "of another shape": misshaped,
-        "of a type that weights cannot have": unusable,
+    kinds = {
+        "missing": [name for name in shapes if name not in stored],
+        "unexpected": [name for name in stored if name not in shapes],
+        "of another shape": [
+            f"{name} {list(stored[name].shape)} instead of {list(shape)}"
+            for name, shape in shapes.items()
+            if name in stored and stored[name].shape != shape
+        ],
+        "of a type that weights cannot have": [
+            f"{name} {stored[name].dtype}"
+            for name in shapes
+            if name in stored and stored[name].dtype not in _FLOATS
+        ],
     }
     if any(kinds.values()):
-        listed = "\n".join(
-            f"  {len(names)} {kind}: {_names(names)}" for kind, names in kinds.items() if names
-        )
+        listed = "\n".join(f"  {len(v)} {kind}: {_names(v)}" for kind, v in kinds.items() if v)
         raise CheckpointError(
             f"The tensors of {folder} are not the model's: {len(shapes)} are expected, "
             f"{len(stored)} were found.\n{listed}\nDownload the checkpoint again, or use the "

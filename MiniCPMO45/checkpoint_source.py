@@ -6,20 +6,22 @@ Fetches weights, tables and recordings, never Python files, and runs nothing of 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import huggingface_hub
 from huggingface_hub import constants as hub_constants
 from huggingface_hub import errors as hub_errors
 
 from MiniCPMO45.checkpoint_error import CheckpointError
-from MiniCPMO45.config_check import CONFIG_FILE, require_full_precision
-from MiniCPMO45.published import HUGGINGFACE_ID, MODELSCOPE_ID
-from MiniCPMO45.weight_files import read_json_object
+
+CONFIG_FILE = "config.json"
+HUGGINGFACE_ID = "openbmb/MiniCPM-o-4_5"
+MODELSCOPE_ID = "OpenBMB/MiniCPM-o-4_5"
 
 Hub = Literal["huggingface", "modelscope"]
 Fetch = Callable[[Sequence[str]], str]
@@ -57,7 +59,9 @@ def find_checkpoint(
     *,
     revision: str | None = None,
     hub: Hub = "huggingface",
-    cache_dir: Path | None = None,
+    cache_dir: str | Path | None = None,
+    token: str | bool | None = None,
+    local_files_only: bool = False,
 ) -> Path:
     """Find a checkpoint, fetching it if need be.
 
@@ -71,6 +75,8 @@ def find_checkpoint(
         revision: branch, tag or commit; only for a hub id.
         hub: where a hub id is looked up; "modelscope" needs the package of that name.
         cache_dir: where fetched files are kept; the hub library's own place by default.
+        token: to authenticate at Hugging Face; None takes the stored login.
+        local_files_only: never reach for the network.
 
     Returns:
         The folder; it holds at least `config.json`.
@@ -90,12 +96,49 @@ def find_checkpoint(
             f"There is no folder {folder}. Give an existing checkpoint folder, or the hub id "
             f"{MODELSCOPE_ID if hub == 'modelscope' else HUGGINGFACE_ID} to download it."
         )
-    make_fetch = _modelscope if hub == "modelscope" else _huggingface
-    fetch = make_fetch(source, revision, cache_dir)
+    if hub == "modelscope":
+        fetch = _modelscope(source, revision, cache_dir, local_files_only)
+    else:
+        fetch = _huggingface(source, revision, cache_dir, token, local_files_only)
     require_full_precision(
         read_json_object(_require_config(Path(fetch([CONFIG_FILE]))) / CONFIG_FILE)
     )
     return _require_config(Path(fetch(NEEDED_FILES)))
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Parse a JSON file that holds one object.
+
+    Raises:
+        CheckpointError: it is missing, unreadable, not JSON, or not an object.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} does not hold a JSON object.")
+    return values
+
+
+def require_full_precision(config: Mapping[str, Any]) -> None:
+    """Refuse a quantised checkpoint.
+
+    Args:
+        config: the parsed `config.json`.
+
+    Raises:
+        CheckpointError: it is quantised; the message says what to use instead.
+    """
+    quantisation = config.get("quantization_config")
+    if not quantisation:
+        return
+    method = quantisation.get("quant_method") if isinstance(quantisation, Mapping) else quantisation
+    raise CheckpointError(
+        f"This checkpoint is quantised (quant_method {method or 'unknown'}), and quantised weights "
+        f"are not supported. Use the bf16 checkpoint {HUGGINGFACE_ID} instead (on ModelScope "
+        f"{MODELSCOPE_ID}; 18.7 GB, for a GPU with 28 GB or more)."
+    )
 
 
 def is_offline() -> bool:
@@ -112,7 +155,13 @@ def _require_config(folder: Path) -> Path:
     )
 
 
-def _huggingface(repo: str, revision: str | None, cache_dir: Path | None) -> Fetch:
+def _huggingface(
+    repo: str,
+    revision: str | None,
+    cache_dir: str | Path | None,
+    token: str | bool | None,
+    local_files_only: bool,
+) -> Fetch:
     def fetch(patterns: Sequence[str]) -> str:
         try:
             return huggingface_hub.snapshot_download(
@@ -121,6 +170,8 @@ def _huggingface(repo: str, revision: str | None, cache_dir: Path | None) -> Fet
                 cache_dir=cache_dir,
                 allow_patterns=list(patterns),
                 ignore_patterns=list(EXCLUDED_FILES),
+                token=token,
+                local_files_only=local_files_only,
             )
         except _HUGGINGFACE_FAILURES as error:
             raise CheckpointError(_huggingface_advice(repo, revision, cache_dir, error)) from error
@@ -129,7 +180,7 @@ def _huggingface(repo: str, revision: str | None, cache_dir: Path | None) -> Fet
 
 
 def _huggingface_advice(
-    repo: str, revision: str | None, cache_dir: Path | None, error: Exception
+    repo: str, revision: str | None, cache_dir: str | Path | None, error: Exception
 ) -> str:
     at = f" at revision {revision}" if revision else ""
     wanted = f"There is no folder {repo} here, and the checkpoint {repo}{at}"
@@ -157,7 +208,9 @@ def _huggingface_advice(
     )
 
 
-def _modelscope(repo: str, revision: str | None, cache_dir: Path | None) -> Fetch:
+def _modelscope(
+    repo: str, revision: str | None, cache_dir: str | Path | None, local_files_only: bool
+) -> Fetch:
     try:
         modelscope = importlib.import_module("modelscope")
         errors = importlib.import_module("modelscope.hub.errors")
@@ -183,7 +236,7 @@ def _modelscope(repo: str, revision: str | None, cache_dir: Path | None) -> Fetc
                 cache_dir=None if cache_dir is None else os.fspath(cache_dir),
                 allow_patterns=list(patterns),
                 ignore_patterns=list(EXCLUDED_FILES),
-                local_files_only=is_offline(),
+                local_files_only=local_files_only or is_offline(),
             )
         except failures as error:
             offline = " HF_HUB_OFFLINE forbids downloading; unset it once." if is_offline() else ""

@@ -1,18 +1,26 @@
-"""The model's configuration and its timing constants, as plain frozen records.
+"""The model's configuration, made of `transformers` configurations, and its timing constants.
 
-Reading a configuration never executes code: `auto_map` and every unknown key are ignored.
-Defaults are the published values, so `MiniCPMOConfig()` is the public 9 B checkpoint.
+`config.json` has the published layout: the language model's fields at the top level, the other
+parts nested. Defaults are the published values, so `MiniCPMOConfig()` is the public 9 B checkpoint.
+Reading a configuration never executes code: `auto_map` is dropped.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, TypeVar
+
+from transformers import (
+    LlamaConfig,
+    PreTrainedConfig,
+    Qwen3Config,
+    SiglipVisionConfig,
+    WhisperConfig,
+)
 
 ENCODER_FRAMES_PER_SECOND = 50  # 100 mel frames a second, halved by the second convolution
+RESAMPLER_HEAD_SIZE = 128  # channels
 
 
 @dataclass(frozen=True)
@@ -30,62 +38,75 @@ class DecoderConfig:
     max_position_embeddings: int
     has_qk_norm: bool
 
+    @classmethod
+    def of(cls, config: Qwen3Config | LlamaConfig) -> DecoderConfig:
+        """Return the shape that a configuration of the library describes."""
+        kv_heads, head_dim = config.num_key_value_heads, config.head_dim
+        assert kv_heads is not None and head_dim is not None and config.rope_parameters is not None
+        rope_theta = config.rope_parameters["rope_theta"]
+        assert rope_theta is not None  # the library gives all of these a value
+        return cls(
+            hidden_size=config.hidden_size,
+            intermediate_size=config.intermediate_size,
+            num_hidden_layers=config.num_hidden_layers,
+            num_attention_heads=config.num_attention_heads,
+            num_key_value_heads=kv_heads,
+            head_dim=head_dim,
+            rms_norm_eps=config.rms_norm_eps,
+            rope_theta=float(rope_theta),
+            max_position_embeddings=config.max_position_embeddings,
+            has_qk_norm=isinstance(config, Qwen3Config),
+        )
 
-@dataclass(frozen=True)
-class VisionConfig:
+
+class VisionConfig(SiglipVisionConfig):
     """SigLIP vision tower."""
 
     hidden_size: int = 1152
     intermediate_size: int = 4304
     num_hidden_layers: int = 27
     num_attention_heads: int = 16
-    num_channels: int = 3
     image_size: int = 980
     patch_size: int = 14
-    hidden_act: str = "gelu_pytorch_tanh"
-    layer_norm_eps: float = 1e-6
-    attention_dropout: float = 0.0
 
 
-@dataclass(frozen=True)
-class AudioConfig:
-    """Whisper encoder."""
+class AudioConfig(WhisperConfig):
+    """Whisper encoder; the decoder's fields are unused."""
 
     d_model: int = 1024
     encoder_layers: int = 24
     encoder_attention_heads: int = 16
     encoder_ffn_dim: int = 4096
-    num_mel_bins: int = 80
-    max_source_positions: int = 1500
-    activation_function: str = "gelu"
-    scale_embedding: bool = False
 
 
-@dataclass(frozen=True)
-class TTSConfig:
-    """Speech-token decoder."""
+class TTSConfig(LlamaConfig):
+    """Speech-token decoder; `vocab_size` counts the rows of a word embedding that is never read."""
+
+    model_type = "minicpmtts"
 
     hidden_size: int = 768
     intermediate_size: int = 3072
     num_hidden_layers: int = 20
     num_attention_heads: int = 12
-    num_key_value_heads: int = 12
     max_position_embeddings: int = 4096
-    rope_theta: float = 10_000.0
-    rms_norm_eps: float = 1e-6
     llm_dim: int = 4096
     projector_type: str = "mlp"
-    hidden_act: str = "silu"
     num_text_tokens: int = 152_064
     num_audio_tokens: int = 6562
     num_vq: int = 1
-    vocab_size: int = 32_000  # rows of the unused word embedding
     audio_bos_token_id: int = 151_687
     text_eos_token_id: int = 151_692
     condition_type: str = "hidden_text_merge"
     normalize_projected_hidden: bool = True
     attention_type: str = "full_attention"
     interleaved: bool = False
+
+    def validate_token_ids(self) -> None:
+        """Accept every id: they count in the language model's vocabulary, not in this one's."""
+
+    def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> Self:
+        """Return the configuration itself; `decoder` is no nested configuration."""
+        return self
 
     @property
     def speech_eos_id(self) -> int:
@@ -95,49 +116,36 @@ class TTSConfig:
     @property
     def decoder(self) -> DecoderConfig:
         """The backbone's shape."""
-        return DecoderConfig(
-            hidden_size=self.hidden_size,
-            intermediate_size=self.intermediate_size,
-            num_hidden_layers=self.num_hidden_layers,
-            num_attention_heads=self.num_attention_heads,
-            num_key_value_heads=self.num_key_value_heads,
-            head_dim=self.hidden_size // self.num_attention_heads,
-            rms_norm_eps=self.rms_norm_eps,
-            rope_theta=self.rope_theta,
-            max_position_embeddings=self.max_position_embeddings,
-            has_qk_norm=False,
-        )
+        return DecoderConfig.of(self)
 
 
-@dataclass(frozen=True)
-class SliceConfig:
+class SliceConfig(PreTrainedConfig):
     """How a large picture is cut into slices."""
+
+    model_type = "minicpmv"
 
     max_slice_nums: int = 9
     scale_resolution: int = 448
     patch_size: int = 14
 
 
-@dataclass(frozen=True)
-class MiniCPMOConfig:
-    """The whole model. Language-model fields sit at the top level, as in the published file."""
+class MiniCPMOConfig(Qwen3Config):
+    """The whole model. Language-model fields stand at the top level, as in the published file."""
 
-    hidden_size: int = 4096
+    model_type = "minicpmo"
+    sub_configs: ClassVar[dict[str, type[PreTrainedConfig]]] = {
+        "slice_config": SliceConfig,
+        "vision_config": VisionConfig,
+        "audio_config": AudioConfig,
+        "tts_config": TTSConfig,
+    }
+    default_theta = 1_000_000.0
+
     intermediate_size: int = 12_288
     num_hidden_layers: int = 36
-    num_attention_heads: int = 32
     num_key_value_heads: int = 8
-    head_dim: int = 128
-    hidden_act: str = "silu"
-    rms_norm_eps: float = 1e-6
     vocab_size: int = 151_748
     max_position_embeddings: int = 40_960
-    rope_theta: float = 1_000_000.0
-    rope_scaling: None = None
-    tie_word_embeddings: bool = False
-    attention_bias: bool = False
-    attention_dropout: float = 0.0
-    use_sliding_window: bool = False
     bos_token_id: int = 151_643
     eos_token_id: int = 151_645
     version: str = "4.5"
@@ -159,21 +167,22 @@ class MiniCPMOConfig:
     audio_config: AudioConfig = field(default_factory=AudioConfig)
     tts_config: TTSConfig = field(default_factory=TTSConfig)
 
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.slice_config = _made(SliceConfig, self.slice_config)
+        self.vision_config = _made(VisionConfig, self.vision_config)
+        self.audio_config = _made(AudioConfig, self.audio_config)
+        self.tts_config = _made(TTSConfig, self.tts_config)
+        kwargs.pop("auto_map", None)  # names code of the checkpoint, which is never run
+        super().__post_init__(**kwargs)
+
+    def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> Self:
+        """Return the configuration itself: the language model's fields are at the top level."""
+        return self
+
     @property
     def decoder(self) -> DecoderConfig:
         """The language model's shape."""
-        return DecoderConfig(
-            hidden_size=self.hidden_size,
-            intermediate_size=self.intermediate_size,
-            num_hidden_layers=self.num_hidden_layers,
-            num_attention_heads=self.num_attention_heads,
-            num_key_value_heads=self.num_key_value_heads,
-            head_dim=self.head_dim,
-            rms_norm_eps=self.rms_norm_eps,
-            rope_theta=self.rope_theta,
-            max_position_embeddings=self.max_position_embeddings,
-            has_qk_norm=True,
-        )
+        return DecoderConfig.of(self)
 
     @property
     def audio_block_frames(self) -> int:
@@ -182,33 +191,16 @@ class MiniCPMOConfig:
 
     @property
     def resampler_heads(self) -> int:
-        """Attention heads of the resampler: 128 channels each, at least one."""
-        return max(1, self.hidden_size // 128)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> MiniCPMOConfig:
-        """Build a configuration from a parsed `config.json`; unknown keys are ignored."""
-        nested = {
-            "slice_config": SliceConfig,
-            "vision_config": VisionConfig,
-            "audio_config": AudioConfig,
-            "tts_config": TTSConfig,
-        }
-        plain = _known(cls, {k: v for k, v in values.items() if k not in nested})
-        parts = {
-            name: kind(**_known(kind, values.get(name) or {})) for name, kind in nested.items()
-        }
-        return cls(**plain, **parts)
-
-    @classmethod
-    def from_folder(cls, folder: Path) -> MiniCPMOConfig:
-        """Read `folder/config.json`."""
-        return cls.from_dict(json.loads((folder / "config.json").read_text(encoding="utf8")))
+        """Attention heads of the resampler, at least one."""
+        return max(1, self.hidden_size // RESAMPLER_HEAD_SIZE)
 
 
-def _known(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    names = {f.name for f in fields(kind)}
-    return {k: v for k, v in values.items() if k in names}
+Part = TypeVar("Part", bound=PreTrainedConfig)
+
+
+def _made(kind: type[Part], values: Part | Mapping[str, Any] | None) -> Part:
+    """Make a nested configuration from what the file holds."""
+    return values if isinstance(values, kind) else kind(**(values or {}))
 
 
 @dataclass(frozen=True)

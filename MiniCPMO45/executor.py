@@ -16,7 +16,7 @@ from MiniCPMO45.audio_encoder import StreamItem, encode_clips, encode_streams
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.kv_cache import KvStore
-from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.picture_slices import Slice
 from MiniCPMO45.rope import Rope
 from MiniCPMO45.session import HearingState, SamplerState, Session, SpeechState, TurnState
@@ -68,7 +68,7 @@ class Executor:
 
     def __init__(
         self,
-        model: MiniCPMO,
+        model: MiniCPMOForConditionalGeneration,
         vocoder: Token2Wav | None = None,
         voices: VoiceLibrary | None = None,
         *,

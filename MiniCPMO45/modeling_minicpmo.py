@@ -1,26 +1,46 @@
-"""`MiniCPMO`: every module of the checkpoint under its published name, and nothing else."""
+"""`MiniCPMOForConditionalGeneration`: the checkpoint's modules under their published names."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from MiniCPMO45.audio_encoder import AudioEncoder, AudioProjection
+from MiniCPMO45.checkpoint import fill_randomly, load_weights, read_config
+from MiniCPMO45.checkpoint_source import find_checkpoint, require_full_precision
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer
 from MiniCPMO45.resampler import Resampler
 from MiniCPMO45.transformer import CausalLM
 from MiniCPMO45.tts import MiniCPMTTS
 
+UNUSED_PREFIXES = ("tts.model.embed_tokens.", "tts.projector_spk.")
+"""Tensors that are stored but that no path reads (28.3 M parameters)."""
 
-class MiniCPMO(nn.Module):
+_DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+_DEVICE_RULES = frozenset({"auto", "balanced", "balanced_low_0", "sequential"})
+_FROM_AUTO_MODEL = frozenset({"adapter_kwargs", "code_revision", "trust_remote_code", "_from_auto"})
+"""Options that `AutoModel` adds; all of them are about adapters and code of the checkpoint."""
+
+
+class MiniCPMOForConditionalGeneration(PreTrainedModel):
     """The weights of the model; 1,414 tensors at the published size.
 
     Nothing of a conversation is ever stored here. The executor is the only caller of the parts.
     """
 
+    config_class = MiniCPMOConfig
+    config: MiniCPMOConfig
+    base_model_prefix = ""
+
     def __init__(self, config: MiniCPMOConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.llm = CausalLM(config.decoder, config.vocab_size)
         self.vpm = SiglipVisionTransformer(
             config.vision_config, drop_last_layer=config.drop_vision_last_layer
@@ -36,3 +56,128 @@ class MiniCPMO(nn.Module):
             config.audio_config.d_model, config.hidden_size
         )
         self.tts = MiniCPMTTS(config.tts_config)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        for name, weight in module.named_parameters(recurse=False):
+            fill_randomly(name, weight.data)
+
+    @classmethod
+    def from_pretrained(  # type: ignore[override]  # one device, no adapters, no quantisation
+        cls,
+        pretrained_model_name_or_path: str | Path,
+        *,
+        config: MiniCPMOConfig | None = None,
+        dtype: torch.dtype | str | None = None,
+        device_map: str | int | torch.device | dict[str, Any] | None = None,
+        revision: str | None = None,
+        cache_dir: str | Path | None = None,
+        token: str | bool | None = None,
+        local_files_only: bool = False,
+        **options: Any,
+    ) -> Self:
+        """Load a checkpoint folder or hub id; each tensor goes straight to the device.
+
+        The library's own loader is not used: it needs `accelerate` for a device and gives tensors
+        that are missing random values.
+
+        Args:
+            pretrained_model_name_or_path: a folder in the published layout, or a hub id.
+            config: the configuration; the folder's own when None.
+            dtype: of the weights on the device; None and "auto" take the configuration's.
+            device_map: one device; None takes torch's default device, "auto" a GPU if there is one.
+            revision: branch, tag or commit of a hub id.
+            cache_dir: where fetched files are kept.
+            token: to authenticate at the hub.
+            local_files_only: never reach for the network.
+            options: what `AutoModel` adds; anything else is refused.
+
+        Raises:
+            CheckpointError: the checkpoint cannot be found, does not fit or is quantised; the
+                text says what to do.
+            TypeError: an unknown option.
+        """
+        require_full_precision(options)
+        unknown = options.keys() - _FROM_AUTO_MODEL - {"quantization_config"}
+        if unknown:
+            raise TypeError(f"from_pretrained takes no {', '.join(sorted(unknown))}")
+        folder = find_checkpoint(
+            pretrained_model_name_or_path,
+            revision=revision,
+            cache_dir=cache_dir,
+            token=token,
+            local_files_only=local_files_only,
+        )
+        stored = read_config(folder)  # also refuses what cannot be loaded
+        config = copy.deepcopy(config or stored)
+        config.dtype = _dtype(dtype, config.dtype or stored.dtype)
+        config.name_or_path = str(pretrained_model_name_or_path)
+        return cls.from_folder(folder, config, device=_device(device_map), dtype=config.dtype)
+
+    @classmethod
+    def from_folder(
+        cls,
+        folder: Path,
+        config: MiniCPMOConfig | None = None,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        overlay: Path | None = None,
+        show_progress: bool = True,
+        on_progress: Callable[[float], None] | None = None,
+    ) -> Self:
+        """Load a checkpoint folder.
+
+        Args:
+            folder: in the published layout.
+            config: the configuration; the folder's own when None.
+            device: where the weights go.
+            dtype: of the weights there.
+            overlay: a `.pt` file whose tensors take precedence over the checkpoint's.
+            show_progress: show a bar that counts bytes.
+            on_progress: called with the share that is loaded, 0 to 1, after each tensor.
+
+        Raises:
+            CheckpointError: the checkpoint does not fit or is quantised.
+        """
+        with torch.device("meta"):
+            model = cls(config or read_config(folder))
+        load_weights(
+            model,
+            folder,
+            device=device,
+            dtype=dtype,
+            overlay=overlay,
+            show_progress=show_progress,
+            on_progress=on_progress,
+        )
+        return model
+
+    def drop_unused(self) -> None:
+        """Free the parameters that no path reads; the model cannot be saved afterwards."""
+        for name in [n for n, _ in self.named_parameters() if n.startswith(UNUSED_PREFIXES)]:
+            parent, _, leaf = name.rpartition(".")
+            self.get_submodule(parent).register_parameter(leaf, None)
+
+
+def _dtype(dtype: torch.dtype | str | None, configured: torch.dtype | str | None) -> torch.dtype:
+    named = configured if dtype in (None, "auto") else dtype
+    if named is None:
+        return torch.float32
+    found = {str(each).removeprefix("torch."): each for each in _DTYPES}
+    if str(named).removeprefix("torch.") not in found:
+        raise ValueError(f"dtype is {named}; weights can be {', '.join(found)}")
+    return found[str(named).removeprefix("torch.")]
+
+
+def _device(device_map: str | int | torch.device | dict[str, Any] | None) -> torch.device:
+    if isinstance(device_map, dict):
+        places = {torch.device(place) for place in device_map.values()}
+        if len(places) != 1:
+            raise ValueError(f"device_map names {len(places)} devices; the model runs on one")
+        return places.pop()
+    if device_map is None:
+        return torch.get_default_device()
+    if isinstance(device_map, str) and device_map in _DEVICE_RULES:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device_map)

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 
 from MiniCPMO45.chat import ChatCapability, ChatReply
-from MiniCPMO45.checkpoint import find_checkpoint, load_weights, open_checkpoint
+from MiniCPMO45.checkpoint_source import find_checkpoint
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.device.engine import DeviceOptions, make_executor
 from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.message_input import MessageInput, PieceOptions
-from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing_minicpmo import Message, MiniCPMOProcessor
 from MiniCPMO45.prompts import DUPLEX_SUFFIX, DUPLEX_SYSTEM_PROMPT, duplex_prefix
 from MiniCPMO45.reply_policy import ReplyPolicy
@@ -104,7 +104,7 @@ class UnifiedModel:
 
     def __init__(
         self,
-        model: MiniCPMO,
+        model: MiniCPMOForConditionalGeneration,
         processor: MiniCPMOProcessor,
         executor: Executor,
         *,
@@ -141,23 +141,19 @@ class UnifiedModel:
                 text says what to do.
         """
         options.tell("reading the checkpoint")
-        checkpoint = open_checkpoint(find_checkpoint(source, hub=options.hub))
-        with torch.device("meta"):
-            model = MiniCPMO(checkpoint.config)
-        report = load_weights(
-            model,
-            checkpoint.folder,
-            device=options.device,
+        folder = find_checkpoint(source, hub=options.hub)
+        model = MiniCPMOForConditionalGeneration.from_folder(
+            folder,
             dtype=options.dtype,
+            device=options.device,
             overlay=options.overlay,
-            drop_unused=True,
             show_progress=options.show_progress,
             on_progress=lambda share: options.tell("loading weights", share),
         )
-        logger.info("loaded %s", report)
+        model.drop_unused()
         options.tell("loading the voice")
-        executor = _load_executor(model, checkpoint.folder, options)
-        processor = MiniCPMOProcessor.from_folder(checkpoint.folder)
+        executor = _load_executor(model, folder, options)
+        processor = MiniCPMOProcessor.from_folder(folder)
         logger.info("device map: %s", _device_map(model, executor))
         return cls(model, processor, executor, duplex_defaults=options.duplex_defaults)
 
@@ -278,7 +274,7 @@ class UnifiedModel:
         return self.duplex.finalize(session)
 
 
-def _device_map(model: MiniCPMO, executor: Executor) -> str:
+def _device_map(model: MiniCPMOForConditionalGeneration, executor: Executor) -> str:
     """Return where each component of the model lies."""
     parts = dict(model.named_children())
     if executor.vocoder is not None:
@@ -290,7 +286,9 @@ def _device_map(model: MiniCPMO, executor: Executor) -> str:
     return ", ".join(f"{name} on {' and '.join(found)}" for name, found in places.items())
 
 
-def _load_executor(model: MiniCPMO, folder: Path, options: LoadOptions) -> Executor:
+def _load_executor(
+    model: MiniCPMOForConditionalGeneration, folder: Path, options: LoadOptions
+) -> Executor:
     assets, compat = folder / TOKEN2WAV_FOLDER, options.compat
     device_options = DeviceOptions(
         most_conversations=max(options.slots, LEAST_CONVERSATIONS),

@@ -165,9 +165,9 @@ class MiniCPMOProcessor:
         return cls(
             MiniCPMOTokenizerFast.from_folder(folder),
             SliceConfig(
-                int(settings.get("max_slice_nums", published.max_slice_nums)),
-                int(settings.get("scale_resolution", published.scale_resolution)),
-                int(settings.get("patch_size", published.patch_size)),
+                max_slice_nums=int(settings.get("max_slice_nums", published.max_slice_nums)),
+                scale_resolution=int(settings.get("scale_resolution", published.scale_resolution)),
+                patch_size=int(settings.get("patch_size", published.patch_size)),
             ),
             use_image_id=bool(settings.get("use_image_id", True)),
             query_num=int(settings.get("image_feature_size", QUERY_NUM)),

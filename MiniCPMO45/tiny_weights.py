@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.tiny_config import LAYERS
 from MiniCPMO45.tiny_random import draw
 from MiniCPMO45.tiny_tokenizer import PLAIN_SLOTS, TinyVocabulary, spoken_ids
@@ -66,7 +66,10 @@ def tiny_tensors(
         (name, bfloat16 tensor).
     """
     with torch.device("meta"):
-        shapes = {name: tuple(t.shape) for name, t in MiniCPMO(config).state_dict().items()}
+        shapes = {
+            name: tuple(t.shape)
+            for name, t in MiniCPMOForConditionalGeneration(config).state_dict().items()
+        }
     for name, shape in shapes.items():
         plain = _plain(name, shape, seed, _residual_gain(name, config))
         tensor = _carry_loudness(name, _carry_signals(name, plain))

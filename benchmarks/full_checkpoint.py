@@ -18,10 +18,9 @@ import torch
 import typer
 from torch import Tensor
 
-from MiniCPMO45 import published
 from MiniCPMO45.checkpoint import expected_shapes
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.tiny import write_shards
 from MiniCPMO45.tiny_assets import write_assets, write_vocoder_weights, write_voice_sample
 from MiniCPMO45.tiny_config import generation_config, preprocessor_config
@@ -50,7 +49,7 @@ class Sizes:
         shard_bytes: most of one file, unless a single tensor is larger.
     """
 
-    changes: Mapping[str, published.Value] = field(default_factory=dict)
+    changes: Mapping[str, object] = field(default_factory=dict)
     has_tiny_voice: bool = False
     shard_bytes: int = SHARD_BYTES
 
@@ -73,10 +72,9 @@ def write_full_checkpoint(
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty; name another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    values = full_config(sizes.changes)
-    config = MiniCPMOConfig.from_dict(values)
+    config = full_config(sizes.changes)
+    config.save_pretrained(folder)
     vocabulary = train_vocabulary().filled_up(config.vocab_size)
-    write_json(folder / "config.json", values)
     write_json(folder / "generation_config.json", generation_config(vocabulary))
     write_json(folder / "preprocessor_config.json", preprocessor_config())
     write_tokenizer(folder, vocabulary)
@@ -88,19 +86,17 @@ def write_full_checkpoint(
         _write_weights(folder, config, vocabulary, seed, sizes.shard_bytes)
 
 
-def full_config(changes: Mapping[str, published.Value]) -> Json:
-    """Return `config.json` as published, marked as one of random weights.
+def full_config(changes: Mapping[str, object]) -> MiniCPMOConfig:
+    """Return the published configuration, marked as one of random weights.
 
     Args:
         changes: other values by name, `part.name` inside a nested object.
     """
-    values: Json = {part: {} for part in published.PARTS}
-    given = {each.path: each.value for each in published.CONFIG} | dict(changes)
-    for path, value in given.items():
+    values: Json = {"model_variant": VARIANT, "dtype": "bfloat16", "architectures": ["MiniCPMO"]}
+    for path, value in changes.items():
         part, _, name = path.rpartition(".")
-        place = values[part] if part else values
-        place[name] = list(value) if isinstance(value, tuple) else value
-    return values | {"model_variant": VARIANT}
+        (values.setdefault(part, {}) if part else values)[name] = value
+    return MiniCPMOConfig(**values)
 
 
 def _write_voice(folder: Path, device: torch.device, seed: int) -> None:
@@ -131,7 +127,7 @@ def shard_lengths(config: MiniCPMOConfig, shard_bytes: int) -> list[int]:
         shard_bytes: most of one file, unless a single tensor is larger.
     """
     with torch.device("meta"):
-        shapes = expected_shapes(MiniCPMO(config))
+        shapes = expected_shapes(MiniCPMOForConditionalGeneration(config))
     lengths, held_bytes = [0], 0
     for shape in shapes.values():
         n_bytes = prod(shape) * ITEM_BYTES

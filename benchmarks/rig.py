@@ -17,18 +17,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
-from MiniCPMO45.checkpoint import (
-    drop_unused_tensors,
-    find_checkpoint,
-    load_weights,
-    open_checkpoint,
-    random_weights,
-)
+from MiniCPMO45.checkpoint import random_weights
+from MiniCPMO45.checkpoint_source import find_checkpoint
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
 from MiniCPMO45.device.engine import make_executor
 from MiniCPMO45.executor import Executor
-from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.picture_slices import slice_image
 from MiniCPMO45.tiny_tokenizer import train_vocabulary, write_tokenizer
 from MiniCPMO45.token2wav.campplus import SPEAKER_SIZE, SpeakerEncoder
@@ -107,11 +102,11 @@ def random_full_rig(options: RigOptions, wait: Callable[[], None]) -> Rig:
     seconds.lap("tokenizer_seconds")
     config = MiniCPMOConfig()
     with torch.device("meta"):
-        model = MiniCPMO(config)
+        model = MiniCPMOForConditionalGeneration(config)
         vocoder = Token2Wav(Token2WavConfig(), VocoderOptions(n_steps=options.flow_steps))
     seconds.lap("modules_seconds")
     n_model = random_weights(model, device=options.device, dtype=options.dtype, seed=options.seed)
-    drop_unused_tensors(model)
+    model.drop_unused()
     seconds.lap("model_seconds")
     n_vocoder = random_weights(
         vocoder, device=options.device, dtype=torch.float32, seed=options.seed
@@ -136,34 +131,27 @@ def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -
         CheckpointError: the checkpoint cannot be found or does not fit.
     """
     seconds = _Seconds(wait)
-    checkpoint = open_checkpoint(find_checkpoint(source))
-    tokenizer = MiniCPMOTokenizerFast.from_folder(checkpoint.folder)
+    folder = find_checkpoint(source)
+    tokenizer = MiniCPMOTokenizerFast.from_folder(folder)
     seconds.lap("tokenizer_seconds")
-    with torch.device("meta"):
-        model = MiniCPMO(checkpoint.config)
-    seconds.lap("modules_seconds")
-    n_model = sum(tensor.numel() for tensor in model.state_dict().values())
-    load_weights(
-        model,
-        checkpoint.folder,
-        device=options.device,
-        dtype=options.dtype,
-        drop_unused=True,
-        show_progress=False,
+    model = MiniCPMOForConditionalGeneration.from_folder(
+        folder, dtype=options.dtype, device=options.device, show_progress=False
     )
+    n_model = sum(tensor.numel() for tensor in model.state_dict().values())
+    model.drop_unused()
     seconds.lap("model_seconds")
     vocoder = load_token2wav(
-        checkpoint.folder / ASSETS,
+        folder / ASSETS,
         VocoderOptions(n_steps=options.flow_steps),
         device=options.device,
     )
     n_vocoder = sum(tensor.numel() for tensor in vocoder.state_dict().values())
     seconds.lap("vocoder_seconds")
-    encoder = VoiceEncoder.from_folder(checkpoint.folder / ASSETS, options.device)
+    encoder = VoiceEncoder.from_folder(folder / ASSETS, options.device)
     seconds.lap("voices_seconds")
     parts = (model, n_model), (vocoder, n_vocoder)
     voices = VoiceLibrary(encoder, vocoder)
-    return _finish(options, checkpoint.config, tokenizer, *parts, voices, seconds)
+    return _finish(options, model.config, tokenizer, *parts, voices, seconds)
 
 
 def synthetic_voice(vocoder: Token2Wav, n_codes: int, seed: int) -> VoicePrompt:
@@ -213,7 +201,7 @@ def _finish(
     options: RigOptions,
     config: MiniCPMOConfig,
     tokenizer: MiniCPMOTokenizerFast,
-    model: tuple[MiniCPMO, int],
+    model: tuple[MiniCPMOForConditionalGeneration, int],
     vocoder: tuple[Token2Wav, int],
     voices: VoiceLibrary,
     seconds: _Seconds,

@@ -32,7 +32,7 @@ from MiniCPMO45.device.vocoder import DeviceCall, DeviceVocoder
 from MiniCPMO45.device.vocoder_streams import VocoderStream
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.kv_cache import KvHandle
-from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.steps import (
     ChooseToken,
     DrawCodes,
@@ -123,7 +123,7 @@ class DeviceExecutor(Executor):
 
     def __init__(
         self,
-        model: MiniCPMO,
+        model: MiniCPMOForConditionalGeneration,
         vocoder: Token2Wav | None = None,
         voices: VoiceLibrary | None = None,
         *,
@@ -279,7 +279,7 @@ class DeviceExecutor(Executor):
 
 
 def make_executor(
-    model: MiniCPMO,
+    model: MiniCPMOForConditionalGeneration,
     vocoder: Token2Wav | None = None,
     voices: VoiceLibrary | None = None,
     *,

@@ -18,7 +18,8 @@ from core.schemas.worker import (
     ModelKind,
     Suggestion,
 )
-from MiniCPMO45.checkpoint import TINY_VARIANT, find_checkpoint
+from MiniCPMO45.checkpoint import TINY_VARIANT
+from MiniCPMO45.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 
 logger = logging.getLogger(__name__)

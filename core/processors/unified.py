@@ -25,7 +25,7 @@ from core.processors.half_duplex_view import HalfDuplexView
 from core.processors.streaming_view import StreamingView
 from core.processors.wire_settings import duplex_settings
 from core.schemas.duplex_calls import DuplexConfig
-from MiniCPMO45.checkpoint import find_checkpoint
+from MiniCPMO45.checkpoint_source import find_checkpoint
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -10,15 +9,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from MiniCPMO45.checkpoint import random_weights
+from MiniCPMO45.checkpoint import INDEX_FILE, SINGLE_FILE, random_weights
 from MiniCPMO45.configuration_minicpmo import (
     AudioConfig,
     MiniCPMOConfig,
     TTSConfig,
     VisionConfig,
 )
-from MiniCPMO45.modeling_minicpmo import MiniCPMO
-from MiniCPMO45.weight_files import INDEX_FILE, SINGLE_FILE
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 
 TOY = MiniCPMOConfig(
     hidden_size=32,
@@ -59,15 +57,15 @@ TOY = MiniCPMOConfig(
 )
 
 
-def empty_model(config: MiniCPMOConfig = TOY) -> MiniCPMO:
+def empty_model(config: MiniCPMOConfig = TOY) -> MiniCPMOForConditionalGeneration:
     """The modules without values."""
     with torch.device("meta"):
-        return MiniCPMO(config)
+        return MiniCPMOForConditionalGeneration(config)
 
 
 def write_config(folder: Path, **changes: object) -> None:
     """`config.json` as the toy model has it."""
-    values = dataclasses.asdict(TOY) | changes
+    values = TOY.to_dict() | changes
     (folder / "config.json").write_text(json.dumps(values), encoding="utf8")
 
 

@@ -71,7 +71,7 @@ class GoldenFolder:
     @cached_property
     def config(self) -> MiniCPMOConfig:
         """The tiny checkpoint's configuration."""
-        return MiniCPMOConfig.from_folder(self.checkpoint)
+        return MiniCPMOConfig.from_pretrained(self.checkpoint)
 
     def weights(self, prefix: str) -> dict[str, torch.Tensor]:
         """Checkpoint tensors under `prefix`, prefix removed, widened to float32."""

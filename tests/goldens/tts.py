@@ -11,7 +11,7 @@ from torch import Tensor
 from MiniCPMO45.code_rule import CodeRule
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.executor import Executor
-from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.session import Session
 from MiniCPMO45.speech import CodeBudget, CodeRun, condition
 from MiniCPMO45.steps import run_alone
@@ -40,7 +40,7 @@ class _Replay:
         self.want = folder.tensors("tts")
         self.calls = folder.meta("tts_meta")
         with torch.device("meta"):
-            self.model = MiniCPMO(folder.config)
+            self.model = MiniCPMOForConditionalGeneration(folder.config)
         self.model.load_state_dict(folder.weights(""), assign=True)
         self.model.requires_grad_(False)
         self.executor = Executor(self.model, compat=Compat.reference())

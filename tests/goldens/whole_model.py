@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.executor import Executor
-from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
@@ -60,7 +60,7 @@ class DecoderLog:
 class WholeModel:
     """The reference's model on the tiny checkpoint, and its logs."""
 
-    model: MiniCPMO
+    model: MiniCPMOForConditionalGeneration
     executor: Executor
     processor: MiniCPMOProcessor
     llm_log: DecoderLog
@@ -70,7 +70,7 @@ class WholeModel:
 def build(folder: GoldenFolder) -> WholeModel:
     """Load everything in float32 with every reference defect reproduced."""
     with torch.device("meta"):
-        model = MiniCPMO(folder.config)
+        model = MiniCPMOForConditionalGeneration(folder.config)
     model.load_state_dict(folder.weights(""), assign=True)
     model.requires_grad_(False)
     vocoder = None

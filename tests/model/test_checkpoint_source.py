@@ -13,12 +13,10 @@ import pytest
 from huggingface_hub import errors as hub_errors
 from torch import Tensor
 
-from MiniCPMO45 import checkpoint_source, published
-from MiniCPMO45.checkpoint import (
-    CheckpointError,
-    find_checkpoint,
-)
-from MiniCPMO45.weight_files import INDEX_FILE
+from MiniCPMO45 import checkpoint_source
+from MiniCPMO45.checkpoint import INDEX_FILE
+from MiniCPMO45.checkpoint_error import CheckpointError
+from MiniCPMO45.checkpoint_source import HUGGINGFACE_ID, MODELSCOPE_ID, find_checkpoint
 from tests.fakes.toy_checkpoint import (
     toy_weights,
     write_config,
@@ -85,14 +83,14 @@ def install(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> FakeHu
 def test_hub_id_is_fetched_without_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = install(monkeypatch, folder)
     cache = folder / "cache"
-    found = find_checkpoint(published.HUGGINGFACE_ID, revision="abc", cache_dir=cache)
+    found = find_checkpoint(HUGGINGFACE_ID, revision="abc", cache_dir=cache)
     assert found == folder
     assert [call["allow_patterns"] for call in hub.calls] == [
         ["config.json"],
         list(checkpoint_source.NEEDED_FILES),
     ]
     for call in hub.calls:
-        assert (call["repo"], call["revision"]) == (published.HUGGINGFACE_ID, "abc")
+        assert (call["repo"], call["revision"]) == (HUGGINGFACE_ID, "abc")
         assert call["cache_dir"] == cache
         assert "*.py" in call["ignore_patterns"]
 
@@ -105,7 +103,10 @@ def test_patterns_fetch_what_is_needed() -> None:
         "merges.txt",
         "model-00001-of-00004.safetensors",
         INDEX_FILE,
-        *(name for name, _ in published.FILE_SIZES_BYTES),
+        "assets/token2wav/speech_tokenizer_v2_25hz.onnx",
+        "assets/token2wav/flow.yaml",
+        "assets/token2wav/hift.pt",
+        "assets/system_ref_audio.wav",
     ]
     others = ["modeling_minicpmo.py", "assets/token2wav/x.py", "README.md", "assets/demo.mp4"]
     chosen = [
@@ -155,7 +156,7 @@ def test_offline_without_a_cached_copy_says_so(monkeypatch: pytest.MonkeyPatch) 
     install(monkeypatch, hub_errors.LocalEntryNotFoundError("not cached"))
     monkeypatch.setattr(checkpoint_source.hub_constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE forbids.*Unset HF_HUB_OFFLINE"):
-        find_checkpoint(published.HUGGINGFACE_ID)
+        find_checkpoint(HUGGINGFACE_ID)
 
 
 def test_offline_never_reaches_for_the_network(
@@ -163,7 +164,7 @@ def test_offline_never_reaches_for_the_network(
 ) -> None:
     monkeypatch.setattr(checkpoint_source.hub_constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE"):
-        find_checkpoint(published.HUGGINGFACE_ID, cache_dir=tmp_path)
+        find_checkpoint(HUGGINGFACE_ID, cache_dir=tmp_path)
 
 
 def test_modelscope_without_its_package_says_what_to_install(
@@ -171,7 +172,7 @@ def test_modelscope_without_its_package_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "modelscope", None)
     with pytest.raises(CheckpointError, match="pip install modelscope"):
-        find_checkpoint(published.MODELSCOPE_ID, hub="modelscope")
+        find_checkpoint(MODELSCOPE_ID, hub="modelscope")
 
 
 def fake_modelscope(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> FakeHub:
@@ -188,11 +189,11 @@ def fake_modelscope(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -
 
 def test_modelscope_is_asked_when_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = fake_modelscope(monkeypatch, folder)
-    assert find_checkpoint(published.MODELSCOPE_ID, hub="modelscope") == folder
+    assert find_checkpoint(MODELSCOPE_ID, hub="modelscope") == folder
     assert hub.calls[-1]["allow_patterns"] == list(checkpoint_source.NEEDED_FILES)
 
 
 def test_modelscope_out_of_reach_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_modelscope(monkeypatch, ConnectionError("no route"))
     with pytest.raises(CheckpointError, match="ModelScope .no route.*modelscope download"):
-        find_checkpoint(published.MODELSCOPE_ID, hub="modelscope")
+        find_checkpoint(MODELSCOPE_ID, hub="modelscope")

@@ -75,7 +75,7 @@ def record(folder: Path, device: str) -> list[tuple[str, Tensor]]:
     """Every answer of a scripted conversation with pictures and a voice."""
     folder.mkdir()
     toy = build_toy(folder)
-    model, vocoder = toy.model.to(device), toy.vocoder.to(device)
+    model, vocoder = toy.model.to(device), toy.vocoder.to(device)  # type: ignore[arg-type]
     executor = Executor(model, vocoder, compat=Compat())
     tokens = toy.tokenizer.special
     words = text_ids(toy.tokenizer, WORDS)

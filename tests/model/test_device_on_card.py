@@ -24,7 +24,7 @@ from MiniCPMO45.configuration_minicpmo import (
 from MiniCPMO45.device.engine import DeviceExecutor, DeviceOptions
 from MiniCPMO45.device.graphs import Piece, capture_all
 from MiniCPMO45.executor import Executor
-from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.picture_slices import slice_image
 from MiniCPMO45.steps import (
     ChooseToken,
@@ -141,7 +141,7 @@ def test_no_pass_waits_for_the_card_but_to_read_its_result(
     assert [str(wait.message) for wait in waits] == []
 
 
-def _full_width() -> MiniCPMO:
+def _full_width() -> MiniCPMOForConditionalGeneration:
     """A few layers of the published width, in bfloat16."""
     config = MiniCPMOConfig(
         num_hidden_layers=LAYERS,
@@ -154,7 +154,7 @@ def _full_width() -> MiniCPMO:
         tts_config=TTSConfig(num_hidden_layers=1),
     )
     with torch.device("meta"):
-        model = MiniCPMO(config)
+        model = MiniCPMOForConditionalGeneration(config)
     random_weights(model, device="cuda", dtype=torch.bfloat16, seed=0)
     return model
 

@@ -12,12 +12,11 @@ import torch
 from safetensors import safe_open
 
 from MiniCPMO45.audio_features import LogFloor, clip_mels
-from MiniCPMO45.checkpoint import load_weights, open_checkpoint
 from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.image_processing import Patches
-from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
 from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
 from MiniCPMO45.steps import Embeddings, EncodeClips, EncodeImages, LlmForward, TokenIds
@@ -60,9 +59,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def executor(folder: Path) -> Executor:
-    with torch.device("meta"):
-        model = MiniCPMO(open_checkpoint(folder).config)
-    load_weights(model, folder, device="cpu", dtype=torch.float32, show_progress=False)
+    model = MiniCPMOForConditionalGeneration.from_folder(
+        folder, device=torch.device("cpu"), dtype=torch.float32, show_progress=False
+    )
     return Executor(model, compat=Compat())
 
 
@@ -107,7 +106,7 @@ def test_tensor_names_follow_the_published_scheme(folder: Path) -> None:
 
 
 def test_sizes_respect_what_the_parts_ask_of_each_other(folder: Path) -> None:
-    config = MiniCPMOConfig.from_folder(folder)
+    config = MiniCPMOConfig.from_pretrained(folder)
     processor = MiniCPMOProcessor.from_folder(folder)
     special = processor.tokenizer.special
     assert config.model_variant == "tiny"

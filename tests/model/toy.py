@@ -19,7 +19,7 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.device.engine import DeviceExecutor, DeviceOptions
 from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.executor import Executor
-from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
 from MiniCPMO45.session import Session
 from MiniCPMO45.settings import DuplexSettings
@@ -51,7 +51,7 @@ class Toy:
 
     config: MiniCPMOConfig
     tokenizer: MiniCPMOTokenizerFast
-    model: MiniCPMO
+    model: MiniCPMOForConditionalGeneration
     vocoder: Token2Wav
     voice: VoiceBase
 
@@ -98,7 +98,7 @@ def build_toy(folder: Path, seed: int = 0, device: str = "cpu") -> Toy:
     write_vocoder(folder, seed)
     config = MiniCPMOConfig.from_dict(model_config(vocabulary))
     with torch.device("meta"):
-        model = MiniCPMO(config)
+        model = MiniCPMOForConditionalGeneration(config)
     tensors = tiny_tensors(config, vocabulary, seed)
     model.load_state_dict(
         {name: tensor.float().to(device) for name, tensor in tensors}, assign=True

@@ -16,7 +16,7 @@ from MiniCPMO45.compat import Compat
 from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.message_input import MessageInput, PieceOptions
-from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
 from MiniCPMO45.reply_policy import ReplyPolicy
 from MiniCPMO45.reply_speech import ReplySpeech
@@ -79,7 +79,7 @@ class ScriptedReplies(ReplyPolicy):
 def executor_of(brain: Brain) -> Executor:
     """The served model with the weights of a trained one."""
     torch.manual_seed(2)
-    model = MiniCPMO(brain.config).requires_grad_(False).eval()
+    model = MiniCPMOForConditionalGeneration(brain.config).requires_grad_(False).eval()
     model.load_state_dict(brain.state_dict(), strict=False)
     return Executor(model, compat=Compat())
 

@@ -41,7 +41,7 @@ WORDS = frozenset({"pydantic", "pydantic_core", "pydantic_settings"})
 MEDIA = frozenset({"PIL", "av", "numpy", "onnxruntime", "soundfile", "soxr"})
 MODEL = frozenset(
     "PIL huggingface_hub jinja2 modelscope numpy onnx onnxruntime safetensors tokenizers torch "
-    "tqdm triton yaml".split()
+    "tqdm transformers triton yaml".split()
 )
 TERMINAL = frozenset({"rich", "typer"})
 BROWSER = frozenset({"playwright"})
@@ -201,10 +201,11 @@ LIGHT_MODULES = ("core", "core.schemas", "core.errors", "core.capabilities", "ga
 
 
 @pytest.mark.parametrize("module", LIGHT_MODULES)
-def test_importing_leaves_torch_out(module: str) -> None:
+def test_importing_leaves_torch_and_transformers_out(module: str) -> None:
     if importlib.util.find_spec(module.split(".")[0]) is None:
         pytest.skip(f"there is no {module} yet")
-    program = f"import sys, {module}; print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    heavy = ("torch", "numpy", "transformers")
+    program = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from MiniCPMO45.modeling_minicpmo import MiniCPMO
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.tiny_assets import write_assets
 from MiniCPMO45.tiny_tokenizer import write_json
 from MiniCPMO45.whisper_encoder import SHARD_FILE, SHARD_PREFIX
@@ -49,7 +49,10 @@ def export(
     out.mkdir(parents=True, exist_ok=True)
     shapes.write_side_files(out)
     torch.manual_seed(seed)
-    tensors = {name: t.half() for name, t in MiniCPMO(shapes.config()).state_dict().items()}
+    tensors = {
+        name: t.half()
+        for name, t in MiniCPMOForConditionalGeneration(shapes.config()).state_dict().items()
+    }
     for path in (weights / LISTENING_FILE, weights / VISION_FILE):
         if not path.is_file():
             continue

@@ -160,7 +160,7 @@ def collect(lines: Sequence[Line], llm: CausalLM, config: MiniCPMOConfig) -> Lin
 def read_contexts(lines: Sequence[Line], llm: CausalLM, config: MiniCPMOConfig) -> None:
     """Set the states of lines from their contexts alone; sounds in them are `<unk>`."""
     device, dtype = llm.lm_head.weight.device, llm.lm_head.weight.dtype
-    rope = Rope.build(config.head_dim, config.rope_theta, device=device)
+    rope = Rope.build(config.head_dim, config.decoder.rope_theta, device=device)
     order = sorted(lines, key=lambda line: len(line.context))
     for at in range(0, len(order), CONTEXTS_PER_BATCH):
         some = order[at : at + CONTEXTS_PER_BATCH]

@@ -1,0 +1,151 @@
+"""The `Auto` classes of `transformers` load our classes and run no code of a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModel
+
+import MiniCPMO45.auto  # noqa: F401  # registers the classes
+from MiniCPMO45.checkpoint_error import CheckpointError
+from MiniCPMO45.checkpoint_source import HUGGINGFACE_ID
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
+from tests.fakes.toy_checkpoint import TOY, toy_weights, write_config, write_shards
+from tests.source_tree import ROOT
+
+POISON = "import sys\nsys.was_executed = True\n"
+REMOTE_CODE = {
+    "AutoConfig": "configuration_minicpmo.MiniCPMOConfig",
+    "AutoModel": "modeling_minicpmo.MiniCPMO",
+    "AutoTokenizer": [None, "tokenization_minicpmo_fast.MiniCPMOTokenizerFast"],
+    "AutoProcessor": "processing_minicpmo.MiniCPMOProcessor",
+}
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, Tensor]:
+    """Random values for every tensor."""
+    return toy_weights()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
+    """A checkpoint in shards that names code, as the public one does; the code must never run."""
+    write_config(tmp_path, auto_map=REMOTE_CODE)
+    write_shards(tmp_path, weights)
+    for name in ("modeling", "configuration", "processing", "tokenization"):
+        (tmp_path / f"{name}_minicpmo.py").write_text(POISON)
+    (tmp_path / "tokenization_minicpmo_fast.py").write_text(POISON)
+    return tmp_path
+
+
+@pytest.mark.parametrize("trust_remote_code", [None, False, True])
+def test_no_code_of_a_checkpoint_is_executed(trust_remote_code: bool | None, folder: Path) -> None:
+    options = {} if trust_remote_code is None else {"trust_remote_code": trust_remote_code}
+    config = AutoConfig.from_pretrained(folder, **options)
+    model = AutoModel.from_pretrained(folder, **options)
+    assert isinstance(config, MiniCPMOConfig)
+    assert isinstance(model, MiniCPMOForConditionalGeneration)
+    assert "was_executed" not in vars(sys)
+
+
+@pytest.mark.parametrize(
+    "device_map, dtype",
+    [
+        (None, torch.float32),
+        ("cpu", "bfloat16"),
+        ("auto", "auto"),
+        ({"": "cpu"}, None),
+        (torch.device("cpu"), None),
+    ],
+)
+def test_auto_model_loads_every_tensor_in_the_wanted_type(
+    device_map: object, dtype: object, folder: Path, weights: dict[str, Tensor]
+) -> None:
+    write_config(folder, dtype="bfloat16")
+    model = AutoModel.from_pretrained(folder, dtype=dtype, device_map=device_map)
+    wanted = torch.float32 if dtype == torch.float32 else torch.bfloat16
+    state = model.state_dict()
+    assert state.keys() == weights.keys()
+    assert all(torch.equal(state[name], weights[name].to(wanted)) for name in weights)
+    assert all(tensor.dtype == wanted for tensor in state.values())
+
+
+def test_saved_model_is_the_loaded_one(folder: Path, weights: dict[str, Tensor]) -> None:
+    AutoModel.from_pretrained(folder).save_pretrained(folder / "saved", max_shard_size="50KB")
+    assert len(list((folder / "saved").glob("*.safetensors"))) > 1
+    saved = json.loads((folder / "saved" / "config.json").read_text())
+    assert "auto_map" not in saved
+    again = AutoModel.from_pretrained(folder / "saved")
+    assert again.config.decoder == TOY.decoder
+    assert again.config.tts_config.decoder == TOY.tts_config.decoder
+    state = again.state_dict()
+    assert state.keys() == weights.keys()
+    assert all(torch.equal(state[name], weights[name].float()) for name in weights)
+
+
+def test_a_model_made_from_a_configuration_has_sane_random_weights() -> None:
+    model = AutoModel.from_config(TOY, dtype=torch.float32)
+    assert torch.equal(model.llm.model.norm.weight, torch.ones(32))
+    assert model.llm.lm_head.weight.std().item() == pytest.approx(32**-0.5, rel=0.1)
+    assert not model.vpm.post_layernorm.bias.any()
+
+
+def test_what_the_loader_cannot_do_is_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="names 2 devices"):
+        AutoModel.from_pretrained(folder, device_map={"llm": "cpu", "tts": "cuda:0"})
+    with pytest.raises(ValueError, match="dtype is int8; weights can be bfloat16"):
+        AutoModel.from_pretrained(folder, dtype="int8")
+    with pytest.raises(TypeError, match="takes no gguf_file"):
+        MiniCPMOForConditionalGeneration.from_pretrained(folder, gguf_file="x")
+    write_config(folder, quantization_config={"quant_method": "awq"})
+    with pytest.raises(CheckpointError, match="quantised"):
+        AutoModel.from_pretrained(folder)
+
+
+def test_a_hub_id_that_is_not_cached_is_refused_offline(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="Hugging Face|HF_HUB_OFFLINE"):
+        MiniCPMOForConditionalGeneration.from_pretrained(
+            HUGGINGFACE_ID, cache_dir=tmp_path, local_files_only=True
+        )
+
+
+def test_a_hub_id_is_found_in_the_cache(
+    folder: Path, tmp_path: Path, weights: dict[str, Tensor]
+) -> None:
+    revision = "0" * 40
+    repo = tmp_path / "cache" / f"models--{HUGGINGFACE_ID.replace('/', '--')}"
+    snapshot = repo / "snapshots" / revision
+    snapshot.mkdir(parents=True)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(revision)
+    for path in folder.iterdir():
+        if path.is_file():
+            path.rename(snapshot / path.name)
+    model = AutoModel.from_pretrained(
+        HUGGINGFACE_ID, cache_dir=tmp_path / "cache", local_files_only=True
+    )
+    assert model.state_dict().keys() == weights.keys()
+
+
+def test_the_embedded_configuration_is_read() -> None:
+    config = AutoConfig.from_pretrained(ROOT / "assets" / "nano")
+    assert isinstance(config, MiniCPMOConfig)
+    assert (config.model_variant, config.hidden_size) == ("nano", 256)
+    assert (config.decoder.rope_theta, config.tts_config.decoder.rope_theta) == (1e6, 1e4)
+    assert config.slice_config.scale_resolution == 336
+
+
+def test_defaults_are_the_published_sizes() -> None:
+    config = MiniCPMOConfig()
+    assert (config.hidden_size, config.decoder.head_dim, config.vocab_size) == (4096, 128, 151_748)
+    assert (config.vision_config.hidden_size, config.vision_config.patch_size) == (1152, 14)
+    assert (config.audio_config.d_model, config.audio_config.num_mel_bins) == (1024, 80)
+    assert (config.tts_config.hidden_size, config.tts_config.speech_eos_id) == (768, 6561)
+    assert config.decoder.has_qk_norm and not config.tts_config.decoder.has_qk_norm

@@ -154,7 +154,6 @@ def encode_clips(
     mels: Sequence[Tensor],
     *,
     block_frames: int | None,
-    padding_mask_in_mel_frames: bool = False,
     pool_step: int = POOL_STEP,
 ) -> list[Tensor]:
     """Embed whole clips.
@@ -164,7 +163,6 @@ def encode_clips(
         projection: the projection's weights.
         mels: log-mels [80, f], f ≤ 3000; lengths may differ.
         block_frames: see `encode_clip_frames`.
-        padding_mask_in_mel_frames: see `encode_clip_frames`.
         pool_step: encoder frames averaged into one embedding.
 
     Returns:
@@ -173,21 +171,12 @@ def encode_clips(
     Raises:
         ValueError: a clip is longer than the encoder has positions.
     """
-    frames = encode_clip_frames(
-        encoder,
-        mels,
-        block_frames=block_frames,
-        padding_mask_in_mel_frames=padding_mask_in_mel_frames,
-    )
+    frames = encode_clip_frames(encoder, mels, block_frames=block_frames)
     return _embed(projection, frames, pool_step)
 
 
 def encode_clip_frames(
-    encoder: AudioEncoder,
-    mels: Sequence[Tensor],
-    *,
-    block_frames: int | None,
-    padding_mask_in_mel_frames: bool = False,
+    encoder: AudioEncoder, mels: Sequence[Tensor], *, block_frames: int | None
 ) -> list[Tensor]:
     """Encode whole clips in one padded batch; the result of a clip does not depend on the others.
 
@@ -196,8 +185,6 @@ def encode_clip_frames(
         mels: log-mels [80, f], f ≤ 3000; lengths may differ.
         block_frames: an encoder frame sees all blocks of this many frames up to its own;
             None lets every frame see the whole clip.
-        padding_mask_in_mel_frames: reproduce the reference, which measures the attention mask in
-            mel frames and convolves over padding, so that short clips see some of their padding.
 
     Returns:
         one tensor [(f - 1) // 2 + 1, width] per clip.
@@ -210,13 +197,7 @@ def encode_clip_frames(
     device = encoder.conv1.weight.device
     lengths = torch.tensor([mel.shape[1] for mel in mels], device=device)
     batch = nn.utils.rnn.pad_sequence([mel.to(device).T for mel in mels], batch_first=True)
-    hidden = encode_padded_clips(
-        encoder,
-        batch.transpose(1, 2),
-        lengths,
-        block_frames=block_frames,
-        padding_mask_in_mel_frames=padding_mask_in_mel_frames,
-    )
+    hidden = encode_padded_clips(encoder, batch.transpose(1, 2), lengths, block_frames=block_frames)
     return [
         rows[: encoder_frame_count(mel.shape[1])] for rows, mel in zip(hidden, mels, strict=True)
     ]
@@ -228,7 +209,6 @@ def encode_padded_clips(
     lengths: Tensor,
     *,
     block_frames: int | None,
-    padding_mask_in_mel_frames: bool = False,
 ) -> Tensor:
     """Encode a padded batch of clips; see `encode_clip_frames`.
 
@@ -237,7 +217,6 @@ def encode_padded_clips(
         mels: log-mels [B, 80, f], zero behind each clip's end.
         lengths: mel frames of each clip, int64 [B].
         block_frames: see `encode_clip_frames`.
-        padding_mask_in_mel_frames: see `encode_clip_frames`.
 
     Returns:
         [B, T, width]; of a clip of f frames the first (f - 1) // 2 + 1 rows count.
@@ -245,13 +224,12 @@ def encode_padded_clips(
     Raises:
         ValueError: a clip is longer than the encoder has positions.
     """
-    hidden = encoder.convolve(mels, None if padding_mask_in_mel_frames else lengths)
+    hidden = encoder.convolve(mels, lengths)
     n_frames = hidden.shape[1]
     _check_positions(encoder, n_frames)
     hidden = hidden + encoder.embed_positions.weight[:n_frames]
     counts = (lengths - 1) // CONV_STRIDE + 1
-    limits = lengths if padding_mask_in_mel_frames else counts
-    mask = _clip_mask(n_frames, limits, block_frames)[:, None]  # [B, 1, T, T]
+    mask = _clip_mask(n_frames, counts, block_frames)[:, None]  # [B, 1, T, T]
     attend = partial(F.scaled_dot_product_attention, attn_mask=mask)
     for layer in encoder.layers:
         hidden = layer(hidden, attend)
@@ -263,7 +241,6 @@ def encode_streams(
     projection: AudioProjection,
     items: Sequence[StreamItem],
     *,
-    keep_cnn_context: bool = False,
     pool_step: int = POOL_STEP,
 ) -> list[Tensor]:
     """Embed one unit of each of several streams in one pass.
@@ -272,7 +249,6 @@ def encode_streams(
         encoder: the encoder's weights.
         projection: the projection's weights.
         items: the units; every cache at most once.
-        keep_cnn_context: see `encode_stream_frames`.
         pool_step: encoder frames averaged into one embedding.
 
     Returns:
@@ -281,13 +257,11 @@ def encode_streams(
     Raises:
         ValueError: a cache appears twice, or a unit is too short or too long.
     """
-    frames = encode_stream_frames(encoder, items, keep_cnn_context=keep_cnn_context)
+    frames = encode_stream_frames(encoder, items)
     return _embed(projection, frames, pool_step)
 
 
-def encode_stream_frames(
-    encoder: AudioEncoder, items: Sequence[StreamItem], *, keep_cnn_context: bool = False
-) -> list[Tensor]:
+def encode_stream_frames(encoder: AudioEncoder, items: Sequence[StreamItem]) -> list[Tensor]:
     """Encode one unit of each of several streams, each seeing its own cached past.
 
     A cache that the unit would fill to the encoder's last position is emptied first, and positions
@@ -296,8 +270,6 @@ def encode_stream_frames(
     Args:
         encoder: the encoder's weights.
         items: the units; every cache at most once.
-        keep_cnn_context: reproduce the reference's turn-based streaming, which keeps the frames
-            that only served as convolution context.
 
     Returns:
         one tensor [T, width] per stream; T = 50 for a whole unit.
@@ -312,8 +284,7 @@ def encode_stream_frames(
     if len({id(item.cache) for item in items}) < len(items):
         raise ValueError("a cache can take part in a step only once")
     pieces = [
-        rows if keep_cnn_context else _trim(rows, item)
-        for rows, item in zip(_convolve_units(encoder, items), items, strict=True)
+        _trim(rows, item) for rows, item in zip(_convolve_units(encoder, items), items, strict=True)
     ]
     for item, rows in zip(items, pieces, strict=True):
         _make_room(encoder, item, rows.shape[0])

@@ -6,7 +6,6 @@ Source: docs/specification/model.md#5.2, #5.5 and #5.7.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,8 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.beam_search import BeamSearch, Draft
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.message_input import MessageInput, PieceOptions
 from MiniCPMO45.processing_minicpmo import Message, Prompt, PromptOptions
 from MiniCPMO45.prompts import SPEECH_END
@@ -26,18 +23,27 @@ from MiniCPMO45.settings import GenerationSettings
 from MiniCPMO45.steps import LlmForward, Steps, TokenIds
 from MiniCPMO45.streaming import StreamingCapability
 
-logger = logging.getLogger(__name__)
 
-REFERENCE_BEAMS = 3  # what the reference takes where the caller does not say
-PADDING_ID = 0  # what the reference pads replies with; an exclamation mark in the vocabulary
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """What was written in one go.
 
+    Attributes:
+        ids: tokens drawn, without the terminator.
+        hidden: state [hidden] of the tokens fed, from the first on.
+        has_ended: a terminator was drawn.
+        was_stopped: the caller ended it.
+    """
 
-class SpeechAlignmentError(RuntimeError):
-    """Spoken tokens and their hidden states do not fit together; only the reference gets there."""
+    ids: tuple[int, ...]
+    hidden: tuple[Tensor, ...] = ()
+    has_ended: bool = False
+    was_stopped: bool = False
 
-
-class NonStreamingReplyError(RuntimeError):
-    """The reference cannot write a whole reply over a kept cache with more than one beam."""
+    @property
+    def hit_limit(self) -> bool:
+        """Whether nothing but the token limit ended it."""
+        return not (self.has_ended or self.was_stopped)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,19 +77,11 @@ class ChatReply:
 class ChatCapability:
     """One-shot replies over any session."""
 
-    def __init__(
-        self,
-        messages: MessageInput,
-        policy: ReplyPolicy,
-        speech: ReplySpeech,
-        *,
-        compat: Compat,
-    ) -> None:
+    def __init__(self, messages: MessageInput, policy: ReplyPolicy, speech: ReplySpeech) -> None:
         self.messages = messages
         self.tokenizer = messages.processor.tokenizer
         self.policy = policy
         self.speech = speech
-        self.compat = compat
 
     def reply(
         self,
@@ -123,7 +121,7 @@ class ChatCapability:
             and session.speech.vocoder is not None
             and self.policy.tokens.tts_bos in prompt.ids
         )
-        draft = yield from self._write(session, output.logits, settings, speaks)
+        draft = yield from self._write(session, output.logits, settings)
         waveform = None
         if speaks and not session.stop.is_set():
             hidden = torch.cat((output.hidden, *(row[None] for row in draft.hidden)))
@@ -150,20 +148,15 @@ class ChatCapability:
 
         Returns:
             The reply; the conversation can go on.
-
-        Raises:
-            NonStreamingReplyError: D15 only, unless one beam is asked for.
-            SpeechAlignmentError: D15 only, when speech is asked for.
         """
-        if self.compat.non_streaming_raises and settings.num_beams != 1:
-            raise NonStreamingReplyError("a cache of one conversation does not fit several beams")
         result, hidden = yield from streaming.write_with_hidden(session, settings)
         waveform = None
         speaks = settings.generate_audio and session.speech.vocoder is not None
-        if speaks and result.ids and self.compat.non_streaming_raises:
-            self._report(SpeechAlignmentError("states are taken ten positions late"))
-        elif speaks and result.ids and not session.stop.is_set():
-            waveform = yield from self._speak(session, result.ids, hidden, settings)
+        if speaks and result.ids and not session.stop.is_set():
+            assert hidden is not None
+            waveform = yield from self.speech.speak_whole(
+                session, result.ids, hidden, settings.speech
+            )
         return ChatReply(
             result.text,
             waveform,
@@ -178,16 +171,13 @@ class ChatCapability:
         settings: GenerationSettings,
         options: PieceOptions | None,
     ) -> Prompt:
-        rendering = PromptOptions(
-            max_tokens=settings.max_input_tokens, merge_clips=self.compat.merge_clips
-        )
+        rendering = PromptOptions(max_tokens=settings.max_input_tokens)
         if options is not None:
             rendering = PromptOptions(
                 max_slice_nums=options.max_slice_nums,
                 use_image_id=options.use_image_id,
                 omni_mode=options.omni_mode,
                 max_tokens=rendering.max_tokens,
-                merge_clips=rendering.merge_clips,
             )
         return self.messages.processor.render(
             messages,
@@ -198,17 +188,6 @@ class ChatCapability:
         )
 
     def _write(
-        self, session: Session, logits: Tensor, settings: GenerationSettings, speaks: bool
-    ) -> Steps[Draft]:
-        n_beams = settings.num_beams or (REFERENCE_BEAMS if self.compat.three_beams else 1)
-        if speaks and not self.compat.three_beams:
-            n_beams = 1  # several beams would leave the states of a reply that was not chosen
-        if n_beams > 1:
-            search = BeamSearch(n_beams, settings, self.policy.tokens.chat_terminators)
-            return (yield from search.run(session, logits))
-        return (yield from self._write_plainly(session, logits, settings))
-
-    def _write_plainly(
         self, session: Session, logits: Tensor, settings: GenerationSettings
     ) -> Steps[Draft]:
         """Draw one token after another; the last one is not fed."""
@@ -231,9 +210,6 @@ class ChatCapability:
         """Return a reply's text without the marks around it."""
         if ids and ids[0] == self.policy.tokens.im_start:
             ids = ids[1:]
-        if self.compat.strip_terminator_characters:
-            kept = [token for token in ids if token != PADDING_ID]
-            return self.tokenizer.decode(kept).rstrip(SPEECH_END)
         return self.tokenizer.decode(ids).removesuffix(SPEECH_END)
 
     def _speak_span(
@@ -259,33 +235,14 @@ class ChatCapability:
         stop = _last(ids, tokens.tts_eos, start)
         if stop < 0:
             stop = length + int(draft.has_ended)  # the terminator is part of the sequence
-        if self.compat.require_final_hidden and stop > len(hidden):
-            self._report(SpeechAlignmentError("the last token's state does not exist"))
-            return None
         stop = min(stop, len(hidden), length)
         if stop <= start:
             return None
-        return (yield from self._speak(session, ids[start:stop], hidden[start:stop], settings))
-
-    def _speak(
-        self,
-        session: Session,
-        ids: Sequence[int],
-        hidden: Tensor | None,
-        settings: GenerationSettings,
-    ) -> Steps[np.ndarray | None]:
-        assert hidden is not None and len(hidden) == len(ids)
-        try:
-            return (yield from self.speech.speak_whole(session, ids, hidden, settings.speech))
-        except Exception as error:
-            self._report(error)
-            return None
-
-    def _report(self, error: Exception) -> None:
-        """Raise a failure of speech; under D18 it only makes the reply a text."""
-        if not self.compat.swallow_speech_errors:
-            raise error
-        logger.error("speech failed; the reply is text only", exc_info=error)
+        return (
+            yield from self.speech.speak_whole(
+                session, ids[start:stop], hidden[start:stop], settings.speech
+            )
+        )
 
 
 def _last(ids: Sequence[int], token: int, start: int) -> int:

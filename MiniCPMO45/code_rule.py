@@ -25,7 +25,6 @@ class CodeRule:
         top_p: nucleus; 1 keeps all.
         top_k: most likely codes kept; 0 keeps all.
         is_greedy: take the most likely code.
-        filters_first: filter the first code of a turn, too.
     """
 
     temperature: float
@@ -33,7 +32,6 @@ class CodeRule:
     top_p: float = 1.0
     top_k: int = 0
     is_greedy: bool = False
-    filters_first: bool = True
 
     @property
     def fewest_kept(self) -> int:
@@ -68,9 +66,8 @@ class CodeRule:
         logits = logits / self.divisor
         if codes:
             logits = penalise_frequency(logits, codes, self.repetition_penalty, PENALTY_WINDOW)
-        if codes or self.filters_first:
-            logits = keep_top_p_ascending(logits, self.top_p, keep=MIN_KEPT)
-            logits = keep_top_k(logits, self.fewest_kept)
+        logits = keep_top_p_ascending(logits, self.top_p, keep=MIN_KEPT)
+        logits = keep_top_k(logits, self.fewest_kept)
         if not may_end:
             logits = logits.clone()
             logits[eos] = -torch.inf

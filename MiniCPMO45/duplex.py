@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from MiniCPMO45.audio_features import LogFloor, clip_mels
+from MiniCPMO45.audio_features import clip_mels
 from MiniCPMO45.code_rule import CodeRule
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming, StreamTiming
 from MiniCPMO45.prompt_cache import PromptCache, prompt_key
 from MiniCPMO45.session import PendingUnit, Session
@@ -39,8 +37,7 @@ class DuplexCapability:
     """The unit loop over any session.
 
     Attributes:
-        defaults: settings of sessions that bring none; the reference reads most of its settings
-            from here alone.
+        defaults: settings of sessions that bring none.
         prompts: system prompts of earlier conversations.
     """
 
@@ -50,14 +47,12 @@ class DuplexCapability:
         tokenizer: MiniCPMOTokenizerFast,
         policy: UnitPolicy,
         *,
-        compat: Compat,
         defaults: DuplexSettings | None = None,
     ) -> None:
         self.config = config
         self.tokenizer = tokenizer
         self.tokens = tokenizer.special
-        self.decoder = UnitDecoder(tokenizer, policy, compat)
-        self.compat = compat
+        self.decoder = UnitDecoder(tokenizer, policy)
         self.defaults = defaults or DuplexSettings()
         self.prompts = PromptCache()
         self.timing = StreamTiming()
@@ -85,17 +80,15 @@ class DuplexCapability:
             voice_sample: float32 [n] at 16 kHz, what the language model hears as its voice.
             vocoder: a fresh stream in the voice to speak with; None gives text only.
         """
-        session.settings = self._effective(settings or self.defaults)
+        session.settings = settings or self.defaults
         session.speech.vocoder = vocoder if session.settings.generate_audio else None
         session.reset_speech()
         opening, closing = (tuple(self.tokenizer.encode(text)) for text in (prefix, suffix))
-        leaks = self.compat.leak_mel_floor and session.hearing.floor_is_fixed
-        floor = LogFloor.FIXED if leaks else LogFloor.DYNAMIC
-        key = prompt_key(opening, closing, voice_sample, floor)
+        key = prompt_key(opening, closing, voice_sample)
         if not self.prompts.recall(key, session.kv):
             pieces: list[TokenIds | Embeddings] = [TokenIds(opening)]
             if voice_sample is not None:
-                mels = tuple(clip_mels(voice_sample, floor))
+                mels = tuple(clip_mels(voice_sample))
                 rows = yield EncodeClips(mels, self.config.audio_block_frames)
                 pieces.append(Embeddings(torch.cat(rows)))
             yield LlmForward(session.kv, (*pieces, TokenIds(closing)), wants_logits=False)
@@ -136,8 +129,7 @@ class DuplexCapability:
         samples, waiting = None, hearing.pending
         if audio_waveform is not None and has_audio:
             samples, waiting = split_unit_audio(hearing, audio_waveform, self.timing)
-        is_short = has_audio and samples is None
-        if is_short and not self.compat.dangling_unit:
+        if has_audio and samples is None:
             hearing.pending = waiting
             return PrefillResult(False, "not enough audio", cost_all=watch.total())
         unit_start, slices = session.cached_tokens, 0
@@ -153,11 +145,12 @@ class DuplexCapability:
         if samples is not None:
             rows = yield from get_audio_embedding(hearing, samples, self.timing, watch)
             pieces.append(Embeddings(rows))
-        output = yield LlmForward(session.kv, tuple(pieces), wants_logits=not is_short)
+        output = yield LlmForward(
+            session.kv,
+            tuple(pieces),
+        )
         session.turn.closing = ()
         watch.lap("audio_feed" if has_audio else "vision_feed")
-        if is_short:
-            return PrefillResult(False, "not enough audio", cost_all=watch.total())
         session.turn.logits = output.logits
         session.turn.unit_start = unit_start
         session.turn.vision_slices = slices
@@ -185,7 +178,7 @@ class DuplexCapability:
         if draft.is_listen:
             return self._listen(session, watch, barge_in=draft.barge_in)
         speech = yield from self._speak(session, draft, text, watch)
-        if draft.end_of_turn and not self.compat.unsigned_repetition_penalty:
+        if draft.end_of_turn:
             session.sampler.history.clear()
         return UnitResult(
             is_listen=False,
@@ -216,25 +209,9 @@ class DuplexCapability:
         window, settings = session.window, session.settings.window
         window.add_unit(session.cached_tokens - turn.unit_start, text_ids)
         turn.pending, turn.unit_start, turn.vision_slices = None, None, 0
-        if self.compat.close_units_at_once or units_to_drop(window, settings):
+        if units_to_drop(window, settings):
             yield from self._write_closing(session)
-            yield from maintain_units(session.kv, window, settings, self.compat)
-
-    def _effective(self, settings: DuplexSettings) -> DuplexSettings:
-        if not self.compat.ignore_session_settings:
-            return settings
-        fixed = self.defaults
-        return replace(
-            settings,
-            generate_audio=fixed.generate_audio,
-            ls_mode=fixed.ls_mode,
-            force_listen_count=fixed.force_listen_count,
-            max_new_speak_tokens_per_chunk=fixed.max_new_speak_tokens_per_chunk,
-            tts_temperature=fixed.tts_temperature,
-            tts_repetition_penalty=fixed.tts_repetition_penalty,
-            chunk_ms=fixed.chunk_ms,
-            window=fixed.window,
-        )
+            yield from maintain_units(session.kv, window, settings)
 
     def _write_closing(self, session: Session) -> Steps[None]:
         closing = TokenIds(session.turn.closing)
@@ -254,12 +231,12 @@ class DuplexCapability:
             return UnitSpeech()
         hidden = torch.stack(draft.hidden) if draft.hidden else None
         said = UnitText(tuple(draft.ids), hidden, text, draft.end_of_turn)
-        settings, is_plain = session.settings, self.compat.plain_duplex_speech_sampling
+        settings = session.settings
         rule = CodeRule(
             temperature=settings.tts_temperature,
             repetition_penalty=settings.tts_repetition_penalty,
-            top_p=1.0 if is_plain else settings.tts_top_p,
-            top_k=0 if is_plain else settings.tts_top_k,
+            top_p=settings.tts_top_p,
+            top_k=settings.tts_top_k,
             is_greedy=settings.is_greedy,
         )
         return (yield from speak_unit(session, said, self.config.tts_config, rule, watch))
@@ -285,7 +262,6 @@ class DuplexCapability:
 
     def _shared_fields(self, session: Session, watch: Stopwatch) -> dict[str, Any]:
         slices = session.turn.vision_slices
-        tokens = 0 if self.compat.zero_vision_tokens else slices * self.config.query_num
         return {
             "current_time": session.hearing.units,
             "cost_llm": watch.seconds("llm"),
@@ -294,7 +270,7 @@ class DuplexCapability:
             "cost_token2wav": watch.seconds("token2wav"),
             "cost_all": watch.total(),
             "vision_slices": slices,
-            "vision_tokens": tokens,
+            "vision_tokens": slices * self.config.query_num,
         }
 
 

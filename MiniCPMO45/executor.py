@@ -13,7 +13,6 @@ from torch import Tensor
 
 from MiniCPMO45.audio_cache import new_audio_cache
 from MiniCPMO45.audio_encoder import StreamItem, encode_clips, encode_streams
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.kv_cache import KvStore
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
@@ -71,13 +70,10 @@ class Executor:
         model: MiniCPMOForConditionalGeneration,
         vocoder: Token2Wav | None = None,
         voices: VoiceLibrary | None = None,
-        *,
-        compat: Compat,
     ) -> None:
         self.model = model
         self.vocoder = vocoder
         self.voices = voices
-        self.compat = compat
         weight = model.llm.lm_head.weight
         self.device, self.dtype = weight.device, weight.dtype
         self.llm_store = self._store(model.config.decoder)
@@ -164,13 +160,7 @@ class Executor:
         return self.vocoder.new_state(voice, generator)
 
     def _store(self, shape: DecoderConfig) -> KvStore:
-        rope = Rope.build(
-            shape.head_dim,
-            shape.rope_theta,
-            device=self.device,
-            rounded_to=self.dtype if self.compat.rope_in_model_dtype else None,
-            moves_exactly=self.compat.exact_rope_reindex,
-        )
+        rope = Rope.build(shape.head_dim, shape.rope_theta, device=self.device)
         return KvStore(shape, rope, device=self.device, dtype=self.dtype)
 
     def _run_llm(self, requests: Sequence[LlmForward]) -> list[LlmOutput | Exception]:
@@ -255,7 +245,6 @@ class Executor:
                 model.audio_projection_layer,
                 [mel.to(self.device) for mel in request.mels],
                 block_frames=request.block_frames,
-                padding_mask_in_mel_frames=self.compat.padding_mask_in_mel_frames,
                 pool_step=model.config.audio_pool_step,
             )
             for request in requests

@@ -86,24 +86,17 @@ class KvHandle:
 
     Attributes:
         length: tokens held.
-        skipped: positions left out before the next token; only the reference ever skips any.
     """
 
     def __init__(self, store: KvStore) -> None:
         self.store = store
         self.length = 0
-        self.skipped = 0
         self._buffer = self._allocate(0)
 
     @property
     def capacity(self) -> int:
         """Tokens that fit before the buffer grows."""
         return self._buffer.shape[3]
-
-    @property
-    def next_position(self) -> int:
-        """Position of the next token."""
-        return self.length + self.skipped
 
     @property
     def nbytes(self) -> int:
@@ -154,8 +147,6 @@ class KvHandle:
         if not 0 <= length <= self.length:
             raise CacheRangeError(f"cannot truncate {self.length} tokens to {length}")
         self.length = length
-        if length == 0:
-            self.skipped = 0
 
     def rows(self, start: int, stop: int) -> KvRows:
         """Copy positions [start, stop) out of the cache; an empty range is allowed.
@@ -193,14 +184,6 @@ class KvHandle:
         tail = self.rows(stop, self.length)
         self.truncate(start)
         self.put(tail)
-
-    def fork(self) -> KvHandle:
-        """Return an independent handle that holds the same tokens; `close` it, too."""
-        copy = self.store.open()
-        copy._buffer = copy._allocate(self.capacity)
-        copy._buffer[:, :, :, : self.length] = self._buffer[:, :, :, : self.length]
-        copy.length, copy.skipped = self.length, self.skipped
-        return copy
 
     def close(self) -> None:
         """Give the memory back; the handle is empty afterwards and leaves its store."""

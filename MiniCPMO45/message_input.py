@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45 import prompts
-from MiniCPMO45.audio_features import LogFloor, as_samples
-from MiniCPMO45.compat import Compat
+from MiniCPMO45.audio_features import as_samples
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, StreamTiming
 from MiniCPMO45.processing_minicpmo import Message, MiniCPMOProcessor, Prompt, PromptOptions
-from MiniCPMO45.prompt_embedding import Pieces, embed_clips, embed_pictures, hand_out, lay_out
+from MiniCPMO45.prompt_embedding import Pieces, embed_clips, embed_pictures, lay_out
 from MiniCPMO45.prompts import TurnOpening
 from MiniCPMO45.session import HearingState, Session
 from MiniCPMO45.steps import EncodeStream, Steps
@@ -51,12 +50,9 @@ class PieceOptions:
 class MessageInput:
     """Renders and embeds messages; holds no conversation."""
 
-    def __init__(
-        self, config: MiniCPMOConfig, processor: MiniCPMOProcessor, compat: Compat
-    ) -> None:
+    def __init__(self, config: MiniCPMOConfig, processor: MiniCPMOProcessor) -> None:
         self.config = config
         self.processor = processor
-        self.compat = compat
         self.timing = StreamTiming()
 
     def render_message(self, session: Session, message: Message, options: PieceOptions) -> Prompt:
@@ -97,23 +93,14 @@ class MessageInput:
         if options.stream_input and role == "user":
             sounds = yield from self._embed_stream(session.hearing, prompt, options)
         else:
-            sounds = yield from self._embed_whole(session, prompt, block_frames=None)
+            sounds = yield from embed_clips(prompt, block_frames=None)
         return lay_out(prompt, pictures, sounds)
 
     def embed_history(self, session: Session, prompt: Prompt) -> Steps[Pieces]:
         """Encode the media of a whole history, sound in blocks of a second."""
         pictures = yield from embed_pictures(prompt)
-        block = self.config.audio_block_frames
-        sounds = yield from self._embed_whole(session, prompt, block_frames=block)
+        sounds = yield from embed_clips(prompt, self.config.audio_block_frames)
         return lay_out(prompt, pictures, sounds)
-
-    def _embed_whole(
-        self, session: Session, prompt: Prompt, block_frames: int | None
-    ) -> Steps[list[Tensor]]:
-        leaks = self.compat.leak_mel_floor and session.hearing.floor_is_fixed
-        floor = LogFloor.FIXED if leaks else LogFloor.DYNAMIC
-        rows = yield from embed_clips(prompt, floor, block_frames)
-        return hand_out(rows, prompt.audio_spans) if rows else []
 
     def _prompt_options(self, options: PieceOptions) -> PromptOptions:
         return PromptOptions(
@@ -121,8 +108,6 @@ class MessageInput:
             use_image_id=False,
             omni_mode=options.omni_mode,
             max_tokens=options.max_tokens,
-            merge_clips=self.compat.merge_clips and not options.stream_input,
-            iterate_string_content=self.compat.iterate_string_content,
         )
 
     def _led_by_silence(self, hearing: HearingState, content: list) -> list:
@@ -140,7 +125,7 @@ class MessageInput:
         self, hearing: HearingState, prompt: Prompt, options: PieceOptions
     ) -> Steps[list[Tensor]]:
         """Encode live sound second by second; what is not a whole unit yet waits."""
-        context = 0 if self.compat.keep_cnn_context else self.timing.redundancy_frames
+        context = self.timing.redundancy_frames
         sounds = []
         for number, clip in enumerate(prompt.clips):
             is_last_clip = options.is_last_chunk and number == len(prompt.clips) - 1
@@ -154,7 +139,6 @@ class MessageInput:
                 prefix = 0 if hearing.audio_units == 0 else context
                 rows.append((yield EncodeStream(mel, hearing.cache, prefix, context)))
                 hearing.audio_units += 1
-            hearing.floor_is_fixed = hearing.mel.floor is LogFloor.FIXED
             sounds.append(torch.cat(rows) if rows else torch.zeros(0, self.config.hidden_size))
         return sounds
 

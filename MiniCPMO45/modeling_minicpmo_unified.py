@@ -17,7 +17,6 @@ import torch
 
 from MiniCPMO45.chat import ChatCapability, ChatReply
 from MiniCPMO45.checkpoint_source import find_checkpoint
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.device.engine import DeviceOptions, make_executor
 from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.executor import Executor
@@ -45,7 +44,7 @@ __all__ = ["DuplexCapability", "LoadOptions", "UnifiedModel"]
 logger = logging.getLogger(__name__)
 
 TOKEN2WAV_FOLDER = Path("assets") / "token2wav"
-LEAST_CONVERSATIONS = 4  # that a GPU is made ready for: a beam search is one slot and several rows
+LEAST_CONVERSATIONS = 4  # that a GPU is made ready for
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,6 @@ class LoadOptions:
         hub: where a hub id is looked up, "huggingface" or "modelscope".
         with_speech: load the vocoder; without it replies are text.
         flow_steps: ODE steps of the vocoder's flow.
-        compat: which reference defects to reproduce.
         duplex_defaults: settings of duplex sessions that bring none.
         show_progress: draw progress bars.
         slots: conversations at once that a GPU is made ready for; more take turns.
@@ -72,7 +70,6 @@ class LoadOptions:
     hub: Literal["huggingface", "modelscope"] = "huggingface"
     with_speech: bool = True
     flow_steps: int = 5
-    compat: Compat = Compat()
     duplex_defaults: DuplexSettings = DuplexSettings()
     show_progress: bool = True
     slots: int = 1
@@ -110,23 +107,19 @@ class UnifiedModel:
         *,
         duplex_defaults: DuplexSettings | None = None,
     ) -> None:
-        config, compat = model.config, executor.compat
+        config = model.config
         tokens, device = processor.tokenizer.special, executor.device
-        messages = MessageInput(config, processor, compat)
-        policy = ReplyPolicy(tokens, device, compat)
-        speech = ReplySpeech(config.tts_config, compat)
+        messages = MessageInput(config, processor)
+        policy = ReplyPolicy(tokens, device)
+        speech = ReplySpeech(config.tts_config)
         self.model = model
         self.processor = processor
         self.executor = executor
         self.duplex = DuplexCapability(
-            config,
-            processor.tokenizer,
-            UnitPolicy(tokens, device, compat),
-            compat=compat,
-            defaults=duplex_defaults,
+            config, processor.tokenizer, UnitPolicy(tokens, device), defaults=duplex_defaults
         )
-        self.streaming = StreamingCapability(messages, policy, speech, compat=compat)
-        self.chat = ChatCapability(messages, policy, speech, compat=compat)
+        self.streaming = StreamingCapability(messages, policy, speech)
+        self.chat = ChatCapability(messages, policy, speech)
 
     @classmethod
     def from_checkpoint(cls, source: str | Path, options: LoadOptions) -> UnifiedModel:
@@ -289,7 +282,7 @@ def _device_map(model: MiniCPMOForConditionalGeneration, executor: Executor) -> 
 def _load_executor(
     model: MiniCPMOForConditionalGeneration, folder: Path, options: LoadOptions
 ) -> Executor:
-    assets, compat = folder / TOKEN2WAV_FOLDER, options.compat
+    assets = folder / TOKEN2WAV_FOLDER
     device_options = DeviceOptions(
         most_conversations=max(options.slots, LEAST_CONVERSATIONS),
         show_progress=options.show_progress,
@@ -297,17 +290,12 @@ def _load_executor(
     if not options.with_speech or not assets.is_dir():
         if options.with_speech:
             logger.warning("%s is missing; replies will be text only", assets)
-        return make_executor(model, compat=compat, options=device_options)
-    vocoder_options = VocoderOptions(
-        n_steps=options.flow_steps,
-        freeze_token_rate_cache=compat.freeze_token_rate_cache,
-        keep_sixteen_steps=compat.keep_sixteen_flow_steps,
-    )
+        return make_executor(model, options=device_options)
+    vocoder_options = VocoderOptions(n_steps=options.flow_steps)
     vocoder = load_token2wav(assets, vocoder_options, device=options.device)
     voices = VoiceLibrary(
         read_fixed_voice(assets) or VoiceEncoder.from_folder(assets, options.device),
         vocoder,
-        quantise_16_bit=compat.quantise_voice_to_16_bits,
     )
     options.tell("preparing the engine")
-    return make_executor(model, vocoder, voices, compat=compat, options=device_options)
+    return make_executor(model, vocoder, voices, options=device_options)

@@ -82,16 +82,12 @@ class PromptOptions:
         use_image_id: number the pictures; None for the folder's default.
         omni_mode: join parts with nothing between them instead of a line feed.
         max_tokens: refuse a longer prompt; None for no limit.
-        merge_clips: D5, hand out the clips of one message joined to one.
-        iterate_string_content: D9, treat a plain string as a list of characters.
     """
 
     max_slice_nums: int | None = None
     use_image_id: bool | None = None
     omni_mode: bool = False
     max_tokens: int | None = None
-    merge_clips: bool = False
-    iterate_string_content: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +98,7 @@ class Prompt:
         text: the rendered text, media as literal markers.
         ids: token ids; media slots hold `<unk>`.
         pictures: the sliced pictures, in order.
-        clips: the sounds, in order, [n] float32 at 16 kHz; one per audio span unless merged.
+        clips: the sounds, in order, [n] float32 at 16 kHz; one per audio span.
         image_spans: (start, stop) in `ids`, one per slice of every picture, in order.
         audio_spans: (start, stop) in `ids`, one per sound of the content, in order.
     """
@@ -120,11 +116,7 @@ class _Media:
     """What the messages hold besides text."""
 
     images: tuple[Image.Image, ...]
-    sounds: tuple[tuple[np.ndarray, ...], ...]  # per message
-
-    @property
-    def all_sounds(self) -> tuple[np.ndarray, ...]:
-        return tuple(sound for sounds in self.sounds for sound in sounds)
+    sounds: tuple[np.ndarray, ...]
 
 
 class MiniCPMOProcessor:
@@ -198,7 +190,7 @@ class MiniCPMOProcessor:
             PromptTooLongError: the prompt exceeds `options.max_tokens`.
         """
         options = options or PromptOptions()
-        contents = [_content_parts(m.content, options) for m in messages]
+        contents = [_content_parts(m.content) for m in messages]
         media = _media_of(contents)
         rows = [
             {"role": m.role, "content": _content_text(parts, options)}
@@ -208,7 +200,7 @@ class MiniCPMOProcessor:
             rows,
             add_generation_prompt=add_generation_prompt,
             enable_thinking=enable_thinking,
-            use_tts_template=use_tts_template or bool(media.all_sounds),
+            use_tts_template=use_tts_template or bool(media.sounds),
         )
         return self._prompt(text, media, options)
 
@@ -227,12 +219,12 @@ class MiniCPMOProcessor:
             PromptTooLongError: the prompt exceeds `options.max_tokens`.
         """
         options = options or PromptOptions()
-        parts = _content_parts(content, options)
+        parts = _content_parts(content)
         return self._prompt(frame(_content_text(parts, options)), _media_of([parts]), options)
 
     def _prompt(self, text: str, media: _Media, options: PromptOptions) -> Prompt:
         """Put placeholders in and turn everything into ids."""
-        sounds = media.all_sounds
+        sounds = media.sounds
         if (text.count(_IMAGE_CODE), text.count(_AUDIO_CODE)) != (len(media.images), len(sounds)):
             raise ProcessingError("the chat template dropped or repeated a picture or a sound")
         max_slices = options.max_slice_nums or self.slicing.max_slice_nums
@@ -256,7 +248,7 @@ class MiniCPMOProcessor:
             text=text.replace(_IMAGE_CODE, IMAGE_MARKER).replace(_AUDIO_CODE, AUDIO_MARKER),
             ids=tuple(builder.ids),
             pictures=pictures,
-            clips=_merged(media.sounds) if options.merge_clips else sounds,
+            clips=sounds,
             image_spans=tuple(builder.image_spans),
             audio_spans=tuple(builder.audio_spans),
         )
@@ -300,39 +292,34 @@ class _IdBuilder:
 _Items = list[list[Part]]
 
 
-def _content_parts(content: Content, options: PromptOptions) -> _Items:
+def _content_parts(content: Content) -> _Items:
     """Content as items of parts: one part, or the parts of a film clip."""
-    if isinstance(content, str):
-        items: Sequence[Part | Sequence[Part]] = [content]
-        if options.iterate_string_content:
-            items = list(content)
-    else:
-        items = content
+    items = [content] if isinstance(content, str) else content
     groups = [list(item) if isinstance(item, list | tuple) else [item] for item in items]
-    return [[_checked_part(part, options) for part in group] for group in groups]
+    return [[_checked_part(part) for part in group] for group in groups]
 
 
-def _checked_part(part: object, options: PromptOptions) -> Part:
+def _checked_part(part: object) -> Part:
     if isinstance(part, str):
         return part.translate(_NO_CODES)
     if isinstance(part, Image.Image):
         return part.convert("RGB")
     if isinstance(part, np.ndarray):
-        return _checked_sound(part, options)
+        return _checked_sound(part)
     raise ProcessingError(
         f"a message part must be text, a picture or a sound, not {type(part).__name__}"
     )
 
 
-def _checked_sound(sound: np.ndarray, options: PromptOptions) -> np.ndarray:
+def _checked_sound(sound: np.ndarray) -> np.ndarray:
     if sound.ndim != 1 or sound.dtype.kind != "f":
         raise ProcessingError(
             f"a sound must be mono float samples, got {sound.dtype} of shape {sound.shape}"
         )
     if not sound.size or not np.isfinite(sound).all():
         raise ProcessingError("a sound is empty or holds values that are not numbers")
-    missing = 0 if options.merge_clips else MIN_CLIP_SAMPLES - len(sound)
-    return np.pad(sound.astype(np.float32, copy=False), (0, max(missing, 0)))
+    missing = max(0, MIN_CLIP_SAMPLES - len(sound))
+    return np.pad(sound.astype(np.float32, copy=False), (0, missing))
 
 
 def _content_text(items: _Items, options: PromptOptions) -> str:
@@ -347,10 +334,10 @@ def _part_text(part: Part) -> str:
 
 
 def _media_of(contents: Iterable[_Items]) -> _Media:
-    flat = [[part for item in items for part in item] for items in contents]
+    flat = [part for items in contents for item in items for part in item]
     return _Media(
-        images=tuple(part for parts in flat for part in parts if isinstance(part, Image.Image)),
-        sounds=tuple(tuple(p for p in parts if isinstance(p, np.ndarray)) for parts in flat),
+        images=tuple(part for part in flat if isinstance(part, Image.Image)),
+        sounds=tuple(part for part in flat if isinstance(part, np.ndarray)),
     )
 
 
@@ -359,10 +346,6 @@ def _sliced(image: Image.Image, max_slices: int, slicing: SliceConfig) -> Sliced
         return slice_image(image, max_slices, slicing)
     except ValueError as error:
         raise ProcessingError(f"a picture cannot be used: {error}") from error
-
-
-def _merged(sounds: tuple[tuple[np.ndarray, ...], ...]) -> tuple[np.ndarray, ...]:
-    return tuple(np.concatenate(of_message) for of_message in sounds if of_message)
 
 
 def _read_settings(path: Path) -> Mapping[str, Any]:

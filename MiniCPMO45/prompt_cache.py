@@ -8,14 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from MiniCPMO45.audio_features import LogFloor
 from MiniCPMO45.kv_cache import KvHandle, KvRows
 
 MAX_BYTES = 256 << 20  # some twenty prompts with a voice sample at the published size
 
 
 def prompt_key(
-    prefix: Sequence[int], suffix: Sequence[int], voice_sample: np.ndarray | None, floor: LogFloor
+    prefix: Sequence[int], suffix: Sequence[int], voice_sample: np.ndarray | None
 ) -> str:
     """Name a prompt by everything its cached rows depend on.
 
@@ -23,13 +22,11 @@ def prompt_key(
         prefix: ids before the voice sample.
         suffix: ids after it.
         voice_sample: float32 [n] at 16 kHz.
-        floor: how the sample's quiet bins are clipped.
     """
     digest = hashlib.sha256()
     for part in (prefix, suffix):
         digest.update(np.array([len(part), *part], np.int64).tobytes())
     if voice_sample is not None:
-        digest.update(floor.name.encode())
         digest.update(np.asarray(voice_sample, np.float32).tobytes())
     return digest.hexdigest()
 

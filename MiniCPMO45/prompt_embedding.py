@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from MiniCPMO45.audio_features import LogFloor, clip_mels
-from MiniCPMO45.placeholders import Span
+from MiniCPMO45.audio_features import clip_mels
 from MiniCPMO45.processing_minicpmo import Prompt
 from MiniCPMO45.steps import Embeddings, EncodeClips, EncodeImages, Steps, TokenIds
 
@@ -24,39 +23,22 @@ def embed_pictures(prompt: Prompt) -> Steps[list[Tensor]]:
     return list(rows)
 
 
-def embed_clips(prompt: Prompt, floor: LogFloor, block_frames: int | None) -> Steps[list[Tensor]]:
+def embed_clips(prompt: Prompt, block_frames: int | None) -> Steps[list[Tensor]]:
     """Encode the prompt's whole sounds.
 
     Args:
         prompt: the rendered prompt.
-        floor: how quiet bins are clipped.
         block_frames: encoder frames per attention block; None for full attention.
 
     Returns:
         One [t, hidden] per clip; a clip above 30 s is encoded in pieces and joined.
     """
-    mels = [clip_mels(clip, floor) for clip in prompt.clips]
+    mels = [clip_mels(clip) for clip in prompt.clips]
     if not mels:
         return []
     rows = yield EncodeClips(tuple(mel for of_clip in mels for mel in of_clip), block_frames)
     remaining = iter(rows)
     return [torch.cat([next(remaining) for _ in of_clip]) for of_clip in mels]
-
-
-def hand_out(rows: Sequence[Tensor], spans: Sequence[Span]) -> list[Tensor]:
-    """Give every span its rows.
-
-    One tensor per span is handed over as it is. Otherwise (clips that were joined before the
-    mel) all rows are laid end to end and dealt out by span length; surplus rows are dropped.
-    """
-    if len(rows) == len(spans):
-        return list(rows)
-    joined = torch.cat(list(rows))
-    dealt, start = [], 0
-    for first, last in spans:
-        dealt.append(joined[start : start + last - first])
-        start += last - first
-    return dealt
 
 
 def lay_out(prompt: Prompt, pictures: Sequence[Tensor], sounds: Sequence[Tensor]) -> Pieces:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.sampling import (
     draw,
     keep_top_k,
@@ -29,11 +28,9 @@ class ReplyPolicy:
         tokens: ids of the control tokens.
     """
 
-    def __init__(self, tokens: SpecialTokens, device: torch.device, compat: Compat) -> None:
+    def __init__(self, tokens: SpecialTokens, device: torch.device) -> None:
         self.tokens = tokens
         self.device = device
-        self._allows_full_width = compat.full_width_marks_allowed
-        self._ignores_options = compat.ignore_sampling_options
         self._forbidden = {
             wide: torch.tensor(tokens.spoken_reply_forbidden(not wide), device=device)
             for wide in (False, True)
@@ -59,14 +56,12 @@ class ReplyPolicy:
         logits = logits.float()
         terminators = sorted(self.tokens.reply_terminators)
         if settings.generate_audio:
-            wide = settings.forbid_full_width_marks and not self._allows_full_width
-            logits = logits.index_fill(0, self._forbidden[wide], -torch.inf)
+            forbidden = self._forbidden[settings.forbid_full_width_marks]
+            logits = logits.index_fill(0, forbidden, -torch.inf)
         if len(ids) < settings.min_new_tokens:
             logits = self._without(logits, terminators)
         logits = penalise_repetition(logits, ids[-PENALTY_WINDOW:], settings.repetition_penalty)
         logits = scale_terminators(logits, terminators, settings.length_penalty)
-        if self._ignores_options:
-            settings = GenerationSettings(do_sample=settings.do_sample)
         return self._draw(logits, settings, generator)
 
     def next_one_shot(

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.code_rule import CodeRule
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import TTSConfig
 from MiniCPMO45.session import Session
 from MiniCPMO45.settings import SpeechSampling
@@ -38,9 +37,8 @@ class ReplyPiece:
 class ReplySpeech:
     """Speaks replies; holds no conversation."""
 
-    def __init__(self, config: TTSConfig, compat: Compat) -> None:
+    def __init__(self, config: TTSConfig) -> None:
         self.config = config
-        self.compat = compat
 
     def speak_group(
         self,
@@ -77,8 +75,6 @@ class ReplySpeech:
                 wave = yield from vocode(session, second, is_last=False, fewest=WINDOW_CODES)
                 if len(wave):
                     yield Emit(ReplyPiece(take_text(), wave.cpu().numpy()))
-        if not run.has_ended and self.compat.unfiltered_first_code:
-            session.speech.kv.skipped += 1
 
     def finish(self, session: Session, take_text: Callable[[], str]) -> Steps[None]:
         """Voice the codes that still wait and end the reply; emits the last `ReplyPiece`."""
@@ -115,9 +111,8 @@ class ReplySpeech:
         codes = (yield from run.finish())[: budget.most - 1]
         vocoder = session.speech.vocoder
         assert vocoder is not None, "speech needs an open voice"
-        repeats = self.compat.repeat_window_tail
         waves = []
-        for piece in cut_whole_reply(codes, repeat_window_tail=repeats):
+        for piece in cut_whole_reply(codes):
             if session.stop.is_set():
                 break
             waves.append((yield Vocode(vocoder, piece.codes, piece.is_last)))
@@ -132,5 +127,4 @@ class ReplySpeech:
             top_p=sampling.top_p,
             top_k=sampling.top_k,
             is_greedy=sampling.is_greedy,
-            filters_first=not self.compat.unfiltered_first_code,
         )

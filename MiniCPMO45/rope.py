@@ -29,29 +29,14 @@ class Rope:
 
     Attributes:
         frequencies: float32 [d/2], what the decoder rotates with.
-        exact_frequencies: float32 [d/2], never rounded.
-        moves_exactly: move keys with the exact table in two rounded rotations, as the reference
-            does, instead of one rotation with the decoder's own table.
     """
 
     frequencies: Tensor
-    exact_frequencies: Tensor
-    moves_exactly: bool
 
     @classmethod
-    def build(
-        cls,
-        head_dim: int,
-        theta: float,
-        *,
-        device: torch.device,
-        rounded_to: torch.dtype | None = None,
-        moves_exactly: bool = False,
-    ) -> Rope:
-        """Make the table on `device`, with frequencies rounded to `rounded_to` if given."""
-        exact = inverse_frequencies(head_dim, theta).to(device)
-        used = exact if rounded_to is None else exact.to(rounded_to).float()
-        return cls(used, exact, moves_exactly)
+    def build(cls, head_dim: int, theta: float, *, device: torch.device) -> Rope:
+        """Make the table on `device`."""
+        return cls(inverse_frequencies(head_dim, theta).to(device))
 
     def tables(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return cos and sin for integer positions [n], each `dtype` [n, d]."""
@@ -73,19 +58,10 @@ class Rope:
         """
         if start == target:
             return keys
-        if self.moves_exactly:
-            return self._move_in_two_steps(keys, start, target)
         offset = torch.full((1,), target - start, device=keys.device)  # without waiting for a GPU
         cos, sin = _tables(offset, self.frequencies, torch.float32)
         wide = keys.float()
         return (wide * cos + rotate_half(wide) * sin).to(keys.dtype)
-
-    def _move_in_two_steps(self, keys: Tensor, start: int, target: int) -> Tensor:
-        steps = torch.arange(keys.shape[-2], device=keys.device)
-        cos, sin = _tables(steps + start, self.exact_frequencies, keys.dtype)
-        bare = keys * cos - rotate_half(keys) * sin
-        cos, sin = _tables(steps + target, self.exact_frequencies, keys.dtype)
-        return bare * cos + rotate_half(bare) * sin
 
 
 def _tables(positions: Tensor, frequencies: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

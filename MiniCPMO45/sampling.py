@@ -22,14 +22,6 @@ def penalise_repetition(logits: Tensor, ids: Sequence[int], penalty: float) -> T
     return _scale_at(logits, ids, penalty) if penalty != 1.0 else logits
 
 
-def divide_repeated(logits: Tensor, ids: Sequence[int], penalty: float) -> Tensor:
-    """Divide the logits of `ids` whatever their sign, as the reference does in duplex."""
-    if penalty == 1.0 or not ids:
-        return logits
-    index = _distinct(ids, logits)
-    return logits.index_put((index,), logits[index] / penalty)
-
-
 def penalise_frequency(
     logits: Tensor, ids: Sequence[int], penalty: float, window: int = 16
 ) -> Tensor:

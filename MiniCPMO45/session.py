@@ -28,7 +28,6 @@ class HearingState:
         pending: float32 [n] samples received and not yet consumed.
         units: duplex units heard so far.
         audio_units: pieces of streamed audio encoded so far.
-        floor_is_fixed: what the last stream left behind; only the reference looks at it.
     """
 
     mel: MelState
@@ -36,7 +35,6 @@ class HearingState:
     pending: Tensor = field(default_factory=lambda: torch.zeros(0))
     units: int = 0
     audio_units: int = 0
-    floor_is_fixed: bool = False
 
     def clone(self) -> HearingState:
         """Return an independent copy."""
@@ -215,10 +213,6 @@ class Session:
         """Forget the running turn's speech; the voice stays."""
         self.speech.kv.truncate(0)
         self.speech.codes = []
-        self.reset_vocoder()
-
-    def reset_vocoder(self) -> None:
-        """Put the vocoder back to the start of a turn in this voice."""
         self.speech.buffer.reset()
         if self.speech.vocoder is not None:
             with torch.inference_mode():  # its caches were made there and are written in place

@@ -41,7 +41,6 @@ class GenerationSettings:
     repetition_penalty: float = 1.02
     length_penalty: float = 1.1
     max_input_tokens: int = 8192
-    num_beams: int | None = None
     enable_thinking: bool = False
     use_speech_template: bool = True
     generate_audio: bool = True

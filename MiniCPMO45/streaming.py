@@ -6,7 +6,6 @@ Source: docs/specification/model.md#5.3 to #5.9.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +13,6 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45 import prompts
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.message_input import MessageInput, PieceOptions
 from MiniCPMO45.processing_minicpmo import Message
 from MiniCPMO45.prompt_embedding import Pieces
@@ -28,14 +26,8 @@ from MiniCPMO45.streaming_mel import MelState
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 from MiniCPMO45.windows import Round, maintain_rounds
 
-logger = logging.getLogger(__name__)
-
 GROUP_TOKENS = 10  # text tokens that reach speech together; source: docs/specification/model.md#5.4
 BROKEN_CHARACTER = "\ufffd"  # decodes from the first bytes of a character
-
-
-class EmptyReplyError(RuntimeError):
-    """The reference fails when a reply's first token ends it."""
 
 
 @dataclass(frozen=True)
@@ -80,19 +72,11 @@ class _Reply:
 class StreamingCapability:
     """Turn-based conversation over any session."""
 
-    def __init__(
-        self,
-        messages: MessageInput,
-        policy: ReplyPolicy,
-        speech: ReplySpeech,
-        *,
-        compat: Compat,
-    ) -> None:
+    def __init__(self, messages: MessageInput, policy: ReplyPolicy, speech: ReplySpeech) -> None:
         self.messages = messages
         self.tokenizer: MiniCPMOTokenizerFast = messages.processor.tokenizer
         self.policy = policy
         self.speech = speech
-        self.compat = compat
 
     def prefill(
         self, session: Session, message: Message, options: PieceOptions | None = None
@@ -113,7 +97,6 @@ class StreamingCapability:
         options = options or PieceOptions()
         turn, hearing = session.turn, session.hearing
         is_user = message.role == "user"
-        is_first = session.kv.length == 0
         prompt = self.messages.render_message(session, message, options)
         pieces = yield from self.messages.embed_message(session, prompt, message.role, options)
         yield from self._feed(session, pieces, message.role)
@@ -123,7 +106,7 @@ class StreamingCapability:
         elif message.role == "assistant" and turn.opening is not TurnOpening.FIRST:
             turn.opening = TurnOpening.AFTER_REPLY
             turn.round += 1
-        if not is_user or (is_first and self.compat.drop_first_audio_cache):
+        if not is_user:
             hearing.cache.truncate(0)
         return prompt.text
 
@@ -144,8 +127,7 @@ class StreamingCapability:
         prompt = self.messages.render_history(messages, options)
         pieces = yield from self.messages.embed_history(session, prompt)
         yield from self._feed(session, pieces, "user")
-        if not self.compat.approximate_round_lengths:
-            self._split_into_rounds(session, prompt.ids, messages)
+        self._split_into_rounds(session, prompt.ids, messages)
         return prompt.text
 
     def generate(self, session: Session, settings: GenerationSettings) -> Steps[ReplyResult]:
@@ -167,11 +149,9 @@ class StreamingCapability:
             group = GROUP_TOKENS if speaks else 1
             size = group if reply.ids else group + 1  # the last token drawn is not fed yet
             yield from self._write(session, reply, settings, size)
-            if not reply.ids and reply.has_ended and self.compat.raise_on_empty_reply:
-                raise EmptyReplyError("the reply's first token ends it")
             if session.stop.is_set():
                 break
-            if reply.hit_limit and not self.compat.drop_held_token:
+            if reply.hit_limit:
                 yield from self._feed_held(session, reply)
             yield from self._hand_out(session, reply, settings, speaks)
         if session.stop.is_set():
@@ -181,7 +161,7 @@ class StreamingCapability:
         rest = self._new_text(reply, is_final=True)
         if rest:
             yield Emit(ReplyPiece(rest))
-        return self._end(session, reply, start, settings)
+        return self._end(session, reply, start)
 
     def write_with_hidden(
         self, session: Session, settings: GenerationSettings
@@ -198,7 +178,7 @@ class StreamingCapability:
         if reply.hit_limit:
             yield from self._feed_held(session, reply)
         hidden = torch.stack(reply.hidden) if reply.hidden else None
-        return self._end(session, reply, start, settings), hidden
+        return self._end(session, reply, start), hidden
 
     def _split_into_rounds(
         self, session: Session, ids: Sequence[int], messages: Sequence[Message]
@@ -228,11 +208,10 @@ class StreamingCapability:
         session.reset_speech()
         session.hearing.cache.truncate(0)
         session.hearing.mel = MelState()
-        is_open = session.turn.opening is TurnOpening.CONTINUED
         prefix = prompts.reply_prefix(
             enable_thinking=settings.enable_thinking,
             use_tts_template=settings.use_speech_template,
-            is_user_turn_open=is_open or self.compat.ignore_sampling_options,
+            is_user_turn_open=session.turn.opening is TurnOpening.CONTINUED,
         )
         return _Reply(next_pieces=(TokenIds(tuple(self.tokenizer.encode(prefix))),))
 
@@ -240,9 +219,6 @@ class StreamingCapability:
         self, session: Session, reply: _Reply, settings: GenerationSettings, size: int
     ) -> Steps[None]:
         """Draw up to `size` tokens."""
-        most = settings.max_new_tokens
-        if self.compat.drop_held_token:
-            most = -(-most // GROUP_TOKENS) * GROUP_TOKENS + 1
         terminators = self.policy.tokens.reply_terminators
         for _ in range(size):
             if session.stop.is_set():
@@ -258,7 +234,7 @@ class StreamingCapability:
                 return
             reply.ids.append(token)
             reply.next_pieces = (TokenIds((token,)),)
-            if len(reply.ids) >= most:
+            if len(reply.ids) >= settings.max_new_tokens:
                 reply.hit_limit = True
                 return
 
@@ -280,20 +256,14 @@ class StreamingCapability:
             return
         if not reply.ids:
             return
-        is_text_end = reply.has_ended or (reply.hit_limit and not self.compat.drop_held_token)
-        try:
-            yield from self.speech.speak_group(
-                session,
-                ids,
-                torch.stack(hidden),
-                settings.speech,
-                is_text_end=is_text_end,
-                take_text=lambda: self._new_text(reply),
-            )
-        except (RuntimeError, ValueError):
-            if not self.compat.swallow_speech_errors:
-                raise
-            logger.exception("speech failed; the reply goes on as text")
+        yield from self.speech.speak_group(
+            session,
+            ids,
+            torch.stack(hidden),
+            settings.speech,
+            is_text_end=reply.has_ended or reply.hit_limit,
+            take_text=lambda: self._new_text(reply),
+        )
 
     def _new_text(self, reply: _Reply, *, is_final: bool = False) -> str:
         """Text of the grouped tokens that was not handed out; half a character waits."""
@@ -306,25 +276,14 @@ class StreamingCapability:
             reply.text_from, reply.text_sent = reply.grouped, 0
         return new
 
-    def _end(
-        self, session: Session, reply: _Reply, start: int, settings: GenerationSettings
-    ) -> ReplyResult:
+    def _end(self, session: Session, reply: _Reply, start: int) -> ReplyResult:
         """Register the reply in the window and return it."""
         turn, window = session.turn, session.window
         was_stopped = session.stop.is_set() and not reply.has_ended
         if session.kv.length == start:  # stopped before the first pass: the turn is still open
             return ReplyResult("", (), was_stopped)
         kept = reply.ids[: len(reply.hidden)] if was_stopped else reply.ids
-        if not self.compat.approximate_round_lengths:
-            window.rounds.append(Round(turn.round, "assistant", session.kv.length - start))
-            turn.round += 1
-        elif settings.generate_audio:
-            spoken = self.tokenizer.decode(reply.ids[: reply.grouped])
-            again = self.tokenizer.encode(spoken)
-            window.rounds.append(Round(turn.round, "assistant", len(again)))
-            turn.round += 1
+        window.rounds.append(Round(turn.round, "assistant", session.kv.length - start))
+        turn.round += 1
         turn.opening = TurnOpening.AFTER_REPLY
-        if self.compat.debug_checksums:
-            held = session.kv.rows(0, session.kv.length)
-            logger.debug("cache checksum %s", float(held.keys.float().sum()))
         return ReplyResult(self.tokenizer.decode(kept), tuple(kept), was_stopped, reply.hit_limit)

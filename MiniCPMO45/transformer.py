@@ -89,8 +89,7 @@ class PackedBatch:
         for kv, count in parts:
             kv.reserve(kv.length + count)
             segments.append(Segment(kv, start, count, _causal_mask(kv, count)))
-            first = kv.next_position
-            positions.append(torch.arange(first, first + count, device=kv.store.device))
+            positions.append(torch.arange(kv.length, kv.length + count, device=kv.store.device))
             start += count
         cos, sin = rope.tables(torch.cat(positions), dtype)
         return cls(tuple(segments), cos, sin)

@@ -7,7 +7,6 @@ from typing import Final
 
 from torch import Tensor
 
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.session import Session
 from MiniCPMO45.steps import ChooseToken, LlmForward, Steps, TextDecision, TokenIds
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
@@ -40,13 +39,10 @@ class UnitDraft:
 class UnitDecoder:
     """Decodes the text of units; holds no conversation."""
 
-    def __init__(
-        self, tokenizer: MiniCPMOTokenizerFast, policy: UnitPolicy, compat: Compat
-    ) -> None:
+    def __init__(self, tokenizer: MiniCPMOTokenizerFast, policy: UnitPolicy) -> None:
         self.tokenizer = tokenizer
         self.tokens = tokenizer.special
         self.policy = policy
-        self.compat = compat
 
     def decode(self, session: Session, logits: Tensor, force_listen: bool) -> Steps[UnitDraft]:
         """Decide tokens until the unit ends.
@@ -106,7 +102,7 @@ class UnitDecoder:
     def _ends_unit(self, session: Session, draft: UnitDraft, token: int, step: int) -> bool:
         """Whether `token` ends the unit instead of being fed; completes the draft if so."""
         tokens = self.tokens
-        if draft.end_of_turn and not self.compat.lose_turn_tail:
+        if draft.end_of_turn:
             draft.terminator = token if token in tokens.chunk_terminators else tokens.chunk_eos
             return True
         if token == tokens.listen and not session.turn.has_ended:
@@ -121,18 +117,14 @@ class UnitDecoder:
 
     def _take_break(self, session: Session) -> bool:
         asked, session.turn.force_next_listen = session.turn.force_next_listen, False
-        return asked and not self.compat.ignore_break
+        return asked
 
     def _interrupt(self, session: Session) -> Steps[None]:
         """End the running turn in the cache and forget its speech."""
         yield LlmForward(session.kv, (TokenIds((self.tokens.turn_eos,)),), wants_logits=False)
         session.turn.has_ended = True
-        if self.compat.keep_speech_cache_on_force_listen:
-            session.reset_vocoder()
-        else:
-            session.reset_speech()
-        if not self.compat.unsigned_repetition_penalty:
-            session.sampler.history.clear()
+        session.reset_speech()
+        session.sampler.history.clear()
 
     def _is_full(self, ids: list[int]) -> bool:
         text = self.tokenizer.decode(ids, skip_special_tokens=True)

@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from MiniCPMO45.audio_features import LogFloor
 from MiniCPMO45.configuration_minicpmo import SliceConfig, StreamTiming
 from MiniCPMO45.picture_slices import Slice, slice_image
 from MiniCPMO45.session import HearingState
@@ -125,7 +124,6 @@ def get_audio_embedding(
     context = timing.redundancy_frames
     prefix = 0 if hearing.audio_units == 0 else context
     mel = push(hearing.mel, samples)
-    hearing.floor_is_fixed = hearing.mel.floor is LogFloor.FIXED
     hearing.audio_units += 1
     watch.lap("audio_process")
     rows = yield EncodeStream(mel, hearing.cache, prefix, context)

@@ -7,10 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.sampling import (
     add_bias,
-    divide_repeated,
     draw,
     keep_top_k,
     keep_top_p,
@@ -29,12 +27,10 @@ class UnitPolicy:
 
     Attributes:
         tokens: ids of the control tokens.
-        compat: which reference defects to reproduce.
     """
 
-    def __init__(self, tokens: SpecialTokens, device: torch.device, compat: Compat) -> None:
+    def __init__(self, tokens: SpecialTokens, device: torch.device) -> None:
         self.tokens = tokens
-        self.compat = compat
         self._forbidden = torch.tensor(tokens.unit_forbidden(), device=device)
         self._untold = tokens.untold_ids
 
@@ -58,19 +54,19 @@ class UnitPolicy:
 
         Source: docs/specification/model.md#6.5.
         """
-        tokens, compat = self.tokens, self.compat
+        tokens = self.tokens
         source = None if settings.is_greedy else generator
-        if not compat.sample_in_model_dtype:
-            logits = logits.float()
+        logits = logits.float()
         if draw(logits, source) == tokens.chunk_eos:
             return self.settle(tokens.chunk_eos, history)
         logits = logits.index_fill(0, self._forbidden, -torch.inf)
         logits = self._penalise(logits, history, settings)
-        biased = tokens.im_end if compat.listen_bias_on_im_end else tokens.listen
-        if settings.listen_prob_scale != 1.0:
-            logits = self._bias(logits, biased, settings.listen_prob_scale)
-        if settings.listen_top_k is not None and _rank(logits, biased) < settings.listen_top_k:
-            return self.settle(biased, [])  # what the rank decides is not remembered
+        scale, top_k = settings.listen_prob_scale, settings.listen_top_k
+        if scale != 1.0:
+            bias = math.log(scale) if scale > 0 else -math.inf
+            logits = add_bias(logits, tokens.listen, bias)
+        if top_k is not None and _rank(logits, tokens.listen) < top_k:
+            return tokens.listen  # what the rank decides is not remembered
         if source is not None:
             logits = logits / max(settings.temperature, MIN_TEMPERATURE)
             logits = keep_top_p(keep_top_k(logits, settings.top_k), settings.top_p)
@@ -85,24 +81,15 @@ class UnitPolicy:
         """
         if token == self.tokens.chunk_eos:
             return token
-        if self.compat.unsigned_repetition_penalty or token not in self._untold:
+        if token not in self._untold:
             history.append(token)
         return token
 
     def _penalise(self, logits: Tensor, history: list[int], settings: DuplexSettings) -> Tensor:
         size = settings.text_repetition_window_size
         recent = history[-size:] if size > 0 else []
-        is_unsigned = self.compat.unsigned_repetition_penalty
-        penalise = divide_repeated if is_unsigned else penalise_repetition
-        logits = penalise(logits, recent, settings.text_repetition_penalty)
+        logits = penalise_repetition(logits, recent, settings.text_repetition_penalty)
         return scale_terminators(logits, (self.tokens.turn_eos,), settings.length_penalty)
-
-    def _bias(self, logits: Tensor, token: int, scale: float) -> Tensor:
-        if self.compat.listen_bias_on_im_end:
-            changed = logits.clone()
-            changed[token] *= scale
-            return changed
-        return add_bias(logits, token, math.log(scale) if scale > 0 else -math.inf)
 
 
 def _rank(logits: Tensor, token: int) -> int:

@@ -28,7 +28,6 @@ class VoiceLibrary:
         vocoder: Token2Wav,
         *,
         max_voices: int = 8,
-        quantise_16_bit: bool = False,
     ) -> None:
         """Start empty.
 
@@ -37,8 +36,6 @@ class VoiceLibrary:
                 answers every recording, whatever it is.
             vocoder: runs the voice's prompt once.
             max_voices: voices kept, at least 1.
-            quantise_16_bit: round recordings to 16 bits first, as services that pass them
-                through a file do.
 
         Raises:
             ValueError: `max_voices` is below 1.
@@ -49,7 +46,6 @@ class VoiceLibrary:
         self.has_one_voice = isinstance(encoder, VoicePrompt)
         self._encoder = encoder
         self._vocoder = vocoder
-        self._quantise_16_bit = quantise_16_bit
         self._bases: OrderedDict[str, VoiceBase] = OrderedDict()
 
     def __len__(self) -> int:
@@ -71,7 +67,7 @@ class VoiceLibrary:
             VoiceSampleError: the recording cannot serve as a voice.
         """
         only = self._encoder if isinstance(self._encoder, VoicePrompt) else None
-        key = ONLY_VOICE if only else voice_key(audio, quantise_16_bit=self._quantise_16_bit)
+        key = ONLY_VOICE if only else voice_key(audio)
         base = self._bases.get(key)
         if base is None:
             base = self._bases[key] = self._vocoder.set_up(only or self._prepare(audio))
@@ -82,4 +78,4 @@ class VoiceLibrary:
 
     def _prepare(self, audio: np.ndarray) -> VoicePrompt:
         assert isinstance(self._encoder, VoiceEncoder)
-        return self._encoder.prepare_voice(audio, quantise_16_bit=self._quantise_16_bit)
+        return self._encoder.prepare_voice(audio)

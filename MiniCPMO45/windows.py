@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.kv_cache import KvHandle
 from MiniCPMO45.settings import WindowMode, WindowSettings
 from MiniCPMO45.steps import LlmForward, Steps, TokenIds
@@ -104,16 +103,13 @@ def units_to_drop(window: WindowState, settings: WindowSettings) -> int:
     return count
 
 
-def maintain_units(
-    kv: KvHandle, window: WindowState, settings: WindowSettings, compat: Compat
-) -> Steps[None]:
+def maintain_units(kv: KvHandle, window: WindowState, settings: WindowSettings) -> Steps[None]:
     """Apply the duplex window after a unit was finalized.
 
     Args:
         kv: the conversation's cache; `window.tokens` long.
         window: its bookkeeping, updated in place.
         settings: which policy and its limits.
-        compat: which reference defects to reproduce.
 
     Source: docs/specification/model.md#6.9.
     """
@@ -123,11 +119,8 @@ def maintain_units(
     window.evictions += 1
     if settings.mode is WindowMode.BASIC:
         _drop_oldest_units(kv, window, count)
-    elif compat.recompute_per_dropped_unit:
-        for _ in range(count):
-            yield from _carry_and_drop(kv, window, settings, 1, always_recompute=True)
     else:
-        yield from _carry_and_drop(kv, window, settings, count, always_recompute=False)
+        yield from _carry_and_drop(kv, window, settings, count)
 
 
 def _drop_oldest_units(kv: KvHandle, window: WindowState, count: int) -> None:
@@ -137,12 +130,12 @@ def _drop_oldest_units(kv: KvHandle, window: WindowState, count: int) -> None:
 
 
 def _carry_and_drop(
-    kv: KvHandle, window: WindowState, settings: WindowSettings, count: int, always_recompute: bool
+    kv: KvHandle, window: WindowState, settings: WindowSettings, count: int
 ) -> Steps[None]:
     said = tuple(token for unit in window.units[:count] for token in unit.text_ids)
     carried = window.carried_ids + said
     window.carried_ids = carried[max(0, len(carried) - settings.context_previous_max_tokens) :]
-    if not window.carried_ids or not (said or always_recompute):
+    if not window.carried_ids or not said:
         _drop_oldest_units(kv, window, count)
         return
     length = sum(unit.length for unit in window.units[:count])

@@ -10,7 +10,6 @@ import numpy as np
 from benchmarks.inputs import Inputs
 from benchmarks.machine import waiter
 from benchmarks.rig import Rig
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
@@ -28,9 +27,9 @@ class Preparing:
     def __init__(self, rig: Rig, seed: int) -> None:
         """Open nothing yet."""
         tokens, device = rig.tokenizer.special, rig.executor.device
-        policy = UnitPolicy(tokens, device, Compat())
+        policy = UnitPolicy(tokens, device)
         self._rig = rig
-        self._duplex = DuplexCapability(rig.config, rig.tokenizer, policy, compat=Compat())
+        self._duplex = DuplexCapability(rig.config, rig.tokenizer, policy)
         self._wait: Callable[[], None] = waiter(device)
         self._inputs = Inputs(None, seed)
 

@@ -19,7 +19,6 @@ from torch import nn
 
 from MiniCPMO45.checkpoint import random_weights
 from MiniCPMO45.checkpoint_source import find_checkpoint
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
 from MiniCPMO45.device.engine import make_executor
 from MiniCPMO45.executor import Executor
@@ -207,7 +206,7 @@ def _finish(
     seconds: _Seconds,
 ) -> Rig:
     make = Executor if options.is_plain else make_executor
-    executor = make(model[0], vocoder[0], voices, compat=Compat())
+    executor = make(model[0], vocoder[0], voices)
     seconds.lap("engine_seconds")
     n_codes = round(options.voice_s * SpeechTiming().codes_per_second)
     with torch.inference_mode():

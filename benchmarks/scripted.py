@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.special_tokens import SpecialTokens
 from MiniCPMO45.steps import DrawCodes, Request
@@ -56,14 +55,8 @@ class ScriptedPolicy(UnitPolicy):
         words: ids a speaking unit says.
     """
 
-    def __init__(
-        self,
-        tokens: SpecialTokens,
-        device: torch.device,
-        compat: Compat,
-        words: tuple[int, ...],
-    ) -> None:
-        super().__init__(tokens, device, compat)
+    def __init__(self, tokens: SpecialTokens, device: torch.device, words: tuple[int, ...]) -> None:
+        super().__init__(tokens, device)
         self.words = words
         self._due: list[int] = []
 

@@ -11,7 +11,6 @@ import numpy as np
 from benchmarks.inputs import Inputs
 from benchmarks.rig import Rig
 from benchmarks.scripted import Act, ScriptedPolicy, text_ids
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
@@ -93,8 +92,8 @@ class Talker:
         self.session = rig.executor.open_session(f"benchmark-{seed}", seed=seed)
         words = text_ids(rig.tokenizer, script.text_tokens)
         tokens, device = rig.tokenizer.special, rig.executor.device
-        self._policy = ScriptedPolicy(tokens, device, Compat(), words)
-        self._duplex = DuplexCapability(rig.config, rig.tokenizer, self._policy, compat=Compat())
+        self._policy = ScriptedPolicy(tokens, device, words)
+        self._duplex = DuplexCapability(rig.config, rig.tokenizer, self._policy)
         self._acts = islice(cycle(script.pattern), first, None)
 
     @property

@@ -10,13 +10,11 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
 
 import torch
 from torch import Tensor
 
 from MiniCPMO45.audio_encoder import StreamItem
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.device import ops
 from MiniCPMO45.device.code_sampler import CodeSampler
@@ -127,12 +125,11 @@ class DeviceExecutor(Executor):
         vocoder: Token2Wav | None = None,
         voices: VoiceLibrary | None = None,
         *,
-        compat: Compat,
         options: DeviceOptions | None = None,
     ) -> None:
         self.options = options or DeviceOptions()
         self._free_bytes = _settle_on(model.llm.lm_head.weight.device)
-        super().__init__(model, vocoder, voices, compat=compat)
+        super().__init__(model, vocoder, voices)
         config, most = model.config, self.options.most_conversations
         self._text = TextRunner(
             model.llm,
@@ -150,7 +147,7 @@ class DeviceExecutor(Executor):
         self._audio = AudioStreamEncoder(
             model.apm, model.audio_projection_layer, pool_step=config.audio_pool_step
         )
-        self._voice = DeviceVocoder(vocoder) if _runs_on_device(vocoder, compat) else None
+        self._voice = None if vocoder is None else DeviceVocoder(vocoder)
         self.capture_seconds = 0.0
         self.memory_at_start: CardMemory | None = None
         if self._has_graphs:
@@ -283,22 +280,19 @@ def make_executor(
     vocoder: Token2Wav | None = None,
     voices: VoiceLibrary | None = None,
     *,
-    compat: Compat,
     options: DeviceOptions | None = None,
 ) -> Executor:
-    """Return the engine where it can run and computes what is asked for, else the plain executor.
+    """Return the engine where it can run, else the plain executor.
 
     Args:
         model: the checkpoint's modules, loaded.
         vocoder: flow and HiFT; None for text alone.
         voices: makes and keeps voices; None for text alone.
-        compat: which reference defects to reproduce; the engine reproduces none of the decoders'.
         options: how the engine uses the card.
     """
-    is_on_card = model.llm.lm_head.weight.is_cuda
-    if is_on_card and ops.HAS_TRITON and not _concerns_decoders(compat):
-        return DeviceExecutor(model, vocoder, voices, compat=compat, options=options)
-    return Executor(model, vocoder, voices, compat=compat)
+    if model.llm.lm_head.weight.is_cuda and ops.HAS_TRITON:
+        return DeviceExecutor(model, vocoder, voices, options=options)
+    return Executor(model, vocoder, voices)
 
 
 def most_tokens(shape: DecoderConfig, conversations: int) -> int:
@@ -310,23 +304,6 @@ def most_tokens(shape: DecoderConfig, conversations: int) -> int:
     """
     positions = shape.max_position_embeddings
     return max(conversations * min(TOKENS_EACH, positions), positions)
-
-
-def _concerns_decoders(compat: Compat) -> bool:
-    return any(
-        (
-            compat.rope_in_model_dtype,
-            compat.unfiltered_first_code,
-            compat.listen_bias_on_im_end,
-            compat.unsigned_repetition_penalty,
-            compat.sample_in_model_dtype,
-        )
-    )
-
-
-def _runs_on_device(vocoder: Token2Wav | None, compat: Compat) -> TypeGuard[Token2Wav]:
-    is_exact = compat.freeze_token_rate_cache or compat.keep_sixteen_flow_steps
-    return vocoder is not None and not is_exact
 
 
 def _reserve(growth: Sequence[tuple[PagedKvHandle, int]]) -> None:

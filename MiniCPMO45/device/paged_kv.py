@@ -131,7 +131,6 @@ class PagedKvStore(KvStore):
         taken = kv.rows(1, kv.length)
         kv.truncate(2)
         kv.put(taken)
-        kv.fork().close()
         kv.close()
 
     def _grow(self, count: int) -> None:
@@ -168,7 +167,6 @@ class PagedKvHandle(KvHandle):
     def __init__(self, store: PagedKvStore) -> None:
         self.store = store
         self.length = 0
-        self.skipped = 0
         self._slots: list[int] = []  # none or one
         self._pages: list[int] = []
         weakref.finalize(self, store.give_back, self._slots, self._pages).atexit = False
@@ -278,9 +276,6 @@ class PagedKvHandle(KvHandle):
         """
         if not 0 <= start < stop <= self.length:
             raise CacheRangeError(f"cannot drop [{start}, {stop}) of {self.length} tokens")
-        if self.store.rope.moves_exactly:  # in two rotations, as only the reference does
-            super().drop(start, stop)
-            return
         count = self.length - stop
         if count:
             distance = torch.full((1,), start - stop, device=self.store.device)
@@ -288,19 +283,6 @@ class PagedKvHandle(KvHandle):
             pages = self.store.page_table[self.slot]
             ops.move_tokens(self.store.pool, pages, stop, start, count, cos[0], sin[0])
         self.truncate(start + count)
-        if start == 0:
-            self.skipped = 0
-
-    def fork(self) -> PagedKvHandle:
-        """Return an independent handle that holds the same tokens; `close` it, too."""
-        copy = self.store.open()
-        copy.reserve(self.length)
-        if copy._pages:
-            mine, theirs = self._page_index(len(copy._pages)), copy._page_index(len(copy._pages))
-            for layer in self.store.pool:
-                layer[theirs] = layer[mine]
-        copy.length, copy.skipped = self.length, self.skipped
-        return copy
 
     def close(self) -> None:
         """Give the pages back; the handle is empty afterwards and leaves its store."""

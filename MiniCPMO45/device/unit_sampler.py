@@ -26,7 +26,7 @@ from MiniCPMO45.device.unit_choice import (
 )
 from MiniCPMO45.special_tokens import SpecialTokens
 from MiniCPMO45.steps import TextDecision
-from MiniCPMO45.unit_policy import MIN_TEMPERATURE
+from MiniCPMO45.unit_policy import MIN_TEMPERATURE, UnitPolicy
 
 if HAS_TRITON := find_spec("triton") is not None:
     from MiniCPMO45.device.kernels import unit_choice as card_choice
@@ -56,13 +56,11 @@ class UnitSampler:
     @staticmethod
     def covers(decision: TextDecision) -> bool:
         """Whether it can be taken here; other decisions are the policy's own."""
-        settings, compat = decision.settings, decision.policy.compat
+        settings = decision.settings
         return (
-            (settings.is_greedy or 1 <= settings.top_k <= MOST_CANDIDATES)
+            type(decision.policy).decide is UnitPolicy.decide
+            and (settings.is_greedy or 1 <= settings.top_k <= MOST_CANDIDATES)
             and settings.text_repetition_window_size <= MOST_RECENT
-            and not compat.listen_bias_on_im_end
-            and not compat.sample_in_model_dtype
-            and not compat.unsigned_repetition_penalty
         )
 
     def load(self, decisions: Sequence[TextDecision | None]) -> None:

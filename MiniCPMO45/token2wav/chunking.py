@@ -79,13 +79,11 @@ class SpeechBuffer:
         self.waiting = SpeechBuffer().waiting
 
 
-def cut_whole_reply(codes: Sequence[int], *, repeat_window_tail: bool = False) -> list[Piece]:
+def cut_whole_reply(codes: Sequence[int]) -> list[Piece]:
     """Cut all codes of a chat reply into vocoder calls; no silence is put in front.
 
     Args:
         codes: the whole reply.
-        repeat_window_tail: reproduce D30: when a full window ends on the last code, its three
-            look-ahead codes are spoken once more.
 
     Returns:
         Windows of 28 codes, 25 apart, and the rest; the last one ends the reply.
@@ -97,7 +95,7 @@ def cut_whole_reply(codes: Sequence[int], *, repeat_window_tail: bool = False) -
         is_final = start + WINDOW_CODES == len(codes)
         pieces.append(Piece(window, is_last=is_final))
         start += HOP_CODES
-        if is_final and not repeat_window_tail:
+        if is_final:
             return pieces
     if start < len(codes):
         pieces.append(Piece(tuple(codes[start:]), is_last=True))

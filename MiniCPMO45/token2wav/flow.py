@@ -99,20 +99,17 @@ class Flow(nn.Module):
         modulation = self.decoder.estimator.modulate(times[:-1].to(self.device))
         return FlowSchedule(tuple(times.diff().tolist()), modulation)
 
-    def new_estimator_cache(
-        self, n_steps: int, capacity: int, *, allocated_steps: int | None = None
-    ) -> EstimatorCache:
+    def new_estimator_cache(self, n_steps: int, capacity: int) -> EstimatorCache:
         """Allocate a stream's empty estimator cache beside the weights.
 
         Args:
             n_steps: ODE steps N.
             capacity: mel frames the attention part can hold.
-            allocated_steps: steps to size the attention part for, at least N (default N).
         """
         config = self.config.estimator
         attention = torch.empty(
             (
-                allocated_steps or n_steps,
+                n_steps,
                 config.depth,
                 GUIDANCE_ROWS,
                 config.num_heads,

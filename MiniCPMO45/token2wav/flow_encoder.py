@@ -50,25 +50,17 @@ class EncoderCache:
             + self.mel_rate.nbytes
         )
 
-    def trim(self, prompt_frames: int, *, freeze_token_rate: bool) -> EncoderCache:
+    def trim(self, prompt_frames: int) -> EncoderCache:
         """Return the cache with the prompt and the newest history only.
 
         Args:
             prompt_frames: mel frames of the voice prompt (2 per code).
-            freeze_token_rate: reproduce D28: both rates share one array in which the token-rate
-                columns stand twice, and trimming it leaves their oldest columns.
         """
-        token_rate, mel_rate = self.token_rate, self.mel_rate
-        if freeze_token_rate:
-            doubled = torch.cat((token_rate, token_rate), dim=3)
-            doubled = _keep_ends(doubled, prompt_frames, HISTORY_FRAMES)
-            token_rate = doubled[:, :, :, : doubled.shape[3] // UPSAMPLING]
-        else:
-            token_rate = _keep_ends(
-                token_rate, prompt_frames // UPSAMPLING, HISTORY_FRAMES // UPSAMPLING
-            )
-        mel_rate = _keep_ends(mel_rate, prompt_frames, HISTORY_FRAMES)
-        return EncoderCache(self.lookahead, self.upsample, token_rate.contiguous(), mel_rate)
+        token_rate = _keep_ends(
+            self.token_rate, prompt_frames // UPSAMPLING, HISTORY_FRAMES // UPSAMPLING
+        )
+        mel_rate = _keep_ends(self.mel_rate, prompt_frames, HISTORY_FRAMES)
+        return EncoderCache(self.lookahead, self.upsample, token_rate, mel_rate)
 
 
 def _keep_ends(cache: Tensor, first: int, last: int) -> Tensor:

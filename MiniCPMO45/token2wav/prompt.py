@@ -43,9 +43,6 @@ MAX_VOICE_CODES = (
 MAX_VOICE_SAMPLES = MAX_VOICE_CODES * SAMPLES_PER_CODE
 MAX_VOICE_S = MAX_VOICE_SAMPLES / SAMPLE_RATE_HZ  # what follows in a recording is not used
 
-INT16_SCALE = 32_768.0
-INT16_MAX = 32_767.0
-
 
 class VoiceSampleError(ValueError):
     """A recording cannot serve as a voice; the text names the limit and the value found."""
@@ -85,14 +82,11 @@ class VoiceEncoder:
         return cls(load_speech_tokenizer(folder / TOKENIZER_FILE, device), speaker)
 
     @torch.no_grad()
-    def prepare_voice(
-        self, audio: NDArray[np.float32], *, quantise_16_bit: bool = False
-    ) -> VoicePrompt:
+    def prepare_voice(self, audio: NDArray[np.float32]) -> VoicePrompt:
         """Turn a recording into a voice.
 
         Args:
             audio: float32 [n] at 16 kHz in -1 ... 1, from 0.5 s; its first 16.88 s are used.
-            quantise_16_bit: round to 16 bits first, as if the sample had passed through a file.
 
         Returns:
             The voice, on the tokenizer's device.
@@ -102,8 +96,6 @@ class VoiceEncoder:
         """
         check_voice_sample(audio)
         audio = audio[:MAX_VOICE_SAMPLES]
-        if quantise_16_bit:
-            audio = round_to_16_bits(audio)
         device = self.tokenizer.encoder.conv1.weight.device
         wave = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
         codes = self.tokenizer.encode(tokenizer_log_mel(wave).to(device))[None]  # [1, P]
@@ -133,28 +125,16 @@ def check_voice_sample(audio: NDArray[np.float32]) -> None:
         raise VoiceSampleError("a voice sample holds finite numbers; found NaN or infinity")
 
 
-def round_to_16_bits(audio: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the samples as libsndfile gives them back from a 16-bit file: rounded downwards.
-
-    Args:
-        audio: float32 [n]; what lies outside -1 ... 1 is cut off.
-    """
-    steps = np.floor(audio.astype(np.float64) * INT16_SCALE)
-    return (np.clip(steps, -INT16_SCALE, INT16_MAX) / INT16_SCALE).astype(np.float32)
-
-
 def fit_frames(mel: Tensor, n_frames: int) -> Tensor:
     """Crop a spectrogram [80, T] to `n_frames`, or repeat its last mel frame up to there."""
     missing = n_frames - mel.shape[1]
     return mel[:, :n_frames] if missing <= 0 else F.pad(mel, (0, missing), mode="replicate")
 
 
-def voice_key(audio: NDArray[np.float32], *, quantise_16_bit: bool) -> str:
+def voice_key(audio: NDArray[np.float32]) -> str:
     """Return a name for the voice a recording gives; equal recordings give equal names.
 
     Args:
         audio: float32 [n] at 16 kHz.
-        quantise_16_bit: as for `VoiceEncoder.prepare_voice`.
     """
-    samples = round_to_16_bits(audio) if quantise_16_bit else audio
-    return hashlib.sha256(samples.astype("<f4").tobytes()).hexdigest()
+    return hashlib.sha256(audio.astype("<f4").tobytes()).hexdigest()

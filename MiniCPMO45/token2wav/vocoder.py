@@ -24,7 +24,6 @@ from MiniCPMO45.token2wav.voice import MEL_FRAMES_PER_CODE, VoicePrompt
 TIMING = SpeechTiming()
 MAX_FRAMES = 1000  # prompt, history and one chunk; section 7.1
 LARGEST_CHUNK_FRAMES = 56  # 28 codes without look-ahead
-REFERENCE_ALLOCATED_STEPS = 16  # D29: the reference sizes its buffers for 16 steps
 
 
 class VoiceTooLongError(ValueError):
@@ -38,18 +37,11 @@ class VocoderOptions:
     Attributes:
         n_steps: ODE steps of a stream.
         n_steps_whole: ODE steps of a whole utterance.
-        freeze_token_rate_cache: reproduce D28.
-        keep_sixteen_steps: reproduce D29; costs memory, changes no sample.
-        lookahead_from_prompt: look ahead of the prompt with its own first codes instead of
-            silence, as later packages do.
         noise_seed: seed of the flow's starting noise where none is given.
     """
 
     n_steps: int = 5
     n_steps_whole: int = 10
-    freeze_token_rate_cache: bool = False
-    keep_sixteen_steps: bool = False
-    lookahead_from_prompt: bool = False
     noise_seed: int = NOISE_SEED
 
 
@@ -123,12 +115,7 @@ class Token2Wav(nn.Module):
             base: result of `set_up`.
             generator: source of the excitation's noise; None leaves the noise out.
         """
-        allocated = REFERENCE_ALLOCATED_STEPS if self.options.keep_sixteen_steps else 0
-        estimator = self.flow.new_estimator_cache(
-            base.n_steps,
-            base.frames + SPARE_FRAMES,
-            allocated_steps=max(allocated, base.n_steps),
-        )
+        estimator = self.flow.new_estimator_cache(base.n_steps, base.frames + SPARE_FRAMES)
         estimator.load(base.estimator)
         return VocoderState(base, base.encoder, estimator, generator=generator)
 
@@ -201,9 +188,7 @@ class Token2Wav(nn.Module):
         )
         for state, cache in zip(states, grown, strict=True):
             state.chunks += 1
-            state.encoder = cache.trim(
-                state.base.frames, freeze_token_rate=self.options.freeze_token_rate_cache
-            )
+            state.encoder = cache.trim(state.base.frames)
         return mel
 
     @torch.no_grad()
@@ -304,8 +289,6 @@ class Token2Wav(nn.Module):
 
     def _prompt_lookahead(self, codes: Tensor) -> Tensor:
         n_ahead = self.config.flow.encoder.pre_lookahead_len
-        if self.options.lookahead_from_prompt:
-            return codes[:, :n_ahead]
         return torch.full_like(codes[:, :1], TIMING.silence_code).expand(1, n_ahead)
 
     def _noise_table(self, noise: Tensor | None, n_frames: int) -> Tensor:

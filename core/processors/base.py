@@ -13,7 +13,6 @@ from core.audio import FloatArray
 from core.errors import NotPreparedError
 from core.media import MediaReader, read_media
 from core.processors.failures import model_errors
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from MiniCPMO45.session import Session
 from MiniCPMO45.steps import Answers, Steps, run_alone, stream_alone
@@ -68,11 +67,6 @@ class ViewContext:
     seed: int | None = None
     aside: Driver | None = None
     read_media: MediaReader = read_media
-
-    @property
-    def compat(self) -> Compat:
-        """Which reference defects are reproduced."""
-        return self.model.executor.compat
 
     def open_session(self, session_id: str) -> Session:
         """Return a fresh conversation."""

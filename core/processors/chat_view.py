@@ -119,15 +119,13 @@ class ChatView(TurnView):
         """
         if tts_ref_audio is not None and generate_audio:
             self.init_ref_audio_from_data(tts_ref_audio)
-        # D18: without parameters the reference fails and goes on silently.
-        is_mute = tts_sampling_params is None and self.context.compat.swallow_speech_errors
         settings = GenerationSettings(
             max_new_tokens=max_new_tokens,
             do_sample=do_sample,
             length_penalty=length_penalty,
             enable_thinking=enable_thinking,
             use_speech_template=use_tts_template,
-            generate_audio=generate_audio and not is_mute,
+            generate_audio=generate_audio,
             speech=speech_sampling(tts_sampling_params),
         )
         reply = self.write_reply(session_id, settings)

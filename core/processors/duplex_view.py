@@ -18,7 +18,6 @@ from core.processors.results import duplex_record
 from core.processors.wire_settings import duplex_settings
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from MiniCPMO45.prompts import DUPLEX_SYSTEM_PROMPT, duplex_suffix
-from MiniCPMO45.session import Session
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.steps import Steps
 from MiniCPMO45.unit_input import (
@@ -78,7 +77,7 @@ class DuplexView(View):
         defaults = context.model.duplex.defaults
         chosen = defaults if config is None else duplex_settings(config, defaults)
         settings = replace(chosen, early_audio=early_audio)
-        session = self._start_prepared(session_id)
+        session = self._start(session_id)
         steps = context.model.duplex_prepare(
             session,
             system_prompt=system_prompt or DUPLEX_SYSTEM_PROMPT,
@@ -201,7 +200,6 @@ class DuplexView(View):
             unit,
             unit_ms=self.session.settings.chunk_ms,
             has_voice=self.session.speech.vocoder is not None,
-            counts_units=self.context.compat.zero_vision_tokens,
         )
 
     def finalize(self) -> None:
@@ -256,19 +254,6 @@ class DuplexView(View):
                 else each
                 for each in pictures
             ]
-
-    def _start_prepared(self, session_id: str) -> Session:
-        """Begin a fresh session; D33 and D4: with what the one before left in the hearing."""
-        compat = self.context.compat
-        cache, floor_is_fixed = None, False
-        if self._session is not None:
-            hearing = self._session.hearing
-            cache = hearing.cache.clone() if compat.keep_hearing_across_sessions else None
-            floor_is_fixed = hearing.floor_is_fixed and compat.leak_mel_floor
-        session = self._start(session_id)
-        session.hearing.cache = session.hearing.cache if cache is None else cache
-        session.hearing.floor_is_fixed = floor_is_fixed
-        return session
 
 
 def _first_given(

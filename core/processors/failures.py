@@ -15,14 +15,12 @@ from core.errors import (
     OmniError,
     OutOfOrderError,
 )
-from MiniCPMO45.chat import NonStreamingReplyError, SpeechAlignmentError
 from MiniCPMO45.checkpoint_error import CheckpointError
 from MiniCPMO45.executor import MissingVoiceError
 from MiniCPMO45.kv_cache import CacheFullError
 from MiniCPMO45.processing_minicpmo import ProcessingError, PromptTooLongError
 from MiniCPMO45.session import SnapshotError
 from MiniCPMO45.special_tokens import SpecialTokenError
-from MiniCPMO45.streaming import EmptyReplyError
 from MiniCPMO45.token2wav.prompt import VoiceSampleError
 from MiniCPMO45.token2wav.speech_tokenizer_onnx import SpeechTokenizerFileError
 from MiniCPMO45.token2wav.vocoder import VoiceTooLongError
@@ -39,9 +37,6 @@ TRANSLATIONS: Final[tuple[tuple[type[Exception], type[OmniError]], ...]] = (
     (MissingVoiceError, GenerationFailedError),
     (UnitOrderError, OutOfOrderError),
     (SnapshotError, OutOfOrderError),
-    (EmptyReplyError, GenerationFailedError),
-    (NonStreamingReplyError, GenerationFailedError),
-    (SpeechAlignmentError, GenerationFailedError),
     (CheckpointError, ModelError),
     (TokenizerError, ModelError),
     (SpecialTokenError, ModelError),

@@ -49,16 +49,13 @@ LISTEN_MARKS: Final = 1  # the decision to listen
 SPEAK_MARKS: Final = 2  # the decision to speak, and what ends the unit
 
 
-def duplex_record(
-    unit: UnitResult, *, unit_ms: int, has_voice: bool, counts_units: bool
-) -> DuplexGenerateResult:
+def duplex_record(unit: UnitResult, *, unit_ms: int, has_voice: bool) -> DuplexGenerateResult:
     """Return what the model did in one unit as the wire has it.
 
     Args:
         unit: the model's result, costs in seconds.
         unit_ms: length of one unit.
         has_voice: the session speaks; without a voice a unit has no sound.
-        counts_units: D31, report how many units were heard instead of how long.
     """
     sound = unit.audio_waveform if has_voice and not unit.is_listen else None
     return DuplexGenerateResult(
@@ -66,7 +63,7 @@ def duplex_record(
         text=unit.text,
         audio_data=None if sound is None else encode_wire_audio(sound),
         end_of_turn=unit.end_of_turn,
-        current_time=unit.current_time * (1 if counts_units else unit_ms),
+        current_time=unit.current_time * unit_ms,
         cost_llm_ms=unit.cost_llm * MS_PER_S,
         cost_tts_prep_ms=unit.cost_tts_prep * MS_PER_S,
         cost_tts_ms=unit.cost_tts * MS_PER_S,

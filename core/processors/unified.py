@@ -26,7 +26,6 @@ from core.processors.streaming_view import StreamingView
 from core.processors.wire_settings import duplex_settings
 from core.schemas.duplex_calls import DuplexConfig
 from MiniCPMO45.checkpoint_source import find_checkpoint
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
 from MiniCPMO45.settings import DuplexSettings, WindowSettings
@@ -51,7 +50,6 @@ class ProcessorOptions:
     ref_audio_path: str | Path | None = None
     duplex_config: DuplexConfig | None = None
     window: WindowSettings = WindowSettings()
-    compat: Compat = Compat()
     seed: int | None = None
     dtype: DtypeName | None = None
     show_progress: bool = True
@@ -94,7 +92,6 @@ class UnifiedProcessor:
         duplex_config: DuplexConfig | None = None,
         *,
         window: WindowSettings | None = None,
-        compat: Compat | None = None,
         seed: int | None = None,
         dtype: DtypeName | None = None,
         show_progress: bool = True,
@@ -111,7 +108,6 @@ class UnifiedProcessor:
             ref_audio_path: default voice; None takes the checkpoint's own.
             duplex_config: settings of duplex conversations that bring none.
             window: when old units and rounds leave the cache.
-            compat: which reference defects to reproduce; none by default.
             seed: of every session's draws; None takes a fresh seed for each.
             dtype: of the model; None takes bfloat16 on a GPU and float32 on a CPU.
             show_progress: draw progress bars while loading.
@@ -130,7 +126,6 @@ class UnifiedProcessor:
             ref_audio_path,
             duplex_config,
             window or WindowSettings(),
-            compat or Compat(),
             seed,
             dtype,
             show_progress,
@@ -260,7 +255,6 @@ def _load_options(options: ProcessorOptions) -> LoadOptions:
         usual,
         dtype=usual.dtype if options.dtype is None else _dtype(options.dtype),
         overlay=None if options.pt_path is None else Path(options.pt_path),
-        compat=options.compat,
         duplex_defaults=defaults,
         show_progress=options.show_progress,
         slots=options.slots,

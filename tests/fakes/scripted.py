@@ -164,7 +164,7 @@ class ScriptedExecutor:
 
     def _run_llm(self, request: LlmForward) -> LlmOutput:
         labels = _labels(request)
-        first = request.kv.next_position
+        first = request.kv.length
         _append(request.kv, labels)
         hidden = torch.zeros(len(labels), HIDDEN_SIZE)
         hidden[:, 0] = torch.tensor(labels)
@@ -234,7 +234,7 @@ def _labels(request: LlmForward) -> list[int]:
 
 def _append(kv: KvHandle, labels: Sequence[int]) -> None:
     """Feed rows: values are labels, keys the unit vector rotated to its position."""
-    count, first = len(labels), kv.next_position
+    count, first = len(labels), kv.length
     kv.reserve(kv.length + count)
     cos, sin = kv.store.rope.tables(torch.arange(first, first + count), torch.float32)
     unit = torch.tensor([1.0, 0.0]).expand(count, 1, 2)

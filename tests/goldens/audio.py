@@ -15,8 +15,6 @@ from MiniCPMO45.audio_encoder import (
     AudioEncoder,
     AudioProjection,
     StreamItem,
-    encode_clip_frames,
-    encode_clips,
     encode_stream_frames,
     pool,
 )
@@ -24,6 +22,7 @@ from MiniCPMO45.audio_features import clip_mels
 from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.streaming_mel import MelState, push
 from tests.goldens.folder import GoldenFolder
+from tests.goldens.recorded_model import recorded_clip_frames
 from tests.goldens.report import Report
 
 FILES: tuple[str, ...] = (
@@ -121,9 +120,7 @@ def _clip_results(hearing: Hearing, mels: list[Tensor]) -> dict[str, Tensor]:
 def _frames_of_clips(
     hearing: Hearing, mels: list[Tensor], block_frames: int | None
 ) -> list[Tensor]:
-    return encode_clip_frames(
-        hearing.encoder, mels, block_frames=block_frames, padding_mask_in_mel_frames=True
-    )
+    return recorded_clip_frames(hearing.encoder, mels, block_frames)
 
 
 def _compare_long_clip(folder: GoldenFolder, hearing: Hearing, report: Report) -> None:
@@ -132,15 +129,8 @@ def _compare_long_clip(folder: GoldenFolder, hearing: Hearing, report: Report) -
     lengths = np.array([mel.shape[1] for mel in mels], dtype=expected["mel_lens"].dtype)
     actual: dict[str, Tensor] = {}
     for kind, block_frames in (("blocks", hearing.block_frames), ("full", None)):
-        embeds = encode_clips(
-            hearing.encoder,
-            hearing.projection,
-            mels,
-            block_frames=block_frames,
-            padding_mask_in_mel_frames=True,
-            pool_step=hearing.pool_step,
-        )
-        actual |= {f"embeds_{kind}_part{i}": part for i, part in enumerate(embeds)}
+        for i, frames in enumerate(_frames_of_clips(hearing, mels, block_frames)):
+            actual[f"embeds_{kind}_part{i}"] = pool(hearing.projection(frames), hearing.pool_step)
     actual |= {f"mel_part{i}_first": mel for i, mel in enumerate(mels)}
     for key, want in sorted(expected.items()):
         if key == "mel_lens":

@@ -10,18 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.compat import Compat
-from MiniCPMO45.message_input import MessageInput, PieceOptions
+from MiniCPMO45.message_input import PieceOptions
 from MiniCPMO45.processing_minicpmo import Message, Part
 from MiniCPMO45.prompts import AUDIO_MARKER, IMAGE_MARKER
 from MiniCPMO45.reply_policy import ReplyPolicy
-from MiniCPMO45.reply_speech import ReplyPiece, ReplySpeech
+from MiniCPMO45.reply_speech import ReplyPiece
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
 from MiniCPMO45.steps import run_alone, stream_alone
-from MiniCPMO45.streaming import GROUP_TOKENS, StreamingCapability
+from MiniCPMO45.streaming import GROUP_TOKENS
 from tests.goldens import whole_model
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.llm import compare_cache
+from tests.goldens.recorded_chat import RecordedInput, RecordedSpeech, RecordedStreaming
 from tests.goldens.report import Report
 from tests.goldens.whole_model import HIDDEN, WholeModel, compare_feeds, recorded_voice
 
@@ -60,12 +60,10 @@ class _Replay:
         self.folder, self.report, self.parts, self.file = folder, report, parts, file
         self.want = folder.tensors(file)
         self.turns = folder.meta(f"{file}_meta")["turns"]
-        compat = Compat.reference()
-        self.chat = StreamingCapability(
-            MessageInput(folder.config, parts.processor, compat),
-            ReplyPolicy(parts.processor.tokenizer.special, torch.device("cpu"), compat),
-            ReplySpeech(folder.config.tts_config, compat),
-            compat=compat,
+        self.chat = RecordedStreaming(
+            RecordedInput(folder.config, parts.processor),
+            ReplyPolicy(parts.processor.tokenizer.special, torch.device("cpu")),
+            RecordedSpeech(folder.config.tts_config, parts.executor.speech_rope),
         )
         self.session = parts.executor.open_session(file, seed=0)
         self.media = self._load_media()

@@ -8,19 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 
-from MiniCPMO45.compat import Compat
-from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
 from MiniCPMO45.session import Session
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
 from MiniCPMO45.steps import run_alone
-from MiniCPMO45.unit_policy import UnitPolicy
 from MiniCPMO45.unit_results import UnitResult
 from tests.goldens import whole_model
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.llm import compare_cache
+from tests.goldens.recorded_duplex import DecisionLog, RecordedDuplex
 from tests.goldens.report import Report
 from tests.goldens.whole_model import HIDDEN, LOGITS, WholeModel, compare_feeds, recorded_voice
 
@@ -58,13 +55,12 @@ class _Replay:
         self.want = folder.tensors(file)
         self.meta = folder.meta(f"{file}_meta")
         self.session: Session = parts.executor.open_session(file, seed=0)
-        self.decided = _DecisionLog(parts)
-        self.duplex = DuplexCapability(
+        self.decided = DecisionLog(parts.processor.tokenizer.special)
+        self.duplex = RecordedDuplex(
             folder.config,
             parts.processor.tokenizer,
             self.decided,
-            compat=Compat.reference(),
-            defaults=_settings(self.meta, has_speech=any("tts" in u for u in self.meta["units"])),
+            _settings(self.meta, has_speech=any("tts" in u for u in self.meta["units"])),
         )
         self.tags: list[int] = []
 
@@ -173,7 +169,7 @@ class _Replay:
         self.report.close(
             f"{file}/{prefix}_tts_hidden", hidden, want[f"{prefix}_tts_hidden"], **HIDDEN
         )
-        fed = self.decided.codes(log, len(want[f"{prefix}_tts_tokens"]))
+        fed = self._codes(len(want[f"{prefix}_tts_tokens"]))
         self.report.exact(f"{file}/{prefix}_tts_tokens", fed, want[f"{prefix}_tts_tokens"].tolist())
         wave = result.audio_waveform
         assert wave is not None
@@ -181,38 +177,17 @@ class _Replay:
             f"{file}/{prefix}_wav_int16", wave * 32768.0, want[f"{prefix}_wav_int16"], **WAVE
         )
 
+    def _codes(self, count: int) -> list[int]:
+        """Speech codes of the unit, read off the rows fed back."""
+        rows, known = self.parts.tts_log.rows[1:], self.parts.model.tts.emb_code[0].weight
+        fed = torch.cat(rows) if rows else torch.zeros(0)
+        return [int((known == row).all(-1).nonzero()[0]) for row in fed][:count]
+
     def _do(self, steps: Any, tag: int) -> Any:
         result = run_alone(steps, self.parts.executor)
         fed = sum(len(rows) for rows in self.parts.llm_log.rows)
         self.tags += [tag] * (fed - len(self.tags))
         return result
-
-
-class _DecisionLog(UnitPolicy):
-    """The policy, with every decision and its raw logits written down."""
-
-    def __init__(self, parts: WholeModel) -> None:
-        tokens = parts.processor.tokenizer.special
-        super().__init__(tokens, torch.device("cpu"), Compat.reference())
-        self.ids: list[int] = []
-        self.logits: list[Tensor] = []
-        self._codes = parts.model.tts.emb_code[0].weight
-
-    def decide(self, logits: Tensor, *args: Any) -> int:
-        """Decide as usual and remember."""
-        token = super().decide(logits, *args)
-        self.ids.append(token)
-        self.logits.append(logits.clone())
-        return token
-
-    def clear(self) -> None:
-        """Forget the last unit."""
-        self.ids, self.logits = [], []
-
-    def codes(self, log: whole_model.DecoderLog, count: int) -> list[int]:
-        """Speech codes of the unit, read off the rows fed back."""
-        fed = torch.cat(log.rows[1:]) if len(log.rows) > 1 else torch.zeros(0)
-        return [int((self._codes == row).all(-1).nonzero()[0]) for row in fed][:count]
 
 
 def _settings(meta: dict[str, Any], *, has_speech: bool) -> DuplexSettings:

@@ -28,7 +28,7 @@ def build(folder: GoldenFolder) -> tuple[CausalLM, KvStore]:
     absent = llm.load_state_dict(folder.weights("llm."), assign=True, strict=False)
     assert set(absent.missing_keys) <= TABLES and not absent.unexpected_keys, absent
     device = torch.device("cpu")
-    rope = Rope.build(config.head_dim, config.decoder.rope_theta, device=device, moves_exactly=True)
+    rope = Rope.build(config.head_dim, config.decoder.rope_theta, device=device)
     return llm, KvStore(config.decoder, rope, device=device, dtype=torch.float32)
 
 

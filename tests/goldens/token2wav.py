@@ -16,6 +16,7 @@ from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav, VocoderOptions
 from MiniCPMO45.token2wav.vocoder_state import VocoderState, VoiceBase
 from MiniCPMO45.token2wav.voice import VoicePrompt
 from tests.goldens.folder import GoldenFolder
+from tests.goldens.recorded_model import LookaheadVocoder, RecordedVocoder, with_weights_of
 from tests.goldens.report import Report
 from tests.goldens.voice import compare_causal_waves
 
@@ -64,8 +65,8 @@ def load_voice(folder: GoldenFolder) -> tuple[VoicePrompt, Tensor]:
 def _compare_overlap(folder: GoldenFolder, report: Report) -> None:
     recorded, meta = folder.tensors(OVERLAP), folder.meta(f"{OVERLAP}_meta")
     steps = meta["ode_steps"]
-    options = VocoderOptions(n_steps=steps, n_steps_whole=steps, freeze_token_rate_cache=True)
-    vocoder = load_vocoder(folder, options)
+    options = VocoderOptions(n_steps=steps, n_steps_whole=steps)
+    vocoder = with_weights_of(load_vocoder(folder, options), RecordedVocoder)
     voice, noise = load_voice(folder)
     inputs = ("prompt_tokens", "prompt_speaker", "prompt_mel", "initial_noise", "whole_tokens")
     report.given(*(f"{OVERLAP}/{name}" for name in inputs))
@@ -177,8 +178,8 @@ def _compare_noisy_source(
 def _compare_causal(folder: GoldenFolder, report: Report) -> None:
     """The flow with look-ahead from the prompt and per-rate trimming, then the causal HiFT."""
     recorded, meta = folder.tensors(CAUSAL), folder.meta(f"{CAUSAL}_meta")
-    options = VocoderOptions(n_steps=meta["ode_steps"], lookahead_from_prompt=True)
-    vocoder = load_vocoder(folder, options)
+    options = VocoderOptions(n_steps=meta["ode_steps"])
+    vocoder = with_weights_of(load_vocoder(folder, options), LookaheadVocoder)
     voice, noise = load_voice(folder)
     base = vocoder.set_up(voice, noise=noise)
     state = vocoder.new_state(base)

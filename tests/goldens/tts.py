@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.code_rule import CodeRule
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.session import Session
@@ -43,7 +42,7 @@ class _Replay:
             self.model = MiniCPMOForConditionalGeneration(folder.config)
         self.model.load_state_dict(folder.weights(""), assign=True)
         self.model.requires_grad_(False)
-        self.executor = Executor(self.model, compat=Compat.reference())
+        self.executor = Executor(self.model)
         self.log = DecoderLog()
         self.log.watch(self.model.tts.model)
         self.config = folder.config.tts_config
@@ -76,9 +75,7 @@ class _Replay:
         report, want, name = self.report, self.want, f"part{index}"
         report.given(f"tts/{name}_text_ids", f"tts/{name}_llm_hidden")
         meta = f"tts_meta/{name}"
-        report.exact(
-            f"{meta}/text_start_pos", session.speech.kv.next_position, call["text_start_pos"]
-        )
+        report.exact(f"{meta}/text_start_pos", session.speech.kv.length, call["text_start_pos"])
         budget = CodeBudget(call["max_new_token"], call["min_new_tokens"])
         run = self._draw(session, name, budget, is_text_end=False)
         codes = run.codes[: call["max_new_token"] - 1]

@@ -17,10 +17,10 @@ from MiniCPMO45.token2wav.features import (
     tokenizer_log_mel,
     voice_log_mel,
 )
-from MiniCPMO45.token2wav.hift_causal import CausalHift, stream_with_lead_in
 from MiniCPMO45.token2wav.resample import resample
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
 from tests.goldens.folder import GoldenFolder
+from tests.goldens.hift_causal import CausalHift, stream_with_lead_in
 from tests.goldens.report import Report
 
 FILES: tuple[str, ...] = ("voice_prompt", "vocoder_causal")

@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from MiniCPMO45.compat import Compat
-from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
 from MiniCPMO45.token2wav.load import load_token2wav
@@ -19,6 +17,12 @@ from MiniCPMO45.token2wav.vocoder_state import VocoderState
 from MiniCPMO45.token2wav.voice import VoicePrompt
 from MiniCPMO45.transformer import Decoder, PackedBatch
 from tests.goldens.folder import GoldenFolder
+from tests.goldens.recorded_model import (
+    GappedRope,
+    RecordedExecutor,
+    RecordedVocoder,
+    with_weights_of,
+)
 from tests.goldens.report import Report
 
 HIDDEN = {"rtol_of_max": 1e-4}
@@ -28,8 +32,13 @@ SERVED_STEPS = 5  # ODE steps of the chat and duplex recordings; stated in the g
 
 @dataclass
 class DecoderLog:
-    """Every row one decoder was fed, in order."""
+    """Every row one decoder was fed, in order.
 
+    Attributes:
+        rope: moves positions, if the recorded program leaves some out.
+    """
+
+    rope: GappedRope | None = None
     rows: list[Tensor] = field(default_factory=list)
     hidden: list[Tensor] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
@@ -47,9 +56,9 @@ class DecoderLog:
     def _before(self, module: nn.Module, args: tuple[Tensor, PackedBatch]) -> None:
         rows, batch = args
         [segment] = batch.segments
-        first, count = segment.kv.next_position, rows.shape[0]
-        self.positions += range(first, first + count)
-        self.cache_lengths += range(segment.kv.length, segment.kv.length + count)
+        places = torch.arange(segment.kv.length, segment.kv.length + rows.shape[0])
+        self.positions += (self.rope.place(places) if self.rope else places).tolist()
+        self.cache_lengths += places.tolist()
         self.rows.append(rows.clone())
 
     def _after(self, module: nn.Module, args: Any, hidden: Tensor) -> None:
@@ -61,29 +70,25 @@ class WholeModel:
     """The reference's model on the tiny checkpoint, and its logs."""
 
     model: MiniCPMOForConditionalGeneration
-    executor: Executor
+    executor: RecordedExecutor
     processor: MiniCPMOProcessor
     llm_log: DecoderLog
     tts_log: DecoderLog
 
 
 def build(folder: GoldenFolder) -> WholeModel:
-    """Load everything in float32 with every reference defect reproduced."""
+    """Load everything in float32, with the defects that recordings show."""
     with torch.device("meta"):
         model = MiniCPMOForConditionalGeneration(folder.config)
     model.load_state_dict(folder.weights(""), assign=True)
     model.requires_grad_(False)
     vocoder = None
     if (folder.path / "token2wav_weights").is_dir():
-        compat = Compat.reference()
-        options = VocoderOptions(
-            n_steps=SERVED_STEPS,
-            freeze_token_rate_cache=compat.freeze_token_rate_cache,
-            keep_sixteen_steps=compat.keep_sixteen_flow_steps,
-        )
-        vocoder = load_token2wav(folder.path / "token2wav_weights", options)
-    executor = Executor(model, vocoder, compat=Compat.reference())
-    llm_log, tts_log = DecoderLog(), DecoderLog()
+        options = VocoderOptions(n_steps=SERVED_STEPS)
+        loaded = load_token2wav(folder.path / "token2wav_weights", options)
+        vocoder = with_weights_of(loaded, RecordedVocoder)
+    executor = RecordedExecutor(model, vocoder)
+    llm_log, tts_log = DecoderLog(), DecoderLog(executor.speech_rope)
     llm_log.watch(model.llm.model)
     tts_log.watch(model.tts.model)
     processor = MiniCPMOProcessor.from_folder(folder.checkpoint)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.code_rule import CodeRule
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.kv_cache import KvHandle
 from MiniCPMO45.settings import DuplexSettings
@@ -82,7 +81,7 @@ def code_rounds(toy: Toy, executor: Executor) -> Iterator[list[DrawCodes]]:
 
 
 def greedy_decisions(toy: Toy, count: int) -> list[TextDecision]:
-    policy = UnitPolicy(toy.tokenizer.special, toy.device, Compat())
+    policy = UnitPolicy(toy.tokenizer.special, toy.device)
     return [
         TextDecision(policy, [5, 6, 7][:n], GREEDY, torch.Generator(toy.device).manual_seed(n))
         for n in range(count)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.session import Session
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.special_tokens import SpecialTokens
@@ -46,11 +45,10 @@ class Bench:
         *,
         defaults: DuplexSettings | None = None,
         has_voice: bool = True,
-        **defects: bool,
     ) -> None:
         self.tokens: SpecialTokens = toy.tokenizer.special
         self.executor = ScriptedExecutor(len(toy.tokenizer))
-        self.duplex = toy.duplex(Compat(**defects), defaults)
+        self.duplex = toy.duplex(defaults)
         self.session: Session = self.executor.open_session()
         self.voice = ToneVoice() if has_voice else None
         self.do(prepare(self.duplex, self.session, chosen, self.voice))

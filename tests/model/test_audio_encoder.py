@@ -184,15 +184,6 @@ def test_a_unit_of_context_only_is_refused_and_changes_nothing(ears: Ears) -> No
     assert cache.length == 0
 
 
-def test_the_reference_keeps_context_frames_when_asked(ears: Ears) -> None:
-    cache = new_audio_cache(CONFIG)
-    for index, mel in enumerate(_units(_mel(302))):
-        items = [_item(mel, cache, is_first=index == 0)]
-        rows = encode_streams(ears.encoder, ears.projection, items, keep_cnn_context=True)[0]
-        assert rows.shape == (10, LLM_WIDTH)
-    assert cache.length == 51 + 52 + 52
-
-
 @pytest.mark.parametrize("block_frames", [BLOCK, None])
 @pytest.mark.parametrize("short", [9, 167, 400])
 def test_a_clip_does_not_depend_on_its_neighbours(
@@ -203,18 +194,6 @@ def test_a_clip_does_not_depend_on_its_neighbours(
     for mel, frames in zip(mels, together, strict=True):
         alone = encode_clip_frames(ears.encoder, [mel], block_frames=block_frames)[0]
         torch.testing.assert_close(frames, alone, atol=1e-5, rtol=0)
-
-
-def test_the_reference_lets_short_clips_see_padding_up_to_twice_their_length(ears: Ears) -> None:
-    def short_clip(neighbour_frames: int) -> Tensor:
-        mels = [_mel(neighbour_frames, seed=1), _mel(200, seed=2)]
-        return encode_clip_frames(
-            ears.encoder, mels, block_frames=None, padding_mask_in_mel_frames=True
-        )[1]
-
-    alone = encode_clip_frames(ears.encoder, [_mel(200, seed=2)], block_frames=None)[0]
-    assert (short_clip(300) - alone).abs().max() > 1e-3
-    torch.testing.assert_close(short_clip(402), short_clip(600), atol=1e-5, rtol=0)
 
 
 def test_blocks_hide_what_comes_later(ears: Ears) -> None:

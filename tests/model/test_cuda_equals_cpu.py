@@ -13,7 +13,6 @@ from torch import Tensor
 
 from benchmarks.scripted import Act, ScriptedPolicy, text_ids
 from MiniCPMO45.code_rule import CodeRule
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.settings import DuplexSettings
@@ -76,11 +75,11 @@ def record(folder: Path, device: str) -> list[tuple[str, Tensor]]:
     folder.mkdir()
     toy = build_toy(folder)
     model, vocoder = toy.model.to(device), toy.vocoder.to(device)  # type: ignore[arg-type]
-    executor = Executor(model, vocoder, compat=Compat())
+    executor = Executor(model, vocoder)
     tokens = toy.tokenizer.special
     words = text_ids(toy.tokenizer, WORDS)
-    policy = ScriptedPolicy(tokens, executor.device, Compat(), words)
-    duplex = DuplexCapability(toy.config, toy.tokenizer, policy, compat=Compat())
+    policy = ScriptedPolicy(tokens, executor.device, words)
+    duplex = DuplexCapability(toy.config, toy.tokenizer, policy)
     recorder, session = Recorder(executor), executor.open_session(device, seed=1)
     generator = torch.Generator().manual_seed(2)
     voice = VoicePrompt(

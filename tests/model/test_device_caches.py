@@ -43,10 +43,6 @@ def _change(kv: KvHandle, kind: str, first: int, second: int) -> KvHandle:
         tail = kv.rows(start, kv.length)
         kv.truncate(second % (start + 1))
         kv.put(tail)
-    elif kind == "fork":
-        fork = kv.fork()
-        kv.close()
-        return fork
     elif kind == "reopen":
         kv.close()
         return kv.store.open()

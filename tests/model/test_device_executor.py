@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from core.processors.device import cache_room
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.device import ops
 from MiniCPMO45.device.decoder_runner import fuse
@@ -148,10 +147,8 @@ def test_a_cache_after_holes_goes_on_like_the_plain_one(
             kv.truncate(25)
             executor.answer([LlmForward(kv, (TokenIds((1, 2, 3)),))])
             kv.put(kept)
-            fork = kv.fork()
-        kv.close()
-        outputs += executor.answer([LlmForward(fork, (TokenIds((4,)),))])
-        caches.append(fork)
+        outputs += executor.answer([LlmForward(kv, (TokenIds((4,)),))])
+        caches.append(kv)
     assert_same_output(outputs[1], outputs[0])
     assert_same_cache(caches[1], caches[0])
 
@@ -251,17 +248,8 @@ def test_fused_weights_are_the_modules_own(toy: Toy) -> None:
     assert changed == pytest.approx(float(before[1][2, 3]) + 1.0)
 
 
-def _reference_switches() -> Sequence[Compat]:
-    return (
-        Compat(rope_in_model_dtype=True),
-        Compat(unsigned_repetition_penalty=True),
-        Compat.reference(),
-    )
-
-
-@pytest.mark.parametrize("compat", [Compat(), *_reference_switches()])
-def test_without_a_card_the_plain_executor_is_chosen(toy: Toy, compat: Compat) -> None:
-    assert type(make_executor(toy.model, compat=compat)) is Executor
+def test_without_a_card_the_plain_executor_is_chosen(toy: Toy) -> None:
+    assert type(make_executor(toy.model)) is Executor
 
 
 def test_closing_a_conversation_gives_every_page_back(toy: Toy) -> None:

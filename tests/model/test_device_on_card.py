@@ -13,7 +13,6 @@ from PIL import Image
 from torch import Tensor
 
 from MiniCPMO45.checkpoint import random_weights
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import (
     AudioConfig,
     MiniCPMOConfig,
@@ -69,7 +68,7 @@ def _with_graphs(toy: Toy) -> DeviceExecutor:
         speech_cache_bytes=CACHE_BYTES,
         show_progress=False,
     )
-    return DeviceExecutor(toy.model, toy.vocoder, compat=Compat(), options=options)
+    return DeviceExecutor(toy.model, toy.vocoder, options=options)
 
 
 @pytest.fixture(scope="module")
@@ -181,15 +180,15 @@ def test_full_width_bf16_agrees_with_the_plain_path_token_by_token() -> None:
     near ties float32 says, since either path's own rounding makes some look clear.
     """
     model = _full_width()
-    exact = Executor(deepcopy(model).float(), compat=Compat())
-    plain = Executor(model, compat=Compat())
+    exact = Executor(deepcopy(model).float())
+    plain = Executor(model)
     options = DeviceOptions(
         most_conversations=1,
         text_cache_bytes=CACHE_BYTES * 4,
         speech_cache_bytes=CACHE_BYTES,
         show_progress=False,
     )
-    engine = DeviceExecutor(model, compat=Compat(), options=options)
+    engine = DeviceExecutor(model, options=options)
     generator = torch.Generator().manual_seed(0)
     n_tokens = PROMPT_TOKENS + TEACHER_FORCED_TOKENS
     ids = torch.randint(0, model.config.vocab_size, (n_tokens,), generator=generator).tolist()

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.code_rule import CodeRule
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.device.code_sampler import CodeSampler
 from MiniCPMO45.device.inverse_cdf import pick
 from MiniCPMO45.device.unit_sampler import UnitSampler
@@ -60,7 +59,7 @@ def test_a_weight_of_nothing_is_never_picked(uniform: float) -> None:
 
 @pytest.fixture(scope="module")
 def policy(toy: Toy) -> UnitPolicy:
-    return UnitPolicy(toy.tokenizer.special, CPU, Compat())
+    return UnitPolicy(toy.tokenizer.special, CPU)
 
 
 TEXT_SETTINGS = {
@@ -211,25 +210,31 @@ def test_logits_are_left_alone(toy: Toy, policy: UnitPolicy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "defects", "is_covered"),
+    ("settings", "is_covered"),
     [
-        (SAMPLING, {}, True),
-        (GREEDY, {}, True),
-        (replace(SAMPLING, top_k=0), {}, False),
-        (replace(SAMPLING, top_k=257), {}, False),
-        (replace(GREEDY, top_k=0), {}, True),
-        (replace(GREEDY, text_repetition_window_size=513), {}, False),
-        (GREEDY, {"sample_in_model_dtype": True}, False),
-        (GREEDY, {"listen_bias_on_im_end": True}, False),
-        (GREEDY, {"unsigned_repetition_penalty": True}, False),
+        (SAMPLING, True),
+        (GREEDY, True),
+        (replace(SAMPLING, top_k=0), False),
+        (replace(SAMPLING, top_k=257), False),
+        (replace(GREEDY, top_k=0), True),
+        (replace(GREEDY, text_repetition_window_size=513), False),
     ],
 )
 def test_what_it_cannot_decide_it_says(
-    toy: Toy, settings: DuplexSettings, defects: dict[str, bool], is_covered: bool
+    toy: Toy, settings: DuplexSettings, is_covered: bool
 ) -> None:
-    policy = UnitPolicy(toy.tokenizer.special, CPU, Compat(**defects))
+    policy = UnitPolicy(toy.tokenizer.special, CPU)
     decision = TextDecision(policy, [], settings, _generator(0))
     assert UnitSampler.covers(decision) is is_covered
+
+
+def test_a_policy_with_a_rule_of_its_own_decides_itself(toy: Toy) -> None:
+    class AlwaysListens(UnitPolicy):
+        def decide(self, *args: Any) -> int:
+            return self.tokens.listen
+
+    policy = AlwaysListens(toy.tokenizer.special, CPU)
+    assert not UnitSampler.covers(TextDecision(policy, [], GREEDY, _generator(0)))
 
 
 # Speech codes
@@ -380,7 +385,6 @@ def test_a_run_takes_a_number_per_code_it_may_draw() -> None:
         ({"top_p": 0.9}, False),
         ({"top_p": 0.9, "top_k": 256}, True),
         ({"top_k": 257}, False),
-        ({"filters_first": False}, False),
         ({"top_p": 0.9, "is_greedy": True}, True),
     ],
 )

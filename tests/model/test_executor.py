@@ -11,7 +11,6 @@ from torch import Tensor
 
 from MiniCPMO45.audio_cache import new_audio_cache
 from MiniCPMO45.code_rule import CodeRule
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.executor import Executor, MissingVoiceError
 from MiniCPMO45.image_processing import to_patches
 from MiniCPMO45.kv_cache import CacheFullError
@@ -70,7 +69,7 @@ def _requests(toy: Toy, executor: Executor) -> list[Request]:
         return EncodeStream(rows(80, n_frames).mul(0.1), cache, prefix, 2)
 
     def decision(seed: int, **changes: Any) -> TextDecision:
-        policy = UnitPolicy(toy.tokenizer.special, executor.device, executor.compat)
+        policy = UnitPolicy(toy.tokenizer.special, executor.device)
         return TextDecision(policy, [], DuplexSettings(**changes), _generator(seed))
 
     def codes(pieces: tuple[SpeechPiece, ...], count: int, seed: int) -> DrawCodes:
@@ -150,7 +149,7 @@ def test_hidden_states_are_those_of_every_row_fed(executor: Executor) -> None:
 
 
 def test_a_decision_is_that_of_the_policy_on_the_logits(toy: Toy, executor: Executor) -> None:
-    policy = UnitPolicy(toy.tokenizer.special, executor.device, Compat())
+    policy = UnitPolicy(toy.tokenizer.special, executor.device)
     for settings in (DuplexSettings(), DuplexSettings(decode_mode="greedy")):
         history: list[int] = []
         decision = TextDecision(policy, history, settings, _generator(3))
@@ -191,7 +190,7 @@ def test_numbers_that_are_none_fail_for_their_own_conversation(
     toy: Toy, executor: Executor
 ) -> None:
     """A draw from them is an error, and the other conversation has its answer."""
-    width, policy = toy.config.hidden_size, UnitPolicy(toy.tokenizer.special, CPU, Compat())
+    width, policy = toy.config.hidden_size, UnitPolicy(toy.tokenizer.special, CPU)
     broken = torch.full((1, width), torch.nan)
 
     def decision() -> TextDecision:
@@ -233,7 +232,7 @@ def test_a_full_context_is_an_error_and_costs_nobody_a_token(executor: Executor)
 
 
 def test_speech_without_a_vocoder_says_what_is_missing(toy: Toy) -> None:
-    executor = Executor(toy.model, compat=Compat())
+    executor = Executor(toy.model)
     requests = (Vocode(toy.open_voice(), (1,) * 28, False), OpenVoice(speech(1.0), None))
     for request in requests:
         with pytest.raises(MissingVoiceError):
@@ -248,13 +247,3 @@ def test_sessions_differ_unless_their_seed_is_the_same(executor: Executor) -> No
 
     assert draw(5) == draw(5)
     assert len({draw(None), draw(None), draw(5), draw(6)}) == 4
-
-
-def test_rounded_frequencies_are_the_references_only(toy: Toy) -> None:
-    """D1 and D2; in float32 the rounding changes nothing."""
-    plain, reference = toy.executor(), toy.executor(Compat.reference())
-    assert torch.equal(plain.llm_store.rope.frequencies, reference.llm_store.rope.frequencies)
-    assert (plain.llm_store.rope.moves_exactly, reference.llm_store.rope.moves_exactly) == (
-        False,
-        True,
-    )

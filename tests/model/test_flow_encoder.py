@@ -147,34 +147,17 @@ def test_each_rate_keeps_prompt_and_newest_second(encoder: FlowEncoder, prompt_c
     with torch.no_grad():
         x = torch.randn(1, total, encoder.config.input_size)
         _, (cache,) = encoder(x, [encoder.new_cache()], is_last=True)
-    kept = cache.trim(prompt, freeze_token_rate=False)
+    kept = cache.trim(prompt)
     codes = [*range(prompt_codes), *range(total - 50, total)]
     frames = [*range(prompt), *range(2 * total - 100, 2 * total)]
     assert torch.equal(kept.token_rate, cache.token_rate[:, :, :, codes])
     assert torch.equal(kept.mel_rate, cache.mel_rate[:, :, :, frames])
 
 
-@pytest.mark.parametrize("prompt_codes", [20, 50, 80])
-def test_the_reference_reads_back_half_of_a_doubled_array(
-    encoder: FlowEncoder, prompt_codes: int
-) -> None:
-    prompt, total = 2 * prompt_codes, prompt_codes + 75
-    with torch.no_grad():
-        x = torch.randn(1, total, encoder.config.input_size)
-        _, (cache,) = encoder(x, [encoder.new_cache()], is_last=True)
-    kept = cache.trim(prompt, freeze_token_rate=True)
-    doubled = [*range(total), *range(total)]
-    codes = (doubled[:prompt] + doubled[-100:])[: prompt_codes + 50]
-    assert torch.equal(kept.token_rate, cache.token_rate[:, :, :, codes])
-    if prompt_codes >= 50:  # voices of two seconds or more: the oldest columns, for ever
-        assert codes == list(range(prompt_codes + 50))
-
-
 def test_a_short_history_is_not_trimmed(encoder: FlowEncoder) -> None:
     with torch.no_grad():
         x = torch.randn(1, 30, encoder.config.input_size)
         _, (cache,) = encoder(x, [encoder.new_cache()], is_last=True)
-    for freeze in (False, True):
-        kept = cache.trim(20, freeze_token_rate=freeze)
-        assert torch.equal(kept.token_rate, cache.token_rate)
-        assert torch.equal(kept.mel_rate, cache.mel_rate)
+    kept = cache.trim(20)
+    assert torch.equal(kept.token_rate, cache.token_rate)
+    assert torch.equal(kept.mel_rate, cache.mel_rate)

@@ -17,7 +17,6 @@ from benchmarks.full_checkpoint import (
     write_full_checkpoint,
 )
 from MiniCPMO45.audio_features import LogFloor, clip_mels
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
@@ -87,7 +86,7 @@ def test_deep_stacks_and_many_ids_take_turns_as_the_tiny_model_does(folder: Path
     model = MiniCPMOForConditionalGeneration.from_folder(
         folder, device=torch.device("cpu"), dtype=torch.float32, show_progress=False
     )
-    executor = Executor(model, compat=Compat())
+    executor = Executor(model)
     tokenizer = MiniCPMOTokenizerFast.from_folder(folder)
     special = tokenizer.special
     noise = np.random.default_rng(0).standard_normal(SECOND).astype(np.float32) * 0.2

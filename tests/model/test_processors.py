@@ -266,10 +266,9 @@ def test_a_prefilled_history_can_be_answered_in_three_ways(processor: UnifiedPro
         chat.prefill("s", [user("a " * 50)], max_inp_length=20)
 
 
-def test_d18_speech_without_parameters(checkpoint: Path) -> None:
-    for has_defect in (False, True):
-        processor = load(checkpoint, swallow_speech_errors=has_defect)
-        processor.chat.prefill("s", [user("hello")])
-        found = processor.chat.generate("s", max_new_tokens=5, generate_audio=True)
-        assert isinstance(found, str) is has_defect
-        processor.release()
+def test_speech_needs_no_parameters(checkpoint: Path) -> None:
+    processor = load(checkpoint)
+    processor.chat.prefill("s", [user("hello")])
+    found = processor.chat.generate("s", max_new_tokens=5, generate_audio=True)
+    assert not isinstance(found, str)
+    processor.release()

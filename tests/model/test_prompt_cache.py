@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from MiniCPMO45.audio_features import LogFloor
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.device.paged_kv import PagedKvStore
 from MiniCPMO45.duplex import DuplexCapability
@@ -74,7 +73,7 @@ def test_rows_come_back_exactly_and_into_caches_of_their_own(is_paged: bool) -> 
     rows = second.rows(0, second.length)
     assert torch.equal(rows.keys, expected.keys)
     assert torch.equal(rows.values, expected.values)
-    assert second.next_position == 70
+    assert second.length == 70
 
 
 def test_an_unknown_prompt_is_not_recalled() -> None:
@@ -108,15 +107,14 @@ def test_a_key_names_everything_the_rows_depend_on() -> None:
     other = VOICE.copy()
     other[7] += 1e-6
     keys = {
-        prompt_key((1, 2), (3,), VOICE, LogFloor.DYNAMIC),
-        prompt_key((1,), (2, 3), VOICE, LogFloor.DYNAMIC),
-        prompt_key((1, 2), (4,), VOICE, LogFloor.DYNAMIC),
-        prompt_key((1, 2), (3,), other, LogFloor.DYNAMIC),
-        prompt_key((1, 2), (3,), VOICE, LogFloor.FIXED),
-        prompt_key((1, 2), (3,), None, LogFloor.DYNAMIC),
+        prompt_key((1, 2), (3,), VOICE),
+        prompt_key((1,), (2, 3), VOICE),
+        prompt_key((1, 2), (4,), VOICE),
+        prompt_key((1, 2), (3,), other),
+        prompt_key((1, 2), (3,), None),
     }
-    assert len(keys) == 6
-    assert prompt_key([1, 2], [3], VOICE.astype(np.float64), LogFloor.DYNAMIC) in keys
+    assert len(keys) == 5
+    assert prompt_key([1, 2], [3], VOICE.astype(np.float64)) in keys
 
 
 def test_a_known_prompt_asks_for_nothing(toy: Toy) -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.kv_cache import KvHandle, KvRows
 from MiniCPMO45.settings import WindowMode, WindowSettings
@@ -26,10 +25,9 @@ UNIT_TOKENS = 9
 class Talk:
     """A duplex conversation of tokens over the toy language model."""
 
-    def __init__(self, executor: Executor, **defects: bool) -> None:
+    def __init__(self, executor: Executor) -> None:
         self.executor = executor
         self.kv = executor.llm_store.open()
-        self.compat = Compat(**defects)
         self.feed(self.kv, PREFIX + SUFFIX)
         self.window = WindowState(len(PREFIX + SUFFIX), len(PREFIX), SUFFIX, MARKER)
         for number, n_spoken in enumerate(SPOKEN):
@@ -44,7 +42,7 @@ class Talk:
 
     def maintain(self, limits: WindowSettings) -> None:
         """Keep the window."""
-        run_alone(maintain_units(self.kv, self.window, limits, self.compat), self.executor)
+        run_alone(maintain_units(self.kv, self.window, limits), self.executor)
 
     def fresh(self, ids: tuple[int, ...]) -> KvRows:
         """What a conversation of just these tokens caches."""
@@ -72,11 +70,10 @@ def _part(rows: KvRows, start: int, stop: int) -> tuple[Tensor, Tensor]:
     return rows.keys[:, :, start:stop], rows.values[:, :, start:stop]
 
 
-@pytest.mark.parametrize("per_unit", [False, True])
 def test_the_rebuilt_part_equals_a_fresh_forward_and_kept_units_are_moved(
-    executor: Executor, per_unit: bool
+    executor: Executor,
 ) -> None:
-    talk = Talk(executor, recompute_per_dropped_unit=per_unit)
+    talk = Talk(executor)
     before = talk.kv.rows(0, talk.kv.length)
     talk.maintain(replace(WIDE, context_max_units=2))
     after = talk.kv.rows(0, talk.kv.length)
@@ -111,19 +108,6 @@ def test_carrying_text_a_second_time_replaces_the_first(executor: Executor) -> N
     assert_close(after.keys, fresh.keys)
     assert_close(after.values, fresh.values)
     assert talk.window.tokens == talk.kv.length
-
-
-def test_recomputing_per_dropped_unit_equals_the_default(executor: Executor) -> None:
-    limits = replace(WIDE, context_max_units=1, context_previous_max_tokens=6)
-    talks = [Talk(executor, recompute_per_dropped_unit=per_unit) for per_unit in (False, True)]
-    for talk in talks:
-        talk.maintain(limits)
-    one, other = (talk.kv.rows(0, talk.kv.length) for talk in talks)
-    assert_close(one.keys, other.keys)
-    assert_close(one.values, other.values)
-    answers = [talk.feed(talk.kv, (70, 71)) for talk in talks]
-    torch.testing.assert_close(answers[0].logits, answers[1].logits, atol=1e-3, rtol=1e-3)
-    assert talks[0].window == talks[1].window
 
 
 def test_the_basic_window_keeps_the_head_bit_for_bit(executor: Executor) -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from MiniCPMO45.chat import ChatReply, NonStreamingReplyError, SpeechAlignmentError
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
 from MiniCPMO45.steps import DrawCodes, SpokenText, run_alone
 from tests.fakes.scripted import CODE_EOS, spoken
@@ -43,20 +42,3 @@ def test_a_whole_reply_over_a_cache_is_spoken_with_its_own_states(toy: Toy, limi
     assert piece.hidden[:, 0].tolist() == ids
     assert reply.waveform is not None and reply.waveform.size
     assert talk.cached[-len(ids) :] == ids
-
-
-def test_d15_reproduced_a_whole_reply_over_a_cache_fails(toy: Toy) -> None:
-    def run(n_beams: int | None, **defects: bool) -> ChatReply:
-        talk = ScriptedTurns(toy, has_voice=True, non_streaming_raises=True, **defects)
-        talk.prefill("user", "hello")
-        talk.script(" yes")
-        settings = replace(SPOKEN, num_beams=n_beams)
-        return run_alone(talk.model.non_streaming_generate(talk.session, settings), talk.executor)
-
-    for n_beams in (None, 3):
-        with pytest.raises(NonStreamingReplyError):
-            run(n_beams)
-    with pytest.raises(SpeechAlignmentError):
-        run(1)
-    reply = run(1, swallow_speech_errors=True)
-    assert (reply.text, reply.waveform) == (" yes", None)

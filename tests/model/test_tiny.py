@@ -12,7 +12,6 @@ import torch
 from safetensors import safe_open
 
 from MiniCPMO45.audio_features import LogFloor, clip_mels
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.image_processing import Patches
@@ -62,7 +61,7 @@ def executor(folder: Path) -> Executor:
     model = MiniCPMOForConditionalGeneration.from_folder(
         folder, device=torch.device("cpu"), dtype=torch.float32, show_progress=False
     )
-    return Executor(model, compat=Compat())
+    return Executor(model)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

@@ -27,10 +27,8 @@ LENGTH = 24
 class Bench:
     """A decoder, a store of its own and random input rows."""
 
-    def __init__(
-        self, decoder: Decoder, shape: DecoderConfig, *, moves_exactly: bool = False
-    ) -> None:
-        rope = Rope.build(shape.head_dim, shape.rope_theta, device=CPU, moves_exactly=moves_exactly)
+    def __init__(self, decoder: Decoder, shape: DecoderConfig) -> None:
+        rope = Rope.build(shape.head_dim, shape.rope_theta, device=CPU)
         self.decoder = decoder
         self.store = KvStore(shape, rope, device=CPU, dtype=torch.float32, initial_tokens=4)
         generator = torch.Generator().manual_seed(1)
@@ -65,12 +63,12 @@ def bench(request: pytest.FixtureRequest, toy: Toy) -> Bench:
     return _bench(toy, request.param)
 
 
-def _bench(toy: Toy, which: str, *, moves_exactly: bool = False) -> Bench:
+def _bench(toy: Toy, which: str) -> Bench:
     if which == "language model":
         decoder, shape = toy.model.llm.model, toy.config.decoder
     else:
         decoder, shape = toy.model.tts.model, toy.config.tts_config.decoder
-    return Bench(decoder, shape, moves_exactly=moves_exactly)
+    return Bench(decoder, shape)
 
 
 def _assert_same_cache(one: KvHandle, other: KvHandle) -> None:
@@ -165,18 +163,17 @@ def test_a_full_context_in_a_batch_leaves_every_cache_as_it_was(toy: Toy) -> Non
 ranges = st.tuples(st.integers(0, LENGTH - 1), st.integers(1, LENGTH)).filter(lambda r: r[0] < r[1])
 
 
-@pytest.mark.parametrize("moves_exactly", [False, True])
 @pytest.mark.parametrize("which", ["language model", "speech decoder"])
 @given(dropped=ranges)
 def test_a_dropped_range_leaves_the_first_layer_as_a_fresh_prefill(
-    which: str, moves_exactly: bool, toy: Toy, dropped: tuple[int, int]
+    which: str, toy: Toy, dropped: tuple[int, int]
 ) -> None:
     """The first layer's keys and values see no other token, so nothing of the range is left there.
 
     Deeper ones were computed while the range could still be attended to. There the values stay
     bit for bit, and keys behind the range are the old ones rotated to their new place.
     """
-    bench = _bench(toy, which, moves_exactly=moves_exactly)
+    bench = _bench(toy, which)
     start, stop = dropped
     rows = bench.rows[:LENGTH]
     kv = bench.prefilled(rows)

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from MiniCPMO45.compat import Compat
+from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.kv_cache import CacheFullError
 from MiniCPMO45.session import Session
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
 from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.steps import Emit, LlmForward, run_alone
+from MiniCPMO45.steps import Emit, LlmForward, Steps, run_alone
 from tests.fakes.scripted import cached_labels
 from tests.model.scripted_duplex import SECOND, SETTINGS, Bench
 from tests.model.toy import Toy, UnitInput, assert_close, prepare, run_unit, speech
@@ -20,6 +20,22 @@ from tests.model.toy import Toy, UnitInput, assert_close, prepare, run_unit, spe
 BASIC = WindowSettings(mode=WindowMode.BASIC, basic_high_tokens=80, basic_low_tokens=50)
 CONTEXT = WindowSettings(mode=WindowMode.CONTEXT, context_max_units=3)
 UNITS = 8
+
+
+class ClosingAtOnce(DuplexCapability):
+    """The unit loop that feeds what ends a unit in a pass of its own."""
+
+    def finalize(self, session: Session) -> Steps[None]:
+        """Close the unit and feed its end."""
+        yield from super().finalize(session)
+        if session.turn.closing:
+            yield from self._write_closing(session)
+
+
+def closing_at_once(duplex: DuplexCapability) -> ClosingAtOnce:
+    """The same unit loop, closing at once."""
+    policy = duplex.decoder.policy
+    return ClosingAtOnce(duplex.config, duplex.tokenizer, policy, defaults=duplex.defaults)
 
 
 @pytest.fixture
@@ -48,7 +64,8 @@ def test_closing_a_unit_runs_no_pass(bench: Bench, tokens: SpecialTokens) -> Non
 def test_the_cache_is_the_one_of_units_closed_at_once(toy: Toy, window: WindowSettings) -> None:
     """After every prefill, with and without a window that drops units."""
     settings = replace(SETTINGS, window=window)
-    deferred, at_once = Bench(toy, settings), Bench(toy, settings, close_units_at_once=True)
+    deferred, at_once = Bench(toy, settings), Bench(toy, settings)
+    at_once.duplex = closing_at_once(at_once.duplex)
     tokens = deferred.tokens
     plans = [(tokens.listen,), (tokens.speak, deferred.a, tokens.chunk_eos)]
     plans.append((tokens.speak, deferred.b, tokens.turn_eos, tokens.listen))
@@ -146,8 +163,8 @@ def test_the_toy_model_says_the_same_either_way(toy: Toy) -> None:
     """Its cache, too, is the same up to the order of float32 sums."""
     settings = DuplexSettings(decode_mode="greedy", force_listen_count=1)
 
-    def talk(compat: Compat) -> tuple[Session, list[str]]:
-        executor, duplex = toy.executor(compat), toy.duplex(compat)
+    def talk(duplex: DuplexCapability) -> tuple[Session, list[str]]:
+        executor = toy.executor()
         session = executor.open_session("toy", seed=0)
         run_alone(prepare(duplex, session, settings), executor)
         texts = []
@@ -157,8 +174,8 @@ def test_the_toy_model_says_the_same_either_way(toy: Toy) -> None:
         run_alone(duplex.streaming_prefill(session, speech(1.0, 9)), executor)
         return session, texts
 
-    deferred, said = talk(Compat())
-    at_once, expected = talk(Compat(close_units_at_once=True))
+    deferred, said = talk(toy.duplex())
+    at_once, expected = talk(closing_at_once(toy.duplex()))
     assert said == expected
     assert deferred.kv.length == at_once.kv.length
     rows = [each.kv.rows(0, each.kv.length) for each in (deferred, at_once)]

@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.token2wav.chunking import Piece, SpeechBuffer, count_samples
-from MiniCPMO45.token2wav.flow_encoder import EncoderCache
 from MiniCPMO45.token2wav.vocoder import (
     StreamCall,
     Token2Wav,
-    VocoderOptions,
     VoiceTooLongError,
     check_voice_length,
 )
@@ -185,35 +183,6 @@ def test_a_dropped_stream_frees_its_memory(vocoder: Token2Wav, base: VoiceBase) 
     assert [ref() for ref in watched] == [None, None]
 
 
-def test_the_reference_freezes_the_token_rate_history() -> None:
-    pieces = turn(160)
-    history: dict[bool, list[EncoderCache]] = {}
-    for freeze in (True, False):
-        vocoder = toy_vocoder(VocoderOptions(n_steps=2, freeze_token_rate_cache=freeze))
-        state = vocoder.new_state(vocoder.set_up(toy_voice()))
-        history[freeze] = []
-        for piece in pieces[:6]:
-            vocoder.stream(state, piece.codes)
-            history[freeze].append(state.encoder)
-    frozen, moving = history[True], history[False]
-    for earlier, later in zip(frozen[2:-1], frozen[3:], strict=True):
-        assert torch.equal(earlier.token_rate, later.token_rate)
-        assert not torch.equal(earlier.mel_rate, later.mel_rate)
-    for earlier, later in zip(moving[2:-1], moving[3:], strict=True):
-        assert not torch.equal(earlier.token_rate, later.token_rate)
-    for a, b in zip(frozen[:2], moving[:2], strict=True):
-        assert torch.equal(a.token_rate, b.token_rate)
-
-
-def test_sixteen_steps_cost_memory_only(vocoder: Token2Wav, base: VoiceBase) -> None:
-    wide = toy_vocoder(VocoderOptions(n_steps=2, keep_sixteen_steps=True))
-    wide_state, state = wide.new_state(wide.set_up(toy_voice())), vocoder.new_state(base)
-    assert wide_state.estimator.attention.nbytes == 8 * state.estimator.attention.nbytes
-    pieces = turn(120)
-    answers = zip(speak(wide, wide_state, pieces), speak(vocoder, state, pieces), strict=True)
-    assert all(torch.equal(a, b) for a, b in answers)
-
-
 def test_noise_comes_from_the_stream_s_generator_alone(vocoder: Token2Wav, base: VoiceBase) -> None:
     def answer(generator: torch.Generator | None) -> Tensor:
         torch.manual_seed(int(torch.randint(0, 1000, (1,))))
@@ -242,16 +211,6 @@ def test_steps_of_a_stream_are_those_of_its_voice(vocoder: Token2Wav) -> None:
     state = vocoder.new_state(base)
     assert base.n_steps == 4 and state.estimator.attention.shape[0] == 4
     assert vocoder.stream(state, toy_codes(28)).shape == (24_000,)
-
-
-def test_look_ahead_of_the_prompt_is_silence_or_the_prompt() -> None:
-    silence, prompt = toy_vocoder(), toy_vocoder(VocoderOptions(2, lookahead_from_prompt=True))
-    voice = toy_voice()
-    encoders = [vocoder.set_up(voice).encoder for vocoder in (silence, prompt)]
-    assert not torch.equal(encoders[0].mel_rate, encoders[1].mel_rate)
-    quiet = VoicePrompt(torch.full_like(voice.codes, 4218), voice.speaker, voice.mel)
-    encoders = [vocoder.set_up(quiet).encoder for vocoder in (silence, prompt)]
-    assert torch.equal(encoders[0].mel_rate, encoders[1].mel_rate)
 
 
 @pytest.mark.parametrize(

@@ -66,13 +66,6 @@ def test_a_refused_recording_is_not_kept(encoder: VoiceEncoder, toy: Toy) -> Non
         VoiceLibrary(encoder, toy.vocoder, max_voices=0)
 
 
-def test_sixteen_bits_are_another_voice(encoder: VoiceEncoder, toy: Toy) -> None:
-    audio = _recording(16_000)
-    plain = VoiceLibrary(encoder, toy.vocoder).base_of(audio)
-    quantised = VoiceLibrary(encoder, toy.vocoder, quantise_16_bit=True).base_of(audio)
-    assert not torch.equal(plain.speaker, quantised.speaker)
-
-
 def test_the_only_voice_answers_every_recording(toy: Toy, tmp_path: Path) -> None:
     voice = VoicePrompt(torch.zeros(1, 10).long(), torch.ones(1, 192), torch.zeros(1, 20, 80))
     write_fixed_voice(voice, tmp_path)

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.device.engine import DeviceExecutor, DeviceOptions
 from MiniCPMO45.duplex import DuplexCapability
@@ -60,24 +59,19 @@ class Toy:
         """Where the weights are."""
         return self.model.llm.lm_head.weight.device
 
-    def executor(self, compat: Compat | None = None) -> Executor:
+    def executor(self) -> Executor:
         """A fresh executor with stores of its own."""
-        return Executor(self.model, self.vocoder, compat=compat or Compat())
+        return Executor(self.model, self.vocoder)
 
     def device_executor(self) -> DeviceExecutor:
         """A fresh engine without graphs; more than four conversations need two passes."""
         options = DeviceOptions(most_conversations=4, most_rows=32)
-        return DeviceExecutor(self.model, self.vocoder, compat=Compat(), options=options)
+        return DeviceExecutor(self.model, self.vocoder, options=options)
 
-    def duplex(
-        self, compat: Compat | None = None, defaults: DuplexSettings | None = None
-    ) -> DuplexCapability:
+    def duplex(self, defaults: DuplexSettings | None = None) -> DuplexCapability:
         """The unit loop."""
-        compat = compat or Compat()
-        policy = UnitPolicy(self.tokenizer.special, self.device, compat)
-        return DuplexCapability(
-            self.config, self.tokenizer, policy, compat=compat, defaults=defaults
-        )
+        policy = UnitPolicy(self.tokenizer.special, self.device)
+        return DuplexCapability(self.config, self.tokenizer, policy, defaults=defaults)
 
     def open_voice(self, generator: torch.Generator | None = None) -> VocoderState:
         """A fresh stream in the toy voice, opened the way the executor opens one."""

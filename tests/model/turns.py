@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.message_input import PieceOptions
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
@@ -51,9 +50,9 @@ class Recorder:
         return [request for request in self.requests if isinstance(request, kind)]
 
 
-def unified(toy: Toy, **defects: bool) -> UnifiedModel:
+def unified(toy: Toy) -> UnifiedModel:
     """The toy model with all capabilities."""
-    executor = toy.executor(Compat(**defects))
+    executor = toy.executor()
     return UnifiedModel(toy.model, MiniCPMOProcessor(toy.tokenizer), executor)
 
 
@@ -95,9 +94,9 @@ class ScriptedTurns:
         tokens: control ids.
     """
 
-    def __init__(self, toy: Toy, *, has_voice: bool = False, **defects: bool) -> None:
+    def __init__(self, toy: Toy, *, has_voice: bool = False) -> None:
         self.executor = ScriptedExecutor(len(toy.tokenizer))
-        self.model = unified(toy, **defects)
+        self.model = unified(toy)
         self.tokenizer = toy.tokenizer
         self.tokens: SpecialTokens = toy.tokenizer.special
         self.session: Session = self.executor.open_session()
@@ -162,10 +161,8 @@ class ToyTurns:
         session: the conversation.
     """
 
-    def __init__(
-        self, toy: Toy, *, seed: int = 0, has_voice: bool = False, **defects: bool
-    ) -> None:
-        self.model = unified(toy, **defects)
+    def __init__(self, toy: Toy, *, seed: int = 0, has_voice: bool = False) -> None:
+        self.model = unified(toy)
         self.recorder = Recorder(self.model.executor)
         self.session = self.model.open_session("toy", seed=seed)
         if has_voice:

@@ -9,17 +9,14 @@ from typing import Any, TypeVar
 from core.processors import StreamingView, UnifiedProcessor
 from core.schemas.common import Message, Role
 from core.schemas.streaming import StreamingRequest
-from MiniCPMO45.compat import Compat
 
 P = TypeVar("P")
 T = TypeVar("T")
 
 
-def load(checkpoint: Path, **defects: bool) -> UnifiedProcessor:
+def load(checkpoint: Path) -> UnifiedProcessor:
     """The checkpoint on the CPU with a fixed seed."""
-    return UnifiedProcessor(
-        checkpoint, device="cpu", seed=3, compat=Compat(**defects), show_progress=False
-    )
+    return UnifiedProcessor(checkpoint, device="cpu", seed=3, show_progress=False)
 
 
 def clean(processor: UnifiedProcessor) -> None:

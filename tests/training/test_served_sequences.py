@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.chat import ChatCapability
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.message_input import MessageInput, PieceOptions
@@ -52,7 +51,7 @@ class ScriptedUnits(UnitPolicy):
     """Decides units by a script."""
 
     def __init__(self, tokens: SpecialTokens, script: Script) -> None:
-        super().__init__(tokens, CPU, Compat())
+        super().__init__(tokens, CPU)
         self.script = script
 
     def decide(self, logits: Tensor, *_: Any) -> int:
@@ -64,7 +63,7 @@ class ScriptedReplies(ReplyPolicy):
     """Draws replies by a script."""
 
     def __init__(self, tokens: SpecialTokens, script: Script) -> None:
-        super().__init__(tokens, CPU, Compat())
+        super().__init__(tokens, CPU)
         self.script = script
 
     def next_streamed(self, logits: Tensor, *_: Any) -> int:
@@ -81,7 +80,7 @@ def executor_of(brain: Brain) -> Executor:
     torch.manual_seed(2)
     model = MiniCPMOForConditionalGeneration(brain.config).requires_grad_(False).eval()
     model.load_state_dict(brain.state_dict(), strict=False)
-    return Executor(model, compat=Compat())
+    return Executor(model)
 
 
 def learned_logits(nano: Nano, brain: Brain, example: Example) -> tuple[Tensor, list[int]]:
@@ -116,9 +115,7 @@ def test_a_duplex_conversation_is_served_as_it_was_trained(nano: Nano, seed: int
 
     executor, script = executor_of(brain), Script(decisions)
     tokenizer = nano.processor.tokenizer
-    duplex = DuplexCapability(
-        brain.config, tokenizer, ScriptedUnits(tokenizer.special, script), compat=Compat()
-    )
+    duplex = DuplexCapability(brain.config, tokenizer, ScriptedUnits(tokenizer.special, script))
     served = executor.open_session("test", seed=0)
     voice = example.clips[0] if example.clips else None
     prefix = duplex_prefix(session.talk.system_text)
@@ -151,21 +148,18 @@ def test_turns_are_served_as_they_were_trained(nano: Nano, seed: int) -> None:
     expected, decisions = learned_logits(nano, brain, example)
 
     executor, script = executor_of(brain), Script(decisions)
-    compat = Compat()
     tokens = nano.processor.tokenizer.special
-    messages = MessageInput(brain.config, nano.processor, compat)
+    messages = MessageInput(brain.config, nano.processor)
     policy = ScriptedReplies(tokens, script)
-    speech = ReplySpeech(brain.config.tts_config, compat)
-    settings = GenerationSettings(
-        generate_audio=False, use_speech_template=session.can_be_spoken, num_beams=1
-    )
+    speech = ReplySpeech(brain.config.tts_config)
+    settings = GenerationSettings(generate_audio=False, use_speech_template=session.can_be_spoken)
     served = executor.open_session("test", seed=0)
     if session.is_one_shot:
-        chat = ChatCapability(messages, policy, speech, compat=compat)
+        chat = ChatCapability(messages, policy, speech)
         reply = run_alone(chat.reply(served, session.messages[:-1], settings), executor)
         assert reply.text == session.messages[-1].content
     else:
-        streaming = StreamingCapability(messages, policy, speech, compat=compat)
+        streaming = StreamingCapability(messages, policy, speech)
         options = PieceOptions(use_tts_template=session.can_be_spoken)
         for message in session.messages:
             if message.role == "assistant":

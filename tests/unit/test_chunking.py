@@ -93,20 +93,6 @@ def test_a_whole_reply_sounds_once(n_codes: int) -> None:
     assert [piece.is_last for piece in pieces[-1:]] == [True] * bool(codes)
 
 
-@pytest.mark.parametrize("n_codes", [28, 53, 78])
-def test_the_reference_repeats_three_codes_of_an_exact_window(n_codes: int) -> None:
-    codes = list(range(n_codes))
-    pieces = cut_whole_reply(codes, repeat_window_tail=True)
-    assert consumed(pieces) == codes + codes[-3:]
-    assert [piece.is_last for piece in pieces[-2:]] == [True, True]
-
-
-@pytest.mark.parametrize("n_codes", [0, 5, 27, 29, 54])
-def test_other_lengths_are_cut_alike_in_both_ways(n_codes: int) -> None:
-    codes = list(range(n_codes))
-    assert cut_whole_reply(codes, repeat_window_tail=True) == cut_whole_reply(codes)
-
-
 def test_samples_are_rounded_towards_zero_and_clipped() -> None:
     samples = np.array([0.0, 0.99999, -0.99999, 2.0, -2.0, 1.9 / 32_767, -1.9 / 32_767])
     assert to_int16(samples).tolist() == [0, 32_766, -32_766, 32_767, -32_767, 1, -1]

@@ -35,7 +35,6 @@ CATCH_ALL: dict[str, str] = {
     "tests/fakes/awaits.py": "hands what was thrown in to the coroutine it drives",
     "tests/system/bystander.py": "keeps what went wrong in its thread for the test",
     "core/serving/lanes.py": "the engine's edge: logged, and becomes an event",
-    "MiniCPMO45/chat.py": "raised again except where that reference defect is asked for",
     "MiniCPMO45/steps.py": "raises the error inside the generator that asked",
     "gateway_modules/relay.py": "the edge of one client's socket: logged, told, all given back",
     "recording/schedule.py": "the edge of the cleanup: logged, the next run comes all the same",

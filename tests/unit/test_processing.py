@@ -132,32 +132,15 @@ def test_listen_tokens_in_text_are_left_out(processor: MiniCPMOProcessor) -> Non
     )
 
 
-def test_a_string_is_one_part_unless_the_reference_is_asked_for(
-    processor: MiniCPMOProcessor,
-) -> None:
+def test_a_string_is_one_part(processor: MiniCPMOProcessor) -> None:
     assert piece(processor, "Hi you").text == "Hi you"
-    reference = PromptOptions(iterate_string_content=True)
-    assert piece(processor, "Hi", reference).text == "H\ni"
     assert piece(processor, "Hi", PromptOptions(True, omni_mode=True)).text == "Hi"
-
-
-def test_clips_of_one_message_are_merged_only_on_request(processor: MiniCPMOProcessor) -> None:
-    short = np.full(15_200, 0.5, np.float32)  # 0.95 s: 9 slots each, 19 embeddings together
-    messages = [Message("user", [short, "and", short]), Message("user", [SECOND])]
-    apart = processor.render(messages)
-    merged = processor.render(messages, PromptOptions(merge_clips=True))
-    assert [len(clip) for clip in apart.clips] == [15_200, 15_200, 16_000]
-    assert [len(clip) for clip in merged.clips] == [30_400, 16_000]
-    assert apart.ids == merged.ids
-    assert [stop - start for start, stop in merged.audio_spans] == [9, 9, 10]
 
 
 def test_a_clip_too_short_for_a_slot_is_padded(processor: MiniCPMOProcessor) -> None:
     prompt = piece(processor, [np.ones(400, np.float32)])
     assert len(prompt.clips[0]) == MIN_CLIP_SAMPLES
     assert prompt.audio_spans == ((1, 2),)
-    reference = piece(processor, [np.ones(400, np.float32)], PromptOptions(merge_clips=True))
-    assert reference.audio_spans == ((1, 1),)
 
 
 def test_a_long_clip_counts_its_pieces(processor: MiniCPMOProcessor) -> None:

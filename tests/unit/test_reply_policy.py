@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.reply_policy import PENALTY_WINDOW, ReplyPolicy
 from MiniCPMO45.settings import GenerationSettings
 from MiniCPMO45.special_tokens import SpecialTokens
@@ -36,8 +35,8 @@ def words(tokenizer: MiniCPMOTokenizerFast) -> list[int]:
 class Chooser:
     """A policy with a generator."""
 
-    def __init__(self, tokenizer: MiniCPMOTokenizerFast, **defects: bool) -> None:
-        self.policy = ReplyPolicy(tokenizer.special, torch.device("cpu"), Compat(**defects))
+    def __init__(self, tokenizer: MiniCPMOTokenizerFast) -> None:
+        self.policy = ReplyPolicy(tokenizer.special, torch.device("cpu"))
         self.size = len(tokenizer)
         self.generator = torch.Generator().manual_seed(0)
 
@@ -76,20 +75,16 @@ def test_marks_nobody_can_pronounce_are_forbidden_in_speech_only(
 
 
 @pytest.mark.parametrize("forbids", [False, True])
-@pytest.mark.parametrize("is_reference", [False, True])
 def test_full_width_marks_are_forbidden_on_request(
-    tokenizer: MiniCPMOTokenizerFast, words: list[int], forbids: bool, is_reference: bool
+    choose: Chooser, tokenizer: MiniCPMOTokenizerFast, words: list[int], forbids: bool
 ) -> None:
-    """D11, both ways."""
-    choose = Chooser(tokenizer, full_width_marks_allowed=is_reference)
     settings = replace(GREEDY, forbid_full_width_marks=forbids)
     bad = set(tokenizer.bad_token_ids)
     marks = [mark for mark in tokenizer.special.full_width_mark_ids if mark not in bad]
     assert marks
-    is_forbidden = forbids and not is_reference
     for mark in marks:
         chosen = choose({mark: 2.0, words[0]: 1.0}, settings)
-        assert chosen == (words[0] if is_forbidden else mark)
+        assert chosen == (words[0] if forbids else mark)
 
 
 def test_a_reply_does_not_end_before_its_least_length(
@@ -123,16 +118,12 @@ def test_the_length_penalty_acts_on_terminators_of_streamed_replies(
         assert choose.one_shot({end: 1.2, words[0]: 1.0}, settings) == end
 
 
-@pytest.mark.parametrize("is_reference", [False, True])
-def test_the_callers_sampling_options_count(
-    tokenizer: MiniCPMOTokenizerFast, words: list[int], is_reference: bool
-) -> None:
-    """D14, both ways: three even words, of which the caller wants only one."""
-    choose = Chooser(tokenizer, ignore_sampling_options=is_reference)
+def test_the_callers_sampling_options_count(choose: Chooser, words: list[int]) -> None:
+    """Three even words, of which the caller wants only one."""
     settings = replace(GREEDY, do_sample=True, top_k=1)
     chosen = {words[0]: 1.0, words[1]: 0.99, words[2]: 0.98}
     drawn = Counter(choose(chosen, settings) for _ in range(50))
-    assert set(drawn) == (set(words) if is_reference else {words[0]})
+    assert set(drawn) == {words[0]}
 
 
 def test_temperature_zero_takes_the_likeliest(choose: Chooser, words: list[int]) -> None:

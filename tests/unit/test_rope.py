@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,10 +17,8 @@ NEAR = 500  # positions at which float32 angles are still good to 1e-4
 positions = st.integers(0, NEAR)
 
 
-def _rope(*, moves_exactly: bool = False, rounded_to: torch.dtype | None = None) -> Rope:
-    return Rope.build(
-        HEAD_DIM, THETA, device=CPU, rounded_to=rounded_to, moves_exactly=moves_exactly
-    )
+def _rope() -> Rope:
+    return Rope.build(HEAD_DIM, THETA, device=CPU)
 
 
 def _bare_keys(count: int, seed: int = 0) -> Tensor:
@@ -58,34 +55,11 @@ def test_rotation_turns_each_pair_of_halves_by_position_times_frequency() -> Non
     torch.testing.assert_close(_keys_at(_rope(), bare, position)[0, 0], turned)
 
 
-@pytest.mark.parametrize("moves_exactly", [False, True])
 @given(start=positions, target=positions, count=st.integers(0, 5))
-def test_a_moved_key_equals_one_computed_there(
-    moves_exactly: bool, start: int, target: int, count: int
-) -> None:
-    rope, bare = _rope(moves_exactly=moves_exactly), _bare_keys(count)
+def test_a_moved_key_equals_one_computed_there(start: int, target: int, count: int) -> None:
+    rope, bare = _rope(), _bare_keys(count)
     moved = rope.move(_keys_at(rope, bare, start), start, target)
     torch.testing.assert_close(moved, _keys_at(rope, bare, target), atol=1e-4, rtol=0)
-
-
-@given(start=positions, target=positions)
-def test_a_rounded_table_moves_its_own_keys_without_phase_error(start: int, target: int) -> None:
-    rope, bare = _rope(rounded_to=torch.bfloat16), _bare_keys(3)
-    moved = rope.move(_keys_at(rope, bare, start), start, target)
-    torch.testing.assert_close(moved, _keys_at(rope, bare, target), atol=1e-4, rtol=0)
-
-
-def test_the_reference_moves_rounded_keys_by_exact_angles() -> None:
-    """D2: the moved keys are those of exact frequencies, off by shift times rounding error."""
-    rope = _rope(rounded_to=torch.bfloat16, moves_exactly=True)
-    bare, start, target = _bare_keys(1), 400, 10
-    moved = rope.move(_keys_at(rope, bare, start), start, target)
-    assert (moved - _keys_at(rope, bare, target)).abs().max() > 1e-2
-    error = (rope.frequencies - rope.exact_frequencies) * (start - target)
-    angles = target * rope.frequencies + error
-    cos, sin = (torch.cat((f(angles), f(angles)))[None] for f in (torch.cos, torch.sin))
-    expected = apply_rotation(bare, cos, sin).transpose(0, 1)
-    torch.testing.assert_close(moved, expected, atol=1e-4, rtol=0)
 
 
 @given(st.lists(st.integers(0, NEAR), min_size=2, max_size=8))
@@ -108,10 +82,3 @@ def test_a_move_in_half_precision_rounds_once() -> None:
 def test_a_move_to_the_same_place_changes_no_bit() -> None:
     keys = _keys_at(_rope(), _bare_keys(3), 9)
     assert torch.equal(_rope().move(keys, 9, 9), keys)
-
-
-def test_rounding_is_the_only_difference_of_a_rounded_table() -> None:
-    exact, rounded = _rope(), _rope(rounded_to=torch.bfloat16)
-    assert torch.equal(rounded.exact_frequencies, exact.frequencies)
-    assert torch.equal(rounded.frequencies, exact.frequencies.bfloat16().float())
-    assert not torch.equal(rounded.frequencies, exact.frequencies)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from MiniCPMO45.sampling import (
     add_bias,
-    divide_repeated,
     draw,
     keep_top_k,
     keep_top_p,
@@ -50,14 +49,6 @@ def test_terminators_are_scaled_like_repetitions(
 ) -> None:
     expected = penalise_repetition(logits, ids, penalty)
     assert torch.equal(scale_terminators(logits, ids, penalty), expected)
-
-
-@given(rows, some_ids, penalties)
-def test_the_plain_penalty_divides_whatever_the_sign(
-    logits: Tensor, ids: list[int], penalty: float
-) -> None:
-    expected = [x / penalty if i in ids else x for i, x in enumerate(logits.tolist())]
-    torch.testing.assert_close(divide_repeated(logits, ids, penalty), torch.tensor(expected))
 
 
 @given(rows, some_ids, penalties, st.integers(1, 20))
@@ -123,7 +114,6 @@ def test_a_bias_multiplies_the_odds(logits: Tensor, scale: float) -> None:
 
 CHANGES: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
     ("penalise_repetition", lambda row: penalise_repetition(row, [0, 1], 1.5)),
-    ("divide_repeated", lambda row: divide_repeated(row, [0, 1], 1.5)),
     ("penalise_frequency", lambda row: penalise_frequency(row, [0, 1], 1.5)),
     ("scale_terminators", lambda row: scale_terminators(row, [0, 1], 1.5)),
     ("add_bias", lambda row: add_bias(row, 0, 2.0)),
@@ -141,9 +131,7 @@ def test_the_input_row_stays_as_it_was(change: Callable[[Tensor], Tensor]) -> No
     assert torch.equal(logits, before)
 
 
-@pytest.mark.parametrize(
-    "penalise", [penalise_repetition, divide_repeated, penalise_frequency, scale_terminators]
-)
+@pytest.mark.parametrize("penalise", [penalise_repetition, penalise_frequency, scale_terminators])
 def test_forbidden_ids_stay_forbidden(penalise: Callable[..., Tensor]) -> None:
     logits = torch.tensor([-math.inf, 1.0])
     assert penalise(logits, [0, 0, 1], 1.3)[0] == -math.inf

@@ -138,7 +138,7 @@ def test_terminators(tiny: MiniCPMOTokenizerFast) -> None:
     assert special.chat_terminators == {special.im_end, special.endoftext}
 
 
-def test_forbidden_marks_follow_the_compat_switch(tiny: MiniCPMOTokenizerFast) -> None:
+def test_full_width_marks_are_forbidden_on_request(tiny: MiniCPMOTokenizerFast) -> None:
     special = tiny.special
     ascii_ids = {tiny.encode(mark)[0] for mark in ASCII_MARKS}
     wide_ids = {tiny.encode(mark)[0] for mark in FULL_WIDTH_MARKS}

@@ -43,7 +43,7 @@ class View:
 
     def to_record(self, unit: UnitResult) -> DuplexGenerateResult:
         """Return the unit as the wire has it."""
-        return duplex_record(unit, unit_ms=1_000, has_voice=False, counts_units=False)
+        return duplex_record(unit, unit_ms=1_000, has_voice=False)
 
 
 def run(unit: Unit) -> StepDone:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.session import Session
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.special_tokens import SpecialTokens
@@ -39,13 +38,12 @@ def tokens(tokenizer: MiniCPMOTokenizerFast) -> SpecialTokens:
 class Bench:
     """A decoder, an executor and one conversation, ready to decide; `a`, `b`, `c` are words."""
 
-    def __init__(self, tokenizer: MiniCPMOTokenizerFast, **defects: bool) -> None:
+    def __init__(self, tokenizer: MiniCPMOTokenizerFast) -> None:
         self.tokens = tokenizer.special
         self.size = len(tokenizer)
         self.executor = ScriptedExecutor(self.size)
-        compat = Compat(**defects)
-        policy = UnitPolicy(self.tokens, torch.device("cpu"), compat)
-        self.decoder = UnitDecoder(tokenizer, policy, compat)
+        policy = UnitPolicy(self.tokens, torch.device("cpu"))
+        self.decoder = UnitDecoder(tokenizer, policy)
         self.session: Session = self.executor.open_session()
         self.session.settings = SETTINGS
         self.voice = ToneVoice()
@@ -212,16 +210,6 @@ def test_listen_after_the_turn_end_keeps_the_tail(bench: Bench, tokens: SpecialT
     assert draft.terminator == tokens.listen
 
 
-def test_the_reference_loses_the_tail(
-    tokenizer: MiniCPMOTokenizerFast, tokens: SpecialTokens
-) -> None:
-    """D21 reproduced."""
-    bench = Bench(tokenizer, lose_turn_tail=True)
-    draft = bench.decode(tokens.speak, bench.a, tokens.turn_eos, tokens.listen)
-    assert (draft.is_listen, draft.end_of_turn) == (True, False)
-    assert draft.terminator == tokens.listen
-
-
 def test_text_after_the_turn_end_is_forced_to_a_terminator(
     bench: Bench, tokens: SpecialTokens
 ) -> None:
@@ -230,17 +218,6 @@ def test_text_after_the_turn_end_is_forced_to_a_terminator(
     assert (draft.end_of_turn, draft.terminator) == (True, tokens.chunk_eos)
     assert bench.cached == [tokens.speak, bench.a, tokens.turn_eos]
     assert bench.session.turn.has_ended
-
-
-def test_in_the_reference_text_after_the_turn_end_starts_a_turn(
-    tokenizer: MiniCPMOTokenizerFast, tokens: SpecialTokens
-) -> None:
-    """D21 reproduced."""
-    bench = Bench(tokenizer, lose_turn_tail=True)
-    draft = bench.decode(tokens.speak, bench.a, tokens.turn_eos, bench.b, tokens.chunk_eos)
-    assert draft.ids == [bench.a, tokens.turn_eos, bench.b]
-    assert not draft.end_of_turn
-    assert not bench.session.turn.has_ended
 
 
 def test_a_turn_end_at_the_token_limit_still_ends_the_turn(
@@ -300,22 +277,6 @@ def test_force_listen_while_speaking_ends_the_turn_and_forgets_its_speech(
     assert session.sampler.history == []
 
 
-def test_the_reference_keeps_the_speech_cache_when_forced(
-    tokenizer: MiniCPMOTokenizerFast, tokens: SpecialTokens
-) -> None:
-    """D22 and D25 reproduced: only the vocoder starts afresh."""
-    bench = Bench(
-        tokenizer, keep_speech_cache_on_force_listen=True, unsigned_repetition_penalty=True
-    )
-    bench.start_turn()
-    draft = bench.decode(bench.a, force_listen=True)
-    assert (draft.is_listen, bench.cached) == (True, [tokens.turn_eos])
-    assert bench.session.speech.kv.length == 4
-    assert bench.session.speech.buffer.waiting == [4218, 4218, 4218]
-    assert bench.voice.resets == 1
-    assert bench.session.sampler.history == [1, 2, 3]
-
-
 def test_a_break_makes_the_next_unit_listen_once(bench: Bench, tokens: SpecialTokens) -> None:
     """D23."""
     bench.start_turn()
@@ -324,17 +285,6 @@ def test_a_break_makes_the_next_unit_listen_once(bench: Bench, tokens: SpecialTo
     assert (draft.is_listen, draft.barge_in) == (True, True)
     assert bench.cached == [tokens.turn_eos]
     assert bench.decode(tokens.speak, bench.a, tokens.chunk_eos).ids == [bench.a]
-
-
-def test_in_the_reference_a_break_does_nothing(
-    tokenizer: MiniCPMOTokenizerFast, tokens: SpecialTokens
-) -> None:
-    """D23 reproduced."""
-    bench = Bench(tokenizer, ignore_break=True)
-    bench.start_turn()
-    bench.session.turn.force_next_listen = True
-    draft = bench.decode(tokens.speak, bench.a, tokens.chunk_eos)
-    assert (draft.is_listen, draft.ids) == (False, [bench.a])
 
 
 def test_a_stop_ends_the_unit_before_the_next_pass(bench: Bench, tokens: SpecialTokens) -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
-from MiniCPMO45.audio_features import LogFloor
 from MiniCPMO45.configuration_minicpmo import SliceConfig, StreamTiming
 from MiniCPMO45.session import Session
 from MiniCPMO45.special_tokens import SpecialTokens
@@ -138,15 +137,6 @@ def test_units_reach_the_encoder_with_their_context(
     assert [each.mel.shape for each in asked] == [(80, 102), *[(80, 104)] * 5]
     assert [(each.prefix_frames, each.suffix_frames) for each in asked] == [(0, 2), *[(2, 2)] * 5]
     assert session.hearing.audio_units == 6
-    assert not session.hearing.floor_is_fixed, "over five seconds"
-
-
-def test_a_stream_tells_its_floor(executor: ScriptedExecutor, session: Session) -> None:
-    """D4 needs it."""
-    [samples] = _units(session, [_ramp(LATER)])
-    run_alone(get_audio_embedding(session.hearing, samples, TIMING, Stopwatch(_ticks)), executor)
-    assert session.hearing.mel.floor is LogFloor.FIXED
-    assert session.hearing.floor_is_fixed
 
 
 def _marks(pieces: list[TokenIds | Embeddings], tokens: SpecialTokens) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from MiniCPMO45.compat import Compat
 from MiniCPMO45.kv_cache import KvHandle
 from MiniCPMO45.settings import WindowMode, WindowSettings
 from MiniCPMO45.steps import LlmForward, TokenIds, run_alone
@@ -37,11 +35,10 @@ def _assert_dense(kv: KvHandle) -> None:
 class Conversation:
     """A prepared duplex conversation and an account of what should be cached."""
 
-    def __init__(self, limits: WindowSettings, **defects: bool) -> None:
+    def __init__(self, limits: WindowSettings) -> None:
         self.executor = ScriptedExecutor(1)
         self.kv = self.executor.llm_store.open()
         self.limits = limits
-        self.compat = Compat(**defects)
         _feed(self.executor, self.kv, PREFIX + SUFFIX)
         self.window = WindowState(
             preserved=len(PREFIX + SUFFIX),
@@ -61,7 +58,7 @@ class Conversation:
         before = [unit.index for unit in self.window.units] + [number - 1]
         _feed(self.executor, self.kv, labels)
         self.window.add_unit(length, spoken)
-        run_alone(maintain_units(self.kv, self.window, self.limits, self.compat), self.executor)
+        run_alone(maintain_units(self.kv, self.window, self.limits), self.executor)
         after = [unit.index for unit in self.window.units]
         gone = before[: len(before) - len(after)]
         assert before == gone + after, "only the oldest units leave"
@@ -71,7 +68,7 @@ class Conversation:
     def check(self) -> None:
         """The invariants of every window."""
         window, kv = self.window, self.kv
-        assert window.tokens == kv.length == kv.next_position
+        assert window.tokens == kv.length
         carried = MARKER + window.carried_ids if window.carried_ids else ()
         kept = [label for unit in window.units for label in self.units[unit.index][0]]
         assert cached_labels(kv) == [*PREFIX, *carried, *SUFFIX, *kept]
@@ -107,18 +104,15 @@ def test_basic_window(units: list[tuple[int, int]], low: int, above: int) -> Non
             assert talk.kv.length + len(oldest_dropped[0]) > low, "dropped more than needed"
 
 
-@pytest.mark.parametrize("per_unit", [False, True])
 @MANY
 @given(units, st.integers(0, 5), st.integers(0, 25))
-def test_context_window(
-    per_unit: bool, units: list[tuple[int, int]], max_units: int, max_carried: int
-) -> None:
+def test_context_window(units: list[tuple[int, int]], max_units: int, max_carried: int) -> None:
     limits = WindowSettings(
         mode=WindowMode.CONTEXT,
         context_max_units=max_units,
         context_previous_max_tokens=max_carried,
     )
-    talk = Conversation(limits, recompute_per_dropped_unit=per_unit)
+    talk = Conversation(limits)
     for unit in units:
         talk.add_unit(*unit)
         talk.check()
@@ -137,9 +131,9 @@ def test_without_a_window_everything_stays(units: list[tuple[int, int]]) -> None
     assert talk.window.evictions == 0
 
 
-def _context(talk_units: list[tuple[int, int]], **defects: bool) -> Conversation:
+def _context(talk_units: list[tuple[int, int]]) -> Conversation:
     limits = WindowSettings(mode=WindowMode.CONTEXT, context_max_units=2)
-    talk = Conversation(limits, **defects)
+    talk = Conversation(limits)
     for unit in talk_units:
         talk.add_unit(*unit)
     return talk
@@ -156,34 +150,10 @@ def test_a_dropped_listen_unit_costs_no_forward_pass() -> None:
     assert _rebuilds(talk) == 1, "only the unit that spoke is carried over"
 
 
-def test_the_reference_feeds_the_carried_text_for_every_dropped_unit() -> None:
-    talk = _context([(5, 2), (5, 0), (5, 0), (5, 0), (5, 0)], recompute_per_dropped_unit=True)
-    assert _rebuilds(talk) == 3
-    talk.check()
-
-
 def test_nothing_said_means_no_marker() -> None:
     talk = _context([(5, 0)] * 6)
     assert _rebuilds(talk) == 0
     talk.check()
-
-
-@given(units.filter(lambda given: len(given) > 3))
-def test_dropping_at_once_or_unit_by_unit_gives_the_same_cache(
-    units: list[tuple[int, int]],
-) -> None:
-    """`recompute_per_dropped_unit` costs passes and changes nothing but rounding."""
-    caches = []
-    for per_unit in (False, True):
-        wide = WindowSettings(mode=WindowMode.CONTEXT, context_max_units=99)
-        talk = Conversation(wide, recompute_per_dropped_unit=per_unit)
-        for unit in units:
-            talk.add_unit(*unit)
-        talk.limits = replace(wide, context_max_units=1, context_previous_max_tokens=9)
-        talk.add_unit(3, 1)
-        talk.check()
-        caches.append((cached_labels(talk.kv), talk.window.carried_ids, talk.window.preserved))
-    assert caches[0] == caches[1]
 
 
 @given(units, st.integers(0, 60), st.integers(0, 60))

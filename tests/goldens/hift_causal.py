@@ -2,6 +2,7 @@
 
 Source: CosyVoice 3's causal generator, as carried by minicpmo-utils 1.0.7. Every convolution keeps
 the end of its input, so nothing is computed twice. Where a stream stands is in `CausalHiftState`.
+The recordings were made without noise in the excitation.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 
-from MiniCPMO45.device.kernels.wave_transforms import LARGEST_MAGNITUDE
-from MiniCPMO45.token2wav.causal_layers import (
+from MiniCPMO45.token2wav.config import HiFTConfig
+from tests.goldens.causal_layers import (
     CausalConv,
     CausalDownsample,
     CausalF0Predictor,
@@ -24,13 +25,13 @@ from MiniCPMO45.token2wav.causal_layers import (
     ContextTape,
     LookAheadConv,
 )
-from MiniCPMO45.token2wav.causal_source import CausalHarmonicSource
-from MiniCPMO45.token2wav.config import HiFTConfig
-from MiniCPMO45.token2wav.hift import LAST_LEAKY_SLOPE
+from tests.goldens.causal_source import CausalHarmonicSource
 
 CONV_PRE_LOOK_RIGHT = 4  # mel frames
 ISTFT_HOLD_FRAMES = 1  # mel frames at the end whose overlap-add is not complete
 POST_KERNEL = 7
+LARGEST_MAGNITUDE = 100.0  # limit of the spectrum
+LAST_LEAKY_SLOPE = 0.01  # before the last convolution only
 
 
 @dataclass(frozen=True)
@@ -63,29 +64,6 @@ class CausalHiftState:
     def n_emitted(self) -> int:
         """Mel frames whose waveform is out."""
         return max(0, self.n_decoded - (0 if self.is_finished else ISTFT_HOLD_FRAMES))
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """Everything the state holds."""
-        own = [self.mel, self.source, self.phase, self.spectrum]
-        return own + self.f0_contexts + self.contexts
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the state."""
-        return sum(tensor.nbytes for tensor in self.tensors)
-
-    def clone(self) -> CausalHiftState:
-        """Return a copy that shares no memory."""
-        return replace(
-            self,
-            mel=self.mel.clone(),
-            source=self.source.clone(),
-            phase=self.phase.clone(),
-            spectrum=self.spectrum.clone(),
-            f0_contexts=[tensor.clone() for tensor in self.f0_contexts],
-            contexts=[tensor.clone() for tensor in self.contexts],
-        )
 
 
 class CausalHift(nn.Module):
@@ -165,7 +143,7 @@ class CausalHift(nn.Module):
         )
 
     def stream(
-        self, mel: Tensor, state: CausalHiftState, *, is_last: bool, noise: Tensor | None = None
+        self, mel: Tensor, state: CausalHiftState, *, is_last: bool
     ) -> tuple[Tensor, CausalHiftState]:
         """Take the next mel frames and give the waveform that is complete.
 
@@ -173,7 +151,6 @@ class CausalHift(nn.Module):
             mel: float32 [B, 80, n], n may be 0.
             state: from `new_state` or from the previous piece; not changed.
             is_last: whether the stream ends here; then everything still due comes out.
-            noise: [N, harmonics] in 0 ... 1, repeated along the stream by position; None is silent.
 
         Returns:
             Waveform float32 [B, samples], and the state for the next piece. After all pieces the
@@ -185,7 +162,7 @@ class CausalHift(nn.Module):
         if state.is_finished:
             raise ValueError("the vocoder's stream has ended; begin a new one")
         state = replace(state, mel=torch.cat((state.mel, mel), dim=2))
-        state = self._extend_source(state, is_last, noise)
+        state = self._extend_source(state, is_last)
         held_back = 0 if is_last else self.conv_pre.look_right
         n_ready = state.n_sourced - held_back - state.n_decoded
         if n_ready <= 0:
@@ -205,9 +182,7 @@ class CausalHift(nn.Module):
         padded = F.pad(mel, (0, CausalF0Predictor.LOOK_RIGHT))
         return self.f0_predictor(padded, ContextTape([])).to(mel.dtype)
 
-    def _extend_source(
-        self, state: CausalHiftState, is_last: bool, noise: Tensor | None
-    ) -> CausalHiftState:
+    def _extend_source(self, state: CausalHiftState, is_last: bool) -> CausalHiftState:
         """Excite the mel frames whose f0 can be told now."""
         look_right = CausalF0Predictor.LOOK_RIGHT
         mel = state.mel[:, :, state.n_sourced - state.n_decoded :]
@@ -218,8 +193,7 @@ class CausalHift(nn.Module):
             return state
         tape = ContextTape(state.f0_contexts)
         f0 = self.f0_predictor(mel, tape).to(mel.dtype)  # [B, n_new]
-        first_sample = state.n_sourced * self.config.samples_per_frame
-        source, phase = self.m_source(f0, state.phase, first_sample, noise)
+        source, phase = self.m_source(f0, state.phase)
         return replace(
             state,
             source=torch.cat((state.source, source), dim=1),
@@ -313,7 +287,6 @@ def stream_with_lead_in(
     state: CausalHiftState,
     *,
     is_last: bool,
-    noise: Tensor | None = None,
 ) -> tuple[Tensor, CausalHiftState]:
     """Like `CausalHift.stream`, with silence in front that makes up for the vocoder's delay.
 
@@ -321,7 +294,7 @@ def stream_with_lead_in(
     Arguments and results are those of `CausalHift.stream`.
     """
     was_silent = state.n_emitted == 0
-    wave, state = vocoder.stream(mel, state, is_last=is_last, noise=noise)
+    wave, state = vocoder.stream(mel, state, is_last=is_last)
     if was_silent and wave.shape[1] > 0 and not is_last:
         wave = F.pad(wave, (vocoder.delay_samples, 0))
     return wave, state

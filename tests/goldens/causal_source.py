@@ -11,7 +11,6 @@ import math
 import torch
 from torch import Tensor, nn
 
-from MiniCPMO45.device.kernels.wave_transforms import UNVOICED_NOISE_SHARE
 from MiniCPMO45.token2wav.config import HiFTConfig
 
 
@@ -23,16 +22,12 @@ class CausalHarmonicSource(nn.Module):
         self.config = config
         self.l_linear = nn.Linear(config.nb_harmonics + 1, 1)
 
-    def forward(
-        self, f0: Tensor, phase: Tensor, first_sample: int, noise: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, f0: Tensor, phase: Tensor) -> tuple[Tensor, Tensor]:
         """Excite the next mel frames.
 
         Args:
             f0: fundamental per mel frame in Hz, float32 [B, T].
             phase: cycles at the end of the last mel frame, float64 [B, 1, harmonics + 1].
-            first_sample: position of the piece in its stream, in samples.
-            noise: float32 [N, harmonics + 1], repeated along the stream; None for no noise.
 
         Returns:
             Excitation [B, T * samples_per_frame], and the phase at its end.
@@ -44,32 +39,5 @@ class CausalHarmonicSource(nn.Module):
         sines = (cycles.remainder(1) * 2 * math.pi).sin().to(f0.dtype)
         is_voiced = f0[:, :, None] > config.nsf_voiced_threshold
         waves = (sines * config.nsf_alpha * is_voiced).repeat_interleave(hop, dim=1)
-        if noise is not None:
-            unvoiced = config.nsf_alpha / UNVOICED_NOISE_SHARE
-            loudness = torch.where(is_voiced, config.nsf_sigma, unvoiced).to(f0.dtype)
-            stop_sample = first_sample + waves.shape[1]
-            positions = torch.arange(first_sample, stop_sample, device=noise.device)
-            drawn = noise[positions.remainder(noise.shape[0])]  # [L, harmonics + 1]
-            waves = waves + loudness.repeat_interleave(hop, dim=1) * drawn.to(f0)
         excitation = self.l_linear(waves).tanh().squeeze(-1)  # [B, L]
         return excitation, cycles[:, -1:].remainder(1)
-
-
-def make_noise_table(
-    n_samples: int, n_harmonics: int, generator: torch.Generator, device: torch.device
-) -> Tensor:
-    """Draw the noise of the excitation once, for any number of streams.
-
-    A table read by position gives the same noise however a stream is cut.
-
-    Args:
-        n_samples: length after which the noise repeats.
-        n_harmonics: harmonics including the fundamental.
-        generator: where the randomness comes from.
-        device: where the table goes.
-
-    Returns:
-        float32 [n_samples, n_harmonics], uniform in 0 ... 1 as in the reference.
-    """
-    drawn = torch.rand(n_samples, n_harmonics, generator=generator, device=generator.device)
-    return drawn.to(device)

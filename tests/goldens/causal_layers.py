@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 
-from MiniCPMO45.device.kernels.snakes import SNAKE_EPS
-from MiniCPMO45.token2wav.hift import F0_LAYERS
+F0_LAYERS = 5
+SNAKE_EPS = 1e-9
 
 
 class Snake(nn.Module):

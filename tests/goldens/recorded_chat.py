@@ -1,0 +1,130 @@
+"""Turn-based conversations as the recorded program ran them: its defects on top of our code.
+
+Source of every defect: docs/specification/model.md#10. What a recording cannot show is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from MiniCPMO45.message_input import MessageInput, PieceOptions
+from MiniCPMO45.processing_minicpmo import Message, Prompt
+from MiniCPMO45.prompt_embedding import Pieces, embed_clips, embed_pictures, lay_out
+from MiniCPMO45.prompts import TurnOpening
+from MiniCPMO45.reply_speech import ReplySpeech
+from MiniCPMO45.session import Session
+from MiniCPMO45.settings import GenerationSettings, SpeechSampling
+from MiniCPMO45.steps import Steps
+from MiniCPMO45.streaming import GROUP_TOKENS, ReplyResult, StreamingCapability
+from MiniCPMO45.windows import Round
+from tests.goldens.recorded_model import GappedRope
+
+
+class RecordedInput(MessageInput):
+    """D5: the clips of one message are joined before the mel, and their rows are dealt out."""
+
+    def render_message(self, session: Session, message: Message, options: PieceOptions) -> Prompt:
+        """Lay out one message, its clips joined."""
+        prompt = super().render_message(session, message, options)
+        return _joined(prompt, [len(prompt.clips)])
+
+    def render_history(self, messages: Sequence[Message], options: PieceOptions) -> Prompt:
+        """Lay out a whole history, each message's clips joined."""
+        counts = [sum(isinstance(part, np.ndarray) for part in m.content) for m in messages]
+        return _joined(super().render_history(messages, options), counts)
+
+    def embed_message(
+        self, session: Session, prompt: Prompt, role: str, options: PieceOptions
+    ) -> Steps[Pieces]:
+        """Embed one message; no recording has a live stream."""
+        return (yield from self._embed(prompt, None))
+
+    def embed_history(self, session: Session, prompt: Prompt) -> Steps[Pieces]:
+        """Embed a whole history."""
+        return (yield from self._embed(prompt, self.config.audio_block_frames))
+
+    def _embed(self, prompt: Prompt, block_frames: int | None) -> Steps[Pieces]:
+        pictures = yield from embed_pictures(prompt)
+        rows = yield from embed_clips(prompt, block_frames)
+        return lay_out(prompt, pictures, _dealt(rows, prompt) if rows else [])
+
+
+def _joined(prompt: Prompt, counts: Sequence[int]) -> Prompt:
+    clips: Iterator[np.ndarray] = iter(prompt.clips)
+    of_messages = [[next(clips) for _ in range(count)] for count in counts if count]
+    return replace(prompt, clips=tuple(np.concatenate(each) for each in of_messages))
+
+
+def _dealt(rows: Sequence[Tensor], prompt: Prompt) -> list[Tensor]:
+    """All rows laid end to end and cut by the length of the spans; a surplus is dropped."""
+    joined, lengths = torch.cat(list(rows)), [stop - start for start, stop in prompt.audio_spans]
+    return list(joined[: sum(lengths)].split(lengths))
+
+
+class RecordedSpeech(ReplySpeech):
+    """D16: where the code limit ended a group, the next group begins one position later."""
+
+    def __init__(self, config: Any, rope: GappedRope) -> None:
+        super().__init__(config)
+        self.rope = rope
+
+    def speak_group(
+        self,
+        session: Session,
+        ids: Sequence[int],
+        hidden: Tensor,
+        sampling: SpeechSampling,
+        **more: Any,
+    ) -> Steps[None]:
+        """Speak one group of text tokens."""
+        before = len(session.speech.codes)
+        yield from super().speak_group(session, ids, hidden, sampling, **more)
+        if len(session.speech.codes) - before >= sampling.max_codes_per_chunk:
+            self.rope.gaps.append(session.speech.kv.length)
+
+
+class RecordedStreaming(StreamingCapability):
+    """Replies with D10, D13 and D14.
+
+    Rounds have the length of the spoken text alone, the token limit is rounded up and its last
+    token lost, and every reply begins as if a message were still open.
+    """
+
+    speech: RecordedSpeech
+
+    def generate(self, session: Session, settings: GenerationSettings) -> Steps[ReplyResult]:
+        """Write a reply, spoken as it is written."""
+        most = -(-settings.max_new_tokens // GROUP_TOKENS) * GROUP_TOKENS + 1
+        session.turn.opening = TurnOpening.CONTINUED
+        self.speech.rope.gaps.clear()
+        self._counts_rounds = settings.generate_audio
+        return (yield from super().generate(session, replace(settings, max_new_tokens=most)))
+
+    def _split_into_rounds(
+        self, session: Session, ids: Sequence[int], messages: Sequence[Message]
+    ) -> None:
+        """Leave a history one round."""
+
+    def _feed_held(self, session: Session, reply: Any) -> Steps[None]:
+        yield from ()  # the last token reaches neither the cache nor the text
+
+    def _hand_out(self, session: Session, reply: Any, *args: Any) -> Steps[None]:
+        was_cut, reply.hit_limit = reply.hit_limit, False  # a cut text has no marked end
+        yield from super()._hand_out(session, reply, *args)
+        reply.hit_limit = was_cut
+
+    def _end(self, session: Session, reply: Any, start: int) -> ReplyResult:
+        result, turn = super()._end(session, reply, start), session.turn
+        written = session.window.rounds.pop()
+        if self._counts_rounds:
+            again = self.tokenizer.encode(self.tokenizer.decode(reply.ids[: reply.grouped]))
+            session.window.rounds.append(Round(written.number, "assistant", len(again)))
+        else:
+            turn.round = written.number
+        return result

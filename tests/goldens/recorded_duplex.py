@@ -1,0 +1,146 @@
+"""The unit loop as the recorded program ran it: its defects on top of our unit loop.
+
+Source of every defect: docs/specification/model.md#10. What a recording cannot show is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.duplex import DuplexCapability
+from MiniCPMO45.sampling import draw, scale_terminators
+from MiniCPMO45.session import Session
+from MiniCPMO45.settings import DuplexSettings, WindowMode
+from MiniCPMO45.special_tokens import SpecialTokens
+from MiniCPMO45.steps import LlmForward, Steps, TokenIds
+from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.unit_decoder import UnitDecoder, UnitDraft
+from MiniCPMO45.unit_policy import UnitPolicy
+from MiniCPMO45.windows import maintain_units, units_to_drop
+
+
+class RecordedUnitPolicy(UnitPolicy):
+    """Greedy decisions with D24 and D25.
+
+    The listen scale and rank act on `<|im_end|>`, repeated ids are divided whatever their sign,
+    and the history holds control tokens and is never cleared.
+
+    Attributes:
+        said: every decision of the conversation, oldest first.
+    """
+
+    def __init__(self, tokens: SpecialTokens) -> None:
+        super().__init__(tokens, torch.device("cpu"))
+        self.said: list[int] = []
+        self._never = torch.tensor(tokens.unit_forbidden())
+
+    def decide(
+        self,
+        logits: Tensor,
+        history: list[int],
+        settings: DuplexSettings,
+        generator: torch.Generator,
+    ) -> int:
+        """Take one decision; `history` is left alone, because the session clears it."""
+        assert settings.is_greedy, "only greedy conversations can be reproduced"
+        tokens, size = self.tokens, settings.text_repetition_window_size
+        if draw(logits, None) == tokens.chunk_eos:
+            return tokens.chunk_eos
+        logits = logits.index_fill(0, self._never, -torch.inf)
+        recent = sorted(set(self.said[-size:] if size > 0 else []))
+        logits[recent] /= settings.text_repetition_penalty
+        logits = scale_terminators(logits, (tokens.turn_eos,), settings.length_penalty)
+        logits[tokens.im_end] *= settings.listen_prob_scale
+        rank = int((logits > logits[tokens.im_end]).sum())
+        if settings.listen_top_k is not None and rank < settings.listen_top_k:
+            return tokens.im_end
+        self.said.append(draw(logits, None))
+        return self.said[-1]
+
+
+class RecordedDecoder(UnitDecoder):
+    """Decoding with D21 and D22: text after a turn's end goes on, an interruption keeps codes."""
+
+    def _ends_unit(self, session: Session, draft: UnitDraft, token: int, step: int) -> bool:
+        has_ended, draft.end_of_turn = draft.end_of_turn, False
+        ends = super()._ends_unit(session, draft, token, step)
+        draft.end_of_turn = has_ended and not draft.is_listen
+        return ends
+
+    def _interrupt(self, session: Session) -> Steps[None]:
+        yield LlmForward(session.kv, (TokenIds((self.tokens.turn_eos,)),), wants_logits=False)
+        session.turn.has_ended = True
+        session.speech.buffer.reset()
+        if session.speech.vocoder is not None:
+            with torch.inference_mode():
+                session.speech.vocoder.reset()
+
+
+class RecordedDuplex(DuplexCapability):
+    """The unit loop that closes a unit at once and recomputes carried text per dropped unit."""
+
+    def __init__(
+        self,
+        config: MiniCPMOConfig,
+        tokenizer: MiniCPMOTokenizerFast,
+        policy: UnitPolicy,
+        settings: DuplexSettings,
+    ) -> None:
+        self.window = settings.window
+        idle = replace(settings, window=replace(settings.window, mode=WindowMode.OFF))
+        super().__init__(config, tokenizer, policy, defaults=idle)
+        self.decoder = RecordedDecoder(tokenizer, policy)
+
+    def finalize(self, session: Session) -> Steps[None]:
+        """Close the unit in a pass of its own, then keep the window (section 6.6)."""
+        yield from super().finalize(session)
+        if not session.turn.closing:
+            return
+        yield from self._write_closing(session)
+        if self.window.mode is WindowMode.BASIC:
+            yield from maintain_units(session.kv, session.window, self.window)
+            return
+        for _ in range(units_to_drop(session.window, self.window)):
+            yield from self._carry_one(session)
+
+    def _carry_one(self, session: Session) -> Steps[None]:
+        """Drop the oldest unit and feed the carried text again, changed or not (section 6.9)."""
+        kv, window = session.kv, session.window
+        unit = window.units.pop(0)
+        carried = window.carried_ids + unit.text_ids
+        most = self.window.context_previous_max_tokens
+        window.carried_ids = carried[max(0, len(carried) - most) :]
+        if not window.carried_ids:
+            kv.drop(window.preserved, window.preserved + unit.length)
+            return
+        kept = kv.rows(window.preserved + unit.length, kv.length)
+        kv.truncate(window.prefix)
+        rebuilt = window.marker_ids + window.carried_ids + window.suffix_ids
+        yield LlmForward(kv, (TokenIds(rebuilt),), wants_logits=False)
+        window.preserved = kv.length
+        kv.put(kept)
+
+
+class DecisionLog(RecordedUnitPolicy):
+    """The policy, with every decision of a unit and its raw logits written down."""
+
+    def __init__(self, tokens: SpecialTokens) -> None:
+        super().__init__(tokens)
+        self.ids: list[int] = []
+        self.logits: list[Tensor] = []
+
+    def decide(self, logits: Tensor, *args: Any) -> int:
+        """Decide as usual and remember."""
+        token = super().decide(logits, *args)
+        self.ids.append(token)
+        self.logits.append(logits.clone())
+        return token
+
+    def clear(self) -> None:
+        """Forget the last unit."""
+        self.ids, self.logits = [], []

@@ -1,0 +1,127 @@
+"""Parts of the model as the recorded program ran them: positions, whole clips, the vocoder.
+
+Source of every defect: docs/specification/model.md#10. What a recording cannot show is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from MiniCPMO45.audio_encoder import AudioEncoder, pool
+from MiniCPMO45.audio_features import encoder_frame_count
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
+from MiniCPMO45.rope import Rope
+from MiniCPMO45.steps import EncodeClips
+from MiniCPMO45.token2wav.config import HISTORY_FRAMES
+from MiniCPMO45.token2wav.flow_encoder import UPSAMPLING
+from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
+
+
+@dataclass(frozen=True, eq=False)
+class GappedRope(Rope):
+    """D16: positions of one conversation with some left out.
+
+    Attributes:
+        gaps: cache lengths before which a position is left out, ascending.
+    """
+
+    gaps: list[int] = field(default_factory=list)
+
+    def place(self, positions: Tensor) -> Tensor:
+        """Return where the recorded program puts the rows at these places of the cache."""
+        return positions + sum((positions >= gap).long() for gap in self.gaps)
+
+    def tables(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return cos and sin; see `Rope.tables`."""
+        return super().tables(self.place(positions), dtype)
+
+
+def recorded_clip_frames(
+    encoder: AudioEncoder, mels: Sequence[Tensor], block_frames: int | None
+) -> list[Tensor]:
+    """Encode clips as `encode_clip_frames` does, but for D3.
+
+    The convolutions run over the padding, and the mask compares encoder frames with lengths in
+    mel frames, so that a clip in a batch sees some of its padding.
+    """
+    batch = nn.utils.rnn.pad_sequence([mel.T for mel in mels], batch_first=True)
+    hidden = encoder.convolve(batch.transpose(1, 2))
+    seen = torch.arange(hidden.shape[1])
+    lengths = torch.tensor([mel.shape[1] for mel in mels])
+    mask = (seen < lengths[:, None])[:, None, :].expand(-1, len(seen), -1)
+    if block_frames is not None:
+        block = seen // block_frames
+        mask = mask & (block[None, :] <= block[:, None])
+    attend = partial(F.scaled_dot_product_attention, attn_mask=mask[:, None])
+    hidden = hidden + encoder.embed_positions.weight[: len(seen)]
+    for layer in encoder.layers:
+        hidden = layer(hidden, attend)
+    rows = encoder.layer_norm(hidden)
+    return [row[: encoder_frame_count(mel.shape[1])] for row, mel in zip(rows, mels, strict=True)]
+
+
+class RecordedExecutor(Executor):
+    """The executor with D3, and with a rope whose positions may have gaps for speech."""
+
+    def __init__(self, model: MiniCPMOForConditionalGeneration, vocoder: Token2Wav | None) -> None:
+        super().__init__(model, vocoder)
+        self.speech_rope = GappedRope(self.tts_store.rope.frequencies)
+        self.tts_store.rope = self.speech_rope
+
+    def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
+        model, step = self.model, self.model.config.audio_pool_step
+        frames = [
+            recorded_clip_frames(model.apm, each.mels, each.block_frames) for each in requests
+        ]
+        return [
+            [pool(model.audio_projection_layer(rows), step) for rows in of_one] for of_one in frames
+        ]
+
+
+def with_weights_of(vocoder: Token2Wav, kind: type[Token2Wav]) -> Token2Wav:
+    """Return a vocoder of another class with the weights of a loaded one."""
+    with torch.device("meta"):
+        made = kind(vocoder.config, vocoder.options)
+    made.flow, made.hift = vocoder.flow, vocoder.hift
+    return made.eval()
+
+
+class RecordedVocoder(Token2Wav):
+    """D28: both rates of the flow encoder share one array, whose oldest columns stay."""
+
+    @torch.no_grad()
+    def mel(self, calls: Sequence[StreamCall]) -> Tensor:
+        """Turn the next codes into mel, then cut the token-rate history the recorded way."""
+        held = [call.state.encoder.token_rate for call in calls]
+        mel = super().mel(calls)
+        n_new = mel.shape[1] // UPSAMPLING
+        for call, old in zip(calls, held, strict=True):
+            cache, prompt = call.state.encoder, call.state.base.frames
+            grown = torch.cat((old, cache.token_rate[:, :, :, -n_new:]), dim=3)
+            call.state.encoder = replace(cache, token_rate=_frozen(grown, prompt))
+        return mel
+
+
+def _frozen(token_rate: Tensor, prompt_frames: int) -> Tensor:
+    """Cut a history that stands twice in one array to the prompt and the history at 50/s."""
+    doubled = torch.cat((token_rate, token_rate), dim=3)
+    length = doubled.shape[3]
+    if length <= prompt_frames + HISTORY_FRAMES:
+        return token_rate
+    first, last = doubled[:, :, :, :prompt_frames], doubled[:, :, :, length - HISTORY_FRAMES :]
+    cut = torch.cat((first, last), dim=3)
+    return cut[:, :, :, : cut.shape[3] // UPSAMPLING].contiguous()
+
+
+class LookaheadVocoder(Token2Wav):
+    """A later package's vocoder: it looks ahead of the prompt with the prompt's first codes."""
+
+    def _prompt_lookahead(self, codes: Tensor) -> Tensor:
+        return codes[:, : self.config.flow.encoder.pre_lookahead_len]

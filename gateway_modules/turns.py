@@ -13,12 +13,12 @@ from typing import Final, ParamSpec, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from core.errors import NotFoundError
+from core.history import CacheOptions, next_history_hash, request_history_hash
 from core.schemas import chat, streaming
 from core.schemas.common import TTSConfig
 from core.schemas.parsing import parse_message
 from core.schemas.streaming import Prefill, WorkerPrefill
 from gateway_modules.client_wire import INLINE_CHARS
-from gateway_modules.history import CacheOptions, next_history_hash, request_history_hash
 from gateway_modules.voice_library import VoiceLibrary
 
 STREAMING_MESSAGE: Final[TypeAdapter[streaming.ClientMessage]] = TypeAdapter(

@@ -43,7 +43,14 @@ from core.schemas.worker import WorkerStatus
 from core.serving.inbox import Inbox
 from core.serving.lanes import Lane, Performer
 from core.serving.observers import Observer
-from core.serving.scheduling import Bound, LoopScheduler, Scheduler, Timers, see_through
+from core.serving.scheduling import (
+    Bound,
+    LoopScheduler,
+    Scheduler,
+    Timers,
+    end_task,
+    see_through,
+)
 from core.serving.wire import Wire
 
 
@@ -185,17 +192,12 @@ class Connection:
     async def serve(self) -> None:
         """Run until the machine has closed, everything is released and the socket is closed."""
         backstage = asyncio.create_task(self._backstage.run())
+        reading = asyncio.create_task(self._read())
         try:
-            async with asyncio.TaskGroup() as group:
-                helpers = (group.create_task(self._read()), group.create_task(self._watch()))
-                try:
-                    await self._run()
-                finally:
-                    for helper in helpers:
-                        helper.cancel()
+            await self._run()
         finally:
             self._leave_nothing_open()
-            await see_through(asyncio.create_task(self._wind_up(backstage)))
+            await see_through(asyncio.create_task(self._wind_up(reading, backstage)))
 
     # --- what feeds the inbox ---
 
@@ -211,14 +213,6 @@ class Connection:
                 self._inbox.post(event)
             else:
                 await self._inbox.put(event, size_bytes)
-
-    async def _watch(self) -> None:
-        try:
-            event = await self.wire.watch()
-        except Exception:
-            self.log.exception("ping_failed")
-            event = self.wire.lose("pinging failed")
-        self._inbox.post(event)
 
     # --- the loop ---
 
@@ -314,8 +308,9 @@ class Connection:
         self._inbox.close()
         self._backstage.end()
 
-    async def _wind_up(self, backstage: asyncio.Task[None]) -> None:
+    async def _wind_up(self, reading: asyncio.Task[None], backstage: asyncio.Task[None]) -> None:
         """Wait for the release; close what is still open; let the observers finish."""
+        await end_task(reading)
         try:
             await self.wire.close(Close(CloseCode.SHUTDOWN))
         except Exception:

@@ -45,16 +45,6 @@ class LoopScheduler:
         return asyncio.get_running_loop().call_later(delay_s, callback)
 
 
-async def sleep(scheduler: Scheduler, delay_s: float) -> None:
-    """Wait for `delay_s` on a scheduler's clock."""
-    woken = asyncio.Event()
-    handle = scheduler.call_later(delay_s, woken.set)
-    try:
-        await woken.wait()
-    finally:
-        handle.cancel()
-
-
 class Bound:
     """Awaits that end early: after a limit, or when `expire` is called."""
 

@@ -87,7 +87,7 @@ class SessionBuilder:
             connection.notice(problem)
 
         connection = Connection(
-            Wire(socket, self.rules.endpoints[kind], scheduler, self.rules.wire),
+            Wire(socket, self.rules.endpoints[kind], scheduler),
             machine,
             performer,
             [*observers, *self._recording(kind, owner, names, continued, tell)],

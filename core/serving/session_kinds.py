@@ -17,7 +17,7 @@ from core.schemas import half_duplex
 from core.schemas.queue import RequestType, duplex_request_type
 from core.serving import wire
 from core.serving.sound_limits import SoundLimits
-from core.serving.wire import Endpoint, WireLimits
+from core.serving.wire import Endpoint
 from settings.sections import DuplexSettings, HalfDuplexSettings, LimitSettings
 
 MS_PER_S: Final = 1_000
@@ -67,14 +67,12 @@ class SessionRules:
 
     Attributes:
         endpoints: what each kind of socket accepts.
-        wire: how long a peer is waited for.
         sounds: how long sounds may be.
         frames: what a camera picture may be.
         streaming, chat, half_duplex, duplex: limits of the machines.
     """
 
     endpoints: dict[SocketKind, Endpoint]
-    wire: WireLimits
     sounds: SoundLimits
     frames: PictureLimits
     streaming: StreamingLimits
@@ -101,7 +99,6 @@ class SessionRules:
                     (SocketKind.DUPLEX, wire.DUPLEX.parse, live_bytes),
                 )
             },
-            wire=WireLimits(ping_period_s=limits.heartbeat_s, ping_limit_s=limits.heartbeat_s),
             sounds=sounds,
             frames=replace(
                 FRAME_LIMITS, max_bytes=limits.frame_max_bytes, max_side_px=limits.frame_max_side_px

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from core.schemas.streaming import WorkerPrefill
-from core.serving.backend import StreamingTalk
-from gateway_modules.history import (
+from core.history import (
     CacheOptions,
     RawMessage,
     canonical_history,
     compute_history_hash,
 )
+from core.schemas.streaming import WorkerPrefill
+from core.serving.backend import StreamingTalk
 
 
 @dataclass(eq=False)

@@ -39,14 +39,6 @@ class Socket(Protocol):
         """Close; harmless if it is closed already."""
         ...
 
-    async def ping(self) -> None:
-        """Wait for a sign of life of the peer, for as long as it takes.
-
-        Raises:
-            SocketClosedError: There will be none.
-        """
-        ...
-
 
 class StarletteSocket:
     """Starlette's WebSocket as a `Socket`.
@@ -96,6 +88,3 @@ class StarletteSocket:
             await self._websocket.close(code, reason)
         except (WebSocketDisconnect, OSError, RuntimeError):
             return  # the peer was faster
-
-    async def ping(self) -> None:
-        """Return at once: the server pings by itself."""

@@ -1,7 +1,4 @@
-"""One client's socket as the serve loop sees it: whole messages in, messages out, all bounded.
-
-Here a text becomes a message or the reason why not; nobody waits for a peer without a limit.
-"""
+"""Parses and checks the messages of one client, and sends to it; every send has a time limit."""
 
 from __future__ import annotations
 
@@ -23,9 +20,10 @@ from core.schemas.limits import (
     PREPARE_LIMIT_BYTES,
 )
 from core.schemas.parsing import parse_message
-from core.serving.scheduling import Bound, Scheduler, sleep
+from core.serving.scheduling import Bound, Scheduler
 from core.serving.sockets import Socket, SocketClosedError
 
+SEND_LIMIT_S: Final = 20.0  # ours: for a message to be taken; then the peer counts as gone
 MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
 
 
@@ -71,21 +69,6 @@ DUPLEX: Final = Endpoint(
 )
 
 
-@dataclass(frozen=True)
-class WireLimits:
-    """How long the peer is waited for. Source of the pings: docs/specification/service.md#2.1.
-
-    Attributes:
-        send_limit_s: for a message to be taken; then the peer counts as gone. Ours.
-        ping_period_s: between two signs of life.
-        ping_limit_s: for one; then the peer counts as gone.
-    """
-
-    send_limit_s: float = 20.0
-    ping_period_s: float = 20.0
-    ping_limit_s: float = 20.0
-
-
 class Wire:
     """A socket that is open, lost, or closed, and never raises."""
 
@@ -94,7 +77,6 @@ class Wire:
         socket: Socket,
         endpoint: Endpoint,
         scheduler: Scheduler,
-        limits: WireLimits | None = None,
         unix_time_s: Callable[[], float] = time.time,
     ) -> None:
         """Take over an accepted socket.
@@ -102,14 +84,12 @@ class Wire:
         Args:
             socket: The client's.
             endpoint: What it may say.
-            scheduler: The clock for limits and `at_s`.
-            limits: How long the peer is waited for.
+            scheduler: The clock for the limit and `at_s`.
             unix_time_s: The clock for `server_send_ts`.
         """
         self._socket = socket
         self._endpoint = endpoint
         self._scheduler = scheduler
-        self._limits = limits or WireLimits()
         self._unix_time_s = unix_time_s
         self._bound = Bound(scheduler)
         self._is_lost = False  # nothing can be sent any more
@@ -147,7 +127,7 @@ class Wire:
             message = message.model_copy(update={"server_send_ts": self._unix_time_s()})
         try:
             work = self._socket.send(message.to_json())
-            await self._bound.run(work, self._limits.send_limit_s)
+            await self._bound.run(work, SEND_LIMIT_S)
         except (SocketClosedError, TimeoutError) as error:
             self.lose(str(error) or "the client does not read")
 
@@ -160,19 +140,10 @@ class Wire:
         try:
             # Not `_bound`: a lost peer's socket has to be closed too.
             work = self._socket.close(int(effect.code), reason)
-            await Bound(self._scheduler).run(work, self._limits.send_limit_s)
+            await Bound(self._scheduler).run(work, SEND_LIMIT_S)
             self._is_over = True
         except TimeoutError:
             self._is_over = True
-
-    async def watch(self) -> Disconnected:
-        """Ping until the peer does not answer any more; return what has happened then."""
-        while True:
-            await sleep(self._scheduler, self._limits.ping_period_s)
-            try:
-                await Bound(self._scheduler).run(self._socket.ping(), self._limits.ping_limit_s)
-            except (SocketClosedError, TimeoutError):
-                return self.lose("no sign of life")
 
     def lose(self, reason: str) -> Disconnected:
         """Give the peer up; return the event that says so."""

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from gateway_modules.history import compute_history_hash
+from core.history import compute_history_hash
 
 # Any: messages as JSON has them; the fake is not to share a type with what it tests.
 Raw = dict[str, Any]

@@ -52,19 +52,16 @@ class FakeSocket:
     Attributes:
         sent: what was sent to it, parsed.
         closes: (code, reason) of every close.
-        answers_pings: it shows signs of life.
     """
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
         self.closes: list[tuple[int, str]] = []
-        self.answers_pings = True
         self.received = 0
         self._incoming: asyncio.Queue[str | bytes | None] = asyncio.Queue()
         self._is_gone = False
         self._may_send = asyncio.Event()
         self._may_send.set()
-        self._never = asyncio.Event()
 
     def say(self, message_type: str, **fields: Any) -> None:
         """The client sends a message."""
@@ -88,11 +85,6 @@ class FakeSocket:
     def read_again(self) -> None:
         """The client goes on reading."""
         self._may_send.set()
-
-    def fall_silent(self) -> None:
-        """The connection hangs half open: nothing comes, nothing goes, and nobody says so."""
-        self.stop_reading()
-        self.answers_pings = False
 
     @property
     def types(self) -> list[str]:
@@ -126,11 +118,6 @@ class FakeSocket:
         """Close."""
         await asyncio.sleep(0)
         self.closes.append((code, reason))
-
-    async def ping(self) -> None:
-        """Answer, or never."""
-        if not self.answers_pings:
-            await self._never.wait()
 
 
 def usual_answers(effect: WorkEffect) -> Sequence[Event]:

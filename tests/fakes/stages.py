@@ -204,9 +204,15 @@ def cancel(stage: Stage) -> None:
     stage.task.cancel()
 
 
+def half_open(stage: Stage) -> None:
+    """Nothing reaches the client any more, and the server's pings find out."""
+    stage.socket.stop_reading()
+    stage.socket.drop(while_sending=True)
+
+
 ACCIDENTS: dict[str, Callable[[Stage], None]] = {
     "disconnect": lambda stage: stage.socket.drop(),
-    "half open": lambda stage: stage.socket.fall_silent(),
+    "half open": half_open,
     "cancel": cancel,
     "shutdown": lambda stage: stage.connection.shut_down(),
     "bad message": lambda stage: stage.socket.say_raw("{"),

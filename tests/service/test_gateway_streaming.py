@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from core.history import compute_history_hash
 from core.schemas.worker import WorkerStatus
-from gateway_modules.history import compute_history_hash
 from tests.fakes.fake_worker import Raw
 from tests.fakes.gateway_stage import HURRY, Client, Stage, on_stage, until
 

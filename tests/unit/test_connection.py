@@ -39,7 +39,7 @@ def test_a_whole_conversation(name: str) -> None:
         }
         assert stage.socket.types == expected[name].split()
         assert stage.socket.closes == [(1000, "")]
-        assert len(set(awaits.places)) >= 4, "loop, reader, lanes and watch are all counted"
+        assert len(set(awaits.places)) >= 4, "the loop, the reader and the queues are all counted"
 
     run(test)
 

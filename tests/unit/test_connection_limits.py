@@ -177,22 +177,6 @@ def test_an_engine_that_waits_for_a_full_inbox_is_let_go(ending: str) -> None:
     run(test)
 
 
-def test_a_half_open_socket_is_found_by_its_silence() -> None:
-    async def test() -> None:
-        stage = Stage(DuplexMachine(NAMES, DuplexLimits(idle_timeout_s=0)))
-        await stage.prepare()
-        await stage.clock.advance(100.0)
-        assert not stage.machine.is_closed, "it answers pings"
-        stage.socket.fall_silent()
-        await stage.clock.advance(39.0)
-        assert not stage.machine.is_closed
-        await stage.clock.advance(2.0)
-        assert stage.machine.is_closed
-        await stage.end()
-
-    run(test)
-
-
 def test_a_slow_engine_holds_up_nobody_else() -> None:
     async def test() -> None:
         stage = Stage()

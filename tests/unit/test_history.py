@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.schemas.common import Message
-from gateway_modules.history import (
+from core.history import (
     CacheOptions,
     compute_history_hash,
     next_history_hash,
     request_history_hash,
 )
+from core.schemas.common import Message
 
 SYSTEM = {"role": "system", "content": "You are kind."}
 USER = {"role": "user", "content": "Hello"}

@@ -73,10 +73,10 @@ LAYERS = (
         (
             "core.protocols",
             "core.endpointing",
+            "core.history",
             "core.stop_signals",
             "gateway_modules.dispatch",
             "gateway_modules.eta",
-            "gateway_modules.history",
         ),
         ("0 words",),
         frozenset(),

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from core.protocols.events import TimerFired, TimerName
-from core.serving.scheduling import Bound, LoopScheduler, Timers, see_through, sleep
+from core.serving.scheduling import Bound, LoopScheduler, Timers, see_through
 from tests.fakes.clock import ManualScheduler, settle
 
 IDLE, PAUSE = TimerName.IDLE, TimerName.PAUSE
@@ -74,23 +74,6 @@ def test_cancelling_a_bounded_await_is_no_timeout() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert clock.waiting == 0
-
-    asyncio.run(test())
-
-
-def test_sleep() -> None:
-    async def test() -> None:
-        clock = ManualScheduler()
-        task = asyncio.create_task(sleep(clock, 5.0))
-        await clock.advance(4.0)
-        assert not task.done()
-        await clock.advance(1.0)
-        await task
-        cancelled = asyncio.create_task(sleep(clock, 5.0))
-        await settle()
-        cancelled.cancel()
-        await settle()
         assert clock.waiting == 0
 
     asyncio.run(test())

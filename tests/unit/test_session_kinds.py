@@ -49,13 +49,12 @@ def test_other_kinds_are_what_they_are() -> None:
 
 def test_limits_come_from_the_configuration() -> None:
     made = rules(
-        limits={"prepare_bytes": 5_000, "live_message_bytes": 4_000, "heartbeat_s": 3},
+        limits={"prepare_bytes": 5_000, "live_message_bytes": 4_000},
         duplex={"pause_timeout": 7, "max_session_s": 9, "frame_grace_ms": 50},
         half_duplex={"max_session_s": 11},
     )
     endpoint = made.endpoints[SocketKind.DUPLEX]
     assert (endpoint.prepare_bytes, endpoint.message_bytes) == (5_000, 4_000)
-    assert made.wire.ping_period_s == made.wire.ping_limit_s == 3
     assert (made.duplex.pause_timeout_s, made.duplex.max_session_s) == (7, 9)
     assert made.duplex.frame_grace_s == 0.05 and made.half_duplex.max_session_s == 11
 

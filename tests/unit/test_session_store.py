@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from core.history import CacheOptions, compute_history_hash, next_history_hash
 from core.schemas.common import Message, Role
 from core.schemas.streaming import WorkerPrefill
 from core.serving.fake_backend import FakeStreamingTalk, FakeTimes
 from core.serving.sessions import Conversation, SessionStore
-from gateway_modules.history import CacheOptions, compute_history_hash, next_history_hash
 
 
 def message(text: str, role: Role = Role.USER) -> Message:

@@ -89,7 +89,8 @@ def main(line_fd: int, cpu_s: int) -> None:
 
 def _limit(cpu_s: int) -> None:
     os.nice(YIELDING)
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+    # At the first limit the signal says why; a process that ignores it is killed at the second.
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (ANSWER_LIMIT_BYTES, ANSWER_LIMIT_BYTES))
     if sys.platform == "linux":  # macOS does not enforce it
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))

@@ -122,6 +122,9 @@ async def test_an_omni_session_can_be_replayed(
     assert meta["end_reason"] == "stopped" and meta["worker_id"] == "worker_0"
     assert meta["duration_s"] >= 0 and meta["size_bytes"] > 0
 
+    readable = [path for path in system.data.rglob("*") if path.stat().st_mode & 0o077]
+    assert readable == [], "other users of the machine may read what was said"
+
     timeline = system.get(f"/api/sessions/{recording_id}/recording")
     chunks = timeline["chunks"]
     assert timeline["mode"] == "duplex" and len(chunks) >= len(speech) // RATE_HZ

@@ -16,6 +16,7 @@ from PIL import Image
 
 from core.engine import WorkCancelledError
 from core.errors import (
+    AudioError,
     AudioTooLongError,
     NotAudioError,
     PictureError,
@@ -149,3 +150,15 @@ def test_a_decoder_that_crashes_or_takes_too_long_is_the_files_fault(
         MediaProcesses(MediaLimits(wait_s=0)).run("media", [], [], problem=VideoError)
     assert len(started) == 2
     assert all(process.poll() is not None for process in started)
+
+
+def test_a_process_that_computes_for_too_long_is_ended(
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    ten_minutes = np.random.default_rng(0).uniform(-1, 1, 600 * 24_000).astype("<f4").tobytes()
+    as_mp3 = {"container": "MP3", "codec": "MPEG_LAYER_III"}
+    with pytest.raises(AudioError, match="more than 1 s of computing"):
+        MediaProcesses(MediaLimits(cpu_s=1)).run(
+            "speech", as_mp3, [ten_minutes], problem=AudioError
+        )
+    assert [process.poll() for process in started] == [-signal.SIGXCPU]

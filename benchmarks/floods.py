@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from config import Settings
+from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, MIB
 from gateway import create_app, settle
 from gateway_modules.web_server import GatewayServer, server_config
 
@@ -32,7 +33,6 @@ NO_WORKER: Final = ("127.0.0.1:9",)  # the port of `discard`: nobody answers
 BEAT_S: Final = 0.002
 FLOOD_S: Final = 4.0
 MS_PER_S: Final = 1_000
-MIB: Final = 1024 * 1024
 SOCKETS: Final = ("/ws/streaming/s_1", "/ws/chat", "/ws/half_duplex/h_1", "/ws/duplex/adx_1")
 TEXT, PING, PONG = 0x81, 0x89, 0x8A
 CONTINUED_TEXT, FRAGMENT = 0x01, 0x00
@@ -85,6 +85,23 @@ def chunks() -> Iterator[bytes]:
         yield b"1\r\nx\r\n" * 2_000
 
 
+def conversation(media: int, letter: bytes = b"A") -> bytes:
+    """Return a request as long as one may be, with so many videos in its history."""
+    size = CHAT_SOCKET_LIMIT_BYTES // media - MIB // 4
+    items = b",".join(
+        b'{"type":"video","data":"' + letter * (size // len(letter)) + b'"}' for _ in range(media)
+    )
+    talk = b'{"role":"user","content":[' + items + b"]},"
+    talk += b'{"role":"assistant","content":"Yes."},{"role":"user","content":"Why?"}'
+    return b'{"messages":[' + talk + b"]"
+
+
+def turn(message: bytes) -> Iterator[bytes]:
+    """Yield a long request of streaming."""
+    yield handshake(SOCKETS[0])
+    yield frame(TEXT, message + b',"type":"prefill"}')
+
+
 FLOODS: Final = MappingProxyType[str, Callable[[], Iterator[bytes]]](
     {
         "silence": lambda: iter(()),
@@ -96,6 +113,10 @@ FLOODS: Final = MappingProxyType[str, Callable[[], Iterator[bytes]]](
         "nested lists, HTTP": lambda: iter([post("/api/chat", b"[" + b"[]," * (2 * MIB))]),
         "no UTF-8": lambda: iter([post("/api/chat", b"\xff" * (16 * MIB))]),
         "a long picture": lambda: iter([post("/api/chat", b'{"x":"' + b"A" * (32 * MIB) + b'"}')]),
+        "a long video, streaming": lambda: turn(conversation(1)),
+        "long videos, streaming": lambda: turn(conversation(8)),
+        "no ASCII, streaming": lambda: turn(conversation(1, "汉".encode())),
+        "a long video, HTTP": lambda: iter([post("/api/chat", conversation(1) + b"}")]),
         "chunks of a byte": chunks,
         "requests in a row": lambda: iter([b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 20_000]),
     }

@@ -18,6 +18,7 @@ class ErrorCode(StrEnum):
     QUEUE_FULL = "queue_full"
     QUEUE_CANCELLED = "queue_cancelled"
     NO_WORKER = "no_worker"
+    SHUTTING_DOWN = "shutting_down"
     WORKER_UNREACHABLE = "worker_unreachable"
     WORKER_LOST = "worker_lost"
     NOT_PREPARED = "not_prepared"
@@ -117,7 +118,7 @@ class WorkerBusyError(NoWorkerError):
 class ShuttingDownError(OmniError):
     """The server is shutting down. Please try again later."""
 
-    code = ErrorCode.NO_WORKER
+    code = ErrorCode.SHUTTING_DOWN
     close_code = CloseCode.SHUTDOWN
     http_status = 503
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import binascii
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Final
 
 from core.schemas.common import Message
 from core.schemas.streaming import Prefill
@@ -17,7 +18,16 @@ from core.schemas.streaming import Prefill
 RawMessage = Message | Mapping[str, object]
 """A parsed message, or the `{role, content}` object a client sent."""
 
+Value = Callable[[str], Iterable[str]]
+"""Returns what a string of a message stands for, in parts."""
+
 DEFAULT_STACK_FRAMES = 1  # of a video item that does not say
+BASE64_GROUP_CHARS: Final = 4  # stand for three bytes
+
+
+def itself(string: str) -> list[str]:
+    """A string that stands for nothing else."""
+    return [string]
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,7 @@ class CacheOptions:
 
 
 def compute_history_hash(
-    messages: Sequence[RawMessage], options: CacheOptions | None = None
+    messages: Sequence[RawMessage], options: CacheOptions | None = None, value: Value = itself
 ) -> str:
     """Hash a history: equal conversations give equal hashes, however they were spelled.
 
@@ -59,6 +69,7 @@ def compute_history_hash(
     Args:
         messages: The history, oldest first.
         options: Settings that change the cache; None stands for the defaults.
+        value: What the data of media stand for.
 
     Returns:
         64 hexadecimal digits, or "" for an empty history, which matches nothing.
@@ -67,7 +78,7 @@ def compute_history_hash(
     """
     if not messages:
         return ""
-    canonical: object = [_canonical_message(message) for message in messages]
+    canonical: object = [_canonical_message(message, value) for message in messages]
     if options is not None and options != CacheOptions():
         canonical = {"messages": canonical, "options": asdict(options)}
     return hashlib.sha256(_to_json(canonical)).hexdigest()
@@ -75,23 +86,27 @@ def compute_history_hash(
 
 def canonical_history(messages: Sequence[RawMessage]) -> list[RawMessage]:
     """Return a history in the form that is hashed: small, and with the same hash."""
-    return [_canonical_message(message) for message in messages]
+    return [_canonical_message(message, itself) for message in messages]
 
 
 def request_history_hash(
-    messages: Sequence[RawMessage], options: CacheOptions | None = None
+    messages: Sequence[RawMessage], options: CacheOptions | None = None, value: Value = itself
 ) -> str:
     """Hash what comes before the new user message; "" if the last one is no user's."""
     if not messages or _as_mapping(messages[-1]).get("role") != "user":
         return ""
-    return compute_history_hash(messages[:-1], options)
+    return compute_history_hash(messages[:-1], options, value)
 
 
 def next_history_hash(
-    messages: Sequence[RawMessage], reply: str, options: CacheOptions | None = None
+    messages: Sequence[RawMessage],
+    reply: str,
+    options: CacheOptions | None = None,
+    value: Value = itself,
 ) -> str:
     """Hash the history as the next turn will present it: this request and the reply to it."""
-    return compute_history_hash([*messages, {"role": "assistant", "content": reply}], options)
+    said = {"role": "assistant", "content": reply}
+    return compute_history_hash([*messages, said], options, value)
 
 
 def _to_json(value: object) -> bytes:
@@ -104,7 +119,7 @@ def _as_mapping(message: RawMessage) -> Mapping[str, object]:
     return message.model_dump(mode="json") if isinstance(message, Message) else message
 
 
-def _canonical_message(message: RawMessage) -> dict[str, object]:
+def _canonical_message(message: RawMessage, value: Value) -> dict[str, object]:
     raw = _as_mapping(message)
     content = raw.get("content")
     items: Iterable[object]
@@ -112,11 +127,11 @@ def _canonical_message(message: RawMessage) -> dict[str, object]:
         items = [{"type": "text", "text": content}]
     else:
         items = content if isinstance(content, Sequence) else []
-    canonical = [_canonical_item(item) for item in items]
+    canonical = [_canonical_item(item, value) for item in items]
     return {"role": raw.get("role"), "content": [item for item in canonical if item is not None]}
 
 
-def _canonical_item(item: object) -> object:
+def _canonical_item(item: object, value: Value) -> object:
     """Return the form that is hashed, None for a text without characters."""
     if not isinstance(item, Mapping):
         return item
@@ -126,15 +141,32 @@ def _canonical_item(item: object) -> object:
     media = item.get("data")
     if not isinstance(media, str):
         return dict(item)
-    canonical: dict[str, object] = {"type": kind, "sha256": _media_hash(media)}
+    canonical: dict[str, object] = {"type": kind, "sha256": _media_hash(media, value)}
     if kind == "video":
         canonical["stack_frames"] = item.get("stack_frames", DEFAULT_STACK_FRAMES)
     return canonical
 
 
-def _media_hash(encoded: str) -> str:
+def _media_hash(encoded: str, value: Value) -> str:
     try:
-        media = binascii.a2b_base64(encoded)
-    except ValueError:  # also what it raises for text that is not Base64
-        media = encoded.encode("utf-8", "surrogatepass")
-    return hashlib.sha256(media).hexdigest()
+        return _sha256(_decoded(value(encoded)))
+    except ValueError:  # also what is raised for text that is not Base64
+        return _sha256(part.encode("utf-8", "surrogatepass") for part in value(encoded))
+
+
+def _decoded(parts: Iterable[str]) -> Iterator[bytes]:
+    """Decode Base64 that is cut anywhere."""
+    waiting = ""
+    for part in parts:
+        waiting += "".join(part.split())
+        end = len(waiting) - len(waiting) % BASE64_GROUP_CHARS
+        yield binascii.a2b_base64(waiting[:end])
+        waiting = waiting[end:]
+    yield binascii.a2b_base64(waiting)
+
+
+def _sha256(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()

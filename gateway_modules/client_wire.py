@@ -9,11 +9,11 @@ from typing import Final
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from core.errors import BinaryMessageError, CloseCode, TooBigError
-from core.schemas.limits import MIB
 from core.schemas.parsing import check_json_shape
 from gateway_modules.byte_budget import ByteLease
 from gateway_modules.glance import type_of
 from gateway_modules.kinds import SizeLimits
+from gateway_modules.long_text import read_long
 from gateway_modules.rates import TokenBucket
 
 MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
@@ -94,13 +94,16 @@ class ClientWire:
         event = await self._websocket.receive()
         if event["type"] != "websocket.receive":
             raise ClientGoneError(event.get("code") or 1006, event.get("reason") or "")
-        text: str | None = event.get("text")
-        if text is None:
+        parts: list[str] | None = event.get("parts")  # of a long text, see `PARTS_MARK`
+        if parts is None and event.get("text") is not None:
+            parts = [event["text"]]
+        if parts is None:
             raise BinaryMessageError()
-        if len(text) > INLINE_CHARS:
-            size_bytes = await asyncio.to_thread(self._checked_bytes, text)
+        is_long = sum(map(len, parts)) > INLINE_CHARS
+        if is_long:
+            text, size_bytes = await asyncio.to_thread(self._checked, parts)
         else:
-            size_bytes = self._checked_bytes(text)
+            text, size_bytes = self._checked(parts)
         if self._lease is not None:
             self._lease.add(size_bytes)
         # Without a debt too: others have a turn before the next message is looked at.
@@ -143,26 +146,25 @@ class ClientWire:
         except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
             return  # the client was faster, or does not read
 
-    def _checked_bytes(self, text: str) -> int:
-        """Return a message's size; refuse what is too long or has too many values.
+    def _checked(self, parts: list[str]) -> tuple[str, int]:
+        """Return a message and its size; refuse what is too long or has too many values.
 
         Only the first message of a session may be longer than the others.
         """
-        size_bytes = _size_bytes(text)
-        if len(text) > INLINE_CHARS:
-            check_json_shape(text)
-        limit = self._sizes.other_bytes
-        is_right = size_bytes <= limit or (
-            size_bytes <= self._sizes.first_bytes and type_of(text) in FIRST_TYPES
-        )
-        if not is_right:
+        size_bytes = sum(map(_size_bytes, parts))
+        largest, limit = self._sizes.first_bytes, self._sizes.other_bytes
+        if size_bytes > largest:
+            raise TooBigError(f"The message has {size_bytes} bytes; {largest} are allowed.")
+        if len(parts) > 1:
+            text = read_long(parts)
+        else:
+            [text] = parts
+            if len(text) > INLINE_CHARS:
+                check_json_shape(text)
+        if size_bytes > limit and type_of(text) not in FIRST_TYPES:
             raise TooBigError(f"The message has {size_bytes} bytes; {limit} are allowed.")
-        return size_bytes
+        return text, size_bytes
 
 
-def _size_bytes(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    # In parts, so that other threads have their turns.
-    parts = (text[start : start + MIB] for start in range(0, len(text), MIB))
-    return sum(len(part.encode("utf-8", "surrogatepass")) for part in parts)
+def _size_bytes(part: str) -> int:
+    return len(part) if part.isascii() else len(part.encode("utf-8", "surrogatepass"))

@@ -26,10 +26,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from core.errors import OmniError, RateLimitedError, TooBigError
 from core.logging_setup import log_context
 from core.schemas.limits import JSON_VALUES_MAX, base64_chars
+from core.schemas.parsing import count_values
 from gateway_modules.answers import error_answer
 from gateway_modules.audit import BodyStart, entry_of
 from gateway_modules.byte_budget import LEASE_MARK, ByteLease
 from gateway_modules.content_policy import CONTENT_SECURITY_POLICY
+from gateway_modules.long_text import PARTS_MARK
 from gateway_modules.rates import AddressBuckets
 from gateway_modules.security import SECONDS_PER_MINUTE, is_of_admin
 from gateway_modules.service import Gateway
@@ -106,6 +108,7 @@ class HttpEdge:
             self._gateway.door.check_host(connection)
             self._gateway.door.check_origin(connection)
             client = self._gateway.door.limited_client(connection)
+            scope[PARTS_MARK] = True
             scope[LEASE_MARK] = self._gateway.bytes_held.lease(client)
         except OmniError as error:
             self._gateway.metrics.error(error.code)
@@ -266,7 +269,7 @@ def limited(
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
             if lease is not None:
                 lease.add(len(part))
-                values += sum(part.count(mark) for mark in b",[{")
+                values += count_values(part)
                 if values > JSON_VALUES_MAX:
                     detail = f"The request has more than {JSON_VALUES_MAX} values."
                     raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)

@@ -47,6 +47,7 @@ from core.schemas.worker import ActionResult
 from gateway_modules.client_wire import ClientGoneError, ClientWire
 from gateway_modules.glance import glance
 from gateway_modules.kinds import SocketKind
+from gateway_modules.long_text import size_chars
 from gateway_modules.relay_notes import RelayNotes
 from gateway_modules.traffic import Traffic, Upward, Verdict
 from gateway_modules.worker_link import Request, WorkerLink, is_anybody_left
@@ -285,7 +286,7 @@ class Relay:
                 await self._tell(Rejected(error))
 
     async def _pass_up(self, text: str) -> None:
-        self._notes.passed_up(len(text))
+        self._notes.passed_up(size_chars(text))
         await self._send_up(self._traffic.upward(text))
         self._wire.release()
 

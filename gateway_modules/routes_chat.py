@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import secrets
 from typing import Final
 
@@ -10,7 +11,13 @@ from fastapi import APIRouter, Request
 from pydantic import Field, TypeAdapter
 from starlette.responses import JSONResponse, Response
 
-from core.errors import AppDisabledError, NotFoundError, NoWorkerError, WorkerUnreachableError
+from core.errors import (
+    AppDisabledError,
+    BadPayloadError,
+    NotFoundError,
+    NoWorkerError,
+    WorkerUnreachableError,
+)
 from core.schemas import limits
 from core.schemas.chat import ChatRequest, GatewayChatResponse
 from core.schemas.common import WireModel
@@ -20,6 +27,7 @@ from gateway_modules.answers import CLIENT_LEFT, problems
 from gateway_modules.app_registry import TURN_BASED
 from gateway_modules.kinds import SocketKind
 from gateway_modules.live_sessions import LiveRelay
+from gateway_modules.long_text import LongTextReader, with_strings_of
 from gateway_modules.models import QueueTicket
 from gateway_modules.place import UPDATE_PERIOD_S
 from gateway_modules.security import mark_admin
@@ -94,8 +102,8 @@ async def chat(request: Request, gateway: GatewayHere) -> Response:
         raise AppDisabledError(f"{gateway.apps.name_of(TURN_BASED)} is currently disabled.")
     if not gateway.is_open:
         raise NoWorkerError()
-    body = await request.body()
-    prepared = await gateway.voices.run(_prepared, body, gateway.voices)
+    text = await _text_of(request)
+    prepared = await gateway.voices.run(_prepared, text, gateway.voices)
     client = gateway.door.limited_client(request)
     work = asyncio.create_task(_answer(gateway, prepared, client))
     hang_up = asyncio.create_task(_until_hang_up(request))
@@ -110,20 +118,36 @@ async def chat(request: Request, gateway: GatewayHere) -> Response:
         await asyncio.gather(work, hang_up, return_exceptions=True)
 
 
-def _prepared(body: bytes, voices: VoiceLibrary) -> bytes:
+async def _text_of(request: Request) -> str:
+    """Return a request's body, which may be long.
+
+    Raises:
+        OmniError: It is no JSON.
+    """
+    decoder, reader = codecs.getincrementaldecoder("utf-8")(), LongTextReader()
+    try:
+        async for block in request.stream():
+            reader.feed(decoder.decode(block))
+        reader.feed(decoder.decode(b"", final=True))
+    except UnicodeDecodeError:
+        raise BadPayloadError("The message is not valid JSON.") from None
+    return reader.result()
+
+
+def _prepared(text: str, voices: VoiceLibrary) -> str:
     """Check a request; return what the worker gets.
 
     Raises:
         OmniError: It does not fit.
     """
-    request = parse_message(CHAT_REQUEST, body)
+    request = parse_message(CHAT_REQUEST, text)
     if not request.tts.server_paths:
-        return body
+        return text
     changed = request.model_copy(update={"tts": confined_tts(request.tts, voices)})
-    return changed.model_dump_json(exclude_unset=True).encode()
+    return with_strings_of(text, changed.model_dump_json(exclude_unset=True))
 
 
-async def _answer(gateway: Gateway, body: bytes, client: str) -> GatewayChatResponse:
+async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatResponse:
     """Have a worker answer; one that cannot be reached, or is not ready, makes room for another."""
     session_id, secret = generate_session_id("chat"), secrets.token_hex(SESSION_SECRET_BYTES)
     pool, clock = gateway.pool, asyncio.get_running_loop().time

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 from types import MappingProxyType
 from typing import Any, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from uvicorn.server import ServerState
 from websockets.frames import Frame
 from websockets.http11 import Request
 
@@ -15,8 +15,10 @@ from core.errors import CloseCode, RateLimitedError
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, MIB, PREPARE_LIMIT_BYTES
 from gateway_modules.byte_budget import LEASE_MARK, ByteLease
 from gateway_modules.connections import BoundedReads, peer_of
+from gateway_modules.frame_splitter import FrameSplitter
 from gateway_modules.http_protocol import GatewayConfig
 from gateway_modules.kinds import SocketKind
+from gateway_modules.long_text import JOINED_CHARS, PARTS_MARK
 from gateway_modules.rates import TokenBucket
 
 # A client that stopped reading keeps what it was sent in our buffers; so long may that last.
@@ -38,35 +40,51 @@ SMALL_FRAMES_PER_S: Final = 20
 REFUSAL: Final = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
+class IncomingText:
+    """A text message that comes in fragments; each is decoded on its own."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._parts: list[str] = []
+
+    def add(self, fragment: bytes, *, is_last: bool) -> None:
+        """Take in a fragment.
+
+        Raises:
+            UnicodeDecodeError: It is not UTF-8.
+        """
+        self._parts.append(self._decoder.decode(fragment, is_last))
+
+    def fields(self, *, takes_parts: bool) -> dict[str, object]:
+        """Return what an app is told: one text, or the parts of a long one."""
+        if takes_parts and sum(map(len, self._parts)) > JOINED_CHARS:
+            return {"parts": self._parts}
+        return {"text": "".join(self._parts)}
+
+
 class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
     """One client's connection.
 
     Differs from the server's own: how long a message may be depends on the path, so that a live
-    socket cannot make us collect what only a chat may send; small frames are limited in number;
-    a handshake that cannot be read is answered; and a client that takes nothing any more is cut
-    off instead of being waited for.
+    socket cannot make us collect what only a chat may send; a long message is never handled as a
+    whole; small frames are limited in number; a handshake that cannot be read is answered; and a
+    client that takes nothing any more is cut off instead of being waited for.
     """
 
-    def __init__(
-        self,
-        config: GatewayConfig,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        """Take what the server gives every connection."""
-        super().__init__(config, server_state, app_state, _loop)
-        self._limits = config.connections
-        self._small_frames = TokenBucket(SMALL_FRAMES_AT_ONCE, SMALL_FRAMES_PER_S, self.loop.time)
+    config: GatewayConfig
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take over a connection whose request asks for a WebSocket."""
         self._peer = peer_of(transport)
+        self._small_frames = TokenBucket(SMALL_FRAMES_AT_ONCE, SMALL_FRAMES_PER_S, self.loop.time)
+        self._splitter: FrameSplitter | None = None  # there is none before the handshake
+        self._message = IncomingText()
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count the connection no more."""
-        self._limits.leave(self._peer)
+        self.config.connections.leave(self._peer)
         lease = self._lease()
         if lease is not None:
             lease.release()
@@ -81,6 +99,8 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         except RateLimitedError as error:
             self._refuse(error.close_code, error.code)
             return
+        if self._splitter is not None:
+            data = self._splitter.split(data)
         super().data_received(data)
         if not self.handshake_initiated and not self.transport.is_closing():
             self.transport.write(REFUSAL)
@@ -89,9 +109,10 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
     def handle_connect(self, event: Request) -> None:
         """Take the path's limit before any message comes."""
         place = event.path.partition("?")[0]
-        for path, limit_bytes in LIMITS_BYTES.items():
-            if place.startswith(path):
-                self.conn.max_message_size = limit_bytes
+        limits = [limit for path, limit in LIMITS_BYTES.items() if place.startswith(path)]
+        limit_bytes = limits[0] if limits else CHAT_BYTES
+        self.conn.max_message_size = limit_bytes
+        self._splitter = FrameSplitter(limit_bytes)
         super().handle_connect(event)
 
     async def receive(self) -> Any:  # the server's type of an event is private
@@ -105,17 +126,34 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
     def handle_text(self, event: Frame) -> None:
         """Take the first frame of a text message."""
         if self._may_come(event):
-            super().handle_text(event)
+            self.curr_msg_data_type = "text"
+            self._message = IncomingText()
+            self._take(event)
 
     def handle_bytes(self, event: Frame) -> None:
-        """Take the first frame of a binary message."""
+        """Take the first frame of a binary message, of which only the end counts."""
         if self._may_come(event):
-            super().handle_bytes(event)
+            self.curr_msg_data_type = "bytes"
+            self._take(event)
 
     def handle_cont(self, event: Frame) -> None:
         """Take a further frame of a message."""
         if self._may_come(event):
-            super().handle_cont(event)
+            self._take(event)
+
+    def send_receive_event_to_app(self) -> None:
+        """Queue a message, and read no further until the app has taken it."""
+        if self.close_sent:
+            return
+        message: Any = {"type": "websocket.receive"}
+        if self.curr_msg_data_type == "text":
+            message |= self._message.fields(takes_parts=PARTS_MARK in self.scope)
+        else:
+            message["bytes"] = b""  # no socket of ours takes any
+        self.queue.put_nowait(message)
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
 
     def handle_ping(self) -> None:
         """Send the pong that the library has made."""
@@ -136,6 +174,16 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         """The app is done with it: so is the connection, soon."""
         super().on_task_complete(task)
         self.loop.call_later(LINGER_S, self.transport.abort)
+
+    def _take(self, frame: Frame) -> None:
+        if self.curr_msg_data_type == "text":
+            try:
+                self._message.add(bytes(frame.data), is_last=frame.fin)
+            except UnicodeDecodeError:
+                self._refuse(CloseCode.BAD_PAYLOAD, "The text is not UTF-8.")
+                return
+        if frame.fin:
+            self.send_receive_event_to_app()
 
     def _may_come(self, frame: Frame | None) -> bool:
         """Count a frame; end the connection if too many are small. None is a control frame."""

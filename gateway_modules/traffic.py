@@ -26,6 +26,7 @@ from core.schemas.worker import WorkerStatus
 from gateway_modules.diagnostics import DiagnosticsFile
 from gateway_modules.glance import glance, type_of
 from gateway_modules.kinds import CLIENT_TYPES, SocketKind
+from gateway_modules.long_text import size_chars, with_strings_of
 from gateway_modules.place import Place
 from gateway_modules.turns import (
     StreamingTurn,
@@ -162,7 +163,7 @@ class LiveTraffic(Traffic):
 
     async def upward(self, text: str) -> Upward:
         """Keep measurements here; put sounds in place of the names of voices."""
-        if len(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK in text:
+        if size_chars(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK in text:
             if type_of(text) == "client_diagnostic":
                 await self._diagnostics.keep(text)
                 return Upward(None)
@@ -230,8 +231,9 @@ class TurnTraffic(Traffic):
 
     async def upward(self, text: str) -> Upward:
         """Note a stop, the end, and whatever makes the cache's content uncertain."""
-        kind = glance(text) if len(text) <= SHORT_CHARS else OTHER
-        if len(text) <= SHORT_CHARS and kind == "":
+        is_short = size_chars(text) <= SHORT_CHARS
+        kind = glance(text) if is_short else OTHER
+        if is_short and kind == "":
             kind = type_of(text)
         self._is_stopping |= kind == "stop"
         self.is_closing |= kind == "close"
@@ -333,7 +335,7 @@ def name_voices(text: str, voices: VoiceLibrary) -> Upward:
             _put(message, "ref_audio", voices.by_path(path))
         except NotFoundError:
             warning = AudioError("There is no voice of that name here; the default one speaks.")
-    return Upward(json.dumps(message, ensure_ascii=False), warning)
+    return Upward(with_strings_of(text, json.dumps(message, ensure_ascii=False)), warning)
 
 
 def _put(message: Raw, key: str, voice: Voice) -> None:

@@ -13,12 +13,19 @@ from typing import Final, ParamSpec, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from core.errors import NotFoundError
-from core.history import CacheOptions, next_history_hash, request_history_hash
+from core.history import (
+    CacheOptions,
+    Value,
+    itself,
+    next_history_hash,
+    request_history_hash,
+)
 from core.schemas import chat, streaming
 from core.schemas.common import TTSConfig
 from core.schemas.parsing import parse_message
 from core.schemas.streaming import Prefill, WorkerPrefill
 from gateway_modules.client_wire import INLINE_CHARS
+from gateway_modules.long_text import LongText, size_chars, with_strings_of
 from gateway_modules.voice_library import VoiceLibrary
 
 STREAMING_MESSAGE: Final[TypeAdapter[streaming.ClientMessage]] = TypeAdapter(
@@ -44,14 +51,14 @@ async def off_loop(
 
 def is_heavy(text: str) -> bool:
     """Whether to understand a message takes so long that others would notice."""
-    return len(text) > INLINE_CHARS or names_files(text)
+    return size_chars(text) > INLINE_CHARS or names_files(text)
 
 
 async def read_with_voices(
     text: str, read: Callable[[str, VoiceLibrary], Result], voices: VoiceLibrary
 ) -> Result:
     """Read a message where it holds nobody up; one that may name a voice, among the voices."""
-    is_long = len(text) > INLINE_CHARS
+    is_long = size_chars(text) > INLINE_CHARS
     if await off_loop(is_long, names_files, text):
         return await voices.run(read, text, voices)
     return await off_loop(is_long, read, text, voices)
@@ -68,19 +75,24 @@ class StreamingTurn:
 
     Attributes:
         prefill: The message.
+        text: From which it was read.
         history_hash: What a worker's cache should hold; "" for a first message.
-        is_heavy: To write or hash it takes so long that others would notice.
     """
 
     prefill: Prefill
+    text: str
     history_hash: str
-    is_heavy: bool
 
     @classmethod
-    def of(cls, prefill: Prefill, size_chars: int) -> StreamingTurn:
+    def of(cls, prefill: Prefill, text: str) -> StreamingTurn:
         """Hash what comes before the new message."""
-        history_hash = request_history_hash(prefill.messages, CacheOptions.of(prefill))
-        return cls(prefill, history_hash, size_chars > INLINE_CHARS)
+        options, value = CacheOptions.of(prefill), _value_in(text)
+        return cls(prefill, text, request_history_hash(prefill.messages, options, value))
+
+    @property
+    def is_heavy(self) -> bool:
+        """To write or hash it takes so long that others would notice."""
+        return size_chars(self.text) > INLINE_CHARS
 
     def for_worker(self, *, is_cache_hit: bool) -> str:
         """Return what the worker gets: the last message only if its cache holds the others."""
@@ -95,7 +107,7 @@ class StreamingTurn:
         given = (prefill.model_fields_set | ours.keys() | {"type"}) - {"session_secret"}
         # Validated when it came; a second time would cost as much again.
         message = WorkerPrefill.model_construct(given, **{**dict(prefill), **ours})
-        return message.model_dump_json(exclude_unset=True)
+        return with_strings_of(self.text, message.model_dump_json(exclude_unset=True))
 
     def hash_after(self, done: str) -> str:
         """Hash the conversation as the next turn will present it.
@@ -113,7 +125,8 @@ class StreamingTurn:
         if told.stopped and not told.text:
             return ""  # nothing was said, or the turn was undone
         options = CacheOptions.of(self.prefill)
-        return next_history_hash(self.prefill.messages, told.text, options)
+        value = _value_in(self.text)
+        return next_history_hash(self.prefill.messages, told.text, options, value)
 
 
 def read_streaming(text: str, voices: VoiceLibrary) -> tuple[str, StreamingTurn | None]:
@@ -128,7 +141,7 @@ def read_streaming(text: str, voices: VoiceLibrary) -> tuple[str, StreamingTurn 
     message = parse_message(STREAMING_MESSAGE, text)
     if not isinstance(message, Prefill):
         return message.type, None
-    return message.type, StreamingTurn.of(without_paths(message, voices), len(text))
+    return message.type, StreamingTurn.of(without_paths(message, voices), text)
 
 
 def read_chat(text: str, voices: VoiceLibrary) -> tuple[str, str | None]:
@@ -146,7 +159,7 @@ def read_chat(text: str, voices: VoiceLibrary) -> tuple[str, str | None]:
     if not message.tts.server_paths:
         return "prefill", text
     changed = message.model_copy(update={"tts": confined_tts(message.tts, voices)})
-    return "prefill", changed.model_dump_json(exclude_unset=True)
+    return "prefill", with_strings_of(text, changed.model_dump_json(exclude_unset=True))
 
 
 def without_paths(prefill: Prefill, voices: VoiceLibrary) -> Prefill:
@@ -183,3 +196,7 @@ def sound_at(told: str, voices: VoiceLibrary) -> str | None:
         return voices.by_path(told).sound.to_base64()
     except NotFoundError:
         return None
+
+
+def _value_in(text: str) -> Value:
+    return text.value if isinstance(text, LongText) else itself

@@ -6,7 +6,7 @@ Turns every transport failure into one of our errors. Never chooses a worker.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -39,6 +39,7 @@ from core.schemas.worker import (
     WorkerStatus,
 )
 from gateway_modules.answers import Problem
+from gateway_modules.long_text import parts_of
 from gateway_modules.worker_connection import WorkerConnection
 
 SECRET_HEADER = WORKER_SECRET_HEADER
@@ -144,7 +145,7 @@ class WorkerClient:
         return WorkerHealth(status="error", worker_status=WorkerStatus.ERROR, error=problem)
 
     async def chat(
-        self, worker: WorkerConnection, body: bytes, session_secret: str = ""
+        self, worker: WorkerConnection, body: str, session_secret: str = ""
     ) -> ChatResponse:
         """Have a worker answer one chat request.
 
@@ -163,7 +164,9 @@ class WorkerClient:
             WorkerUnreachableError: No connection could be made.
         """
         secret = {SESSION_SECRET_HEADER: session_secret}
-        answer = await self._call(worker, "POST", "/chat", self._request_timeout_s, body, secret)
+        answer = await self._call(
+            worker, "POST", "/chat", self._request_timeout_s, _blocks(body), secret
+        )
         _raise_for_status(answer)
         try:
             return ChatResponse.model_validate_json(answer.body)
@@ -272,7 +275,7 @@ class WorkerClient:
         method: Literal["GET", "POST"],
         path: str,
         timeout_s: float,
-        body: bytes | None = None,
+        body: bytes | AsyncIterable[bytes] | None = None,
         further: Mapping[str, str] | None = None,
     ) -> WorkerAnswer:
         headers = {"Content-Type": "application/json"} if body is not None else {}
@@ -304,6 +307,11 @@ class WorkerClient:
                 verify=False,  # workers speak plain HTTP: there is no certificate
             )
         return self._http
+
+
+async def _blocks(text: str) -> AsyncIterator[bytes]:
+    for part in parts_of(text):
+        yield part.encode("utf-8", "surrogatepass")
 
 
 async def _read(response: httpx.Response) -> bytes:

@@ -28,10 +28,10 @@ from core.protocols.events import (
     WorkerMissed,
 )
 from core.protocols.events import Place as PlaceReport
-from core.schemas.limits import MIB
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
 from gateway_modules.kinds import SocketKind, worker_query
+from gateway_modules.long_text import PART_CHARS, parts_of, size_chars
 from gateway_modules.models import QueueTicket
 from gateway_modules.place import Place
 from gateway_modules.worker_client import CONNECT_TRIES
@@ -40,8 +40,6 @@ from gateway_modules.worker_pool import WorkerPool
 # The machine reports by its own timer; the pool only has to tell of changes.
 NEVER_S: Final = 86_400.0
 PATIENCE_S: Final = 30.0  # ours: a worker that is started again is back by then
-# Encoding and masking a longer part would stop the event loop for more than a few milliseconds.
-PART_CHARS: Final = MIB
 
 Tell = Callable[[Event], Awaitable[None]]
 """Tells the machine and returns when what it asked for is done."""
@@ -156,7 +154,8 @@ class WorkerLink:
         if self._socket is None:
             return
         try:
-            await self._socket.send(parts(text) if len(text) > PART_CHARS else text)
+            is_long = size_chars(text) > PART_CHARS
+            await self._socket.send(parts(text) if is_long else text)
         except ConnectionClosed:
             return
 
@@ -238,8 +237,8 @@ class WorkerLink:
 
 async def parts(text: str) -> AsyncIterator[str]:
     """Yield a message in frames that each take the event loop a few milliseconds at most."""
-    for start in range(0, len(text), PART_CHARS):
-        yield text[start : start + PART_CHARS]
+    for part in parts_of(text):
+        yield part
         await asyncio.sleep(0)  # the system may take each part at once, without any wait
 
 

@@ -122,7 +122,7 @@ export function reasonOfTimeout(message) {
 export function reasonOfClose(end, glance) {
   const { closeCode, closeReason } = end;
   if (WIRE_CODES.has(closeReason)) return endReason(endCodeOf(closeReason));
-  if (closeCode === CLOSE_CODES.SHUTDOWN) return endReason("server_gone", closeReason);
+  if (closeCode === CLOSE_CODES.SHUTDOWN) return endReason("shutting_down", closeReason);
   if (closeCode === CLOSE_CODES.TRY_LATER) return endReason("not_ready", closeReason);
   if (closeCode === CLOSE_CODES.TOO_BIG) return endReason("too_big", closeReason);
   if (closeCode === CLOSE_CODES.INTERNAL) return endReason("internal", closeReason);

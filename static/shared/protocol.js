@@ -40,7 +40,7 @@
  */
 
 /** The `code` of an `error` or `warning` message.
- * @typedef {"queue_full" | "queue_cancelled" | "no_worker" | "worker_unreachable" | "worker_lost" | "not_prepared" | "already_prepared" | "out_of_order" | "bad_json" | "bad_audio" | "bad_frame" | "bad_config" | "too_big" | "unknown_type" | "session_in_use" | "invalid_session_id" | "timeout" | "late_chunk" | "context_nearly_full" | "context_full" | "generation_failed" | "one_voice" | "voice_cut" | "recording_stopped" | "ended_by_admin" | "app_disabled" | "origin_refused" | "unauthorized" | "forbidden" | "rate_limited" | "not_found" | "still_writing" | "internal"} ErrorCode
+ * @typedef {"queue_full" | "queue_cancelled" | "no_worker" | "shutting_down" | "worker_unreachable" | "worker_lost" | "not_prepared" | "already_prepared" | "out_of_order" | "bad_json" | "bad_audio" | "bad_frame" | "bad_config" | "too_big" | "unknown_type" | "session_in_use" | "invalid_session_id" | "timeout" | "late_chunk" | "context_nearly_full" | "context_full" | "generation_failed" | "one_voice" | "voice_cut" | "recording_stopped" | "ended_by_admin" | "app_disabled" | "origin_refused" | "unauthorized" | "forbidden" | "rate_limited" | "not_found" | "still_writing" | "internal"} ErrorCode
  */
 
 /** How the text of a reply is drawn.
@@ -608,6 +608,7 @@ export const ERROR_CODES = /** @type {const} */ ({
   "QUEUE_FULL": "queue_full",
   "QUEUE_CANCELLED": "queue_cancelled",
   "NO_WORKER": "no_worker",
+  "SHUTTING_DOWN": "shutting_down",
   "WORKER_UNREACHABLE": "worker_unreachable",
   "WORKER_LOST": "worker_lost",
   "NOT_PREPARED": "not_prepared",

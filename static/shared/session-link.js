@@ -7,7 +7,6 @@
 
 import { endReason, needsGlance, reasonOfClose, reasonOfError, reasonOfTimeout } from "./end-reasons.js";
 import { openLiveSocket } from "./live-socket.js";
-import { CLOSE_CODES } from "./protocol.js";
 
 /** @typedef {import("./end-reasons.js").EndReason} EndReason */
 /** @typedef {import("./end-reasons.js").ServerGlance} ServerGlance */
@@ -44,8 +43,6 @@ export const STOP_LIMIT_MS = 8_000;
 export function openSessionLink(options) {
   /** @type {EndReason | null} */
   let wished = null;
-  /** @type {EndReason | null} */
-  let refusal = null;
   let isOver = false;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let stopTimer;
@@ -59,19 +56,9 @@ export function openSessionLink(options) {
     options.onEnd(reason);
   }
 
-  /**
-   * End with the server's reason. A server that shuts down says `no_worker`, too: the close code tells.
-   * @param {EndReason} reason
-   */
-  function fail(reason) {
-    if (wished || reason.code !== "not_ready") return finish(wished ?? reason);
-    refusal = reason;
-    stopTimer = setTimeout(() => finish(wished ?? reason), STOP_LIMIT_MS);
-  }
-
   /** @param {WireMessage} message */
   function hear(message) {
-    if (message.type === "error") return fail(reasonOfError(message));
+    if (message.type === "error") return finish(wished ?? reasonOfError(message));
     if (message.type === "timeout") return finish(wished ?? reasonOfTimeout(message));
     options.onMessage(message);
     if (message.type === "stopped") finish(wished ?? endReason("stopped"));
@@ -80,7 +67,6 @@ export function openSessionLink(options) {
   /** @param {SocketEnd} end */
   async function afterClose(end) {
     if (wished) return finish(wished);
-    if (refusal && end.closeCode !== CLOSE_CODES.SHUTDOWN) return finish(refusal);
     const glance = needsGlance(end) && options.glance ? await options.glance() : null;
     finish(wished ?? reasonOfClose(end, glance));
   }

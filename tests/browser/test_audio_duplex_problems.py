@@ -96,7 +96,7 @@ def test_the_server_goes_away(visit: Visits, shared_site: SiteMaker, problems: P
     calls.start(page)
     problems.allow_cut()
     assert system.stop() == 0
-    expect_problem(page, "server_gone", "The server is shutting down.")
+    expect_problem(page, "shutting_down", "The server is shutting down.")
     calls.wait_for_phase(page, "ended")
 
 

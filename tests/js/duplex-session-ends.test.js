@@ -72,6 +72,7 @@ test("a full context ends the session by the page's own limit", () => {
 
 const ERRORS = [
   ["queue_full", "queue_full"], ["queue_cancelled", "queue_cancelled"], ["no_worker", "not_ready"],
+  ["shutting_down", "shutting_down"],
   ["worker_unreachable", "worker_lost"], ["worker_lost", "worker_lost"], ["session_in_use", "session_in_use"],
   ["ended_by_admin", "ended_by_admin"], ["context_full", "context_full"], ["bad_config", "bad_config"],
   ["timeout", "timeout"], ["internal", "internal"], ["a_code_of_tomorrow", "internal"],
@@ -85,13 +86,6 @@ for (const [wire, code] of ERRORS) {
     assert.deepEqual(ended().map((reason) => [reason.code, reason.message]), [[code, "Words."]]);
   });
 }
-
-test("a server that shuts down is gone, and not still starting", () => {
-  const { socket, ended } = running();
-  socket.hear({ type: "error", code: "no_worker", error: "Words.", fatal: true });
-  socket.vanish(1001, "shutting_down");
-  assert.deepEqual(ended().map(({ code }) => code), ["server_gone"]);
-});
 
 test("an error of an older server has its text under message alone", () => {
   const { socket, ended } = running();
@@ -115,7 +109,7 @@ test("being stopped from elsewhere ends the session", () => {
 
 /** @type {Array<[number, string, string]>} */
 const CLOSES = [
-  [1001, "shutting_down", "server_gone"], [1013, "", "not_ready"], [1013, "queue_full", "queue_full"],
+  [1001, "", "shutting_down"], [1001, "shutting_down", "shutting_down"], [1013, "", "not_ready"], [1013, "queue_full", "queue_full"],
   [1008, "Omni is currently disabled", "app_disabled"], [1008, "session_in_use", "session_in_use"],
   [1008, "", "refused"], [1009, "", "too_big"], [1011, "", "internal"], [1007, "", "bad_json"],
   [1000, "", "closed"], [4000, "", "closed"],

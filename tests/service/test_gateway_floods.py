@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import binascii
 import gc
 import inspect
 import json
 import threading
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -19,13 +21,16 @@ from websockets.frames import Frame
 
 from benchmarks.floods import FLOODS, measured
 from core.errors import BadRequestError
-from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, JSON_VALUES_MAX
+from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, JSON_VALUES_MAX, MIB
+from core.schemas.streaming import WorkerPrefill
 from core.schemas.worker import WorkerStatus
 from gateway import create_app, settle
+from gateway_modules import client_wire, routes_chat, turns, worker_client, worker_link
+from gateway_modules.http_protocol import GatewayHttpProtocol
+from gateway_modules.long_text import LongTextReader
 from gateway_modules.multipart import Target, receive_file
 from gateway_modules.routes_sessions import Download
 from gateway_modules.socket_server import GatewaySocketProtocol
-from gateway_modules.worker_link import PART_CHARS
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, settings_for, until
 
 BOMB = '{"type":"prefill","messages":[' + "[]," * JSON_VALUES_MAX + "[]]}"
@@ -33,6 +38,22 @@ ORIGIN = "https://friend.example"
 ELSEWHERE = {"X-Forwarded-For": "203.0.113.9"}
 SOCKETS = ("/ws/streaming/s_1", "/ws/chat", "/ws/half_duplex/h_1", "/ws/duplex/adx_1")
 STALL_LIMIT_MS = 50.0
+LONG_MESSAGE_BYTES = 3 * MIB
+STEP_LIMIT_BYTES = MIB
+STEPS = (
+    (GatewaySocketProtocol, "data_received"),
+    (GatewaySocketProtocol, "handle_text"),
+    (GatewaySocketProtocol, "handle_cont"),
+    (GatewayHttpProtocol, "data_received"),
+    (LongTextReader, "feed"),
+    (turns, "parse_message"),
+    (client_wire, "type_of"),
+    (routes_chat, "parse_message"),
+    (binascii, "a2b_base64"),
+    (WorkerPrefill, "model_dump_json"),
+    (worker_link, "parts_of"),
+    (worker_client, "parts_of"),
+)
 ROUTES = ("/api/chat", "/api/assets/ref_audio", "/api/streaming/stop", "/api/admin/login")
 
 
@@ -87,25 +108,44 @@ async def test_one_client_cannot_take_the_whole_queue(stage: Stage) -> None:
             await other_client.expect("queued")
 
 
+@pytest.mark.parametrize("path", ["/ws/streaming/s_1", "/ws/chat", "/api/chat"])
 @on_stage()
-async def test_a_long_message_goes_to_the_worker_in_parts(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+async def test_no_step_works_on_a_whole_long_message(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    parts_chars: list[int] = []
-    take = GatewaySocketProtocol.handle_cont
-
-    def note(protocol: GatewaySocketProtocol, frame: Frame) -> None:
-        parts_chars.append(len(frame.data))
-        take(protocol, frame)
-
-    monkeypatch.setattr(GatewaySocketProtocol, "handle_cont", note)
-    content = [{"type": "video", "data": "A" * (3 * PART_CHARS)}]
-    async with stage.client("/ws/streaming/s_1") as client:
-        await client.say("prefill", messages=[{"role": "user", "content": content}])
-        await client.expect("queue_done", "prefill_done")
+    """Everything that reads, parses, writes and sends a message notes on how much it works."""
+    steps_bytes: list[int] = []
+    for place, name in STEPS:
+        monkeypatch.setattr(place, name, noting(getattr(place, name), steps_bytes))
+    content = [{"type": "video", "data": "A" * LONG_MESSAGE_BYTES}]
+    talk = (("user", content), ("assistant", "A film."), ("user", "Whose?"))
+    messages = [{"role": role, "content": said} for role, said in talk]
+    if path.startswith("/ws"):
+        async with stage.client(path) as client:
+            kind = {} if path == "/ws/chat" else {"type": "prefill"}
+            await client.connection.send(json.dumps({**kind, "messages": messages}))
+            await client.expect_after("prefill_done", "queued", "queue_done", "queue_update")
+    else:
+        assert (await stage.http.post(path, json={"messages": messages})).status_code == 200
     assert stage.worker.told[0]["messages"][0]["content"] == content
-    assert len(parts_chars) == 4  # the first is no continuation, the last one ends the message
-    assert max(parts_chars) == PART_CHARS
+    assert sum(steps_bytes) > LONG_MESSAGE_BYTES
+    assert max(steps_bytes) <= STEP_LIMIT_BYTES
+
+
+def noting(step: Callable[..., Any], steps_bytes: list[int]) -> Callable[..., Any]:
+    """Return a function that also notes the length of what it is given and what it returns."""
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        made = step(*args, **kwargs)
+        if isinstance(made, Iterator):
+            parts = list(made)
+            steps_bytes.extend(map(len, parts))
+            return iter(parts)
+        texts = (each.data if isinstance(each, Frame) else each for each in (*args, made))
+        steps_bytes.extend(len(each) for each in texts if isinstance(each, str | bytes | bytearray))
+        return made
+
+    return noted
 
 
 @on_stage(security={"allowed_origins": [ORIGIN]})

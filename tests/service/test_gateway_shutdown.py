@@ -20,7 +20,7 @@ async def test_what_runs_may_finish(stage: Stage) -> None:
             await waiting.expect("queued")
             await stage.stop_gateway()
             error = await waiting.expect_after("error", "queue_update")
-            assert error["code"] == "no_worker"
+            assert error["code"] == "shutting_down"
             assert (await waiting.expect_end())[0] == 1001
         with pytest.raises(OSError):
             async with stage.client("/ws/duplex/adx_3"):
@@ -40,7 +40,7 @@ async def test_what_takes_too_long_is_sent_away(stage: Stage) -> None:
         await running.say("prepare")
         await running.expect("prepared")
         await stage.stop_gateway()
-        assert (await running.expect("error"))["code"] == "no_worker"
+        assert (await running.expect("error"))["code"] == "shutting_down"
         assert await running.expect_end() == (1001, "shutting_down")
     await until(lambda: not stage.worker.sockets)
 
@@ -52,7 +52,7 @@ async def test_between_turns_there_is_nothing_to_wait_for(stage: Stage) -> None:
         await client.say("heartbeat")
         await until(lambda: stage.gateway.live.relays())
         await stage.stop_gateway()
-        assert (await client.expect("error"))["code"] == "no_worker"
+        assert (await client.expect("error"))["code"] == "shutting_down"
         assert await client.expect_end() == (1001, "shutting_down")
 
 

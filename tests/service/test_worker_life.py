@@ -99,7 +99,7 @@ def test_running_sessions_end_by_themselves_before_the_program_does(tmp_path: Pa
             worker.begin_drain()
             [told] = await between_turns.hear_all()
             assert told["type"] == "error" and between_turns.close_code == 1001
-            assert "shutting down" in await client.denied("duplex")
+            assert "shutting down" in await client.denied("duplex", "shutting_down")
             assert (await client.health())["is_draining"] is True
             await talk.say("audio_chunk", audio=SILENCE)
             assert (await talk.hear())["type"] == "result"
@@ -120,7 +120,7 @@ def test_a_session_that_does_not_end_is_ended(tmp_path: Path) -> None:
             assert (await talk.hear())["type"] == "result"
             worker.begin_drain()
             [told] = await talk.hear_all()
-            assert (told["type"], told["code"], talk.close_code) == ("error", "no_worker", 1001)
+            assert (told["type"], told["code"], talk.close_code) == ("error", "shutting_down", 1001)
         eventually("the program ends", lambda: not worker._thread.is_alive())
         folder = tmp_path / "sessions" / prepared["recording_session_id"]
         kept = json.loads((folder / "recording.json").read_text(encoding="utf8"))

@@ -174,7 +174,7 @@ class Client:
         ) as socket:
             yield Talk(socket, name)
 
-    async def denied(self, kind: str) -> str:
+    async def denied(self, kind: str, code: str = "no_worker") -> str:
         """Ask for a socket that a worker that is not ready denies; return the reason."""
         with pytest.raises(InvalidStatus) as refused:
             async with self.talk(kind):
@@ -182,7 +182,7 @@ class Client:
         answer = refused.value.response
         assert answer.status_code == 503
         told = json.loads(answer.body or b"")
-        assert (told["type"], told["code"]) == ("error", "no_worker")
+        assert (told["type"], told["code"]) == ("error", code)
         return str(told["message"])
 
     async def get(self, path: str) -> Message:

@@ -36,9 +36,9 @@ def test_every_error_has_code_sentence_and_status(kind: type[OmniError]) -> None
 
 def test_the_documented_codes_exist() -> None:
     documented = (
-        "queue_full queue_cancelled no_worker worker_unreachable worker_lost not_prepared "
-        "already_prepared bad_json bad_audio bad_frame bad_config unknown_type session_in_use "
-        "invalid_session_id timeout context_full internal"
+        "queue_full queue_cancelled no_worker shutting_down worker_unreachable worker_lost "
+        "not_prepared already_prepared bad_json bad_audio bad_frame bad_config unknown_type "
+        "session_in_use invalid_session_id timeout context_full internal"
     )
     assert set(documented.split()) <= {code.value for code in ErrorCode}
 

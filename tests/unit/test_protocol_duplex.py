@@ -347,7 +347,7 @@ def test_close_codes() -> None:
     assert (stage.only(Close).code, stage.only(ErrorMessage).code) == (1011, "generation_failed")
     stage = scene()
     stage.tell(ShuttingDown())
-    assert (stage.only(Close).code, stage.only(ErrorMessage).code) == (1001, "no_worker")
+    assert (stage.only(Close).code, stage.only(ErrorMessage).code) == (1001, "shutting_down")
 
 
 def test_a_failed_preparation_ends_the_session() -> None:

@@ -112,7 +112,7 @@ async def test_chat_forwards_the_body_unread() -> None:
         assert request.content == b'{"messages": []}'
         return httpx.Response(200, json={"text": "Hi", "tokens_generated": 2})
 
-    reply = await client_of(handle).chat(WORKER, b'{"messages": []}')
+    reply = await client_of(handle).chat(WORKER, '{"messages": []}')
     assert (reply.text, reply.tokens_generated) == ("Hi", 2)
 
 
@@ -132,7 +132,7 @@ async def test_chat_forwards_the_body_unread() -> None:
 async def test_status_codes_become_errors(status: int, expected: type[OmniError]) -> None:
     client = client_of(lambda request: httpx.Response(status, text="why"))
     with pytest.raises(expected):
-        await client.chat(WORKER, b"{}")
+        await client.chat(WORKER, "{}")
     with pytest.raises(expected):
         await client.stop(WORKER, "streaming", "s")
 
@@ -152,7 +152,7 @@ async def test_a_refusal_by_the_worker_reaches_the_client_as_it_is(refusal: Omni
     told = {"detail": refusal.message, "code": refusal.code}
     client = client_of(lambda request: httpx.Response(refusal.http_status, json=told))
     with pytest.raises(OmniError) as caught:
-        await client.chat(WORKER, b"{}")
+        await client.chat(WORKER, "{}")
     assert describe_error(caught.value) == describe_error(refusal)
 
 
@@ -170,7 +170,7 @@ async def test_transport_failures_become_errors(
     error: Exception, expected: type[OmniError]
 ) -> None:
     with pytest.raises(expected):
-        await client_of(fails(error)).chat(WORKER, b"{}")
+        await client_of(fails(error)).chat(WORKER, "{}")
 
 
 @in_virtual_time
@@ -179,12 +179,12 @@ async def test_a_reply_that_makes_no_sense_or_is_too_large_is_an_error(
 ) -> None:
     client = client_of(lambda request: httpx.Response(200, text="not JSON"))
     with pytest.raises(WorkerLostError):
-        await client.chat(WORKER, b"{}")
+        await client.chat(WORKER, "{}")
     with pytest.raises(WorkerLostError):
         await client.stop(WORKER, "duplex", None)
     monkeypatch.setattr(worker_client, "REPLY_MAX_BYTES", 4)
     with pytest.raises(WorkerLostError, match="too large"):
-        await client.chat(WORKER, b"{}")
+        await client.chat(WORKER, "{}")
 
 
 @in_virtual_time

@@ -37,6 +37,7 @@ USES: Final = (
     CodeUse(ErrorCode.QUEUE_FULL, ALL),
     CodeUse(ErrorCode.QUEUE_CANCELLED, ALL),
     CodeUse(ErrorCode.NO_WORKER, ALL),
+    CodeUse(ErrorCode.SHUTTING_DOWN, ALL),
     CodeUse(ErrorCode.WORKER_UNREACHABLE, ALL),
     CodeUse(ErrorCode.WORKER_LOST, ALL),
     CodeUse(ErrorCode.NOT_PREPARED, warnings=LIVE),

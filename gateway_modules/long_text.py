@@ -1,0 +1,190 @@
+"""Pure: a JSON text of many MiB as a short text, and the long strings that were taken out of it.
+
+What makes a message long is its media. Only the text around them is parsed and written; they
+themselves are compared and passed on in the parts in which they came. No step works on more than
+`SHORT_TEXT_CHARS` at once, since even in a thread it would hold the interpreter and stop the loop.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from core.errors import BadPayloadError, TooBigError
+from core.schemas.limits import JSON_VALUES_MAX, MIB
+from core.schemas.parsing import check_values, count_values
+
+JOINED_CHARS: Final = MIB  # ours: a message up to this is one text, a few milliseconds of work
+LONG_CHARS: Final = 32 * 1024  # ours: longer strings are taken out; no context holds such a text
+SHORT_TEXT_CHARS: Final = 8 * MIB  # ours: what may be left, some 30 ms of work
+PART_CHARS: Final = 256 * 1024  # ours: of what is passed on
+STRINGS_MAX: Final = 2 * JSON_VALUES_MAX  # keys and values
+NAME_BYTES: Final = 16  # of chance, so that no client can write a name of its own
+PARTS_MARK: Final = "takes parts"  # key in a socket's scope: its app takes a long text in parts
+
+# What of a string is in a part. Possessive: it never goes back.
+STRING: Final = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
+
+
+class LongText(str):
+    """The short text. Each string that was taken out is replaced by a name.
+
+    For parsers and writers it is JSON as any other.
+    """
+
+    _strings: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, text: str, strings: Mapping[str, tuple[str, ...]]) -> LongText:
+        """Return a text and what its names stand for, as JSON spells it, in parts."""
+        made = cls(text)
+        made._strings = strings
+        return made
+
+    @property
+    def size_chars(self) -> int:
+        """About how long it is with its strings."""
+        return len(self) + sum(len(part) for parts in self._strings.values() for part in parts)
+
+    def with_text(self, text: str) -> LongText:
+        """Return another text with the same names."""
+        return LongText.of(text, self._strings)
+
+    def value(self, string: str) -> Iterator[str]:
+        """Return the parts of what a string of the parsed text is, or stands for."""
+        return map(_unescaped, self._strings[string]) if string in self._strings else iter([string])
+
+    def parts(self) -> Iterator[str]:
+        """Return it with its strings in their places, in parts of some `PART_CHARS`."""
+        names = "|".join(map(re.escape, self._strings)) or "(?!)"
+        waiting, waiting_chars = [], 0
+        for place in re.split(f"({names})", self):
+            for piece in self._strings.get(place) or _cut(place):
+                waiting.append(piece)
+                waiting_chars += len(piece)
+                if waiting_chars >= PART_CHARS:
+                    yield "".join(waiting)
+                    waiting, waiting_chars = [], 0
+        if waiting:
+            yield "".join(waiting)
+
+
+class LongTextReader:
+    """Takes the strings out of a JSON text that comes in parts."""
+
+    def __init__(self) -> None:
+        """Begin before the text."""
+        self._text: list[str] = []
+        self._text_chars = 0
+        self._strings: dict[str, tuple[str, ...]] = {}
+        self._string: list[str] | None = None  # parts of the string that has not ended yet
+        self._strings_read = 0
+        self._values = 0
+        self._escape = ""  # half of an escape sequence, at the end of the last part
+        self._name = secrets.token_hex(NAME_BYTES)
+
+    def feed(self, part: str) -> None:
+        """Take in the next part.
+
+        Raises:
+            TooBigError: There are too many values, or too much around the long strings.
+            BadPayloadError: It is no JSON.
+        """
+        self._values += count_values(part)
+        check_values(self._values)
+        part = self._escape + part
+        self._escape = "\\" * ((len(part) - len(part.rstrip("\\"))) % 2)
+        end = len(part) - len(self._escape)
+        at = 0
+        while at < end:
+            at = (
+                self._read_text(part, at, end)
+                if self._string is None
+                else self._read_string(self._string, part, at, end)
+            )
+
+    def result(self) -> str:
+        """Return the text; a plain one if it has no long strings."""
+        self._end_string(self._string or [])
+        text = "".join(self._text) + self._escape
+        return LongText.of(text, self._strings) if self._strings else text
+
+    def _read_text(self, part: str, at: int, end: int) -> int:
+        """Read up to the beginning of a string; return where that is."""
+        after = part.find('"', at, end) + 1
+        self._add(part[at : after or end])
+        if after:
+            self._string = []
+            self._strings_read += 1
+            if self._strings_read > STRINGS_MAX:
+                raise BadPayloadError("The message is not valid JSON.")
+        return after or end
+
+    def _read_string(self, string: list[str], part: str, at: int, end: int) -> int:
+        """Read up to the end of a string; return where that is."""
+        found = STRING.match(part, at, end)
+        assert found is not None, "it matches nothing too"
+        string.append(found[0])
+        if found.end() < end:
+            self._end_string(string)
+            self._string = None
+            self._add('"')
+            return found.end() + 1
+        return end
+
+    def _end_string(self, string: list[str]) -> None:
+        if sum(map(len, string)) <= LONG_CHARS:
+            self._add("".join(string))
+            return
+        name = f"{self._name}-{len(self._strings)}."
+        self._strings[name] = tuple(string)
+        self._add(name)
+
+    def _add(self, text: str) -> None:
+        self._text.append(text)
+        self._text_chars += len(text)
+        if self._text_chars > SHORT_TEXT_CHARS:
+            raise TooBigError(
+                f"The message has more than {SHORT_TEXT_CHARS // MIB} MiB besides its media."
+            )
+
+
+def read_long(parts: Iterable[str]) -> str:
+    """Return a JSON text that came in parts; see `LongTextReader.feed` for what it refuses."""
+    reader = LongTextReader()
+    for part in parts:
+        reader.feed(part)
+    return reader.result()
+
+
+def size_chars(text: str) -> int:
+    """Return about how long a text is, with what was taken out of it."""
+    return text.size_chars if isinstance(text, LongText) else len(text)
+
+
+def with_strings_of(text: str, changed: str) -> str:
+    """Return a changed text with the strings that were taken out of the one it was made from."""
+    return text.with_text(changed) if isinstance(text, LongText) else changed
+
+
+def parts_of(text: str) -> Iterator[str]:
+    """Return a whole text in parts that do not stop the loop."""
+    return text.parts() if isinstance(text, LongText) else iter(_cut(text))
+
+
+def _cut(text: str) -> list[str]:
+    return [text[start : start + PART_CHARS] for start in range(0, len(text), PART_CHARS)]
+
+
+def _unescaped(part: str) -> str:
+    """Return what a part of a string says; as it is if it begins or ends in an escape sequence."""
+    if "\\" not in part:
+        return part
+    try:
+        return str(json.loads(f'"{part}"', strict=False))
+    except ValueError:
+        return part

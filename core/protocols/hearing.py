@@ -1,6 +1,6 @@
 """What a half-duplex session hears: sound on its way to detection, and what was found in it. Pure.
 
-Bounded: beyond `max_waiting_chunks` and `max_waiting_segments` the oldest goes.
+Bounded: beyond what `HalfDuplexLimits` lets wait, the oldest goes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 from core.errors import ErrorCode
 from core.protocols.effects import Detect, Effect, Send
 from core.protocols.events import MS_PER_S, Happening, Segment
+from core.protocols.pace import AHEAD_MAX_S
 from core.protocols.unit_results import audio_samples
 from core.schemas.half_duplex import COLD_START_MS, AudioChunk
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
@@ -31,7 +32,9 @@ class HalfDuplexLimits:
         stop_grace_s: how long `stop` waits for a reply to end. Ours.
         max_kv_tokens: tokens at which the session ends.
         kv_reserve_tokens: the client is warned when no more than this is left. Ours.
-        max_waiting_chunks: most chunks that wait for detection; the oldest goes. Ours.
+        max_waiting_s: most sound that waits for detection; the oldest goes. Ours: as much as may
+            come at once, so that a client that sends a whole file loses nothing of it.
+        max_waiting_chunks: most chunks of it, likewise. Ours.
         max_waiting_segments: most segments of one chunk that wait for their answer; the oldest
             goes. Ours.
     """
@@ -41,7 +44,8 @@ class HalfDuplexLimits:
     stop_grace_s: float = 5.0
     max_kv_tokens: int = 8_192
     kv_reserve_tokens: int = 512
-    max_waiting_chunks: int = 8
+    max_waiting_s: float = AHEAD_MAX_S
+    max_waiting_chunks: int = 512
     max_waiting_segments: int = 4
 
 
@@ -53,7 +57,8 @@ class Hearing:
         self._limits = limits
         self._ready_s = 0.0  # when `prepared` was sent
         self._to_ignore_samples = COLD_START_SAMPLES
-        self._waiting: deque[Detect] = deque()
+        self._waiting: deque[tuple[int, Detect]] = deque()  # each with its samples
+        self._waiting_samples = 0
         self._is_detecting = False
         self._happenings: deque[Happening] = deque()
         self._dropped = 0
@@ -70,20 +75,22 @@ class Hearing:
         self._to_ignore_samples -= ignored
         if ignored == samples:
             return []
-        effects: list[Effect] = []
-        if len(self._waiting) >= self._limits.max_waiting_chunks:
-            self._waiting.popleft()
-            self._dropped += 1
+        self._waiting.append((samples, Detect(chunk, ignored)))
+        self._waiting_samples += samples
+        effects = self.detect_next()
+        if self._is_too_much_waiting():
+            while self._is_too_much_waiting():
+                self._take_oldest()
+                self._dropped += 1
             effects += self._warn_of_drops()
-        self._waiting.append(Detect(chunk, ignored))
-        return [*effects, *self.detect_next()]
+        return effects
 
     def detect_next(self) -> list[Effect]:
         """Let detection hear the next chunk if it is free."""
         if self._is_detecting or not self._waiting:
             return []
         self._is_detecting = True
-        return [self._waiting.popleft()]
+        return [self._take_oldest()]
 
     def found(self, happenings: tuple[Happening, ...]) -> None:
         """Take in what detection found in its chunk.
@@ -108,10 +115,21 @@ class Hearing:
     def drop_waiting_sound(self) -> None:
         """The model answers now: what was not judged yet never will be."""
         self._waiting.clear()
+        self._waiting_samples = 0
 
     def drop_segments(self) -> None:
         """Nobody wants the answers that are still to come."""
         self._happenings.clear()
+
+    def _take_oldest(self) -> Detect:
+        samples, oldest = self._waiting.popleft()
+        self._waiting_samples -= samples
+        return oldest
+
+    def _is_too_much_waiting(self) -> bool:
+        max_samples = self._limits.max_waiting_s * INPUT_SAMPLE_RATE_HZ
+        is_too_long = self._waiting_samples > max_samples
+        return is_too_long or len(self._waiting) > self._limits.max_waiting_chunks
 
     def _ignored_samples(self, samples: int, at_s: float) -> int:
         """Return how many samples of a chunk belong to the cold start.

@@ -34,7 +34,15 @@ from core.protocols.half_duplex import TABLE, HalfDuplexMachine
 from core.protocols.hearing import HalfDuplexLimits
 from core.protocols.machine import SessionNames
 from core.schemas.common import TokenStats
-from core.schemas.half_duplex import Generating, Prepared, Stopped, Timeout, TurnDone, VadState
+from core.schemas.half_duplex import (
+    AudioChunk,
+    Generating,
+    Prepared,
+    Stopped,
+    Timeout,
+    TurnDone,
+    VadState,
+)
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.streaming import Chunk, StreamingChunk
 from core.schemas.worker import WorkerStatus
@@ -180,8 +188,9 @@ def test_sound_not_yet_judged_when_the_reply_begins_is_dropped() -> None:
     assert stage.only(Detect).chunk.audio_base64 == newest
 
 
-def test_detection_works_on_one_chunk_at_a_time() -> None:
-    stage = scene(max_waiting_chunks=2)
+@pytest.mark.parametrize("limits", [{"max_waiting_chunks": 2}, {"max_waiting_s": 1.0}])
+def test_detection_works_on_one_chunk_at_a_time(limits: dict[str, Any]) -> None:
+    stage = scene(**limits)
     assert stage.say("audio_chunk", audio=HALF_SECOND) == ["StartTimer(idle)", "Detect"]
     assert stage.say("audio_chunk", audio=HALF_SECOND) == ["StartTimer(idle)"]
     assert stage.say("audio_chunk", audio=HALF_SECOND) == ["StartTimer(idle)"]
@@ -191,6 +200,22 @@ def test_detection_works_on_one_chunk_at_a_time() -> None:
     assert stage.tell(Detected()) == ["Detect"]
     assert stage.tell(Detected()) == ["Detect"]
     assert stage.tell(Detected()) == []
+
+
+def test_a_file_sent_at_once_loses_no_more_than_the_first_half_second() -> None:
+    stage = scene(listening=False)
+    stage.say("prepare")
+    stage.tell(PrefillDone())
+    spoken = [audio(500 + at) for at in range(60)]
+    heard: list[Detect] = []
+    for sound in spoken:
+        told = stage.say("audio_chunk", audio=sound)
+        assert "Send(warning)" not in told
+        heard += [stage.only(Detect)] if "Detect" in told else []
+    while "Detect" in stage.tell(Detected()):
+        heard.append(stage.only(Detect))
+    assert [each.chunk for each in heard] == [AudioChunk(audio_base64=one) for one in spoken[1:]]
+    assert {each.skip_samples for each in heard} == {0}
 
 
 def test_several_segments_of_one_chunk_are_answered_one_after_the_other() -> None:

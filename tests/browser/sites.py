@@ -9,13 +9,15 @@ import io
 import json
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
+from websockets.sync.client import connect
 
 from benchmarks.launched import Plan, wait_until
 from core.nano_assets import SOURCE, SUMS_FILE, assemble
@@ -33,6 +35,7 @@ NANO = ROOT / "data" / "nano"  # where `./start_all.sh` keeps it too
 ANSWER_S = 3  # silence after a question, for the answer
 MAX_SHARED = 3  # systems with the fake backend at a time; each takes some 300 MB
 IDLE_LIMIT_S = 60.0
+TAKE_LIMIT_S = 120.0  # ends a test that hangs
 
 # Any: sections of the configuration are JSON.
 Sections = dict[str, dict[str, Any]]
@@ -127,6 +130,19 @@ class SharedSites:
         for system in self._open.values():
             system.__exit__(None, None, None)
         self._open.clear()
+
+
+@contextmanager
+def taken_place(system: RunningSystem) -> Iterator[None]:
+    """Hold a place at a worker for the block, with a client that no busy machine can starve."""
+    with connect(system.ws(f"/ws/duplex/{new_id('adx')}"), proxy=None) as socket:
+        told = ""
+        while told != "prepared":
+            told = json.loads(socket.recv(TAKE_LIMIT_S))["type"]
+            if told == "queue_done":
+                socket.send('{"type": "prepare"}')
+        yield
+        socket.send('{"type": "stop"}')
 
 
 async def _talk(system: RunningSystem, questions: Sequence[str]) -> str:

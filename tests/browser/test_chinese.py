@@ -29,19 +29,26 @@ def fetched(page: Page) -> list[str]:
 
 
 def drawn_without_font(page: Page) -> list[str]:
-    """Return the Chinese texts of a page that were drawn without a Chinese font."""
-    texts: list[str] = page.evaluate(MARK_SCRIPT)
+    """Return the Chinese texts of a page that were drawn without a Chinese font.
+
+    The page's scripts rest meanwhile: what they replace has no font that could be asked for.
+    """
     browser = page.context.new_cdp_session(page)
     browser.send("DOM.enable")
     browser.send("CSS.enable")
+    texts: list[str] = page.evaluate(MARK_SCRIPT)
+    browser.send("Emulation.setScriptExecutionDisabled", {"value": True})
     root = browser.send("DOM.getDocument")["root"]["nodeId"]
     found = []
     for index, text in enumerate(texts):
         query = {"nodeId": root, "selector": f'[data-chinese="{index}"]'}
         node = browser.send("DOM.querySelector", query)
+        if not node["nodeId"]:  # replaced before the scripts came to rest
+            continue
         fonts = browser.send("CSS.getPlatformFontsForNode", {"nodeId": node["nodeId"]})["fonts"]
         if not any(font["familyName"].startswith("Noto Sans SC") for font in fonts):
             found.append(text)
+    browser.send("Emulation.setScriptExecutionDisabled", {"value": False})
     assert texts
     return found
 

@@ -23,6 +23,7 @@ from tests.browser.chats import (
 from tests.browser.conftest import SiteMaker
 from tests.browser.devices import Devices, held_tracks, wait_until_playing
 from tests.browser.problems import Problems
+from tests.browser.sites import taken_place
 from tests.browser.test_audio_duplex_problems import expect_problem
 from tests.browser.test_omni import NO_VOICE
 from tests.browser.visits import Visits, wait_until_ready
@@ -36,24 +37,23 @@ def _no_default_voice(problems: Problems) -> None:
 
 def test_the_place_in_the_line_and_the_turn(visit: Visits, shared_site: SiteMaker) -> None:
     system = shared_site(workers=1, slots=1)
-    first = visit("/audio_duplex", at=system)
-    calls.start(first)
     second = visit("/audio_duplex", at=system, devices=Devices(has_tap=True))
-    calls.press(second, "start")
-    calls.wait_for_phase(second, "queued")
-    expect(second.locator(".queue-place")).to_have_text("You are next")
-    expect(second).to_have_title(re.compile(r"^\(1\) Voice call"))
-    expect(second.locator("link[rel=icon]")).to_have_attribute("href", re.compile("favicon-queued"))
-    wait_until_playing(second)  # the sound of who is next
     third = visit("/audio_duplex", at=system)
-    calls.press(third, "start")
-    calls.wait_for_phase(third, "queued")
-    expect(third.locator(".queue-place")).to_have_text("Number 2 of 2 in line")
-    third.get_by_role("button", name="Leave the line").click()
-    calls.wait_for_phase(third, "ended")
-    expect(third.locator("#notice")).to_be_hidden()
-    assert held_tracks(third, "microphone") == 0
-    calls.stop(first)
+    with taken_place(system):
+        calls.press(second, "start")
+        calls.wait_for_phase(second, "queued")
+        expect(second.locator(".queue-place")).to_have_text("You are next")
+        expect(second).to_have_title(re.compile(r"^\(1\) Voice call"))
+        icon = second.locator("link[rel=icon]")
+        expect(icon).to_have_attribute("href", re.compile("favicon-queued"))
+        wait_until_playing(second)  # the sound of who is next
+        calls.press(third, "start")
+        calls.wait_for_phase(third, "queued")
+        expect(third.locator(".queue-place")).to_have_text("Number 2 of 2 in line")
+        third.get_by_role("button", name="Leave the line").click()
+        calls.wait_for_phase(third, "ended")
+        expect(third.locator("#notice")).to_be_hidden()
+        assert held_tracks(third, "microphone") == 0
     calls.wait_for_phase(second, "running")
     expect(second.locator("#queue")).to_be_hidden()
     expect(second.locator("link[rel=icon]")).not_to_have_attribute(
@@ -63,13 +63,13 @@ def test_the_place_in_the_line_and_the_turn(visit: Visits, shared_site: SiteMake
 
 def test_the_line_is_full(visit: Visits, shared_site: SiteMaker) -> None:
     system = shared_site(workers=1, slots=1, config={"service": {"max_queue_size": 1}})
-    pages = [visit("/audio_duplex", at=system) for _ in range(3)]
-    calls.start(pages[0])
-    calls.press(pages[1], "start")
-    calls.wait_for_phase(pages[1], "queued")
-    calls.press(pages[2], "start")
-    expect_problem(pages[2], "queue_full", "The queue is full.", "Try again in a minute.")
-    assert held_tracks(pages[2], "microphone") == 0
+    waiting, refused = (visit("/audio_duplex", at=system) for _ in range(2))
+    with taken_place(system):
+        calls.press(waiting, "start")
+        calls.wait_for_phase(waiting, "queued")
+        calls.press(refused, "start")
+        expect_problem(refused, "queue_full", "The queue is full.", "Try again in a minute.")
+        assert held_tracks(refused, "microphone") == 0
 
 
 def test_after_a_worker_died_the_call_is_started_again(

@@ -44,13 +44,16 @@ def declared() -> dict[str, set[str]]:
     }
 
 
+installed = functools.cache(packages_distributions)
+
+
 @functools.cache
 def imported(*, with_tests: bool) -> set[str]:
     """Distributions that this repository imports from; an unknown one by its import name."""
     sources = python_files(with_tests=with_tests)
     ours = {source.module.split(".")[0] for source in python_files()} | {"scripts"}
     tops = {name.split(".")[0] for source in sources for name, _ in imported_modules(source)}
-    carriers = {**packages_distributions(), **CARRIERS}
+    carriers = {**installed(), **CARRIERS}
     return {
         _canonical(carriers.get(top, [top])[0])
         for top in tops

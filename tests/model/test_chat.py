@@ -285,9 +285,6 @@ def test_the_toy_model_speaks_its_reply(toy: Toy) -> None:
     assert np.isfinite(sounds[0]).all() and np.abs(sounds[0]).max() > 0
 
 
-# Beams
-
-
 # Stop
 
 

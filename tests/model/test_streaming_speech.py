@@ -1,0 +1,87 @@
+"""Which tokens and sounds of a streamed reply reach speech, and what a prefill refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from MiniCPMO45.processing_minicpmo import PromptTooLongError
+from MiniCPMO45.session import Session
+from MiniCPMO45.steps import (
+    DrawCodes,
+    SpokenText,
+    TextMarkers,
+    Vocode,
+)
+from tests.fakes.scripted import CODE_EOS, spoken
+from tests.model.toy import Toy, speech
+from tests.model.turns import SPOKEN, ScriptedTurns, ToyTurns, joined
+
+ANSWER = " I think that it is a very good day to go for a long walk and then read a book at home"
+
+
+def conditions(talk: ScriptedTurns) -> list[DrawCodes]:
+    """Speech-decoder calls that start a run of codes."""
+    calls = talk.executor.of_kind(DrawCodes)
+    return [call for call in calls if any(isinstance(p, TextMarkers) for p in call.pieces)]
+
+
+def markers(call: DrawCodes) -> tuple[int, ...]:
+    """Marker ids of a condition."""
+    return tuple(i for piece in call.pieces if isinstance(piece, TextMarkers) for i in piece.ids)
+
+
+def say(talk: ScriptedTurns, n_tokens: int, **changes: Any) -> list[int]:
+    """Ask, and have a spoken reply of some tokens written; returns the reply's ids."""
+    talk.prefill("user", "hello")
+    ids = talk.script(talk.encode(ANSWER)[:n_tokens])
+    talk.generate(replace(SPOKEN, **changes))
+    return ids
+
+
+@pytest.mark.parametrize("n_tokens", [1, 9, 10, 11, 12, 20, 21, 22])
+def test_every_token_reaches_speech_once_with_its_own_state(toy: Toy, n_tokens: int) -> None:
+    talk = ScriptedTurns(toy, has_voice=True)
+    ids = say(talk, n_tokens)
+    assert len(ids) == n_tokens
+    calls = conditions(talk)
+    groups = [spoken(call) for call in calls]
+    assert [token for group in groups for token in group] == ids
+    assert [len(group) for group in groups[:-1]] == [10] * (len(groups) - 1)
+    for call in calls:
+        for piece in call.pieces:
+            if isinstance(piece, SpokenText):
+                assert piece.hidden[:, 0].tolist() == [*piece.ids]
+    config = talk.model.model.config.tts_config
+    begin, end = config.audio_bos_token_id, config.text_eos_token_id
+    assert [markers(call) for call in calls[:-1]] == [(begin,)] * (len(calls) - 1)
+    assert markers(calls[-1]) == (end, begin)
+
+
+def test_the_systems_sound_is_not_remembered_as_the_users(toy: Toy) -> None:
+    talk = ToyTurns(toy)
+    talk.prefill("system", ["be like", speech(1.0, 1)], stream_input=True)
+    assert talk.session.hearing.cache.length == 0
+
+
+def test_a_history_that_is_too_long_is_refused_before_anything_runs(toy: Toy) -> None:
+    talk = ScriptedTurns(toy)
+    with pytest.raises(PromptTooLongError) as caught:
+        talk.prefill_history([("user", "hello " * 50)], max_tokens=20)
+    assert caught.value.n_tokens > 20
+    assert not talk.executor.requests
+    assert isinstance(talk.session, Session) and talk.session.kv.length == 0
+
+
+def test_a_run_of_codes_ends_when_the_model_says_so(toy: Toy) -> None:
+    talk = ScriptedTurns(toy, has_voice=True)
+    talk.executor.codes = [7, 8, CODE_EOS]
+    talk.prefill("user", "hello")
+    talk.script(" yes")
+    pieces, _ = talk.generate(SPOKEN)
+    [run] = talk.executor.of_kind(Vocode)
+    assert (run.codes[3:], run.is_last) == ((7, 8), True)
+    assert np.all(joined(pieces)[1] != 0)

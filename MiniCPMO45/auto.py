@@ -6,10 +6,14 @@ A registered class takes precedence over the code that a checkpoint's `auto_map`
 
 from __future__ import annotations
 
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, AutoProcessor, AutoTokenizer
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
+from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
+from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 
 AutoConfig.register(MiniCPMOConfig.model_type, MiniCPMOConfig, exist_ok=True)
 AutoModel.register(MiniCPMOConfig, MiniCPMOForConditionalGeneration, exist_ok=True)
+AutoTokenizer.register(MiniCPMOConfig, fast_tokenizer_class=MiniCPMOTokenizerFast, exist_ok=True)
+AutoProcessor.register(MiniCPMOConfig, MiniCPMOProcessor, exist_ok=True)

@@ -146,7 +146,7 @@ class UnifiedModel:
         model.drop_unused()
         options.tell("loading the voice")
         executor = _load_executor(model, folder, options)
-        processor = MiniCPMOProcessor.from_folder(folder)
+        processor = MiniCPMOProcessor.from_pretrained(folder)
         logger.info("device map: %s", _device_map(model, executor))
         return cls(model, processor, executor, duplex_defaults=options.duplex_defaults)
 

@@ -5,18 +5,19 @@ Runs on the CPU and touches no weights; a prompt that cannot be used is refused 
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
+from transformers import ProcessorMixin, WhisperFeatureExtractor
 
 from MiniCPMO45.audio_features import MIN_CLIP_SAMPLES, embedding_count
 from MiniCPMO45.configuration_minicpmo import SliceConfig
+from MiniCPMO45.image_processor import MiniCPMOImageProcessor
 from MiniCPMO45.picture_slices import SlicedImage, slice_image
 from MiniCPMO45.placeholders import Placeholder, Span, audio_placeholder, image_placeholder
 from MiniCPMO45.prompts import AUDIO_MARKER, IMAGE_MARKER
@@ -26,7 +27,7 @@ Part = str | Image.Image | np.ndarray
 Content = str | Sequence["Part | Sequence[Part]"]
 
 CHAT_MAX_TOKENS = 8192  # longest prompt of a one-shot chat; source: docs/specification/model.md#4.3
-QUERY_NUM = 64  # slots per slice where the folder does not say
+_HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token")
 
 # While a prompt is rendered, media stand as Unicode noncharacters, which no text may contain. So
 # a user who types a marker gets text, not a slot.
@@ -119,51 +120,58 @@ class _Media:
     sounds: tuple[np.ndarray, ...]
 
 
-class MiniCPMOProcessor:
-    """Tokenizer, picture slicing and placeholders behind two calls."""
+class MiniCPMOProcessor(ProcessorMixin):
+    """Messages of text, pictures and sounds to a prompt."""
 
     def __init__(
         self,
+        image_processor: MiniCPMOImageProcessor,
+        feature_extractor: WhisperFeatureExtractor,
         tokenizer: MiniCPMOTokenizerFast,
-        slicing: SliceConfig | None = None,
-        *,
-        use_image_id: bool = True,
-        query_num: int = QUERY_NUM,
     ) -> None:
         """Put the parts together.
 
         Args:
+            image_processor: cuts pictures.
+            feature_extractor: Whisper's log-mel of whole clips.
             tokenizer: of the same checkpoint.
-            slicing: default slicing; the published one when None.
-            use_image_id: default of `PromptOptions.use_image_id`.
-            query_num: slots per slice.
         """
+        super().__init__(image_processor, feature_extractor, tokenizer)
+        self.image_processor = image_processor
+        self.feature_extractor = feature_extractor
         self.tokenizer = tokenizer
-        self.slicing = slicing or SliceConfig()
-        self.use_image_id = use_image_id
-        self.query_num = query_num
         self._newline = tuple(tokenizer.encode("\n"))
 
     @classmethod
-    def from_folder(cls, folder: Path) -> MiniCPMOProcessor:
-        """Read tokenizer and `preprocessor_config.json` of a checkpoint folder.
+    def of(cls, tokenizer: MiniCPMOTokenizerFast) -> MiniCPMOProcessor:
+        """Return a processor with the published rules for pictures and sounds."""
+        return cls(MiniCPMOImageProcessor(), WhisperFeatureExtractor(), tokenizer)
+
+    @classmethod
+    def from_pretrained(  # type: ignore[override]  # the parts are known, and no code is looked up
+        cls, pretrained_model_name_or_path: str | Path, **options: Any
+    ) -> MiniCPMOProcessor:
+        """Read tokenizer and `preprocessor_config.json` of a checkpoint.
+
+        Args:
+            pretrained_model_name_or_path: a folder, or a hub id.
+            options: where the hub's files are: `cache_dir`, `revision`, `token`,
+                `local_files_only`, `force_download`.
 
         Raises:
             TokenizerError: the tokenizer files are unusable.
-            ProcessingError: `preprocessor_config.json` is not valid JSON.
+            ProcessingError: `preprocessor_config.json` is missing or damaged.
         """
-        settings = _read_settings(folder / "preprocessor_config.json")
-        published = SliceConfig()
-        return cls(
-            MiniCPMOTokenizerFast.from_folder(folder),
-            SliceConfig(
-                max_slice_nums=int(settings.get("max_slice_nums", published.max_slice_nums)),
-                scale_resolution=int(settings.get("scale_resolution", published.scale_resolution)),
-                patch_size=int(settings.get("patch_size", published.patch_size)),
-            ),
-            use_image_id=bool(settings.get("use_image_id", True)),
-            query_num=int(settings.get("image_feature_size", QUERY_NUM)),
-        )
+        hub = {name: value for name, value in options.items() if name in _HUB_OPTIONS}
+        tokenizer = MiniCPMOTokenizerFast.from_pretrained(pretrained_model_name_or_path, **hub)
+        try:
+            return cls(
+                MiniCPMOImageProcessor.from_pretrained(pretrained_model_name_or_path, **hub),
+                WhisperFeatureExtractor.from_pretrained(pretrained_model_name_or_path, **hub),
+                tokenizer,
+            )
+        except (OSError, ValueError) as error:
+            raise ProcessingError(str(error)) from error
 
     def render(
         self,
@@ -196,7 +204,7 @@ class MiniCPMOProcessor:
             {"role": m.role, "content": _content_text(parts, options)}
             for m, parts in zip(messages, contents, strict=True)
         ]
-        text = self.tokenizer.apply_chat_template(
+        text = self.tokenizer.render_chat(
             rows,
             add_generation_prompt=add_generation_prompt,
             enable_thinking=enable_thinking,
@@ -227,8 +235,9 @@ class MiniCPMOProcessor:
         sounds = media.sounds
         if (text.count(_IMAGE_CODE), text.count(_AUDIO_CODE)) != (len(media.images), len(sounds)):
             raise ProcessingError("the chat template dropped or repeated a picture or a sound")
-        max_slices = options.max_slice_nums or self.slicing.max_slice_nums
-        pictures = tuple(_sliced(image, max_slices, self.slicing) for image in media.images)
+        slicing = self.image_processor.slicing
+        max_slices = options.max_slice_nums or slicing.max_slice_nums
+        pictures = tuple(_sliced(image, max_slices, slicing) for image in media.images)
         builder = _IdBuilder(self.tokenizer)
         image_number = sound_number = 0
         for segment in _AT_MEDIA.split(text):
@@ -256,9 +265,19 @@ class MiniCPMOProcessor:
     def _image_placeholder(
         self, number: int, grid: tuple[int, int] | None, options: PromptOptions
     ) -> Placeholder:
-        use_id = self.use_image_id if options.use_image_id is None else options.use_image_id
+        use_id = (
+            self.image_processor.use_image_id
+            if options.use_image_id is None
+            else options.use_image_id
+        )
         ids = tuple(self.tokenizer.encode(str(number))) if use_id else None
-        return image_placeholder(grid, self.query_num, self.tokenizer.special, self._newline, ids)
+        return image_placeholder(
+            grid,
+            self.image_processor.image_feature_size,
+            self.tokenizer.special,
+            self._newline,
+            ids,
+        )
 
 
 class _IdBuilder:
@@ -346,12 +365,3 @@ def _sliced(image: Image.Image, max_slices: int, slicing: SliceConfig) -> Sliced
         return slice_image(image, max_slices, slicing)
     except ValueError as error:
         raise ProcessingError(f"a picture cannot be used: {error}") from error
-
-
-def _read_settings(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        return json.loads(path.read_text(encoding="utf8"))
-    except json.JSONDecodeError as error:
-        raise ProcessingError(f"{path} is not valid JSON: {error}") from error

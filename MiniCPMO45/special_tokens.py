@@ -1,4 +1,4 @@
-"""Every control token of the vocabulary, looked up once by name.
+"""The control tokens that the model works with, looked up once by name.
 
 No id is written down anywhere: a vocabulary of another size has other ids. The lists derived from
 them (terminators, forbidden marks, fixed prefixes) live here too.
@@ -15,13 +15,12 @@ from MiniCPMO45 import prompts
 ASCII_MARKS = (":", "#", "@", "*", "(", ")", "[", "]", "&", "/", "$")
 FULL_WIDTH_MARKS = ("：", "；", "“", "”", "‘", "’", "【", "】", "「", "」", "（", "）")
 
-_FIRST_TIMBRE, _LAST_TIMBRE = 7, 31
-TIMBRE_TOKENS = tuple(f"<|timbre_{n}|>" for n in range(_FIRST_TIMBRE, _LAST_TIMBRE + 1))
+UNK_TOKEN = "<unk>"
 END_OF_SEQUENCE = "</s>"  # an ordinary entry of the published vocabulary; absent from others
 
 
-class SpecialTokenError(ValueError):
-    """The vocabulary lacks tokens the model cannot work without."""
+class TokenizerError(ValueError):
+    """A checkpoint's tokenizer cannot be read, or lacks tokens the model cannot work without."""
 
 
 class Vocabulary(Protocol):
@@ -50,7 +49,6 @@ def _named(token: str) -> Any:  # Any: stands where the dataclass expects the fi
 class SpecialTokens:
     """Ids of the control tokens and of fixed texts. Source: docs/specification/model.md#3.1."""
 
-    timbres: tuple[int, ...]
     end_of_sequence: int | None
     special_ids: frozenset[int]
     bad_token_ids: tuple[int, ...]
@@ -60,85 +58,26 @@ class SpecialTokens:
     next_user_prefix: tuple[int, ...]
     duplex_suffix: tuple[int, ...]
     context_marker: tuple[int, ...]
-    unk: int = _named("<unk>")
+    unk: int = _named(UNK_TOKEN)
     endoftext: int = _named("<|endoftext|>")
     im_start: int = _named("<|im_start|>")
     im_end: int = _named("<|im_end|>")
-    object_ref_start: int = _named("<|object_ref_start|>")
-    object_ref_end: int = _named("<|object_ref_end|>")
-    qwen_box_start: int = _named("<|box_start|>")
-    qwen_box_end: int = _named("<|box_end|>")
-    qwen_quad_start: int = _named("<|quad_start|>")
-    qwen_quad_end: int = _named("<|quad_end|>")
-    vision_start: int = _named("<|vision_start|>")
-    vision_end: int = _named("<|vision_end|>")
-    vision_pad: int = _named("<|vision_pad|>")
-    image_pad: int = _named("<|image_pad|>")
-    video_pad: int = _named("<|video_pad|>")
-    tool_call_start: int = _named("<tool_call>")
-    tool_call_end: int = _named("</tool_call>")
-    fim_prefix: int = _named("<|fim_prefix|>")
-    fim_middle: int = _named("<|fim_middle|>")
-    fim_suffix: int = _named("<|fim_suffix|>")
-    fim_pad: int = _named("<|fim_pad|>")
-    repo_name: int = _named("<|repo_name|>")
-    file_sep: int = _named("<|file_sep|>")
-    tool_response_start: int = _named("<tool_response>")
-    tool_response_end: int = _named("</tool_response>")
-    think_start: int = _named("<think>")
-    think_end: int = _named("</think>")
     image_start: int = _named("<image>")
     image_end: int = _named("</image>")
-    ref_start: int = _named("<ref>")
-    ref_end: int = _named("</ref>")
-    box_start: int = _named("<box>")
-    box_end: int = _named("</box>")
-    quad_start: int = _named("<quad>")
-    quad_end: int = _named("</quad>")
-    point_start: int = _named("<point>")
-    point_end: int = _named("</point>")
     slice_start: int = _named("<slice>")
     slice_end: int = _named("</slice>")
     image_id_start: int = _named("<image_id>")
     image_id_end: int = _named("</image_id>")
     unit_start: int = _named("<unit>")
     unit_end: int = _named("</unit>")
-    answer_start: int = _named("<answer>")
-    answer_end: int = _named("</answer>")
-    focus_start: int = _named("<focus>")
-    focus_end: int = _named("</focus>")
-    line_start: int = _named("<line>")
-    line_end: int = _named("</line>")
-    perception_start: int = _named("<perception>")
-    perception_end: int = _named("</perception>")
-    source_image_start: int = _named("<source_image>")
-    source_image_end: int = _named("</source_image>")
-    image_save_to_start: int = _named("<image_save_to>")
-    image_save_to_end: int = _named("</image_save_to>")
     audio_start: int = _named("<|audio_start|>")
-    audio: int = _named("<|audio|>")
     audio_end: int = _named("<|audio_end|>")
-    spk_bos: int = _named("<|spk_bos|>")
-    spk: int = _named("<|spk|>")
-    spk_eos: int = _named("<|spk_eos|>")
     tts_bos: int = _named("<|tts_bos|>")
     tts_eos: int = _named("<|tts_eos|>")
     listen: int = _named("<|listen|>")
     speak: int = _named("<|speak|>")
-    interrupt: int = _named("<|interrupt|>")
-    vad_start: int = _named("<|vad_start|>")
-    vad_end: int = _named("<|vad_end|>")
-    emotion_start: int = _named("<|emotion_start|>")
-    emotion_end: int = _named("<|emotion_end|>")
-    speed_start: int = _named("<|speed_start|>")
-    speed_end: int = _named("<|speed_end|>")
-    pitch_start: int = _named("<|pitch_start|>")
-    pitch_end: int = _named("<|pitch_end|>")
-    turn_bos: int = _named("<|turn_bos|>")
     turn_eos: int = _named("<|turn_eos|>")
     chunk_eos: int = _named("<|chunk_eos|>")
-    chunk_bos: int = _named("<|chunk_bos|>")
-    chunk_tts_bos: int = _named("<|chunk_tts_bos|>")
     chunk_tts_eos: int = _named("<|chunk_tts_eos|>")
     tts_pad: int = _named("<|tts_pad|>")
 
@@ -150,20 +89,17 @@ class SpecialTokens:
             vocabulary: a loaded tokenizer.
 
         Raises:
-            SpecialTokenError: some names are missing; the message lists all of them.
+            TokenizerError: some names are missing; the message lists all of them.
         """
         names = {f.name: f.metadata["token"] for f in fields(cls) if "token" in f.metadata}
         found = {name: vocabulary.token_id(token) for name, token in names.items()}
-        timbres = {token: vocabulary.token_id(token) for token in TIMBRE_TOKENS}
         missing = [names[name] for name, value in found.items() if value is None]
-        missing += [token for token, value in timbres.items() if value is None]
         if missing:
-            raise SpecialTokenError(
+            raise TokenizerError(
                 f"the vocabulary lacks {len(missing)} control tokens: {' '.join(missing)}"
             )
         return cls(
             **{name: value for name, value in found.items() if value is not None},
-            timbres=tuple(value for value in timbres.values() if value is not None),
             end_of_sequence=vocabulary.token_id(END_OF_SEQUENCE),
             special_ids=vocabulary.special_ids,
             bad_token_ids=vocabulary.bad_token_ids,
@@ -234,9 +170,3 @@ def _single_ids(vocabulary: Vocabulary, marks: tuple[str, ...]) -> tuple[int, ..
     """Ids of the marks that are one token each, in the order given."""
     encoded = (vocabulary.encode(mark) for mark in marks)
     return tuple(ids[0] for ids in encoded if len(ids) == 1)
-
-
-def control_tokens() -> tuple[str, ...]:
-    """Names of all control tokens, `<unk>` first, the others in published id order."""
-    named = (f.metadata["token"] for f in fields(SpecialTokens) if "token" in f.metadata)
-    return (*named, *TIMBRE_TOKENS)

@@ -8,13 +8,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from MiniCPMO45.special_tokens import control_tokens
+from MiniCPMO45.special_tokens import UNK_TOKEN
 from MiniCPMO45.tiny_text import CHAT_TEMPLATE, SPOKEN_TEXT, training_texts
-from MiniCPMO45.tokenization_minicpmo_fast import UNK_TOKEN, byte_level_tokenizer
+from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 
 MERGES = 1000
+CONTROL_TOKENS = tuple(
+    (
+        "<|endoftext|> <|im_start|> <|im_end|> <|object_ref_start|> <|object_ref_end|> "
+        "<|box_start|> <|box_end|> <|quad_start|> <|quad_end|> <|vision_start|> <|vision_end|> "
+        "<|vision_pad|> <|image_pad|> <|video_pad|> <tool_call> </tool_call> <|fim_prefix|> "
+        "<|fim_middle|> <|fim_suffix|> <|fim_pad|> <|repo_name|> <|file_sep|> <tool_response> "
+        "</tool_response> <think> </think> <image> </image> <ref> </ref> <box> </box> <quad> "
+        "</quad> <point> </point> <slice> </slice> <image_id> </image_id> <unit> </unit> <answer> "
+        "</answer> <focus> </focus> <line> </line> <perception> </perception> <source_image> "
+        "</source_image> <image_save_to> </image_save_to> <|audio_start|> <|audio|> <|audio_end|> "
+        "<|spk_bos|> <|spk|> <|spk_eos|> <|tts_bos|> <|tts_eos|> <|listen|> <|speak|> "
+        "<|interrupt|> <|vad_start|> <|vad_end|> <|emotion_start|> <|emotion_end|> <|speed_start|> "
+        "<|speed_end|> <|pitch_start|> <|pitch_end|> <|turn_bos|> <|turn_eos|> <|chunk_eos|> "
+        "<|chunk_bos|> <|chunk_tts_bos|> <|chunk_tts_eos|> <|tts_pad|>"
+    ).split()
+) + tuple(f"<|timbre_{number}|>" for number in range(7, 32))
+"""Added tokens in published id order. Source: docs/specification/model.md#3.1."""
+
 PLAIN_SLOTS = (UNK_TOKEN, "<s>", "</s>")  # entries of the base vocabulary no text ever becomes
 MODEL_MAX_LENGTH = 131_072
 _NOT_SPECIAL = frozenset(  # added, but kept by a decode that skips special tokens
@@ -62,13 +80,12 @@ def train_vocabulary(texts: Iterable[str] | None = None, merges: int = MERGES) -
     trainer = trainers.BpeTrainer(
         vocab_size=len(alphabet) + merges, initial_alphabet=alphabet, show_progress=False
     )
-    tokenizer = byte_level_tokenizer(models.BPE())
+    tokenizer = _byte_level()
     tokenizer.train_from_iterator(training_texts() if texts is None else texts, trainer)
     trained = json.loads(tokenizer.to_str())["model"]
     pairs = tuple((left, right) for left, right in trained["merges"])
     words = sorted(trained["vocab"], key=trained["vocab"].__getitem__)[len(alphabet) :]
-    added = tuple(token for token in control_tokens() if token != UNK_TOKEN)
-    return TinyVocabulary((*alphabet, *PLAIN_SLOTS, *words), pairs, added)
+    return TinyVocabulary((*alphabet, *PLAIN_SLOTS, *words), pairs, CONTROL_TOKENS)
 
 
 def write_tokenizer(folder: Path, vocabulary: TinyVocabulary) -> None:
@@ -121,7 +138,8 @@ def unspeakable_ids(vocabulary: TinyVocabulary) -> list[int]:
 
 def spoken_ids(vocabulary: TinyVocabulary) -> list[int]:
     """Base ids that are whole words of the everyday sentences."""
-    cut = byte_level_tokenizer(models.BPE()).pre_tokenizer
+    cut = _byte_level().pre_tokenizer
+    assert cut is not None
     words = {piece for piece, _ in cut.pre_tokenize_str(SPOKEN_TEXT)}
     return [
         i
@@ -140,6 +158,16 @@ def write_json(path: Path, values: Any, indent: int | None = 2) -> None:
     """Write a JSON file with a final line feed."""
     text = json.dumps(values, ensure_ascii=False, indent=indent)
     path.write_text(text + "\n", encoding="utf8")
+
+
+def _byte_level() -> Tokenizer:
+    """Return an untrained tokenizer that cuts text as the published one does."""
+    published = MiniCPMOTokenizerFast().backend_tokenizer
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = published.normalizer
+    tokenizer.pre_tokenizer = published.pre_tokenizer
+    tokenizer.decoder = published.decoder
+    return tokenizer
 
 
 def _row(token: str, *, special: bool) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def random_full_rig(options: RigOptions, wait: Callable[[], None]) -> Rig:
     seconds = _Seconds(wait)
     with tempfile.TemporaryDirectory() as folder:
         write_tokenizer(Path(folder), train_vocabulary())
-        tokenizer = MiniCPMOTokenizerFast.from_folder(Path(folder))
+        tokenizer = MiniCPMOTokenizerFast.from_pretrained(Path(folder))
     seconds.lap("tokenizer_seconds")
     config = MiniCPMOConfig()
     with torch.device("meta"):
@@ -131,7 +131,7 @@ def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -
     """
     seconds = _Seconds(wait)
     folder = find_checkpoint(source)
-    tokenizer = MiniCPMOTokenizerFast.from_folder(folder)
+    tokenizer = MiniCPMOTokenizerFast.from_pretrained(folder)
     seconds.lap("tokenizer_seconds")
     model = MiniCPMOForConditionalGeneration.from_folder(
         folder, dtype=options.dtype, device=options.device, show_progress=False

@@ -352,7 +352,7 @@ class ChatView(TurnView):
         return await threads.run(decode)
 
     def _slices(self, wanted: int | None) -> int:
-        return wanted or self.context.model.processor.slicing.max_slice_nums
+        return wanted or self.context.model.processor.image_processor.max_slice_nums
 
 
 def _response(

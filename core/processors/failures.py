@@ -20,7 +20,6 @@ from MiniCPMO45.executor import MissingVoiceError
 from MiniCPMO45.kv_cache import CacheFullError
 from MiniCPMO45.processing_minicpmo import ProcessingError, PromptTooLongError
 from MiniCPMO45.session import SnapshotError
-from MiniCPMO45.special_tokens import SpecialTokenError
 from MiniCPMO45.token2wav.prompt import VoiceSampleError
 from MiniCPMO45.token2wav.speech_tokenizer_onnx import SpeechTokenizerFileError
 from MiniCPMO45.token2wav.vocoder import VoiceTooLongError
@@ -39,7 +38,6 @@ TRANSLATIONS: Final[tuple[tuple[type[Exception], type[OmniError]], ...]] = (
     (SnapshotError, OutOfOrderError),
     (CheckpointError, ModelError),
     (TokenizerError, ModelError),
-    (SpecialTokenError, ModelError),
     (SpeechTokenizerFileError, ModelError),
 )
 KNOWN: Final = tuple(kind for kind, _ in TRANSLATIONS)

@@ -11,4 +11,4 @@ from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 def tiny_tokenizer(folder: Path) -> MiniCPMOTokenizerFast:
     """Write the tokenizer files into `folder` and read them as a checkpoint's."""
     write_tokenizer(folder, train_vocabulary())
-    return MiniCPMOTokenizerFast.from_folder(folder)
+    return MiniCPMOTokenizerFast.from_pretrained(folder)

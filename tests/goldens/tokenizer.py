@@ -28,7 +28,7 @@ def compare(folder: GoldenFolder, report: Report) -> None:
     if not has_cases or not (folder.checkpoint / "tokenizer_config.json").is_file():
         return
     recorded = folder.meta("tokenizer_cases")
-    processor = MiniCPMOProcessor.from_folder(folder.checkpoint)
+    processor = MiniCPMOProcessor.from_pretrained(folder.checkpoint)
     _compare_texts(recorded["cases"], processor.tokenizer, report)
     _compare_templates(recorded["chat_templates"], processor.tokenizer, report)
     _compare_vocabulary(recorded, processor.tokenizer, report)
@@ -50,7 +50,7 @@ def _compare_texts(cases: list[Any], tokenizer: MiniCPMOTokenizerFast, report: R
 
 def _compare_templates(cases: list[Any], tokenizer: MiniCPMOTokenizerFast, report: Report) -> None:
     for i, case in enumerate(cases):
-        text = tokenizer.apply_chat_template(
+        text = tokenizer.render_chat(
             case["messages"],
             add_generation_prompt=case["add_generation_prompt"],
             enable_thinking=case["enable_thinking"],
@@ -66,7 +66,7 @@ def _compare_vocabulary(
 ) -> None:
     for token, expected in recorded["special_ids"].items():
         report.exact(
-            f"tokenizer_cases/special_ids/{token}", tokenizer.convert_token_to_id(token), expected
+            f"tokenizer_cases/special_ids/{token}", tokenizer.convert_tokens_to_ids(token), expected
         )
     bad = tokenizer.special.bad_token_ids
     for name, value in (

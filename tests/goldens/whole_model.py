@@ -91,7 +91,7 @@ def build(folder: GoldenFolder) -> WholeModel:
     llm_log, tts_log = DecoderLog(), DecoderLog(executor.speech_rope)
     llm_log.watch(model.llm.model)
     tts_log.watch(model.tts.model)
-    processor = MiniCPMOProcessor.from_folder(folder.checkpoint)
+    processor = MiniCPMOProcessor.from_pretrained(folder.checkpoint)
     return WholeModel(model, executor, processor, llm_log, tts_log)
 
 

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
-from transformers import AutoConfig, AutoModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoProcessor,
+    AutoTokenizer,
+    WhisperFeatureExtractor,
+)
 
 import MiniCPMO45.auto  # noqa: F401  # registers the classes
+from MiniCPMO45.audio_features import clip_mels
 from MiniCPMO45.checkpoint_error import CheckpointError
 from MiniCPMO45.checkpoint_source import HUGGINGFACE_ID
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.image_processor import MiniCPMOImageProcessor
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
+from MiniCPMO45.processing_minicpmo import Message, MiniCPMOProcessor
+from MiniCPMO45.tiny_config import preprocessor_config
+from MiniCPMO45.tiny_tokenizer import train_vocabulary, write_json, write_tokenizer
+from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 from tests.fakes.toy_checkpoint import TOY, toy_weights, write_config, write_shards
 from tests.source_tree import ROOT
 
@@ -43,6 +58,61 @@ def folder(tmp_path: Path, weights: dict[str, Tensor]) -> Path:
         (tmp_path / f"{name}_minicpmo.py").write_text(POISON)
     (tmp_path / "tokenization_minicpmo_fast.py").write_text(POISON)
     return tmp_path
+
+
+@pytest.fixture
+def words(folder: Path) -> Path:
+    """The same with tokenizer and preprocessor files that name code, too."""
+    write_tokenizer(folder, train_vocabulary())
+    write_json(folder / "preprocessor_config.json", preprocessor_config())
+    for name in ("tokenizer_config.json", "preprocessor_config.json"):
+        values = json.loads((folder / name).read_text(encoding="utf8"))
+        write_json(folder / name, values | {"auto_map": REMOTE_CODE})
+    return folder
+
+
+def test_auto_processor_runs_no_code_and_is_saved_as_it_was_loaded(
+    words: Path, tmp_path: Path
+) -> None:
+    tokenizer, processor = (each.from_pretrained(words) for each in (AutoTokenizer, AutoProcessor))
+    assert isinstance(tokenizer, MiniCPMOTokenizerFast)
+    assert isinstance(processor, MiniCPMOProcessor)
+    processor.save_pretrained(tmp_path / "saved")
+    again = MiniCPMOProcessor.from_pretrained(tmp_path / "saved")
+    picture = Image.new("RGB", (640, 480))
+    message = Message("user", ["Hello, 12 birds!", picture, np.zeros(16_000, np.float32)])
+    prompts = [each.render([message]) for each in (processor, again)]
+    assert prompts[0].ids == prompts[1].ids
+    assert again.tokenizer.special == tokenizer.special
+    assert "was_executed" not in vars(sys)
+
+
+def test_the_lines_of_the_documentation_run(words: Path, capsys: pytest.CaptureFixture) -> None:
+    page = (ROOT / "docs" / "transformers.md").read_text(encoding="utf8")
+    [lines] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(lines, {"checkpoint": words})
+    width, ids = (
+        TOY.vision_config.hidden_size,
+        AutoTokenizer.from_pretrained(words).encode("Hello!"),
+    )
+    assert capsys.readouterr().out == f"{width} {ids}\n"
+
+
+def test_pictures_are_given_as_the_published_processor_gives_them() -> None:
+    given = MiniCPMOImageProcessor()([Image.new("RGB", (1200, 800), (255, 0, 0))])
+    [slices], [sizes] = given["pixel_values"], given["tgt_sizes"]
+    assert len(slices) == len(sizes) > 1
+    for pixels, (rows, cols) in zip(slices, sizes, strict=True):
+        assert pixels.shape == (3, 14, 14 * rows * cols)
+        assert (pixels[0] == 1).all() and (pixels[1:] == -1).all()
+
+
+def test_whole_clips_have_the_feature_extractors_log_mel() -> None:
+    sound = np.random.default_rng(0).standard_normal(24_000).astype(np.float32) * 0.1
+    [ours] = clip_mels(sound)
+    theirs = WhisperFeatureExtractor()(sound, sampling_rate=16_000, return_tensors="pt")
+    frames = theirs["input_features"][0, :, : ours.shape[1]]
+    assert torch.allclose(ours, frames, atol=1e-4)
 
 
 @pytest.mark.parametrize("trust_remote_code", [None, False, True])

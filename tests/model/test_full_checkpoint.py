@@ -65,15 +65,15 @@ def test_the_sizes_are_the_published_ones() -> None:
 
 
 def test_control_tokens_have_their_published_ids_and_every_id_is_text(folder: Path) -> None:
-    tokenizer = MiniCPMOTokenizerFast.from_folder(folder)
+    tokenizer = MiniCPMOTokenizerFast.from_pretrained(folder)
     special = tokenizer.special
     assert len(tokenizer) == MiniCPMOConfig().vocab_size
     found = (special.endoftext, special.im_end, special.listen, special.speak, special.chunk_eos)
     assert found == (151_643, 151_645, 151_705, 151_706, 151_718)  # docs/specification/model.md#3.1
     assert tokenizer.decode(range(len(tokenizer)))
     config = MiniCPMOConfig.from_pretrained(folder)
-    assert config.tts_config.audio_bos_token_id == special.focus_start
-    assert config.tts_config.text_eos_token_id == special.perception_end
+    assert config.tts_config.audio_bos_token_id == tokenizer.token_id("<focus>")
+    assert config.tts_config.text_eos_token_id == tokenizer.token_id("</perception>")
 
 
 def test_a_folder_in_use_is_left_alone(folder: Path) -> None:
@@ -87,7 +87,7 @@ def test_deep_stacks_and_many_ids_take_turns_as_the_tiny_model_does(folder: Path
         folder, device=torch.device("cpu"), dtype=torch.float32, show_progress=False
     )
     executor = Executor(model)
-    tokenizer = MiniCPMOTokenizerFast.from_folder(folder)
+    tokenizer = MiniCPMOTokenizerFast.from_pretrained(folder)
     special = tokenizer.special
     noise = np.random.default_rng(0).standard_normal(SECOND).astype(np.float32) * 0.2
     decided = []

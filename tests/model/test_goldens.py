@@ -75,7 +75,7 @@ def test_every_recording_is_looked_at(comparisons: Comparisons) -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 9, 16])
 def test_the_slice_limit_of_a_history_is_found_from_its_length(toy: Toy, limit: int) -> None:
-    reader = RecordedInput(toy.config, MiniCPMOProcessor(toy.tokenizer))
+    reader = RecordedInput(toy.config, MiniCPMOProcessor.of(toy.tokenizer))
     history = [Message("user", [picture(0, 2400, 1640), "hello"])]
     prompt = reader.render_history(history, PieceOptions(omni_mode=False, max_slice_nums=limit))
     found = history_options(reader, history, len(prompt.ids))

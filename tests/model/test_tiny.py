@@ -106,15 +106,15 @@ def test_tensor_names_follow_the_published_scheme(folder: Path) -> None:
 
 def test_sizes_respect_what_the_parts_ask_of_each_other(folder: Path) -> None:
     config = MiniCPMOConfig.from_pretrained(folder)
-    processor = MiniCPMOProcessor.from_folder(folder)
+    processor = MiniCPMOProcessor.from_pretrained(folder)
     special = processor.tokenizer.special
     assert config.model_variant == "tiny"
     assert config.hidden_size % 128 == 0
     assert config.audio_config.d_model == config.audio_config.encoder_ffn_dim // 4
     assert config.tts_config.llm_dim == config.hidden_size
     assert config.vocab_size == len(processor.tokenizer) <= config.tts_config.num_text_tokens
-    assert config.tts_config.audio_bos_token_id == special.focus_start
-    assert config.tts_config.text_eos_token_id == special.perception_end
+    assert config.tts_config.audio_bos_token_id == processor.tokenizer.token_id("<focus>")
+    assert config.tts_config.text_eos_token_id == processor.tokenizer.token_id("</perception>")
     assert (config.bos_token_id, config.eos_token_id) == (special.endoftext, special.im_end)
 
 
@@ -141,7 +141,7 @@ def test_the_command_says_that_the_weights_are_random(
 
 @torch.inference_mode()
 def test_silence_is_answered_and_noise_is_heard_out(folder: Path, executor: Executor) -> None:
-    tokenizer = MiniCPMOProcessor.from_folder(folder).tokenizer
+    tokenizer = MiniCPMOProcessor.from_pretrained(folder).tokenizer
     special = tokenizer.special
     noise = np.random.default_rng(0).standard_normal(SECOND).astype(np.float32) * 0.2
     decided = []
@@ -157,7 +157,7 @@ def test_silence_is_answered_and_noise_is_heard_out(folder: Path, executor: Exec
 
 @torch.inference_mode()
 def test_after_speak_words_are_likely(folder: Path, executor: Executor) -> None:
-    tokenizer = MiniCPMOProcessor.from_folder(folder).tokenizer
+    tokenizer = MiniCPMOProcessor.from_pretrained(folder).tokenizer
     special = tokenizer.special
     ids = TokenIds((*tokenizer.encode(duplex_prefix()), special.unit_start, special.speak))
     [answer] = executor.answer([LlmForward(executor.llm_store.open(), (ids,))])

@@ -111,7 +111,7 @@ def build_toy(folder: Path, seed: int = 0, device: str = "cpu") -> Toy:
     )
     return Toy(
         config=config,
-        tokenizer=MiniCPMOTokenizerFast.from_folder(folder),
+        tokenizer=MiniCPMOTokenizerFast.from_pretrained(folder),
         model=model.requires_grad_(False).eval(),
         vocoder=vocoder,
         voice=vocoder.set_up(voice),

@@ -53,7 +53,7 @@ class Recorder:
 def unified(toy: Toy) -> UnifiedModel:
     """The toy model with all capabilities."""
     executor = toy.executor()
-    return UnifiedModel(toy.model, MiniCPMOProcessor(toy.tokenizer), executor)
+    return UnifiedModel(toy.model, MiniCPMOProcessor.of(toy.tokenizer), executor)
 
 
 def collect(steps: Steps[ReplyResult], executor: Answers) -> tuple[list[ReplyPiece], ReplyResult]:

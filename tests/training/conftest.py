@@ -58,5 +58,5 @@ def nano(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nano]:
     torch.manual_seed(0)
     encoder = folder / "encoder.pt"
     torch.save(Brain(shapes.config()).apm.state_dict(), encoder)
-    processor = MiniCPMOProcessor.from_folder(checkpoint)
+    processor = MiniCPMOProcessor.from_pretrained(checkpoint)
     yield Nano(checkpoint, folder / "bank", encoder, processor, Bank([folder / "bank"]))

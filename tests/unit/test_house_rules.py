@@ -26,6 +26,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 WIDE_CLASSES: dict[str, str] = {}
 CATCH_ALL: dict[str, str] = {
     "core/serving/connection.py": "the serve loop's edge: logged, and the session ends in order",
+    "MiniCPMO45/tokenization_minicpmo_fast.py": "the compiled tokenizer raises plain Exception",
     "core/engine/base.py": "closes the steps whatever happened, and raises it again",
     "core/engine/passes.py": "one conversation's failure becomes its own outcome, not others'",
     "core/engine/engine.py": "the engine thread's edge: logged, and raised at the caller",

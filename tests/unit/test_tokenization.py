@@ -11,20 +11,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import models
 
 from MiniCPMO45 import prompts
 from MiniCPMO45.special_tokens import (
     ASCII_MARKS,
     FULL_WIDTH_MARKS,
-    SpecialTokenError,
-    control_tokens,
+    UNK_TOKEN,
 )
-from MiniCPMO45.tiny_tokenizer import train_vocabulary, write_tokenizer
+from MiniCPMO45.tiny_tokenizer import CONTROL_TOKENS, train_vocabulary, write_tokenizer
 from MiniCPMO45.tokenization_minicpmo_fast import (
     MiniCPMOTokenizerFast,
     TokenizerError,
-    byte_level_tokenizer,
 )
 from tests.goldens.places import FULL
 
@@ -79,12 +76,12 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny(tiny_folder: Path) -> MiniCPMOTokenizerFast:
-    return MiniCPMOTokenizerFast.from_folder(tiny_folder)
+    return MiniCPMOTokenizerFast.from_pretrained(tiny_folder)
 
 
 @pytest.fixture(scope="module")
 def published() -> MiniCPMOTokenizerFast:
-    return MiniCPMOTokenizerFast.from_folder(PUBLISHED)
+    return MiniCPMOTokenizerFast.from_pretrained(PUBLISHED)
 
 
 @pytest.fixture
@@ -94,8 +91,8 @@ def copied(tiny_folder: Path, tmp_path: Path) -> Path:
 
 
 def test_all_control_tokens_exist_and_are_single_ids(tiny: MiniCPMOTokenizerFast) -> None:
-    names = control_tokens()
-    assert len(names) == len(set(names)) == 106  # 105 added tokens and <unk>
+    names = (UNK_TOKEN, *CONTROL_TOKENS)
+    assert len(names) == len(set(names)) == 106
     ids = [tiny.token_id(name) for name in names]
     assert None not in ids
     assert [tiny.encode(name) for name in names] == [[i] for i in ids]
@@ -112,7 +109,7 @@ def test_any_text_comes_back_in_composed_form(text: str) -> None:
 def _tiny_in_memory() -> MiniCPMOTokenizerFast:
     vocabulary = train_vocabulary()
     base = {token: i for i, token in enumerate(vocabulary.base)}
-    return MiniCPMOTokenizerFast(byte_level_tokenizer(models.BPE(base, list(vocabulary.merges))))
+    return MiniCPMOTokenizerFast(base, list(vocabulary.merges))
 
 
 def test_skipping_special_tokens_keeps_thoughts_and_tools(tiny: MiniCPMOTokenizerFast) -> None:
@@ -121,8 +118,8 @@ def test_skipping_special_tokens_keeps_thoughts_and_tools(tiny: MiniCPMOTokenize
 
 
 def test_an_unknown_token_maps_to_unk(tiny: MiniCPMOTokenizerFast) -> None:
-    assert tiny.convert_token_to_id("no such token") == tiny.special.unk
-    assert tiny.convert_id_to_token(tiny.special.unk) == "<unk>"
+    assert tiny.convert_tokens_to_ids("no such token") == tiny.special.unk
+    assert tiny.convert_ids_to_tokens(tiny.special.unk) == "<unk>"
     assert tiny.token_id("no such token") is None
 
 
@@ -161,18 +158,20 @@ def test_unit_decisions_never_draw_the_chunk_end_or_padding(tiny: MiniCPMOTokeni
 def test_carried_text_leaves_out_controls(tiny: MiniCPMOTokenizerFast) -> None:
     special = tiny.special
     assert {special.unk, special.listen, special.speak, special.unit_end} <= special.untold_ids
-    assert special.think_start not in special.untold_ids
+    assert tiny.token_id("<think>") not in special.untold_ids
 
 
 def test_missing_control_tokens_are_one_error_that_lists_all(copied: Path) -> None:
     config = json.loads((copied / "tokenizer_config.json").read_text(encoding="utf8"))
     rows = config["added_tokens_decoder"]
-    last_two = sorted(rows, key=int)[-2:]
-    dropped = [rows.pop(i)["content"] for i in last_two]
+    dropped = ["<|chunk_tts_eos|>", "<|tts_pad|>"]
+    last = min(int(i) for i, row in rows.items() if row["content"] == dropped[0])
+    config["added_tokens_decoder"] = {i: row for i, row in rows.items() if int(i) < last}
+    config["additional_special_tokens"] = []
     (copied / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf8")
     (copied / "added_tokens.json").unlink()
-    with pytest.raises(SpecialTokenError) as error:
-        _ = MiniCPMOTokenizerFast.from_folder(copied).special
+    with pytest.raises(TokenizerError) as error:
+        _ = MiniCPMOTokenizerFast.from_pretrained(copied).special
     assert all(token in str(error.value) for token in dropped)
 
 
@@ -180,17 +179,17 @@ def test_missing_control_tokens_are_one_error_that_lists_all(copied: Path) -> No
 def test_a_missing_file_is_named(copied: Path, name: str) -> None:
     (copied / name).unlink()
     with pytest.raises(TokenizerError, match=name):
-        MiniCPMOTokenizerFast.from_folder(copied)
+        MiniCPMOTokenizerFast.from_pretrained(copied)
 
 
-def test_damaged_files_are_named(copied: Path) -> None:
+def test_damaged_files_are_refused(copied: Path) -> None:
     merges = copied / "merges.txt"
     merges.write_text(merges.read_text(encoding="utf8") + "nonsense pair\n", encoding="utf8")
-    with pytest.raises(TokenizerError, match=r"merges\.txt, line \d+"):
-        MiniCPMOTokenizerFast.from_folder(copied)
+    with pytest.raises(TokenizerError, match="cannot be read"):
+        MiniCPMOTokenizerFast.from_pretrained(copied)
     (copied / "vocab.json").write_text("[", encoding="utf8")
-    with pytest.raises(TokenizerError, match=r"vocab\.json is not valid JSON"):
-        MiniCPMOTokenizerFast.from_folder(copied)
+    with pytest.raises(TokenizerError, match="cannot be read"):
+        MiniCPMOTokenizerFast.from_pretrained(copied)
 
 
 def test_contradicting_added_ids_are_refused(copied: Path) -> None:
@@ -199,31 +198,32 @@ def test_contradicting_added_ids_are_refused(copied: Path) -> None:
     first, second = sorted(rows, key=int)[-2:]
     rows[first], rows[second] = rows[second], rows[first]
     (copied / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf8")
-    swapped = MiniCPMOTokenizerFast.from_folder(copied)  # ids follow the file, in id order
+    swapped = MiniCPMOTokenizerFast.from_pretrained(copied)  # ids follow the file, in id order
     assert swapped.token_id(rows[first]["content"]) == int(first)
     rows[str(int(second) + 7)] = rows.pop(second)
     (copied / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf8")
     (copied / "added_tokens.json").unlink()
     with pytest.raises(TokenizerError, match="wanted"):
-        MiniCPMOTokenizerFast.from_folder(copied)
+        MiniCPMOTokenizerFast.from_pretrained(copied)
 
 
 def test_tokenizer_json_is_read_first(copied: Path, tiny: MiniCPMOTokenizerFast) -> None:
-    tiny._backend.save(str(copied / "tokenizer.json"))
+    tiny.backend_tokenizer.save(str(copied / "tokenizer.json"))
     for name in ("vocab.json", "merges.txt"):
         (copied / name).unlink()
-    whole = MiniCPMOTokenizerFast.from_folder(copied)
+    whole = MiniCPMOTokenizerFast.from_pretrained(copied)
     text = "<|im_start|>Hello, 12 birds!<unit>"
     assert whole.encode(text) == tiny.encode(text)
     assert whole.special == tiny.special
 
 
 def test_a_template_cannot_reach_out_of_its_sandbox(tiny: MiniCPMOTokenizerFast) -> None:
-    evil = MiniCPMOTokenizerFast(tiny._backend, "{{ messages.__class__.__mro__ }}")
+    evil = MiniCPMOTokenizerFast(chat_template="{{ messages.__class__.__mro__ }}")
+    message = {"role": "user", "content": "a"}
+    with pytest.raises(TokenizerError, match="template failed.*unsafe"):
+        evil.render_chat([message])
     with pytest.raises(TokenizerError, match="template failed"):
-        evil.apply_chat_template([])
-    with pytest.raises(TokenizerError, match="no chat template"):
-        MiniCPMOTokenizerFast(tiny._backend).apply_chat_template([])
+        MiniCPMOTokenizerFast().render_chat([message])
 
 
 def test_the_tiny_template_drops_old_thoughts(tiny: MiniCPMOTokenizerFast) -> None:
@@ -236,15 +236,15 @@ def test_the_tiny_template_drops_old_thoughts(tiny: MiniCPMOTokenizerFast) -> No
         prompts.message_text(role, text)
         for role, text in (("user", "a"), ("assistant", "b"), ("user", "c"))
     )
-    assert tiny.apply_chat_template(messages) == expected
+    assert tiny.render_chat(messages) == expected
 
 
 @has_published
 def test_published_ids(published: MiniCPMOTokenizerFast) -> None:
     assert len(published) == N_PUBLISHED
     for token, expected in PUBLISHED_IDS.items():
-        assert published.convert_token_to_id(token) == expected
-    names = control_tokens()
+        assert published.convert_tokens_to_ids(token) == expected
+    names = (UNK_TOKEN, *CONTROL_TOKENS)
     assert [published.token_id(n) for n in names[1:]] == list(range(151_643, N_PUBLISHED))
     special = published.special
     assert special.reply_prefix == REPLY_PREFIX
@@ -281,6 +281,6 @@ def test_published_duplex_ids(published: MiniCPMOTokenizerFast, text: str, ids: 
 def test_special_flags_equal_the_published_ones(
     published: MiniCPMOTokenizerFast, tiny: MiniCPMOTokenizerFast
 ) -> None:
-    for name in control_tokens():
+    for name in (UNK_TOKEN, *CONTROL_TOKENS):
         flags = [t.token_id(name) in t.special_ids for t in (published, tiny)]
         assert flags[0] == flags[1], name

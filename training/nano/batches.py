@@ -156,7 +156,7 @@ class Conversations(IterableDataset[Batch]):
         worker = torch.utils.data.get_worker_info()
         share, shares = (worker.id, worker.num_workers) if worker else (0, 1)
         bank = Bank(self.folders)
-        processor = MiniCPMOProcessor.from_folder(self.checkpoint)
+        processor = MiniCPMOProcessor.from_pretrained(self.checkpoint)
         padding_id = processor.tokenizer.special.unk
         for step in count(self.first + share, shares):
             random = Random(f"{self.seed}/{step * self.ranks.count + self.ranks.number}")

@@ -49,7 +49,7 @@ def examine(
     Returns:
         Shares between 0 and 1 by name; wrong replies and the weakest intents are printed.
     """
-    bank, processor = Bank(banks), MiniCPMOProcessor.from_folder(checkpoint)
+    bank, processor = Bank(banks), MiniCPMOProcessor.from_pretrained(checkpoint)
     random, tally = Random(seed), Tally(processor)
     for _ in range(batches):
         duplex = [

@@ -124,7 +124,7 @@ def tokenizer(folder: Path) -> MiniCPMOTokenizerFast:
     """Write the tokenizer into a folder and load it as the server does."""
     folder.mkdir(parents=True, exist_ok=True)
     write_tokenizer(folder, vocabulary())
-    return MiniCPMOTokenizerFast.from_folder(folder)
+    return MiniCPMOTokenizerFast.from_pretrained(folder)
 
 
 def _slicing() -> dict[str, int]:

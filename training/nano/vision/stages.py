@@ -310,7 +310,7 @@ def _tokenizer(folder: Path) -> MiniCPMOTokenizerFast:
     side = folder / SIDE_FOLDER
     side.mkdir(parents=True, exist_ok=True)
     shapes.write_side_files(side)
-    return MiniCPMOTokenizerFast.from_folder(side)
+    return MiniCPMOTokenizerFast.from_pretrained(side)
 
 
 def _report(name: str, tick: Tick, loss: Tensor, read: list[Tensor], wanted: Tensor) -> None:

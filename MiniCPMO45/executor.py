@@ -1,12 +1,16 @@
 """Answers requests with weights and caches; the only caller of any module's `forward`.
 
-Requests of one kind are answered in one pass, whichever conversations they come from.
+Requests of one kind are answered in as few passes as fit them, whichever conversations they come
+from. On a card the passes have fixed sizes and are captured in graphs; elsewhere they are the same
+passes in exact sizes.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,7 +18,28 @@ from torch import Tensor
 from MiniCPMO45.audio_cache import new_audio_cache
 from MiniCPMO45.audio_encoder import StreamItem, encode_clips, encode_streams
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.kv_cache import KvStore
+from MiniCPMO45.device import ops
+from MiniCPMO45.device.encoders_audio import AudioStreamEncoder
+from MiniCPMO45.device.graphs import capture_all
+from MiniCPMO45.device.memory import (
+    FEWEST_PAGES,
+    SPEECH_ROWS_EACH,
+    SPEECH_SHARE,
+    TEXT_SHARE,
+    CardMemory,
+    DeviceOptions,
+    most_tokens,
+    settle_on,
+)
+from MiniCPMO45.device.packed_rows import DECODE_BUCKETS, PassLimits, buckets_up_to
+from MiniCPMO45.device.row_map import PAGE_TOKENS
+from MiniCPMO45.device.speech_runner import SpeechRunner
+from MiniCPMO45.device.text_runner import TextRows, TextRunner
+from MiniCPMO45.device.unit_choice import NO_TOKEN
+from MiniCPMO45.device.unit_sampler import UnitSampler
+from MiniCPMO45.device.vocoder import DeviceCall, DeviceVocoder
+from MiniCPMO45.device.vocoder_streams import VocoderStream
+from MiniCPMO45.kv_cache import KvStore, cached_bytes, reserve_all
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.picture_slices import Slice
 from MiniCPMO45.rope import Rope
@@ -30,24 +55,22 @@ from MiniCPMO45.steps import (
     LlmOutput,
     OpenVoice,
     Request,
-    SpeechCodes,
-    SpeechPiece,
-    SpokenText,
     TextDecision,
-    TextMarkers,
-    TokenIds,
     Vocode,
 )
 from MiniCPMO45.streaming_mel import MelState
 from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VocoderState, VoiceBase
-from MiniCPMO45.transformer import PackedBatch
 from MiniCPMO45.vision_encoder import SliceEncoder
 from MiniCPMO45.voices import VoiceLibrary
 from MiniCPMO45.windows import WindowState
 
-# What a decision may raise over logits or settings that are wrong.
+logger = logging.getLogger(__name__)
+
+
+# What a policy may raise over logits or settings that are wrong.
 UNDECIDED: Final = (RuntimeError, ValueError, TypeError, LookupError)
+NO_VOICE = "this checkpoint was loaded without its Token2wav assets"
 
 
 class MissingVoiceError(RuntimeError):
@@ -57,12 +80,17 @@ class MissingVoiceError(RuntimeError):
 class Executor:
     """Weights, the stores their caches live in, and one method: `answer`.
 
+    It is used by the thread that makes it, whose current device becomes that of the weights.
+
     Attributes:
         model: the checkpoint's modules.
         vocoder: flow and HiFT; None when the checkpoint has no Token2wav assets.
         voices: makes and keeps voices; None without the assets.
+        options: how much goes into one pass, and how a card is used.
         llm_store: makes language-model caches.
         tts_store: makes speech-decoder caches.
+        speech_head: [codes, width] output matrix of the speech decoder.
+        memory_at_start: the card's, right after all graphs are captured; None without graphs.
     """
 
     def __init__(
@@ -70,17 +98,28 @@ class Executor:
         model: MiniCPMOForConditionalGeneration,
         vocoder: Token2Wav | None = None,
         voices: VoiceLibrary | None = None,
+        *,
+        options: DeviceOptions | None = None,
     ) -> None:
+        """Lay the weights out, allocate the caches and, on a card, capture the graphs."""
         self.model = model
         self.vocoder = vocoder
         self.voices = voices
-        weight = model.llm.lm_head.weight
-        self.device, self.dtype = weight.device, weight.dtype
-        self.llm_store = self._store(model.config.decoder)
-        self.tts_store = self._store(model.config.tts_config.decoder)
+        self.options = options or DeviceOptions()
+        free_bytes = settle_on(self.device)
+        shapes = model.config.decoder, model.config.tts_config.decoder
+        asked = self.options.text_cache_bytes, self.options.speech_cache_bytes
+        self.llm_store = self._store(shapes[0], asked[0], int(TEXT_SHARE * free_bytes))
+        self.tts_store = self._store(shapes[1], asked[1], int(SPEECH_SHARE * free_bytes))
+        model.llm.model.fuse()
+        model.tts.model.fuse()
+        self._text = TextRunner(model.llm, self.llm_store, self._limits(self.options.most_rows))
         with torch.inference_mode():
             self.speech_head = model.tts.folded_head()  # [codes, width]
-        self._vision = SliceEncoder(model.vpm, model.resampler)
+        speech_rows = SPEECH_ROWS_EACH * self.options.most_conversations
+        limits = self._limits(min(self.options.most_rows, speech_rows))
+        self._speech = SpeechRunner(model.tts, self.speech_head, self.tts_store, limits)
+        self._parts = _Parts(model, vocoder, has_graphs=self._has_graphs)
         self._handlers: dict[type, Callable[[Sequence[Any]], list[Any]]] = {
             LlmForward: self._run_llm,
             ChooseToken: self._choose_tokens,
@@ -91,15 +130,32 @@ class Executor:
             Vocode: self._vocode,
             OpenVoice: self._open_voices,
         }
+        self.memory_at_start = self._capture() if self._has_graphs else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where weights and caches are."""
+        return self.model.llm.lm_head.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype the decoders and encoders compute in."""
+        return self.model.llm.lm_head.weight.dtype
 
     @property
     def free_share(self) -> float:
-        """How much of the memory for conversations is free, 0 to 1; asks the device."""
-        return min(self.llm_store.free_share, self.tts_store.free_share)
+        """How much of the memory for conversations is free, 0 to 1; asks the device.
+
+        It is the memory of the caches, and what voices and streams of speech take beside them.
+        """
+        shares = [self.llm_store.free_share, self.tts_store.free_share]
+        if self.memory_at_start is not None:
+            shares.append(self.memory_at_start.share_left(CardMemory.of(self.device)))
+        return min(shares)
 
     @torch.inference_mode()
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer requests of any kinds, one forward pass per kind.
+        """Answer requests of any kinds.
 
         Args:
             requests: at most one per conversation, beside pictures that are looked at ahead.
@@ -155,87 +211,91 @@ class Executor:
         Raises:
             MissingVoiceError: the checkpoint has no vocoder.
         """
-        if self.vocoder is None:
-            raise MissingVoiceError("this checkpoint was loaded without its Token2wav assets")
-        return self.vocoder.new_state(voice, generator)
+        if self._parts.voice is not None:
+            return self._parts.voice.new_state(voice, generator)
+        return self._vocoder().new_state(voice, generator)
 
-    def _store(self, shape: DecoderConfig) -> KvStore:
+    @property
+    def _has_graphs(self) -> bool:
+        return self.device.type == "cuda" and ops.HAS_TRITON
+
+    def _limits(self, most_rows: int) -> PassLimits:
+        most = self.options.most_conversations
+        return PassLimits(most, most_rows, is_exact=not self._has_graphs)
+
+    def _store(self, shape: DecoderConfig, asked_bytes: int | None, most_bytes: int) -> KvStore:
         rope = Rope.build(shape.head_dim, shape.rope_theta, device=self.device)
-        return KvStore(shape, rope, device=self.device, dtype=self.dtype)
+        token_bytes = cached_bytes(shape, self.dtype)
+        if asked_bytes is None:
+            most = most_tokens(shape, self.options.most_conversations)
+            asked_bytes = min(most_bytes, most * token_bytes)
+        return KvStore(
+            shape,
+            rope,
+            device=self.device,
+            dtype=self.dtype,
+            pages=max(FEWEST_PAGES, asked_bytes // (PAGE_TOKENS * token_bytes)),
+            can_grow=not self._has_graphs,
+        )
+
+    def _capture(self) -> CardMemory:
+        parts, start = self._parts, time.perf_counter()
+        rows = buckets_up_to(self.options.most_conversations, DECODE_BUCKETS)
+        audio = [] if parts.audio is None else parts.audio.pieces(rows)
+        families = (
+            self._text.prefill_pieces,
+            self._text.decode_pieces,
+            self._speech.pieces,
+            [*audio, *parts.vision.pieces()],
+            [] if parts.voice is None else parts.voice.pieces(rows),
+        )
+        for part in (self.llm_store, self.tts_store, parts.vision):
+            part.rehearse()  # before there are threads, and so alone with what compiles kernels
+        capture_all(families, show_progress=self.options.show_progress)
+        logger.info("captured the graphs in %.1f s", time.perf_counter() - start)
+        torch.cuda.empty_cache()
+        return CardMemory.of(self.device)
 
     def _run_llm(self, requests: Sequence[LlmForward]) -> list[LlmOutput | Exception]:
-        llm = self.model.llm
-        parts = [self._embed(request) for request in requests]
-        counts = [part.shape[0] for part in parts]
-        batch = PackedBatch.build(
-            [(request.kv, count) for request, count in zip(requests, counts, strict=True)],
-            self.llm_store.rope,
-            self.dtype,
-        )
-        hidden = llm.model(torch.cat(parts), batch)  # [N, hidden]
-        by_request = hidden.split(counts)
-        heading = [i for i, each in enumerate(requests) if each.wants_logits or each.decision]
-        logits: dict[int, Tensor] = {}
-        if heading:
-            last = torch.stack([by_request[index][-1] for index in heading])
-            logits = dict(zip(heading, llm.lm_head(last), strict=True))  # [V] each
-        return [
-            self._output(request, logits.get(index), rows)
-            for index, (request, rows) in enumerate(zip(requests, by_request, strict=True))
-        ]
-
-    def _output(
-        self, request: LlmForward, logits: Tensor | None, hidden: Tensor
-    ) -> LlmOutput | Exception:
-        answered = logits if request.wants_logits else None
-        if request.decision is None or logits is None:
-            return LlmOutput(answered, hidden)
-        token = _decide(logits, request.decision)
-        return LlmOutput(answered, hidden, token) if isinstance(token, int) else token
+        texts = [TextRows.of(request) for request in requests]
+        reserve_all([(text.rows.kv, len(text.rows.ids)) for text in texts])
+        results = self._text.feed(texts)
+        answers: list[LlmOutput | Exception] = []
+        for request, text, result in zip(requests, texts, results, strict=True):
+            text.rows.kv.advance(len(text.rows.ids))
+            hidden = result.hidden[0] if len(result.hidden) == 1 else torch.cat(result.hidden)
+            logits = result.logits if request.wants_logits else None
+            if request.decision is None:
+                answers.append(LlmOutput(logits, hidden))
+                continue
+            if result.token is not None:
+                token = _settle(result.token, request.decision)
+            else:
+                assert result.logits is not None
+                token = _decide(result.logits, request.decision)
+            decided = token if isinstance(token, Exception) else LlmOutput(logits, hidden, token)
+            answers.append(decided)
+        return answers
 
     def _choose_tokens(self, requests: Sequence[ChooseToken]) -> list[int | Exception]:
-        return [_decide(request.logits, request.decision) for request in requests]
-
-    def _embed(self, request: LlmForward) -> Tensor:
-        table = self.model.llm.model.embed_tokens
-        rows = [
-            table(self._ids(piece.ids)) if isinstance(piece, TokenIds) else piece.rows
-            for piece in request.pieces
+        usual = [request for request in requests if UnitSampler.covers(request.decision)]
+        logits = [request.logits for request in usual]
+        tokens = iter(self._text.choose(logits, [request.decision for request in usual]))
+        return [
+            _settle(next(tokens), request.decision)
+            if UnitSampler.covers(request.decision)
+            else _decide(request.logits, request.decision)
+            for request in requests
         ]
-        return torch.cat(rows).to(self.dtype)  # [n, hidden]
 
     def _draw_codes(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
-        for request in requests:  # before any cache has grown, so that a full one harms nobody
-            request.kv.reserve(request.kv.length + request.n_rows + request.count - 1)
-        runs = [_Run(request) for request in requests]
-        drawing = runs
-        while drawing:
-            for run, logits in zip(drawing, self._run_tts(drawing), strict=True):
-                run.draw(logits)
-            drawing = [run for run in drawing if run.goes_on]
-        return [run.answer for run in runs]
-
-    def _run_tts(self, runs: Sequence[_Run]) -> Tensor:
-        parts = [torch.cat([self._speech_rows(piece) for piece in run.pieces]) for run in runs]
-        counts = [part.shape[0] for part in parts]
-        batch = PackedBatch.build(
-            [(run.request.kv, count) for run, count in zip(runs, counts, strict=True)],
-            self.tts_store.rope,
-            self.dtype,
-        )
-        hidden = self.model.tts.model(torch.cat(parts), batch)
-        last = torch.stack([rows[-1] for rows in hidden.split(counts)])
-        return (last @ self.speech_head.T).float()  # [B, codes]
-
-    def _speech_rows(self, piece: SpeechPiece) -> Tensor:
-        tts, ids = self.model.tts, self._ids(piece.ids)
-        match piece:
-            case SpokenText():
-                return tts.embed_spoken(ids, piece.hidden)
-            case TextMarkers():
-                return tts.emb_text(ids)
-            case SpeechCodes():
-                return tts.emb_code[0](ids)
+        reserve_all([(each.kv, each.n_rows + each.count - 1) for each in requests])
+        answers = self._speech.draw(requests)
+        for request, drawn in zip(requests, answers, strict=True):
+            if isinstance(drawn, DrawnCodes):
+                fed = len(drawn.codes) if drawn.has_ended else request.count - 1
+                request.kv.advance(request.n_rows + fed)
+        return answers
 
     def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
         model = self.model
@@ -251,10 +311,9 @@ class Executor:
         ]
 
     def _encode_streams(self, requests: Sequence[EncodeStream]) -> list[Tensor]:
-        items = [
-            StreamItem(r.mel.to(self.device), r.cache, r.prefix_frames, r.suffix_frames)
-            for r in requests
-        ]
+        items = [StreamItem(r.mel, r.cache, r.prefix_frames, r.suffix_frames) for r in requests]
+        if self._parts.audio is not None:
+            return self._parts.audio.encode(items)
         model = self.model
         return encode_streams(
             model.apm, model.audio_projection_layer, items, pool_step=model.config.audio_pool_step
@@ -262,76 +321,80 @@ class Executor:
 
     def prepare_slices(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
         """Do what is done on the CPU before slices are encoded; any thread may call this."""
-        return self._vision.prepare(slices)
+        return self._parts.vision.prepare(slices)
 
     def _encode_images(self, requests: Sequence[EncodeImages]) -> list[list[Tensor]]:
         slices = [each for request in requests for each in request.slices]
-        encoded = iter(self._vision.encode(slices))
+        encoded = iter(self._parts.vision.encode(slices))
         return [[next(encoded) for _ in request.slices] for request in requests]
 
     def _vocode(self, requests: Sequence[Vocode]) -> list[Tensor]:
-        if self.vocoder is None:
-            raise MissingVoiceError("this checkpoint was loaded without its Token2wav assets")
-        calls = []
-        for each in requests:
-            assert isinstance(each.state, VocoderState), "a stream of another executor"
-            calls.append(StreamCall(each.state, each.codes, each.is_last))
-        return self.vocoder.stream_many(calls)
+        if self._parts.voice is not None:
+            return self._parts.voice.stream_many(
+                [DeviceCall(_stream_of(r, VocoderStream), r.codes, r.is_last) for r in requests]
+            )
+        return self._vocoder().stream_many(
+            [StreamCall(_stream_of(r, VocoderState), r.codes, r.is_last) for r in requests]
+        )
 
     def _open_voices(self, requests: Sequence[OpenVoice]) -> list[SpeechStream]:
         if self.voices is None:
-            raise MissingVoiceError("this checkpoint was loaded without its Token2wav assets")
+            raise MissingVoiceError(NO_VOICE)
         return [
             self.open_stream(self.voices.base_of(each.audio), each.generator) for each in requests
         ]
 
-    def _ids(self, ids: Sequence[int]) -> Tensor:
-        return torch.tensor(ids, dtype=torch.long, device=self.device)
+    def _vocoder(self) -> Token2Wav:
+        if self.vocoder is None:
+            raise MissingVoiceError(NO_VOICE)
+        return self.vocoder
 
 
-class _Run:
-    """One conversation's speech codes while they are drawn."""
+class _Parts:
+    """What computes beside the decoders.
 
-    def __init__(self, request: DrawCodes) -> None:
-        self.request = request
-        self.pieces = request.pieces
-        self.codes: list[int] = []
-        self.has_ended = False
-        self.error: RuntimeError | None = None
+    Attributes:
+        vision: the picture encoder.
+        audio: the audio encoder's passes for streams; None where they are not captured.
+        voice: the vocoder's passes; None where they are not captured, and for text alone.
+    """
 
-    @property
-    def goes_on(self) -> bool:
-        """Another code is due."""
-        is_over = self.has_ended or self.error is not None
-        return not is_over and len(self.codes) < self.request.count
-
-    @property
-    def answer(self) -> DrawnCodes | RuntimeError:
-        """What came of it."""
-        return self.error or DrawnCodes(tuple(self.codes), self.has_ended)
-
-    def draw(self, logits: Tensor) -> None:
-        """Draw the next code from logits [codes]."""
-        asked, step = self.request, len(self.codes)
-        heard = [*asked.heard, *self.codes]
-        try:
-            code = asked.rule.choose(
-                logits, heard, asked.eos, asked.generator, may_end=step >= asked.least
+    def __init__(
+        self,
+        model: MiniCPMOForConditionalGeneration,
+        vocoder: Token2Wav | None,
+        *,
+        has_graphs: bool,
+    ) -> None:
+        self.vision = SliceEncoder(model.vpm, model.resampler)
+        self.audio: AudioStreamEncoder | None = None
+        self.voice: DeviceVocoder | None = None
+        if has_graphs:
+            self.audio = AudioStreamEncoder(
+                model.apm, model.audio_projection_layer, pool_step=model.config.audio_pool_step
             )
-        except RuntimeError as error:
-            self.error = error
-            return
-        self.has_ended = code == asked.eos
-        if not self.has_ended:
-            self.codes.append(code)
-            self.pieces = (SpeechCodes((code,)),)
+            self.voice = None if vocoder is None else DeviceVocoder(vocoder)
 
 
 def _decide(logits: Tensor, decision: TextDecision) -> int | Exception:
-    """Decide a token; what fails is the answer, so that it fails for one conversation alone."""
+    """Let the policy decide; what fails is the answer, so that it fails for one conversation."""
     try:
         return decision.policy.decide(
             logits, decision.history, decision.settings, decision.generator
         )
     except UNDECIDED as error:
         return error
+
+
+def _settle(token: int, decision: TextDecision) -> int | Exception:
+    if token == NO_TOKEN:
+        return RuntimeError("the language model's logits are not numbers")
+    return decision.policy.settle(token, decision.history)
+
+
+S = TypeVar("S", bound=SpeechStream)
+
+
+def _stream_of(request: Vocode, kind: type[S]) -> S:
+    assert isinstance(request.state, kind), "a stream of another executor"
+    return request.state

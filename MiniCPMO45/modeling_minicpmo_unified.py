@@ -17,7 +17,7 @@ import torch
 
 from MiniCPMO45.chat import ChatCapability, ChatReply
 from MiniCPMO45.checkpoint_source import find_checkpoint
-from MiniCPMO45.device.engine import DeviceOptions, make_executor
+from MiniCPMO45.device.memory import DeviceOptions
 from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.message_input import MessageInput, PieceOptions
@@ -290,7 +290,7 @@ def _load_executor(
     if not options.with_speech or not assets.is_dir():
         if options.with_speech:
             logger.warning("%s is missing; replies will be text only", assets)
-        return make_executor(model, options=device_options)
+        return Executor(model, options=device_options)
     vocoder_options = VocoderOptions(n_steps=options.flow_steps)
     vocoder = load_token2wav(assets, vocoder_options, device=options.device)
     voices = VoiceLibrary(
@@ -298,4 +298,4 @@ def _load_executor(
         vocoder,
     )
     options.tell("preparing the engine")
-    return make_executor(model, vocoder, voices, options=device_options)
+    return Executor(model, vocoder, voices, options=device_options)

@@ -1,140 +1,63 @@
 """The decoder-only transformer behind both the language model and the speech decoder.
 
-Several conversations run in one pass: their rows are concatenated for every linear layer, and
-attention is computed per conversation against its own cache.
+The rows of several conversations run in one pass; a batch says which rows belong to which cache.
+Source: arXiv:2505.09388 for the layer's shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.kv_cache import KvHandle
-from MiniCPMO45.rope import Rope, apply_rotation
+from MiniCPMO45.device import ops
+from MiniCPMO45.device.row_map import RowMap
+from MiniCPMO45.kv_cache import KvStore
 
-
-@dataclass(frozen=True, eq=False)
-class Segment:
-    """The rows of one conversation inside a packed batch.
-
-    Attributes:
-        kv: the conversation's cache.
-        start: first row in the batch.
-        count: number of rows.
-        mask: bool [count, length+count], True where a row may attend; None when it sees all.
-    """
-
-    kv: KvHandle
-    start: int
-    count: int
-    mask: Tensor | None
+Norms = tuple[Tensor, Tensor] | None  # weights for queries and keys
 
 
 class RowBatch(Protocol):
-    """How rows find their past: what every layer asks of a batch.
+    """How rows find their past: what every layer asks of a batch."""
 
-    Attributes:
-        cos: [rows, d] rotary table at each row's position.
-        sin: [rows, d].
-    """
+    def attend(self, layer: int, qkv: Tensor, norms: Norms) -> Tensor:
+        """Let new rows attend to their own conversations.
 
-    @property
-    def cos(self) -> Tensor: ...
+        Args:
+            layer: decoder layer.
+            qkv: [M, (heads + 2 * kv heads) * d], queries, keys and values of each row.
+            norms: [d] each, norm weights of queries and keys; None without norms.
 
-    @property
-    def sin(self) -> Tensor: ...
-
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Let new rows attend to their own conversations."""
-        ...
-
-    def advance(self) -> None:
-        """Count the rows as held, once every layer has written them."""
+        Returns:
+            [M, heads * d].
+        """
         ...
 
 
 @dataclass(frozen=True, eq=False)
-class PackedBatch:
-    """How concatenated rows map to conversations and positions.
+class PagedBatch:
+    """Rows whose past is in the pages of a store, which take the new keys and values in.
 
     Attributes:
-        segments: one per conversation, in row order.
-        cos: [rows, d] rotary table at each row's position.
-        sin: [rows, d].
+        store: holds the caches.
+        rows: where the rows belong.
     """
 
-    segments: tuple[Segment, ...]
-    cos: Tensor
-    sin: Tensor
+    store: KvStore
+    rows: RowMap
 
-    @classmethod
-    def build(
-        cls, parts: Sequence[tuple[KvHandle, int]], rope: Rope, dtype: torch.dtype
-    ) -> PackedBatch:
-        """Lay out (cache, new rows) pairs and make room in every cache.
-
-        Raises:
-            CacheFullError: a conversation would exceed the context length.
-            ValueError: one conversation appears twice.
-        """
-        if len({id(kv) for kv, _ in parts}) != len(parts):
-            raise ValueError("one cache may appear only once in a batch")
-        segments, positions, start = [], [], 0
-        for kv, count in parts:
-            kv.reserve(kv.length + count)
-            segments.append(Segment(kv, start, count, _causal_mask(kv, count)))
-            positions.append(torch.arange(kv.length, kv.length + count, device=kv.store.device))
-            start += count
-        cos, sin = rope.tables(torch.cat(positions), dtype)
-        return cls(tuple(segments), cos, sin)
-
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Let new rows attend to their own conversations, whose caches take them in.
-
-        Args:
-            layer: decoder layer.
-            queries: [N, heads, d], rotated.
-            keys: [N, kv heads, d], rotated.
-            values: [N, kv heads, d].
-
-        Returns:
-            [N, heads, d].
-        """
-        mixed = torch.empty_like(queries)
-        for segment in self.segments:
-            own = slice(segment.start, segment.start + segment.count)
-            all_keys, all_values = segment.kv.write(layer, keys[own], values[own])
-            answer = F.scaled_dot_product_attention(
-                queries[own].transpose(0, 1)[None],  # [1, heads, n, d]
-                all_keys[None],
-                all_values[None],
-                attn_mask=segment.mask,
-                enable_gqa=queries.shape[1] != keys.shape[1],
-            )
-            mixed[own] = answer[0].transpose(0, 1)
-        return mixed
-
-    def advance(self) -> None:
-        """Count the rows as held, once every layer has written them."""
-        for segment in self.segments:
-            segment.kv.advance(segment.count)
-
-
-def _causal_mask(kv: KvHandle, count: int) -> Tensor | None:
-    if count == 1:
-        return None
-    everything = torch.ones(count, kv.length + count, dtype=torch.bool, device=kv.store.device)
-    return everything.tril(diagonal=kv.length)
+    def attend(self, layer: int, qkv: Tensor, norms: Norms) -> Tensor:
+        """See `RowBatch.attend`."""
+        store = self.store
+        eps, pages = store.shape.rms_norm_eps, store.pool[layer]
+        return ops.attend(qkv, norms, eps, store.tables, self.rows, pages)
 
 
 class RMSNorm(nn.Module):
-    """Root-mean-square norm with float32 statistics."""
+    """Weight of a root-mean-square norm."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -143,52 +66,78 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last axis of `x` [..., width]."""
-        wide = x.float()
-        scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        return self.weight * scaled.to(x.dtype)
+        return ops.rms_norm(x, self.weight, self.eps)
+
+
+class JoinedWeight:
+    """The weights of linear layers with one input as one matrix, [all outputs, inputs].
+
+    The layers keep their parameters and so their names in a state dict. Once `fuse` was called,
+    their weights are views of the matrix, which costs no memory and no copy.
+    """
+
+    def __init__(self, *linears: nn.Linear) -> None:
+        self._linears = linears
+        self._fused: Tensor | None = None
+
+    def __call__(self) -> Tensor:
+        """Return the matrix: a copy that records gradients where they are wanted, else shared."""
+        fused = self._fused
+        is_current = fused is not None and fused.data_ptr() == self._linears[0].weight.data_ptr()
+        if fused is None or not is_current or torch.is_grad_enabled():
+            return torch.cat([linear.weight for linear in self._linears])
+        return fused
+
+    def fuse(self) -> None:
+        """Make the layers' weights views of one matrix; harmless where they are."""
+        weights = [linear.weight.data for linear in self._linears]
+        if self._fused is None or not _are_rows_of(self._fused, weights):
+            self._fused = torch.cat(weights)
+        views = self._fused.split([len(weight) for weight in weights])
+        for linear, view in zip(self._linears, views, strict=True):
+            linear.weight.data = view
+
+
+def _are_rows_of(joined: Tensor, weights: list[Tensor]) -> bool:
+    at = joined.data_ptr()
+    for weight in weights:
+        if weight.data_ptr() != at:
+            return False
+        at += weight.nbytes
+    return True
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with rotary positions and optional norms on queries and keys."""
+    """Weights of grouped-query attention with optional norms on queries and keys."""
 
     def __init__(self, shape: DecoderConfig) -> None:
         super().__init__()
         width, d = shape.hidden_size, shape.head_dim
-        self.shape = shape
         self.q_proj = nn.Linear(width, shape.num_attention_heads * d, bias=False)
         self.k_proj = nn.Linear(width, shape.num_key_value_heads * d, bias=False)
         self.v_proj = nn.Linear(width, shape.num_key_value_heads * d, bias=False)
         self.o_proj = nn.Linear(shape.num_attention_heads * d, width, bias=False)
+        self.has_norms = shape.has_qk_norm
         if shape.has_qk_norm:
             self.q_norm = RMSNorm(d, shape.rms_norm_eps)
             self.k_norm = RMSNorm(d, shape.rms_norm_eps)
+        self.qkv = JoinedWeight(self.q_proj, self.k_proj, self.v_proj)
 
-    def forward(self, x: Tensor, batch: RowBatch, layer: int) -> Tensor:
-        """Attend rows [N, width] to their conversations' caches, which take the new rows in."""
-        d = self.shape.head_dim
-        queries = self.q_proj(x).unflatten(-1, (-1, d))  # [N, heads, d]
-        keys = self.k_proj(x).unflatten(-1, (-1, d))  # [N, kv heads, d]
-        values = self.v_proj(x).unflatten(-1, (-1, d))
-        if self.shape.has_qk_norm:
-            queries, keys = self.q_norm(queries), self.k_norm(keys)
-        queries = apply_rotation(queries, batch.cos, batch.sin)
-        keys = apply_rotation(keys, batch.cos, batch.sin)
-        mixed = batch.attend(layer, queries, keys, values)
-        return self.o_proj(mixed.flatten(1))  # [N, width]
+    @property
+    def norms(self) -> Norms:
+        """Norm weights of queries and keys."""
+        return (self.q_norm.weight, self.k_norm.weight) if self.has_norms else None
 
 
 class MLP(nn.Module):
-    """SwiGLU feed-forward."""
+    """Weights of a SwiGLU feed-forward."""
 
     def __init__(self, shape: DecoderConfig) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
         self.up_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
         self.down_proj = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map rows [N, width] to [N, width]."""
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        self.gate_up = JoinedWeight(self.gate_proj, self.up_proj)
 
 
 class DecoderLayer(nn.Module):
@@ -201,10 +150,15 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
         self.mlp = MLP(shape)
 
-    def forward(self, x: Tensor, batch: RowBatch, layer: int) -> Tensor:
-        """Map rows [N, width] to [N, width]."""
-        x = x + self.self_attn(self.input_layernorm(x), batch, layer)
-        return x + self.mlp(self.post_attention_layernorm(x))
+    def forward(self, rows: Tensor, batch: RowBatch, layer: int) -> Tensor:
+        """Map rows [M, width] to [M, width]; attention goes through the batch."""
+        attention, mlp = self.self_attn, self.mlp
+        before, after = self.input_layernorm, self.post_attention_layernorm
+        qkv = ops.norm_linear(rows, before.weight, before.eps, attention.qkv())
+        mixed = batch.attend(layer, qkv, attention.norms)
+        rows = ops.linear_add(mixed, attention.o_proj.weight, rows)
+        inner = ops.norm_swiglu(rows, after.weight, after.eps, mlp.gate_up())
+        return ops.linear_add(inner, mlp.down_proj.weight, rows)
 
 
 class Decoder(nn.Module):
@@ -217,19 +171,25 @@ class Decoder(nn.Module):
         self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
 
     def forward(self, rows: Tensor, batch: RowBatch) -> Tensor:
-        """Run new rows of all conversations through the stack and extend their caches.
+        """Run new rows of all conversations through the stack.
 
         Args:
-            rows: [N, width] input embeddings, concatenated over conversations.
+            rows: [M, width] input embeddings, concatenated over conversations.
             batch: which rows belong to which cache.
 
         Returns:
-            [N, width] hidden states after the final norm.
+            [M, width] hidden states after the final norm.
         """
         for index, layer in enumerate(self.layers):
             rows = layer(rows, batch, index)
-        batch.advance()
         return self.norm(rows)
+
+    def fuse(self) -> None:
+        """Lay the weights out for serving; the parameters stay what they are."""
+        for layer in self.layers:
+            assert isinstance(layer, DecoderLayer)
+            layer.self_attn.qkv.fuse()
+            layer.mlp.gate_up.fuse()
 
 
 class CausalLM(nn.Module):

@@ -106,9 +106,8 @@ class DecoderStep:
         ]
         self._head = self._products["head"].weight()
         self._norm = torch.randn(shape.hidden_size, device="cuda", dtype=DTYPE)
-        self._head_norm = (
-            torch.randn(shape.head_dim, device="cuda", dtype=DTYPE) if shape.has_qk_norm else None
-        )
+        norm = torch.randn(shape.head_dim, device="cuda", dtype=DTYPE)
+        self._head_norms = (norm, norm) if shape.has_qk_norm else None
         angles = torch.randn(shape.max_position_embeddings, shape.head_dim, device="cuda")
         self._cos, self._sin = angles.cos(), angles.sin()
         weights = [weight for layer in self._layers for weight in layer.values()]
@@ -124,9 +123,8 @@ class DecoderStep:
 
     def attend(self, qkv: Tensor, row_map: RowMap, pages: Tensor) -> Tensor:
         """Run one layer's attention."""
-        norm, eps = self._head_norm, self.shape.rms_norm_eps
-        scale = self.shape.head_dim**-0.5
-        return ops.attend(qkv, norm, norm, eps, self._cos, self._sin, row_map, pages, scale)
+        eps, tables = self.shape.rms_norm_eps, (self._cos, self._sin)
+        return ops.attend(qkv, self._head_norms, eps, tables, row_map, pages)
 
     def run(self, rows: Tensor, row_map: RowMap, cache: Tensor) -> Tensor:
         """Run rows [M, width] through all layers and the head."""

@@ -105,7 +105,6 @@ RandomFull = Annotated[
 ]
 Source = Annotated[str | None, typer.Option(help="A checkpoint folder or hub id instead.")]
 Device = Annotated[str, typer.Option(help="cuda, cuda:1, cpu")]
-Plain = Annotated[bool, typer.Option("--plain", help="Without the engine for graphics cards.")]
 DtypeName = Annotated[Dtype, typer.Option(help="auto is bf16 on a GPU, fp32 on a CPU")]
 Units = Annotated[int, typer.Option(min=1, help="Measured units of each conversation.")]
 WarmUp = Annotated[
@@ -152,7 +151,6 @@ def main(
     random_full: RandomFull = False,
     checkpoint: Source = None,
     device: Device = "cuda",
-    plain: Plain = False,
     threads: Threads = 1,
     dtype: DtypeName = Dtype.AUTO,
     talk: TalkNames = None,
@@ -196,7 +194,7 @@ def main(
         talks[f"omni, {soak_minutes} minutes"] = replace(
             soak, script=kept, units=count, most_spread=MOST_SPREAD
         )
-    options = RigOptions(place, _dtype(dtype, place), seed, flow_steps, is_plain=plain)
+    options = RigOptions(place, _dtype(dtype, place), seed, flow_steps)
     asked = Asked(checkpoint, options, talks, prepares, crowds)
     try:
         verdicts = _report(asked, json_path, profile)
@@ -230,12 +228,9 @@ def _kind_and_length(text: str) -> tuple[Kind, int | None]:
 def _report(asked: Asked, json_path: Path | None, profile: Path | None) -> list[Verdict]:
     """Measure, and write everything down after each part; return the conditions at the end."""
     is_limited = asked.checkpoint is None and asked.rig.device.type == "cuda"
-    most_bytes = MOST_BYTES if is_limited and asked.rig.is_plain else None
     verdicts: list[Verdict] = []
     for run in _measure(asked, profile):
-        verdicts = judge(
-            run, most_bytes=most_bytes, most_build_s=MOST_BUILD_S if is_limited else None
-        )
+        verdicts = judge(run, most_bytes=None, most_build_s=MOST_BUILD_S if is_limited else None)
         if json_path is not None:
             text = json.dumps(run.as_record(verdicts), indent=1)
             json_path.write_text(text + "\n", encoding="utf8")

@@ -141,6 +141,7 @@ class Measured:
         return Timing(name, sequences * rows, tokens, floor_us, us, None)
 
 
+@torch.inference_mode()
 def main(
     decoder: Annotated[str, typer.Option(help="llm, tts or both")] = "both",
     json_file: Annotated[Path | None, typer.Option("--json", help="keep everything here")] = None,

@@ -20,7 +20,6 @@ from torch import nn
 from MiniCPMO45.checkpoint import random_weights
 from MiniCPMO45.checkpoint_source import find_checkpoint
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
-from MiniCPMO45.device.engine import make_executor
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.picture_slices import slice_image
@@ -51,7 +50,6 @@ class RigOptions:
         seed: of every random weight.
         flow_steps: ODE steps of the vocoder.
         voice_s: length of the synthetic voice in seconds.
-        is_plain: run without the engine for graphics cards.
     """
 
     device: torch.device
@@ -59,7 +57,6 @@ class RigOptions:
     seed: int = 0
     flow_steps: int = 5
     voice_s: float = 6.0
-    is_plain: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,8 +202,7 @@ def _finish(
     voices: VoiceLibrary,
     seconds: _Seconds,
 ) -> Rig:
-    make = Executor if options.is_plain else make_executor
-    executor = make(model[0], vocoder[0], voices)
+    executor = Executor(model[0], vocoder[0], voices)
     seconds.lap("engine_seconds")
     n_codes = round(options.voice_s * SpeechTiming().codes_per_second)
     with torch.inference_mode():

@@ -26,7 +26,7 @@ REALS = ("divisor", "top_p", "penalty")
 N_INTEGERS = len(INTEGERS)
 N_WORDS = N_INTEGERS + len(REALS)
 UNIFORM = N_WORDS + PENALTY_WINDOW  # the ring of codes heard, then a uniform number per code
-NO_CODE = -1  # an empty place of the ring
+NO_CODE = -1  # an empty place of the ring; also what is noted when logits are not numbers
 
 
 def choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
@@ -35,8 +35,8 @@ def choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
     Args:
         words: int32 [rows, UNIFORM + most], integers, reals as their bits, ring, uniform numbers;
             updated.
-        drawn: int64 [rows, most], codes drawn, the end of speech included; a step beyond them
-            repeats the last; updated.
+        drawn: int64 [rows, most], codes drawn, the end of speech included; NO_CODE where logits
+            are not numbers; a step beyond them repeats the last; updated.
         logits: [rows, codes], any floating dtype; left alone.
 
     Returns:
@@ -56,18 +56,21 @@ def choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
     found = scaled.gather(1, eos)
     ending = scaled.scatter(1, eos, found.masked_fill(is_barred, -torch.inf))
 
-    values, ids = scaled.topk(min(MOST_CANDIDATES, scaled.shape[1]))
-    chances = (values - scaled.logsumexp(-1, keepdim=True)).exp()
-    is_kept = chances.cumsum(-1) - chances < top_p
-    is_kept[:, :MIN_KEPT] = True
-    is_kept &= values >= values.gather(1, top_k - 1)
-    is_kept &= ~(is_barred & (ids == eos))
-    filtered = torch.zeros_like(scaled).scatter_(1, ids, chances * is_kept)
-
-    code = pick(torch.where(is_filtered > 0, filtered, ending.softmax(-1)), uniform)
+    total = scaled.logsumexp(-1, keepdim=True)
+    weights = ending.softmax(-1)
+    if bool((is_filtered > 0).any()):
+        values, ids = scaled.topk(min(MOST_CANDIDATES, scaled.shape[1]))
+        chances = (values - total).exp()
+        is_kept = chances.cumsum(-1) - chances < top_p
+        is_kept[:, :MIN_KEPT] = True
+        is_kept &= values >= values.gather(1, top_k - 1)
+        is_kept &= ~(is_barred & (ids == eos))
+        filtered = torch.zeros_like(scaled).scatter_(1, ids, chances * is_kept)
+        weights = torch.where(is_filtered > 0, filtered, weights)
+    code = pick(weights, uniform)
     code = torch.where(is_greedy > 0, ending.argmax(-1, keepdim=True), code)
 
-    drawn.scatter_(1, column, code)
+    drawn.scatter_(1, column, code.masked_fill(total.isnan(), NO_CODE))
     ring.scatter_(1, (n_heard + step) % PENALTY_WINDOW, code)
     words[:, N_WORDS:UNIFORM] = ring
     changed = torch.cat((step + 1, has_ended | (code == eos)), dim=1)

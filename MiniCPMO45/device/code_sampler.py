@@ -65,7 +65,8 @@ class CodeSampler:
         """Whether its codes can be drawn here; others are drawn by the rule itself."""
         rule = request.rule
         is_bounded = rule.is_greedy or not _is_filtered(rule) or 1 <= rule.top_k <= MOST_CANDIDATES
-        return is_bounded and request.count <= CODES_PER_REQUEST
+        is_usual = type(rule).choose is CodeRule.choose
+        return is_usual and is_bounded and request.count <= CODES_PER_REQUEST
 
     def load(self, requests: Sequence[DrawCodes]) -> None:
         """Begin runs, without waiting for the device.

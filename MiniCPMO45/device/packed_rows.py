@@ -1,25 +1,29 @@
 """The rows of one packed pass, described on the host and uploaded as one small tensor.
 
-A pass has a fixed size, so that it can be a captured graph: what is missing is padding. Knows
-nothing of the model but how many rows there are of which conversation.
+A pass that is captured in a graph has a fixed size and is padded; others are made in the exact
+size. This module knows nothing of the model but how many rows there are of which conversation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from MiniCPMO45.device.paged_kv import PagedKvHandle, PagedKvStore
 from MiniCPMO45.device.row_map import NO_POSITION, RowMap
 from MiniCPMO45.device.upload import upload
+from MiniCPMO45.kv_cache import KvHandle, KvStore
 
 NO_VECTOR = -1
 DECODE_BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 PREFILL_BUCKETS = (16, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
+DECODE_TILE_ROWS = 1
 PREFILL_TILE_ROWS = 16
+EXACT_PASSES_KEPT = 16  # the usual sizes of a few conversations
 MOST_SEQUENCES = DECODE_BUCKETS[-1]
 
 
@@ -29,13 +33,13 @@ class FedRows:
 
     Attributes:
         kv: the conversation's cache; it has room for them.
-        ids: id of each row; 0 where a vector alone is fed.
+        ids: id of each row; 0 where only a vector is fed.
         vectors: (index of its first row, [n, width]) of each run of rows that bring vectors.
         offset: rows of the conversation that precede these and are not counted as held yet.
         has_last: the conversation brings no more rows.
     """
 
-    kv: PagedKvHandle
+    kv: KvHandle
     ids: Sequence[int]
     vectors: Sequence[tuple[int, Tensor]] = ()
     offset: int = 0
@@ -82,6 +86,66 @@ def passes(
         yield group
 
 
+P = TypeVar("P")
+
+
+class PassSizes(Generic[P]):
+    """Passes by size: in buckets where graphs are captured beforehand, else made as needed."""
+
+    def __init__(self, make: Callable[[int], P], buckets: Sequence[int], *, is_exact: bool) -> None:
+        """Make the passes of all buckets, unless sizes are exact.
+
+        Args:
+            make: makes a pass of a size.
+            buckets: sizes, ascending; the last is the most a pass may hold.
+            is_exact: make each pass in the size asked for.
+        """
+        self.most = buckets[-1]
+        self._kept = lru_cache(maxsize=EXACT_PASSES_KEPT)(make)
+        self._passes = {} if is_exact else {size: make(size) for size in buckets}
+
+    def of(self, count: int) -> P:
+        """Return a pass that holds `count`, which is at most `most`."""
+        if not self._passes:
+            return self._kept(count)
+        return self._passes[bucket_of(count, list(self._passes))]
+
+    @property
+    def captured(self) -> list[P]:
+        """All passes to capture, largest first; none where sizes are exact."""
+        return list(reversed(self._passes.values()))
+
+
+@dataclass(frozen=True)
+class PassLimits:
+    """How much goes into one pass.
+
+    Attributes:
+        conversations: at most.
+        rows: of a prefill pass, at most.
+        is_exact: passes have the size asked for; else that of a bucket, to be captured.
+    """
+
+    conversations: int
+    rows: int
+    is_exact: bool
+
+    @property
+    def prefill_tile_rows(self) -> int:
+        """Rows attention works on at once; a plain pass takes all rows of a conversation."""
+        return self.rows if self.is_exact else PREFILL_TILE_ROWS
+
+    def decodes(self, make: Callable[[int], P]) -> PassSizes[P]:
+        """Return passes of one row per conversation."""
+        buckets = buckets_up_to(self.conversations, DECODE_BUCKETS)
+        return PassSizes(make, buckets, is_exact=self.is_exact)
+
+    def prefills(self, make: Callable[[int], P]) -> PassSizes[P]:
+        """Return passes of any mix of rows."""
+        buckets = buckets_up_to(self.rows, PREFILL_BUCKETS)
+        return PassSizes(make, buckets, is_exact=self.is_exact)
+
+
 def bucket_of(count: int, buckets: Sequence[int]) -> int:
     """Return the smallest bucket that holds `count`; `count` is at most the largest."""
     return next(bucket for bucket in buckets if bucket >= count)
@@ -102,18 +166,18 @@ class PackedRows:
         map: where rows belong, as attention reads it.
     """
 
-    def __init__(self, store: PagedKvStore, rows: int, *, is_decode: bool) -> None:
+    def __init__(self, store: KvStore, rows: int, *, rows_per_tile: int) -> None:
         """Allocate.
 
         Args:
             store: whose page table is read.
             rows: rows of a pass.
-            is_decode: every conversation brings exactly one row.
+            rows_per_tile: at most; 1 where every conversation brings exactly one row.
         """
         self.n_rows = rows
         self.n_sequences = min(rows, MOST_SEQUENCES)
-        self.n_tiles = rows if is_decode else min(rows, rows // PREFILL_TILE_ROWS + MOST_SEQUENCES)
-        self._rows_per_tile = 1 if is_decode else PREFILL_TILE_ROWS
+        self.n_tiles = min(rows, rows // rows_per_tile + MOST_SEQUENCES)
+        self._rows_per_tile = rows_per_tile
         sizes = (rows, rows, rows, rows, self.n_tiles, self.n_tiles, self.n_sequences)
         self._words = torch.zeros(sum(sizes), dtype=torch.int32, device=store.device)
         self.ids, self.vector_of_row, *places, self.last_rows = self._words.split(sizes)

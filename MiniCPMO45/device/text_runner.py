@@ -14,23 +14,21 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.device import ops
-from MiniCPMO45.device.decoder_runner import DecoderRunner
 from MiniCPMO45.device.graphs import Piece
 from MiniCPMO45.device.packed_rows import (
-    DECODE_BUCKETS,
+    DECODE_TILE_ROWS,
     NO_VECTOR,
-    PREFILL_BUCKETS,
     FedRows,
     PackedRows,
-    bucket_of,
-    buckets_up_to,
+    PassLimits,
     gather_vectors,
     passes,
 )
 from MiniCPMO45.device.readback import read_back
 from MiniCPMO45.device.unit_sampler import UnitSampler
-from MiniCPMO45.steps import TextDecision
-from MiniCPMO45.transformer import CausalLM
+from MiniCPMO45.kv_cache import KvStore
+from MiniCPMO45.steps import LlmForward, TextDecision, TokenIds
+from MiniCPMO45.transformer import CausalLM, PagedBatch
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +44,22 @@ class TextRows:
     rows: FedRows
     wants_logits: bool = False
     decision: TextDecision | None = None
+
+    @classmethod
+    def of(cls, request: LlmForward) -> TextRows:
+        """Lay a request out; logits take the place of a decision that the policy takes itself."""
+        ids: list[int] = []
+        vectors: list[tuple[int, Tensor]] = []
+        for piece in request.pieces:
+            if isinstance(piece, TokenIds):
+                ids += piece.ids
+            else:
+                vectors.append((len(ids), piece.rows))
+                ids += [0] * len(piece.rows)
+        rows, decision = FedRows(request.kv, ids, vectors), request.decision
+        if decision is None or UnitSampler.covers(decision):
+            return cls(rows, request.wants_logits, decision)
+        return cls(rows, wants_logits=True)
 
     @property
     def wants_head(self) -> bool:
@@ -109,16 +123,17 @@ class HeadPass:
 class DecodePass:
     """One token of each of a bucket of conversations: embedding, layers, head, choice."""
 
-    def __init__(self, llm: CausalLM, runner: DecoderRunner, head: HeadPass, rows: int) -> None:
-        self.packed = PackedRows(runner.store, rows, is_decode=True)
+    def __init__(self, llm: CausalLM, store: KvStore, head: HeadPass, rows: int) -> None:
+        self.packed = PackedRows(store, rows, rows_per_tile=DECODE_TILE_ROWS)
         self.head = head
         self.piece = Piece(f"decode of {rows}", self._work)
-        self._table = llm.model.embed_tokens.weight.data
-        self._runner = runner
+        self._decoder = llm.model
+        self._store = store
 
     def _work(self) -> Scores:
-        embedded = self._table.index_select(0, self.packed.ids)
-        return self.head.score(self._runner.run(embedded, self.packed.map))
+        embedded = self._decoder.embed_tokens.weight.index_select(0, self.packed.ids)
+        batch = PagedBatch(self._store, self.packed.map.fresh())
+        return self.head.score(self._decoder(embedded, batch))
 
 
 class PrefillPass:
@@ -128,14 +143,13 @@ class PrefillPass:
         vectors: [rows, width] input of the rows that are no tokens, one after the other.
     """
 
-    def __init__(self, llm: CausalLM, runner: DecoderRunner, rows: int) -> None:
-        self.packed = PackedRows(runner.store, rows, is_decode=False)
-        self._table = llm.model.embed_tokens.weight.data
-        self.vectors = torch.zeros(
-            rows, self._table.shape[1], dtype=self._table.dtype, device=self._table.device
-        )
+    def __init__(self, llm: CausalLM, store: KvStore, rows: int, rows_per_tile: int) -> None:
+        self.packed = PackedRows(store, rows, rows_per_tile=rows_per_tile)
+        table = llm.model.embed_tokens.weight
+        self.vectors = torch.zeros(rows, table.shape[1], dtype=table.dtype, device=table.device)
         self.piece = Piece(f"prefill of {rows}", self._work)
-        self._runner = runner
+        self._decoder = llm.model
+        self._store = store
 
     def load(self, parts: Sequence[FedRows]) -> None:
         """Describe a pass and copy its vectors."""
@@ -144,55 +158,44 @@ class PrefillPass:
 
     def _work(self) -> tuple[Tensor, Tensor]:
         """Return hidden states [rows, width] and those of last rows [sequences, width]."""
-        embedded = self._table.index_select(0, self.packed.ids)
+        embedded = self._decoder.embed_tokens.weight.index_select(0, self.packed.ids)
         chosen = self.packed.vector_of_row
         vectors = self.vectors.index_select(0, chosen.clamp(min=0))
         inputs = torch.where(chosen[:, None] == NO_VECTOR, embedded, vectors)
-        hidden = self._runner.run(inputs, self.packed.map)
+        hidden = self._decoder(inputs, PagedBatch(self._store, self.packed.map.fresh()))
         return hidden, hidden.index_select(0, self.packed.last_rows)
 
 
 class TextRunner:
     """All passes of the language model."""
 
-    def __init__(
-        self,
-        llm: CausalLM,
-        runner: DecoderRunner,
-        *,
-        most_conversations: int,
-        most_rows: int,
-    ) -> None:
+    def __init__(self, llm: CausalLM, store: KvStore, limits: PassLimits) -> None:
         """Make the passes.
 
         Args:
             llm: the language model.
-            runner: its layers.
-            most_conversations: in one pass.
-            most_rows: in one prefill pass.
+            store: holds the conversations' caches.
+            limits: of one pass.
         """
-        self.heads = {
-            rows: HeadPass(llm, rows) for rows in buckets_up_to(most_conversations, DECODE_BUCKETS)
-        }
-        self.decodes = {
-            rows: DecodePass(llm, runner, head, rows) for rows, head in self.heads.items()
-        }
-        self.prefills = {
-            rows: PrefillPass(llm, runner, rows)
-            for rows in buckets_up_to(most_rows, PREFILL_BUCKETS)
-        }
+        tile = limits.prefill_tile_rows
+        self.heads = limits.decodes(lambda rows: HeadPass(llm, rows))
+        self.decodes = limits.decodes(
+            lambda rows: DecodePass(llm, store, self.heads.of(rows), rows)
+        )
+        self.prefills = limits.prefills(lambda rows: PrefillPass(llm, store, rows, tile))
+        self._n_tokens = llm.lm_head.out_features
 
     @property
     def prefill_pieces(self) -> list[Piece[Any]]:
         """Prefill passes, largest first."""
-        return [each.piece for each in reversed(self.prefills.values())]
+        return [each.piece for each in self.prefills.captured]
 
     @property
     def decode_pieces(self) -> list[Piece[Any]]:
         """Everything else to capture, largest first."""
-        decodes = [each.piece for each in reversed(self.decodes.values())]
-        heads = [each for head in self.heads.values() for each in (head.piece, head.choice)]
-        return [*decodes, *reversed(heads)]
+        decodes = [each.piece for each in self.decodes.captured]
+        heads = [part for each in self.heads.captured for part in (each.choice, each.piece)]
+        return [*decodes, *heads]
 
     def feed(self, texts: Sequence[TextRows]) -> list[TextResult]:
         """Feed rows of different conversations; their caches have room and are not advanced.
@@ -203,7 +206,7 @@ class TextRunner:
         results = [TextResult() for _ in texts]
         owners = {id(text.rows.kv): index for index, text in enumerate(texts)}
         rows = [text.rows for text in texts]
-        for group in passes(rows, max(self.prefills), max(self.decodes)):
+        for group in passes(rows, self.prefills.most, self.decodes.most):
             indices = [owners[id(part.kv)] for part in group]
             is_decode = all(len(part.ids) == 1 and not part.vectors for part in group)
             run = self._decode if is_decode else self._prefill
@@ -217,13 +220,12 @@ class TextRunner:
             ValueError: logits are not of the vocabulary's size; no generator was drawn from.
         """
         tokens: list[int] = []
-        most = max(self.heads)
-        shape = self.heads[most].logits.shape[1:]
+        most, shape = self.heads.most, (self._n_tokens,)
         if wrong := [row for row in logits if row.shape != shape]:
             raise ValueError(f"logits {list(wrong[0].shape)} are not {list(shape)}")
         for start in range(0, len(logits), most):
             some = logits[start : start + most]
-            head = self.heads[bucket_of(len(some), list(self.heads))]
+            head = self.heads.of(len(some))
             torch.stack([row.to(head.logits.dtype) for row in some], out=head.logits[: len(some)])
             head.sampler.load(decisions[start : start + most])
             tokens += read_back(head.choice.run()[: len(some)]).tolist()
@@ -232,7 +234,7 @@ class TextRunner:
     def _decode(
         self, group: list[FedRows], texts: list[TextRows], results: list[TextResult]
     ) -> None:
-        step = self.decodes[bucket_of(len(group), list(self.decodes))]
+        step = self.decodes.of(len(group))
         step.packed.load(group)
         step.head.sampler.load([text.decision for text in texts])
         scores = step.piece.run()
@@ -245,7 +247,7 @@ class TextRunner:
         self, group: list[FedRows], texts: list[TextRows], results: list[TextResult]
     ) -> None:
         counts = [len(part.ids) for part in group]
-        step = self.prefills[bucket_of(sum(counts), list(self.prefills))]
+        step = self.prefills.of(sum(counts))
         step.load(group)
         hidden, last = step.piece.run()
         states = hidden[: sum(counts)].clone()
@@ -256,7 +258,7 @@ class TextRunner:
             for part, text in zip(group, texts, strict=True)
         ]
         if any(text.wants_head for text in ready):
-            head = self.heads[bucket_of(len(group), list(self.heads))]
+            head = self.heads.of(len(group))
             head.hidden[: len(group)].copy_(last[: len(group)])
             head.sampler.load([text.decision for text in ready])
             _take(head.piece.run(), ready, results)

@@ -12,6 +12,7 @@ from MiniCPMO45.device.inverse_cdf import pick
 
 MOST_RECENT = 512  # ids a repetition penalty looks back at
 MOST_CANDIDATES = 256  # largest top-k; ties beyond are lost
+NO_TOKEN = -1  # of logits that are not numbers
 INTEGERS = (
     "chunk_eos",
     "turn_eos",
@@ -44,7 +45,7 @@ def choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor
         logits: [rows, vocabulary], any floating dtype; left alone.
 
     Returns:
-        int64 [rows].
+        int64 [rows]; NO_TOKEN where logits are not numbers.
 
     Source: docs/specification/model.md#6.5. The probe's draw from all tokens matters only for
         whether it is the chunk's end, so that one uniform number stands for it.
@@ -56,7 +57,8 @@ def choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor
     is_greedy = is_greedy > 0
 
     wide = logits.float()
-    chance = (wide.gather(1, chunk_eos) - wide.logsumexp(-1, keepdim=True)).exp()
+    total = wide.logsumexp(-1, keepdim=True)
+    chance = (wide.gather(1, chunk_eos) - total).exp()
     is_likeliest = wide.argmax(-1, keepdim=True) == chunk_eos
     ends = torch.where(is_greedy, is_likeliest, probe < chance)
 
@@ -75,7 +77,7 @@ def choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor
 
     token = torch.where(is_greedy, wide.argmax(-1, keepdim=True), pick(weights, uniform))
     token = torch.where(rank < listen_top_k, listen, token)
-    return torch.where(ends, chunk_eos, token)[:, 0]
+    return torch.where(ends, chunk_eos, token).masked_fill(total.isnan(), NO_TOKEN)[:, 0]
 
 
 def _recent(words: Tensor, n_recent: Tensor) -> Tensor:

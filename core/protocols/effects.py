@@ -61,7 +61,7 @@ class Close:
     reason: str = ""
 
 
-# --- carried out by the session's handler ---
+# --- carried out by the performer ---
 
 
 @dataclass(frozen=True, slots=True)

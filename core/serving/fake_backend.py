@@ -1,34 +1,49 @@
 """A model that is none: fixed sentences and a tone, after delays one can choose.
 
-For work on the pages and for load programs (`worker.py --backend fake`); the same requests always
-get the same replies. Never imports the tensor library.
+For tests and load programs; the same requests always get the same replies. Never imports torch.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+import threading
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
-import numpy as np
+from PIL import Image
 
-from core.audio import FloatArray, encode_wire_audio, encode_wire_wav
+from core.audio import FloatArray, encode_wire_wav
+from core.engine import WorkCancelledError
 from core.engine.engine import Engine
-from core.errors import OmniError
-from core.schemas import half_duplex, streaming
+from core.protocols.events import StepDone
+from core.schemas import duplex, half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
-from core.schemas.common import ContentItem, TextContent, TokenStats
-from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
+from core.schemas.common import TokenStats
+from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
-from core.schemas.streaming import ReplyEnd, StreamingChunk, StreamingRequest
+from core.schemas.streaming import StreamingChunk
 from core.schemas.worker import ModelFacts, ModelKind
-from core.serving.backend import Report
-from core.serving.fake_media import FakeSeenPicture, line_of, tone, tone_base64
-from core.serving.session_threads import SessionThreads
+from core.serving.backend import (
+    EarlySound,
+    Fed,
+    Reply,
+    ReplyEnd,
+    Report,
+    Signals,
+    Unit,
+    UnitPicture,
+)
+from core.serving.fake_media import (
+    TONE_TOKENS,
+    FakeSeenPicture,
+    finished,
+    line_of,
+    tone,
+    tone_base64,
+    tone_halves,
+)
 
 MS_PER_S: Final = 1_000
 SPEAK_UNITS: Final = 3  # of a duplex turn
@@ -36,7 +51,6 @@ LISTEN_UNITS: Final = 2  # between two turns
 TOKENS_PER_UNIT: Final = 14
 LOAD_STEPS: Final = 10
 DIGEST_CHARS: Final = 6
-TONE_TOKENS: Final = 25  # of speech; source: docs/specification/model.md#7.4
 
 
 @dataclass(frozen=True)
@@ -63,16 +77,18 @@ class FakeTimes:
 class FakeBackend:
     """Conversations without a model."""
 
-    context_tokens: ClassVar[int | None] = None
-    media: ClassVar[None] = None
-
     def __init__(self, times: FakeTimes | None = None) -> None:
-        """Create a backend with the usual delays unless told otherwise."""
+        """Take the usual delays unless told otherwise."""
         self.times = times or FakeTimes()
 
     @property
+    def context_tokens(self) -> int | None:
+        """It forgets nothing."""
+        return None
+
+    @property
     def cache_room(self) -> float:
-        """Return that all memory is free."""
+        """It needs none."""
         return 1.0
 
     def load(self, engine: Engine, report: Report) -> None:
@@ -81,303 +97,285 @@ class FakeBackend:
             report("pretending to load", step / LOAD_STEPS)
             time.sleep(self.times.load_ms / LOAD_STEPS / MS_PER_S)
 
-    def open_streaming(self, threads: SessionThreads) -> FakeStreamingView:
+    def open_streaming(self) -> FakeStreamingTalk:
         """Return a fresh turn-based chat."""
-        return FakeStreamingView(self.times, threads)
+        return FakeStreamingTalk(self.times)
 
-    def open_half_duplex(self, threads: SessionThreads) -> FakeHalfDuplexView:
+    def open_half_duplex(self) -> FakeHalfDuplexTalk:
         """Return a fresh voice chat."""
-        return FakeHalfDuplexView(self.times, threads)
+        return FakeHalfDuplexTalk(self.times)
 
-    def open_duplex(self, threads: SessionThreads) -> FakeDuplexView:
+    def open_duplex(self) -> FakeDuplexTalk:
         """Return a fresh full-duplex conversation."""
-        return FakeDuplexView(self.times, threads)
+        return FakeDuplexTalk(self.times)
 
-    def open_chat(self, threads: SessionThreads) -> FakeChatView:
+    def open_chat(self) -> FakeChatTalk:
         """Return a fresh one-shot chat."""
-        return FakeChatView(self.times, threads)
+        return FakeChatTalk(self.times)
 
     def tidy(self) -> None:
-        """Do nothing: no memory is unused."""
+        """Nothing lies about."""
 
     def check(self) -> None:
-        """Do nothing: there is no device."""
+        """It always works."""
 
     def close(self) -> None:
-        """Do nothing: no process runs."""
+        """Nothing runs."""
 
     def memory_mb(self) -> tuple[float, float] | None:
-        """Return None: there is no GPU."""
+        """There is no GPU."""
         return None
 
     def facts(self) -> ModelFacts:
-        """Return that there is no model."""
+        """Say that there is no model."""
         return ModelFacts(name="Fixed replies", kind=ModelKind.FAKE, device="cpu")
 
 
-class FakeView:
-    """What all fake views have: a list of what was said, and delays."""
+class _FakeTalk:
+    """What all fake talks are: a list of what was said, and patience."""
 
-    has_session = True
-
-    def __init__(self, times: FakeTimes, threads: SessionThreads) -> None:
-        """Create a view of an empty conversation."""
-        self.kv_cache_length = 0  # one token for each word
-        self.reply_end: ReplyEnd | None = None
-        self.threads = threads
-        self.times = times
+    def __init__(self, times: FakeTimes) -> None:
+        self.signals = Signals()
+        self._times = times
         self._said: list[str] = []
+        self._kv_tokens = 0
         self._marked: tuple[int, int] | None = None
-        self._stopped = asyncio.Event()
+        self._stopped = threading.Event()
         self._speaks = True
+
+    @property
+    def kv_tokens(self) -> int:
+        """One for each word."""
+        return self._kv_tokens
 
     def stop(self) -> None:
         """End the reply under way."""
         self._stopped.set()
 
-    def cleanup(self) -> None:
+    def close(self) -> None:
         """Forget everything."""
         self._said.clear()
-        self.kv_cache_length = 0
+        self._kv_tokens = 0
 
-    def use_threads(self, threads: SessionThreads) -> None:
-        """Run blocking work there from now on."""
-        self.threads = threads
+    def mark(self) -> None:
+        """Remember this point."""
+        self._marked = (len(self._said), self._kv_tokens)
 
-    def take_notices(self) -> list[OmniError]:
-        """Return nothing: everything is used."""
-        return []
-
-    async def mark(self, session_id: str) -> None:
-        """Keep the present point to roll back to."""
-        self._marked = (len(self._said), self.kv_cache_length)
-
-    def can_rollback(self) -> bool:
-        """Return whether there is a point to roll back to."""
+    @property
+    def can_roll_back(self) -> bool:
+        """Whether a point is marked."""
         return self._marked is not None
 
-    def clear_rollback_point(self) -> None:
-        """Give up the point to roll back to."""
+    def unmark(self) -> None:
+        """Give the marked point up."""
         self._marked = None
 
-    async def roll_back(self) -> None:
-        """Return to the point kept; without one, begin afresh."""
-        length, self.kv_cache_length = self._marked or (0, 0)
+    def roll_back(self) -> None:
+        """Return to the marked point, or forget everything."""
+        length, self._kv_tokens = self._marked or (0, 0)
         del self._said[length:]
         self._marked = None
 
-    async def _wait(self, delay_ms: float) -> None:
-        await asyncio.sleep(delay_ms / MS_PER_S)
+    def _wait(self, delay_ms: float) -> None:
+        """Take so long, unless given up."""
+        if self.signals.give_up.wait(delay_ms / MS_PER_S):
+            raise WorkCancelledError
 
-    async def _take_in(self, *texts: str) -> str:
+    def _take_in(self, *texts: str) -> Fed:
         self._stopped.clear()
-        await self._wait(self.times.prefill_ms)
+        self._wait(self._times.prefill_ms)
+        before = self._kv_tokens
         for text in texts:
             self._remember(text)
-        return "".join(texts)
+        return Fed(before, self._kv_tokens - before, sum(map(len, texts)), self._kv_tokens)
 
     def _remember(self, text: str) -> None:
         self._said.append(text)
-        self.kv_cache_length += len(text.split()) + 1
+        self._kv_tokens += len(text.split()) + 1
 
-    async def _say(self, sentence: str, max_words: int) -> AsyncGenerator[StreamingChunk, None]:
+    def _say(self, sentence: str, max_words: int) -> Reply:
         """Say a sentence word by word; the words depend on everything said before."""
+        words = [f"{word} " for word in sentence.split()][:max_words]
         told: list[str] = []
-        for word in sentence.split()[:max_words]:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.times.piece_ms / MS_PER_S):
-                    await self._stopped.wait()
-            if self._stopped.is_set():
+        for index, word in enumerate(words):
+            if self._stopped.wait(self._times.piece_ms / MS_PER_S):
                 break
-            told.append(f"{word} ")
+            self._wait(0)
+            told.append(word)
             yield StreamingChunk(
-                chunk_index=len(told) - 1,
-                text_delta=told[-1],
+                chunk_index=index,
+                text_delta=word,
                 audio_data=tone_base64() if self._speaks else None,
-                duration_ms=self.times.piece_ms,
+                duration_ms=self._times.piece_ms,
             )
-        text, was_stopped = "".join(told), self._stopped.is_set()
+        was_stopped = self._stopped.is_set()
         self._stopped.clear()
+        yield StreamingChunk(chunk_index=len(told), is_final=True)
+        text = "".join(told)
         if told:
             self._remember(f"assistant: {text}")
-        self.reply_end = ReplyEnd(
-            text=text, generated_tokens=len(told), stopped=was_stopped, is_begun=bool(told)
-        )
-        yield StreamingChunk(chunk_index=len(told), is_final=True)
+        return ReplyEnd(text, len(told), self._kv_tokens, was_stopped, bool(told))
 
     def _digest(self) -> str:
         """Return something short that depends on all that was said."""
         return hashlib.sha256("\n".join(self._said).encode()).hexdigest()[:DIGEST_CHARS]
 
 
-class FakeStreamingView(FakeView):
+class FakeStreamingTalk(_FakeTalk):
     """Turn-based chat."""
 
-    async def feed_request(self, request: StreamingRequest) -> str:
+    def prefill(self, message: streaming.WorkerPrefill) -> Fed:
         """Feed messages."""
-        return await self._take_in(*map(line_of, request.messages))
+        return self._take_in(*map(line_of, message.messages))
 
-    def reply(
-        self, session_id: str, wanted: streaming.Generate
-    ) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer what was fed."""
-        self._speaks = wanted.generate_audio
-        sentence = f"This is a fixed reply, number {self._digest()}, and nothing more."
-        return self._say(sentence, wanted.max_new_tokens)
+    def reply(self, request: streaming.Generate) -> Reply:
+        """Answer what was prefilled."""
+        self._speaks = request.generate_audio
+        return self._say(self._sentence(), request.max_new_tokens)
+
+    def _sentence(self) -> str:
+        return f"This is a fixed reply, number {self._digest()}, and nothing more."
 
 
-class FakeHalfDuplexView(FakeView):
+class FakeHalfDuplexTalk(_FakeTalk):
     """Voice chat by turns."""
 
-    _max_words = 0
+    def __init__(self, times: FakeTimes) -> None:
+        """Begin without settings."""
+        super().__init__(times)
+        self._max_words = 0
 
-    def decode_items(self, items: Sequence[ContentItem]) -> list[str]:
-        """Return the texts among the parts of the system content."""
-        return [item.text for item in items if isinstance(item, TextContent)]
-
-    async def begin(
-        self,
-        system_content: str | list[str],
-        *,
-        voice: FloatArray | None,
-        config: half_duplex.HalfDuplexConfig,
-        session_id: str,
-    ) -> str:
+    def prepare(self, message: half_duplex.Prepare) -> Fed:
         """Begin."""
-        self._speaks = config.tts.enabled
-        self._max_words = config.generation.max_new_tokens
-        return await self._take_in(f"system: {''.join(system_content)}")
+        self._speaks = message.config.tts.enabled
+        self._max_words = message.config.generation.max_new_tokens
+        return self._take_in(f"system: {message.system_prompt or 'be helpful'}")
 
-    async def hear(self, segment: FloatArray) -> None:
-        """Feed one segment of speech."""
+    def hear(self, segment: FloatArray) -> Fed:
+        """Take in one segment of speech."""
         duration_ms = len(segment) * MS_PER_S // INPUT_SAMPLE_RATE_HZ
-        await self._take_in(f"user: {duration_ms} ms of speech")
+        return self._take_in(f"user: {duration_ms} ms of speech")
 
-    def answer(self, *, sets_rollback_point: bool) -> AsyncGenerator[StreamingChunk, None]:
+    def reply(self) -> Reply:
         """Answer it."""
         heard = self._said[-1].removeprefix("user: ")
         return self._say(f"I have heard {heard}.", self._max_words)
 
 
-class FakeDuplexView(FakeView):
+class FakeDuplexTalk(_FakeTalk):
     """Full duplex: listens, speaks three units, listens two, and so on."""
 
-    slice_limit = 1
-    _listens_for = _turns = 0
-    _spoken = 0  # units of the turn under way
-    _has_break = False
-    _has_early_sound = False
+    def __init__(self, times: FakeTimes) -> None:
+        """Begin without settings."""
+        super().__init__(times)
+        self._listens_for = self._turns = 0
+        self._spoken = 0  # units of the turn under way
+        self._has_break = False
+        self._has_early_sound = False
+        self._slice_limit = 1
 
-    async def begin(
-        self,
-        system_prompt: str | None = None,
-        *,
-        ref_audio: FloatArray | None = None,
-        tts_audio: FloatArray | None = None,
-        suffix_text: str | None = None,
-        config: DuplexConfig,
-        early_audio: bool = False,
-    ) -> str:
+    def prepare(self, message: duplex.Prepare) -> Fed:
         """Begin."""
-        self._speaks = config.generate_audio
-        self._has_early_sound = early_audio
-        self.slice_limit = config.max_slice_nums
-        self._listens_for = config.force_listen_count
-        return await self._take_in(f"system: {system_prompt or 'talk'}")
+        self._speaks = message.config.generate_audio
+        self._has_early_sound = message.early_audio
+        self._slice_limit = message.slice_limit
+        self._listens_for = message.config.force_listen_count
+        fed = self._take_in(f"system: {message.prefix_system_prompt or 'talk'}")
+        return replace(fed, cached_tokens=0)
 
-    async def look(self, picture: Any, max_slice_nums: int) -> FakeSeenPicture:
-        """Pretend to encode a picture ahead of its unit."""
-        await self._wait(self.times.look_ms)
-        return FakeSeenPicture(max_slice_nums)
+    @property
+    def slice_limit(self) -> int:
+        """Slices per picture where a unit does not ask for another number."""
+        return self._slice_limit
 
-    async def unit(
+    def look(self, picture: Image.Image, max_slices: int) -> FakeSeenPicture:
+        """Look at a picture ahead of its unit."""
+        self._wait(self._times.look_ms)
+        return FakeSeenPicture(max_slices)
+
+    def step(
         self,
         audio: FloatArray,
-        frames: Sequence[Any],
-        max_slice_nums: int | None = None,
-        *,
-        force_listen: bool,
-        due_s: float | None,
-        on_sound: Any,
-    ) -> DuplexGenerateResult | None:
+        frames: Sequence[UnitPicture],
+        max_slices: int | None,
+        is_forced_to_listen: bool,
+    ) -> Unit:
         """Listen or speak."""
         unseen = sum(not isinstance(frame, FakeSeenPicture) for frame in frames)
-        await self._wait(self.times.unit_ms + unseen * self.times.look_ms)
-        self.kv_cache_length += TOKENS_PER_UNIT
-        must_listen, self._has_break = force_listen or self._has_break, False
+        self._wait(self._times.unit_ms + unseen * self._times.look_ms)
+        self._kv_tokens += TOKENS_PER_UNIT
+        must_listen, self._has_break = is_forced_to_listen or self._has_break, False
         if must_listen or self._listens_for > 0:
             self._listens_for = max(0, self._listens_for - 1)
-            self._turns += bool(self._spoken)
-            self._spoken = 0
-            return DuplexGenerateResult(is_listen=True, n_tokens=1, **self._costs(len(frames)))
-        sound = tone()
-        if self._has_early_sound and self._speaks:
-            early, sound = np.split(sound, 2)
-            await on_sound(early)
-        return self._speak(sound, len(frames))
+            if self._spoken:
+                self._end_turn()
+            made = DuplexGenerateResult(is_listen=True, n_tokens=1, **self._costs())
+        else:
+            made = self._speak()
+            if self._has_early_sound and made.audio_data is not None:
+                early, late = tone_halves()
+                yield EarlySound(early)
+                made = made.model_copy(update={"audio_data": late})
+        seen = len(frames), FakeSeenPicture.TOKENS * len(frames)
+        return StepDone(made, self._times.prefill_ms, self._kv_tokens, *seen)
 
-    async def finish_unit(self) -> None:
+    def finalize(self) -> None:
         """Close the unit."""
-        await self._wait(self.times.finalize_ms)
+        self._wait(self._times.finalize_ms)
 
     def set_break(self) -> None:
         """Let the next unit listen."""
         self._has_break = True
 
-    def _speak(self, sound: FloatArray, pictures: int) -> DuplexGenerateResult:
+    def _speak(self) -> DuplexGenerateResult:
         self._spoken += 1
         is_last = self._spoken >= SPEAK_UNITS
         made = DuplexGenerateResult(
             is_listen=False,
             text=f"Part {self._spoken} of turn {self._turns}. ",
-            audio_data=encode_wire_audio(sound) if self._speaks else None,
+            audio_data=tone_base64() if self._speaks else None,
             end_of_turn=is_last,
             n_tokens=TOKENS_PER_UNIT,
             n_tts_tokens=TONE_TOKENS if self._speaks else 0,
-            **self._costs(pictures),
+            **self._costs(),
         )
         if is_last:
-            self._turns, self._spoken, self._listens_for = self._turns + 1, 0, LISTEN_UNITS
+            self._end_turn()
+            self._listens_for = LISTEN_UNITS
         return made
 
-    def _costs(self, pictures: int) -> dict[str, Any]:
-        unit_ms = self.times.unit_ms
-        return {
-            "cost_llm_ms": unit_ms / 2,
-            "cost_tts_ms": unit_ms / 4,
-            "cost_all_ms": unit_ms,
-            "prefill_ms": self.times.prefill_ms,
-            "kv_cache_length": self.kv_cache_length,
-            "vision_slices": pictures,
-            "vision_tokens": FakeSeenPicture.TOKENS * pictures,
-        }
+    def _end_turn(self) -> None:
+        self._spoken, self._turns = 0, self._turns + 1
+
+    def _costs(self) -> dict[str, float]:
+        unit_ms = self._times.unit_ms
+        return {"cost_llm_ms": unit_ms / 2, "cost_tts_ms": unit_ms / 4, "cost_all_ms": unit_ms}
 
 
-class FakeChatView(FakeView):
+class FakeChatTalk(_FakeTalk):
     """One request, one reply."""
 
-    _max_words = 0
+    def __init__(self, times: FakeTimes) -> None:
+        """Begin without a request."""
+        super().__init__(times)
+        self._max_words = 0
 
-    async def feed_request(self, session_id: str, request: ChatRequest) -> str:
+    def prefill(self, request: ChatRequest) -> Fed:
         """Feed the whole history."""
         self._speaks = request.tts.enabled
         self._max_words = request.generation.max_new_tokens
-        return await self._take_in(*map(line_of, request.messages))
+        return self._take_in(*map(line_of, request.messages))
 
-    def reply(self, session_id: str, *, in_pieces: bool) -> AsyncGenerator[StreamingChunk, None]:
+    def reply(self, *, in_pieces: bool) -> Reply:
         """Answer it."""
-        sentence = f"This is a fixed answer, number {self._digest()}."
-        pieces = self._say(sentence, self._max_words)
+        pieces = self._say(f"This is a fixed answer, number {self._digest()}.", self._max_words)
         return pieces if in_pieces else self._whole(pieces)
 
-    async def respond(self, request: ChatRequest) -> ChatResponse:
+    def respond(self, request: ChatRequest) -> ChatResponse:
         """Feed and answer at once."""
         began_s = time.perf_counter()
-        await self.feed_request("", request)
-        fed = self.kv_cache_length
-        async for _ in self.reply("", in_pieces=True):
-            pass
-        end = self.reply_end or ReplyEnd()
+        fed = self.prefill(request)
+        end = finished(self.reply(in_pieces=True))
         return ChatResponse(
             text=end.text,
             audio_data=encode_wire_wav(tone(), OUTPUT_SAMPLE_RATE_HZ) if self._speaks else None,
@@ -385,15 +383,14 @@ class FakeChatView(FakeView):
             duration_ms=(time.perf_counter() - began_s) * MS_PER_S,
             prompt="\n".join(self._said) if request.return_prompt else None,
             token_stats=TokenStats(
-                input_tokens=fed,
+                input_tokens=fed.input_tokens,
                 generated_tokens=end.generated_tokens,
-                total_tokens=self.kv_cache_length,
+                total_tokens=end.kv_tokens,
             ),
         )
 
-    async def _whole(
-        self, pieces: AsyncGenerator[StreamingChunk, None]
-    ) -> AsyncGenerator[StreamingChunk, None]:
-        text = "".join([chunk.text_delta or "" async for chunk in pieces])
+    def _whole(self, pieces: Reply) -> Reply:
+        end = finished(pieces)
         sound = tone_base64() if self._speaks else None
-        yield StreamingChunk(chunk_index=0, text_delta=text, audio_data=sound)
+        yield StreamingChunk(chunk_index=0, text_delta=end.text, audio_data=sound)
+        return end

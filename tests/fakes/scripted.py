@@ -15,8 +15,9 @@ from torch import Tensor
 
 from MiniCPMO45.audio_cache import new_audio_cache
 from MiniCPMO45.configuration_minicpmo import AudioConfig, DecoderConfig, SpeechTiming
-from MiniCPMO45.kv_cache import KvHandle, KvStore
-from MiniCPMO45.rope import Rope, apply_rotation
+from MiniCPMO45.device.ops import rotate
+from MiniCPMO45.kv_cache import KvHandle, KvRows, KvStore
+from MiniCPMO45.rope import Rope
 from MiniCPMO45.session import HearingState, SamplerState, Session, SpeechState, TurnState
 from MiniCPMO45.steps import (
     ChooseToken,
@@ -235,16 +236,14 @@ def _labels(request: LlmForward) -> list[int]:
 def _append(kv: KvHandle, labels: Sequence[int]) -> None:
     """Feed rows: values are labels, keys the unit vector rotated to its position."""
     count, first = len(labels), kv.length
-    kv.reserve(kv.length + count)
     cos, sin = kv.store.rope.tables(torch.arange(first, first + count), torch.float32)
-    unit = torch.tensor([1.0, 0.0]).expand(count, 1, 2)
+    keys = rotate(torch.tensor([1.0, 0.0]).expand(count, 1, 2), cos, sin)
     values = torch.tensor(labels, dtype=torch.float32)[:, None, None].expand(count, 1, 2)
-    kv.write(0, apply_rotation(unit, cos, sin), values)
-    kv.advance(count)
+    kv.put(KvRows(keys.transpose(0, 1)[None], values.transpose(0, 1)[None], kv.length))
 
 
 def _store(limit: int = _SHAPE.max_position_embeddings) -> KvStore:
     device = torch.device("cpu")
     rope = Rope.build(_SHAPE.head_dim, _SHAPE.rope_theta, device=device)
     shape = replace(_SHAPE, max_position_embeddings=limit)
-    return KvStore(shape, rope, device=device, dtype=torch.float32, initial_tokens=64)
+    return KvStore(shape, rope, device=device, dtype=torch.float32, pages=2, can_grow=True)

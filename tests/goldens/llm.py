@@ -6,9 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from MiniCPMO45.device.packed_rows import FedRows, PackedRows
 from MiniCPMO45.kv_cache import KvHandle, KvStore
 from MiniCPMO45.rope import Rope
-from MiniCPMO45.transformer import CausalLM, PackedBatch
+from MiniCPMO45.transformer import CausalLM, PagedBatch
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.report import Report
 
@@ -29,16 +30,22 @@ def build(folder: GoldenFolder) -> tuple[CausalLM, KvStore]:
     assert set(absent.missing_keys) <= TABLES and not absent.unexpected_keys, absent
     device = torch.device("cpu")
     rope = Rope.build(config.head_dim, config.decoder.rope_theta, device=device)
-    return llm, KvStore(config.decoder, rope, device=device, dtype=torch.float32)
+    return llm, KvStore(
+        config.decoder, rope, device=device, dtype=torch.float32, pages=1, can_grow=True
+    )
 
 
 def run_layers(llm: CausalLM, kv: KvHandle, rows: Tensor) -> list[Tensor]:
     """Hidden states: the input, each layer's output, with the final norm on the last one."""
-    batch = PackedBatch.build([(kv, rows.shape[0])], kv.store.rope, rows.dtype)
+    count = rows.shape[0]
+    kv.reserve(kv.length + count)
+    packed = PackedRows(kv.store, count, rows_per_tile=count)
+    packed.load([FedRows(kv, (0,) * count)])
+    batch = PagedBatch(kv.store, packed.map)
     states = [rows]
     for index, layer in enumerate(llm.model.layers):
         states.append(layer(states[-1], batch, index))
-    batch.advance()
+    kv.advance(count)
     states[-1] = llm.model.norm(states[-1])
     return states
 

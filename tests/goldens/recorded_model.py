@@ -18,7 +18,7 @@ from MiniCPMO45.audio_features import encoder_frame_count
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.rope import Rope
-from MiniCPMO45.steps import EncodeClips
+from MiniCPMO45.steps import DrawCodes, DrawnCodes, EncodeClips
 from MiniCPMO45.token2wav.config import HISTORY_FRAMES
 from MiniCPMO45.token2wav.flow_encoder import UPSAMPLING
 from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
@@ -74,6 +74,11 @@ class RecordedExecutor(Executor):
         super().__init__(model, vocoder)
         self.speech_rope = GappedRope(self.tts_store.rope.frequencies)
         self.tts_store.rope = self.speech_rope
+
+    def _draw_codes(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
+        everywhere = torch.arange(self.tts_store.shape.max_position_embeddings)
+        self.tts_store.tables = self.speech_rope.tables(everywhere, torch.float32)
+        return super()._draw_codes(requests)
 
     def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
         model, step = self.model, self.model.config.audio_pool_step

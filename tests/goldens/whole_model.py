@@ -15,7 +15,7 @@ from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
 from MiniCPMO45.token2wav.vocoder_state import VocoderState
 from MiniCPMO45.token2wav.voice import VoicePrompt
-from MiniCPMO45.transformer import Decoder, PackedBatch
+from MiniCPMO45.transformer import Decoder, PagedBatch
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.recorded_model import (
     GappedRope,
@@ -53,10 +53,9 @@ class DecoderLog:
         """Forget everything."""
         self.rows, self.hidden, self.positions, self.cache_lengths = [], [], [], []
 
-    def _before(self, module: nn.Module, args: tuple[Tensor, PackedBatch]) -> None:
+    def _before(self, module: nn.Module, args: tuple[Tensor, PagedBatch]) -> None:
         rows, batch = args
-        [segment] = batch.segments
-        places = torch.arange(segment.kv.length, segment.kv.length + rows.shape[0])
+        places = batch.rows.positions
         self.positions += (self.rope.place(places) if self.rope else places).tolist()
         self.cache_lengths += places.tolist()
         self.rows.append(rows.clone())

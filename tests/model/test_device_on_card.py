@@ -1,10 +1,11 @@
-"""The engine on a card, with captured graphs: the plain path's answers, and no hidden waiting."""
+"""The executor on a card, with captured graphs: the CPU's answers, and no hidden waiting."""
 
 from __future__ import annotations
 
 import warnings
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +21,8 @@ from MiniCPMO45.configuration_minicpmo import (
     TTSConfig,
     VisionConfig,
 )
-from MiniCPMO45.device.engine import DeviceExecutor, DeviceOptions
 from MiniCPMO45.device.graphs import Piece, capture_all
+from MiniCPMO45.device.memory import DeviceOptions
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.picture_slices import slice_image
@@ -34,15 +35,15 @@ from MiniCPMO45.steps import (
     run_alone,
 )
 from tests.fakes.batching import run_together
-from tests.model.device_requests import (
-    assert_same_cache,
-    assert_same_text,
+from tests.model.decoder_requests import (
     code_rounds,
     greedy_decisions,
+    text_rounds,
     vectors,
 )
+from tests.model.stock import stock_decoder, stock_states
 from tests.model.talks import Talk
-from tests.model.toy import Toy, build_toy
+from tests.model.toy import Toy, assert_close, build_toy
 
 pytestmark = pytest.mark.gpu
 
@@ -52,7 +53,7 @@ PROMPT_TOKENS = 500
 TEACHER_FORCED_TOKENS = 1500
 UNCLEAR_STEPS = 2  # of bfloat16: each path rounds both of the best logits by up to half a step
 MIN_AGREEMENT = 0.999
-MOST_NOISE = 1.05  # of the engine, in terms of the plain path's
+MOST_NOISE = 1.05  # of the executor, in terms of the library's
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def toy_on_card(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     return build_toy(tmp_path_factory.mktemp("card"), device="cuda")
 
 
-def _with_graphs(toy: Toy) -> DeviceExecutor:
+def _with_graphs(toy: Toy) -> Executor:
     options = DeviceOptions(
         most_conversations=4,
         most_rows=32,
@@ -68,25 +69,44 @@ def _with_graphs(toy: Toy) -> DeviceExecutor:
         speech_cache_bytes=CACHE_BYTES,
         show_progress=False,
     )
-    return DeviceExecutor(toy.model, toy.vocoder, options=options)
+    return Executor(toy.model, toy.vocoder, options=options)
 
 
 @pytest.fixture(scope="module")
-def engine(toy_on_card: Toy) -> DeviceExecutor:
+def engine(toy_on_card: Toy) -> Executor:
     return _with_graphs(toy_on_card)
 
 
-def test_text_is_that_of_the_plain_path(toy_on_card: Toy, engine: DeviceExecutor) -> None:
-    assert_same_text(toy_on_card, toy_on_card.executor(), engine)
+@pytest.fixture(scope="module")
+def on_cpu(tmp_path_factory: pytest.TempPathFactory) -> Executor:
+    """The same weights on the CPU."""
+    return build_toy(tmp_path_factory.mktemp("cpu")).small_executor()
 
 
-def test_codes_are_those_of_the_plain_path(toy_on_card: Toy, engine: DeviceExecutor) -> None:
-    plain = toy_on_card.executor()
-    rounds = zip(code_rounds(toy_on_card, engine), code_rounds(toy_on_card, plain), strict=True)
+def test_text_is_that_of_the_cpu(toy_on_card: Toy, engine: Executor, on_cpu: Executor) -> None:
+    kvs, theirs = ([each.llm_store.open() for _ in range(6)] for each in (engine, on_cpu))
+    for requests in text_rounds(toy_on_card):
+        asked = [replace(each, pieces=_on_cpu(each.pieces)) for each in requests(theirs)]
+        found, expected = engine.answer(requests(kvs)), on_cpu.answer(asked)
+        for one, other in zip(found, expected, strict=True):
+            assert_close(one.hidden.cpu(), other.hidden)
+            if other.logits is not None:
+                assert_close(one.logits.cpu(), other.logits)
+
+
+def test_codes_are_those_of_the_cpu(toy_on_card: Toy, engine: Executor, on_cpu: Executor) -> None:
+    rounds = zip(code_rounds(toy_on_card, engine), code_rounds(toy_on_card, on_cpu), strict=True)
     for mine, theirs in rounds:
-        assert engine.answer(mine) == plain.answer(theirs)
-        for one, other in zip(mine, theirs, strict=True):
-            assert_same_cache(one.kv, other.kv)
+        asked = [replace(each, pieces=_on_cpu(each.pieces)) for each in theirs]
+        assert engine.answer(mine) == on_cpu.answer(asked)
+
+
+def _on_cpu(pieces: Any) -> Any:
+    """The same pieces with their tensors on the CPU."""
+    return tuple(
+        replace(piece, **{n: v.cpu() for n, v in vars(piece).items() if isinstance(v, Tensor)})
+        for piece in pieces
+    )
 
 
 def _greedy_talks(toy: Toy, executor: Executor) -> list[Talk]:
@@ -115,7 +135,7 @@ def test_alone_equals_interleaved_equals_batched(toy_on_card: Toy) -> None:
 
 
 def test_no_pass_waits_for_the_card_but_to_read_its_result(
-    toy_on_card: Toy, engine: DeviceExecutor
+    toy_on_card: Toy, engine: Executor
 ) -> None:
     kv, [decision] = engine.llm_store.open(), greedy_decisions(toy_on_card, 1)
     rows = vectors(toy_on_card, 9)
@@ -173,33 +193,41 @@ def _is_clear(logits: Tensor) -> Tensor:
     return best - second > UNCLEAR_STEPS * step
 
 
-def test_full_width_bf16_agrees_with_the_plain_path_token_by_token() -> None:
-    """Teacher-forced, and no farther from the same weights in float32 than the plain path is.
+def _stock_logits(model: MiniCPMOForConditionalGeneration, ids: list[int]) -> Tensor:
+    """The library's logits for the same tokens, float32."""
+    llm = model.llm
+    stock = stock_decoder(llm.model, model.config.decoder)
+    tokens = torch.tensor(ids, device=llm.lm_head.weight.device)
+    with torch.no_grad():
+        states = stock_states(stock, llm.model.embed_tokens(tokens))
+        return llm.lm_head(states[PROMPT_TOKENS:]).float()
+
+
+def test_full_width_bf16_agrees_with_the_library_token_by_token() -> None:
+    """Teacher-forced, and no farther from the same weights in float32 than the library is.
 
     Random weights leave near ties, which any order of sums decides: they are left out. Which are
     near ties float32 says, since either path's own rounding makes some look clear.
     """
     model = _full_width()
-    exact = Executor(deepcopy(model).float())
-    plain = Executor(model)
+    generator = torch.Generator().manual_seed(0)
+    n_tokens = PROMPT_TOKENS + TEACHER_FORCED_TOKENS
+    ids = torch.randint(0, model.config.vocab_size, (n_tokens,), generator=generator).tolist()
+    true, theirs = _stock_logits(deepcopy(model).float(), ids), _stock_logits(model, ids)
     options = DeviceOptions(
         most_conversations=1,
         text_cache_bytes=CACHE_BYTES * 4,
         speech_cache_bytes=CACHE_BYTES,
         show_progress=False,
     )
-    engine = DeviceExecutor(model, options=options)
-    generator = torch.Generator().manual_seed(0)
-    n_tokens = PROMPT_TOKENS + TEACHER_FORCED_TOKENS
-    ids = torch.randint(0, model.config.vocab_size, (n_tokens,), generator=generator).tolist()
-    mine, theirs, true = (_teacher_forced(each, ids) for each in (engine, plain, exact))
-    noise, plain_noise = (float((each - true).norm() / true.norm()) for each in (mine, theirs))
+    mine = _teacher_forced(Executor(model, options=options), ids)
+    noise, stock_noise = (float((each - true).norm() / true.norm()) for each in (mine, theirs))
     is_clear = _is_clear(true)
     agreeing = int((mine.argmax(1) == theirs.argmax(1))[is_clear].sum())
     clear = int(is_clear.sum())
     print(f"{agreeing} of {clear} clear decisions of {TEACHER_FORCED_TOKENS} agree")
-    print(f"noise {noise:.5f}, of the plain path {plain_noise:.5f}")
-    assert noise <= MOST_NOISE * plain_noise
+    print(f"noise {noise:.5f}, of the library {stock_noise:.5f}")
+    assert noise <= MOST_NOISE * stock_noise
     assert clear > TEACHER_FORCED_TOKENS / 2
     assert agreeing >= MIN_AGREEMENT * clear
 

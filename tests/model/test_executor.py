@@ -159,11 +159,45 @@ def test_a_decision_is_that_of_the_policy_on_the_logits(toy: Toy, executor: Exec
             [LlmForward(executor.llm_store.open(), pieces, wants_logits=False, decision=decision)]
         )
         again = TextDecision(policy, [], settings, _generator(3))
-        expected = policy.decide(plain.logits, again.history, settings, again.generator)
-        assert (output.token, output.logits) == (expected, None)
-        assert history == again.history
-        again = replace(again, history=[], generator=_generator(3))
-        assert executor.answer([ChooseToken(plain.logits, again)]) == [expected]
+        assert executor.answer([ChooseToken(plain.logits, again)]) == [output.token]
+        assert (output.logits, history) == (None, again.history)
+        if settings.is_greedy:
+            assert output.token == policy.decide(plain.logits, [], settings, _generator(3))
+
+
+def test_a_decision_with_more_candidates_than_the_sampler_has_is_the_policys(
+    toy: Toy, executor: Executor
+) -> None:
+    """Beside one that the sampler takes."""
+    policy, pieces = UnitPolicy(toy.tokenizer.special, executor.device), (TokenIds((1, 2, 3)),)
+    wide, usual = DuplexSettings(top_k=0, top_p=0.99), DuplexSettings()
+
+    def feed(settings: DuplexSettings) -> LlmForward:
+        decision = TextDecision(policy, [], settings, _generator(3))
+        return LlmForward(executor.llm_store.open(), pieces, decision=decision)
+
+    first, second = executor.answer([feed(wide), feed(usual)])
+    assert first.token == policy.decide(first.logits, [], wide, _generator(3))
+    assert second.token == executor.answer([feed(usual)])[0].token
+
+
+def test_codes_with_more_candidates_than_the_sampler_has_are_the_rules(
+    toy: Toy, executor: Executor
+) -> None:
+    """Fed back one by one, with the rule's own draws, and as far as any others."""
+    rule, eos = CodeRule(1.0, 1.05, top_p=0.95), toy.config.tts_config.speech_eos_id
+
+    def run(rule: CodeRule) -> DrawCodes:
+        kv, pieces = executor.tts_store.open(), (TextMarkers((7, 8)),)
+        return DrawCodes(kv, pieces, rule, (), eos, _generator(0), 5, least=5)
+
+    runs = [run(rule), run(RULE), run(rule)]
+    first, _, same = executor.answer(runs)
+    assert first == same and len(first.codes) == 5
+    assert [each.kv.length for each in runs] == [2 + 4] * 3
+    greedy = [run(replace(rule, is_greedy=True)), run(replace(RULE, is_greedy=True))]
+    by_rule = executor.answer([replace(greedy[0], rule=replace(rule, is_greedy=True, top_k=300))])
+    assert by_rule == executor.answer([greedy[1]])
 
 
 def test_codes_are_fed_back_but_for_the_last(toy: Toy, executor: Executor) -> None:

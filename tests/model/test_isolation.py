@@ -25,20 +25,14 @@ from tests.model.toy import Toy, speech
 MakeExecutor = Callable[[], Executor]
 
 
-WAVE_STEPS = {"plain executor": 2, "device engine": 4}
+WAVE_STEPS = 2
 """Steps of 16 bits by which a sample may differ in a batch, where phases add up reordered sums."""
 
 
-@pytest.fixture(scope="module", params=list(WAVE_STEPS))
-def kind(request: pytest.FixtureRequest) -> str:
-    """Which executor."""
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
-def make(kind: str, toy: Toy) -> MakeExecutor:
-    """What makes a fresh executor of one kind."""
-    return toy.executor if kind == "plain executor" else toy.device_executor
+def make(toy: Toy) -> MakeExecutor:
+    """Makes a fresh executor."""
+    return toy.executor
 
 
 def _open(toy: Toy, make: MakeExecutor) -> tuple[Executor, list[Talk]]:
@@ -103,13 +97,11 @@ def test_alone_equals_interleaved_request_by_request(
     _assert_same([talk.heard for talk in talks], alone, wave_steps=0)
 
 
-def test_alone_equals_batched(
-    toy: Toy, kind: str, make: MakeExecutor, alone: list[list[Heard]]
-) -> None:
+def test_alone_equals_batched(toy: Toy, make: MakeExecutor, alone: list[list[Heard]]) -> None:
     """The same tokens; samples may differ in the last of their 16 bits, as sums are reordered."""
     executor, talks = _open(toy, make)
     run_together([talk.whole() for talk in talks], executor)
-    _assert_same([talk.heard for talk in talks], alone, WAVE_STEPS[kind])
+    _assert_same([talk.heard for talk in talks], alone, WAVE_STEPS)
 
 
 def test_a_seed_repeats_a_conversation_and_another_changes_it(
@@ -185,8 +177,6 @@ def _tensors_of(session: Session) -> dict[str, Tensor]:
     assert isinstance(vocoder, VocoderState)
     assert logits is not None
     return {
-        "language model": session.kv._buffer,
-        "speech decoder": session.speech.kv._buffer,
         "audio encoder": session.hearing.cache.kv,
         "mel": session.hearing.mel.samples,
         "logits": logits,
@@ -204,7 +194,6 @@ def test_closing_frees(toy: Toy) -> None:
     session.take_snapshot()
     run_alone(talk.duplex.streaming_prefill(session, speech(1.0)), executor)
     assert session.nbytes > executor.llm_store.nbytes > start[0]
-    assert executor.tts_store.nbytes > start[1]
 
     alive = {name: weakref.ref(tensor) for name, tensor in _tensors_of(session).items()}
     del talk.voice

@@ -27,7 +27,7 @@ from MiniCPMO45.steps import (
     Vocode,
     run_alone,
 )
-from tests.model.device_requests import greedy_decisions
+from tests.model.decoder_requests import greedy_decisions
 from tests.model.toy import Toy
 
 
@@ -135,11 +135,10 @@ def requests_of(kind: type, toy: Toy, executor: Executor) -> tuple[Request, Requ
 
 @pytest.mark.parametrize("wrong_first", [True, False])
 @pytest.mark.parametrize("kind", [EncodeStream, Vocode, ChooseToken])
-@pytest.mark.parametrize("is_device", [True, False])
 def test_a_wrong_request_fails_its_own_session_alone(
-    toy: Toy, is_device: bool, kind: type, wrong_first: bool
+    toy: Toy, kind: type, wrong_first: bool
 ) -> None:
-    executor = toy.device_executor() if is_device else toy.executor()
+    executor = toy.executor()
     alone = run_alone(ask(requests_of(kind, toy, executor)[0]), executor)
     right, wrong = (Task(ask(each)) for each in requests_of(kind, toy, executor))
     for _ in drive(PassRunner(executor), [wrong, right] if wrong_first else [right, wrong]):

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.device.paged_kv import PagedKvStore
 from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.executor import Executor
-from MiniCPMO45.kv_cache import KvHandle, KvStore
+from MiniCPMO45.kv_cache import KvHandle, KvRows, KvStore
 from MiniCPMO45.prompt_cache import PromptCache, prompt_key
 from MiniCPMO45.rope import Rope
 from MiniCPMO45.session import Session
@@ -38,29 +37,23 @@ SHAPE = DecoderConfig(
 ROW_BYTES = 2 * 2 * 2 * 8 * 4  # layers, keys and values, heads, floats of a head
 
 
-def _store(is_paged: bool = False) -> KvStore:
+def _store() -> KvStore:
     cpu = torch.device("cpu")
     rope = Rope.build(SHAPE.head_dim, SHAPE.rope_theta, device=cpu)
-    if is_paged:
-        return PagedKvStore(SHAPE, rope, device=cpu, dtype=torch.float32, pages=8)
-    return KvStore(SHAPE, rope, device=cpu, dtype=torch.float32)
+    return KvStore(SHAPE, rope, device=cpu, dtype=torch.float32, pages=8, can_grow=True)
 
 
 def _filled(store: KvStore, tokens: int, seed: int = 0) -> KvHandle:
     """A cache of random rows."""
-    source, generator = _store().open(), torch.Generator().manual_seed(seed)
-    source.reserve(tokens)
-    for layer in range(SHAPE.num_hidden_layers):
-        source.write(layer, *torch.randn(2, tokens, 2, 8, generator=generator))
-    source.advance(tokens)
+    generator = torch.Generator().manual_seed(seed)
+    keys, values = torch.randn(2, SHAPE.num_hidden_layers, 2, tokens, 8, generator=generator)
     kv = store.open()
-    kv.put(source.rows(0, tokens))
+    kv.put(KvRows(keys, values, 0))
     return kv
 
 
-@pytest.mark.parametrize("is_paged", [False, True])
-def test_rows_come_back_exactly_and_into_caches_of_their_own(is_paged: bool) -> None:
-    store, prompts = _store(is_paged), PromptCache()
+def test_rows_come_back_exactly_and_into_caches_of_their_own() -> None:
+    store, prompts = _store(), PromptCache()
     fed = _filled(store, 70)
     expected = fed.rows(0, 70)
     prompts.keep("a", fed)

@@ -6,19 +6,23 @@ speech decoder (neither).
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.kv_cache import CacheFullError, KvHandle, KvStore
+from MiniCPMO45.device.packed_rows import FedRows, PackedRows
+from MiniCPMO45.kv_cache import CacheFullError, KvHandle, KvStore, reserve_all
 from MiniCPMO45.rope import Rope
-from MiniCPMO45.transformer import CausalLM, Decoder, PackedBatch
+from MiniCPMO45.transformer import CausalLM, Decoder, JoinedWeight, PagedBatch
+from tests.model.stock import stock_decoder
 from tests.model.toy import Toy, assert_close
+from training.nano.trainable_kv import PaddedBatch
 
 CPU = torch.device("cpu")
 LENGTH = 24
@@ -30,7 +34,7 @@ class Bench:
     def __init__(self, decoder: Decoder, shape: DecoderConfig) -> None:
         rope = Rope.build(shape.head_dim, shape.rope_theta, device=CPU)
         self.decoder = decoder
-        self.store = KvStore(shape, rope, device=CPU, dtype=torch.float32, initial_tokens=4)
+        self.store = KvStore(shape, rope, device=CPU, dtype=torch.float32, pages=1, can_grow=True)
         generator = torch.Generator().manual_seed(1)
         self.rows = torch.randn(64, shape.hidden_size, generator=generator)
 
@@ -42,9 +46,14 @@ class Bench:
     def feed_packed(self, parts: list[tuple[KvHandle, Tensor]]) -> tuple[Tensor, ...]:
         """Several conversations, one pass."""
         counts = [len(rows) for _, rows in parts]
-        layout = [(kv, len(rows)) for kv, rows in parts]
-        batch = PackedBatch.build(layout, self.store.rope, torch.float32)
-        return self.decoder(torch.cat([rows for _, rows in parts]), batch).split(counts)
+        reserve_all([(kv, len(rows)) for kv, rows in parts])
+        packed = PackedRows(self.store, sum(counts), rows_per_tile=sum(counts))
+        packed.load([FedRows(kv, (0,) * len(rows)) for kv, rows in parts])
+        batch = PagedBatch(self.store, packed.map)
+        states = self.decoder(torch.cat([rows for _, rows in parts]), batch)
+        for kv, rows in parts:
+            kv.advance(len(rows))
+        return states.split(counts)
 
     def prefilled(self, rows: Tensor) -> KvHandle:
         """A fresh cache that has seen `rows`."""
@@ -223,9 +232,54 @@ def test_attention_after_a_move_is_as_if_tokens_had_always_been_there(bench: Ben
 
 def test_growth_in_the_middle_of_a_conversation_changes_nothing(bench: Bench) -> None:
     small, roomy = bench.store.open(), bench.store.open()
-    roomy.reserve(64)
-    for row in bench.rows[:40]:
+    roomy.reserve(200)
+    for row in bench.rows.repeat(2, 1)[:100]:
         one, other = (bench.feed(kv, row[None]) for kv in (small, roomy))
         assert torch.equal(one, other)
-    assert roomy.capacity == 64
     _assert_same_cache(small, roomy)
+
+
+def test_the_layers_are_those_of_the_library_with_gradients(bench: Bench) -> None:
+    """Whole sequences as training feeds them: the same states, and the same gradients."""
+    decoder, shape = deepcopy(bench.decoder).requires_grad_(True), bench.store.shape
+    stock = stock_decoder(decoder, shape)
+    rows = bench.rows[:24].reshape(2, 12, -1)
+    batch = PaddedBatch.build(2, 12, shape, CPU)
+    states = decoder(rows.flatten(0, 1), batch).unflatten(0, (2, 12))
+    expected = stock(inputs_embeds=rows, use_cache=False).last_hidden_state
+    assert_close(states, expected)
+    weights = torch.randn(states.shape, generator=torch.Generator().manual_seed(3))
+    (states * weights).sum().backward()
+    (expected * weights).sum().backward()
+    theirs = dict(stock.named_parameters())
+    for name, parameter in decoder.named_parameters():
+        if not name.startswith("embed_tokens"):
+            assert parameter.grad is not None
+            assert_close(parameter.grad, theirs[name].grad)
+
+
+def test_joined_weights_are_the_layers_own() -> None:
+    """Nothing is held twice, and what is loaded into a layer reaches the joined matrix."""
+    linears = [nn.Linear(6, size, bias=False) for size in (4, 2, 2)]
+    before = [linear.weight.clone() for linear in linears]
+    joined = JoinedWeight(*linears)
+    joined.fuse()
+    with torch.inference_mode():
+        fused = joined()
+        joined.fuse()
+        assert joined().data_ptr() == fused.data_ptr(), "fused twice"
+    assert torch.equal(fused, torch.cat(before))
+    storage = fused.untyped_storage().data_ptr()
+    assert {each.weight.untyped_storage().data_ptr() for each in linears} == {storage}
+    linears[1].load_state_dict({"weight": torch.full((2, 6), 7.0)})
+    assert fused[4:6].eq(7.0).all()
+    linears[0].load_state_dict({"weight": torch.full((4, 6), 5.0)}, assign=True)
+    with torch.inference_mode():
+        assert torch.equal(joined(), torch.cat([each.weight for each in linears]))
+
+
+def test_a_state_dict_has_the_published_names(toy: Toy) -> None:
+    names = set(toy.model.llm.model.layers[0].state_dict())
+    projections = [f"self_attn.{each}_proj.weight" for each in "qkvo"]
+    assert {*projections, "mlp.gate_proj.weight", "mlp.up_proj.weight"} <= names
+    assert len(names) == 11

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.device.engine import DeviceExecutor, DeviceOptions
+from MiniCPMO45.device.memory import DeviceOptions
 from MiniCPMO45.duplex import DuplexCapability
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
@@ -63,10 +63,10 @@ class Toy:
         """A fresh executor with stores of its own."""
         return Executor(self.model, self.vocoder)
 
-    def device_executor(self) -> DeviceExecutor:
-        """A fresh engine without graphs; more than four conversations need two passes."""
+    def small_executor(self) -> Executor:
+        """The same with small passes; more than four conversations, or 32 rows, need two."""
         options = DeviceOptions(most_conversations=4, most_rows=32)
-        return DeviceExecutor(self.model, self.vocoder, options=options)
+        return Executor(self.model, self.vocoder, options=options)
 
     def duplex(self, defaults: DuplexSettings | None = None) -> DuplexCapability:
         """The unit loop."""

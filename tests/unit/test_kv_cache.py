@@ -1,12 +1,11 @@
 """The cache of one conversation: growth, holes, limits, and giving memory back.
 
-Both stores are held to the same rules: one buffer per conversation, and pages of one pool.
+A growing pool, as on a CPU, and a fixed one, as on a card, are held to the same rules.
 """
 
 from __future__ import annotations
 
 import math
-import weakref
 from dataclasses import replace
 
 import pytest
@@ -16,9 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.device.paged_kv import PagedKvHandle, PagedKvStore
-from MiniCPMO45.kv_cache import CacheFullError, CacheRangeError, KvHandle, KvStore
-from MiniCPMO45.rope import Rope, apply_rotation
+from MiniCPMO45.device.ops import rotate
+from MiniCPMO45.kv_cache import CacheFullError, CacheRangeError, KvHandle, KvRows, KvStore
+from MiniCPMO45.rope import Rope
 
 SHAPE = DecoderConfig(
     hidden_size=8,
@@ -33,29 +32,27 @@ SHAPE = DecoderConfig(
     has_qk_norm=True,
 )
 CPU = torch.device("cpu")
-FIRST_ROOM = 4
 PAGE_TOKENS = 2
-BUFFERS, PAGES = "buffers", "pages"
-both_stores = pytest.mark.parametrize("kind", [BUFFERS, PAGES])
+GROWING, FIXED = "growing", "fixed"
+both_pools = pytest.mark.parametrize("kind", [GROWING, FIXED])
 
 
 def _store(kind: str, *, limit: int = SHAPE.max_position_embeddings) -> KvStore:
     rope = Rope.build(SHAPE.head_dim, SHAPE.rope_theta, device=CPU)
     shape = replace(SHAPE, max_position_embeddings=limit)
-    if kind == PAGES:
-        return _paged_store(shape, rope, pages=1, can_grow=True)
-    return KvStore(shape, rope, device=CPU, dtype=torch.float32, initial_tokens=FIRST_ROOM)
+    is_growing = kind == GROWING
+    return _pool(shape, rope, pages=1 if is_growing else 200, can_grow=is_growing)
 
 
-def _paged_store(
+def _pool(
     shape: DecoderConfig = SHAPE,
     rope: Rope | None = None,
     *,
     pages: int,
     can_grow: bool = False,
     slots: int = 8,
-) -> PagedKvStore:
-    return PagedKvStore(
+) -> KvStore:
+    return KvStore(
         shape,
         rope or Rope.build(shape.head_dim, shape.rope_theta, device=CPU),
         device=CPU,
@@ -74,28 +71,31 @@ def _bare(label: int, layer: int) -> tuple[Tensor, Tensor]:
     return key, value
 
 
+def _rows(kv: KvHandle, labels: list[int], first: int) -> KvRows:
+    """Keys and values of tokens, rotated for positions from `first` on."""
+    positions = torch.arange(first, first + len(labels))
+    cos, sin = kv.store.rope.tables(positions, torch.float32)
+    keys, values = [], []
+    for layer in range(SHAPE.num_hidden_layers):
+        bare = [_bare(label, layer) for label in labels]
+        keys.append(rotate(torch.cat([key for key, _ in bare]), cos, sin).transpose(0, 1))
+        values.append(torch.cat([value for _, value in bare]).transpose(0, 1))
+    return KvRows(torch.stack(keys), torch.stack(values), first)
+
+
 def _append(kv: KvHandle, labels: list[int]) -> None:
     """What a decoder does with new tokens."""
-    kv.reserve(kv.length + len(labels))
-    positions = torch.arange(kv.length, kv.length + len(labels))
-    cos, sin = kv.store.rope.tables(positions, torch.float32)
-    for layer in range(SHAPE.num_hidden_layers):
-        rows = [_bare(label, layer) for label in labels]
-        keys = torch.cat([key for key, _ in rows])
-        values = torch.cat([value for _, value in rows])
-        kv.write(layer, apply_rotation(keys, cos, sin), values)
-    kv.advance(len(labels))
+    kv.put(_rows(kv, labels, kv.length))
 
 
 def _assert_holds(kv: KvHandle, labels: list[int]) -> None:
     """Exactly these tokens, rotated for positions 0, 1, 2, ..."""
     assert kv.length == len(labels)
-    fresh = _store(BUFFERS, limit=10_000).open()
-    if labels:
-        _append(fresh, labels)
-    mine, theirs = kv.rows(0, kv.length), fresh.rows(0, fresh.length)
-    torch.testing.assert_close(mine.keys, theirs.keys, atol=1e-4, rtol=0)
-    assert torch.equal(mine.values, theirs.values)
+    if not labels:
+        return
+    held, expected = kv.rows(0, kv.length), _rows(kv, labels, 0)
+    torch.testing.assert_close(held.keys, expected.keys, atol=1e-4, rtol=0)
+    assert torch.equal(held.values, expected.values)
 
 
 steps = st.lists(
@@ -104,7 +104,7 @@ steps = st.lists(
 )
 
 
-@both_stores
+@both_pools
 @given(steps)
 def test_whatever_happens_positions_are_dense_and_the_right_tokens_stay(
     kind: str, steps: list[tuple[str, int]]
@@ -136,16 +136,28 @@ def test_whatever_happens_positions_are_dense_and_the_right_tokens_stay(
     _assert_holds(kv, labels)
 
 
-def test_growth_keeps_the_contents() -> None:
-    kv, labels, capacities = _store(BUFFERS).open(), list(range(60)), set()
+def test_growth_keeps_the_contents_and_is_amortised() -> None:
+    store = _store(GROWING)
+    kv, labels, sizes = store.open(), list(range(60)), set()
     for label in labels:
         _append(kv, [label])
-        capacities.add(kv.capacity)
+        sizes.add(store.pool.shape[1])
     _assert_holds(kv, labels)
-    assert len(capacities) <= math.ceil(math.log2(60 / FIRST_ROOM)) + 1, "growth is not amortised"
+    assert len(sizes) <= math.ceil(math.log2(60 / PAGE_TOKENS)) + 1
 
 
-@both_stores
+@pytest.mark.parametrize("kind", [GROWING, FIXED])
+def test_a_lone_conversation_holds_pages_in_order(kind: str) -> None:
+    """So that a growing pool can be read without a copy, also after tokens were dropped."""
+    kv = _store(kind).open()
+    for count in (9, 14, 3):
+        _append(kv, list(range(count)))
+        kv.drop(2, kv.length - 3)
+        assert _pages_of(kv) == list(range(len(_pages_of(kv))))
+        assert kv.capacity - kv.length < PAGE_TOKENS
+
+
+@both_pools
 def test_growth_stops_at_the_limit(kind: str) -> None:
     kv = _store(kind, limit=10).open()
     _append(kv, list(range(9)))
@@ -154,7 +166,7 @@ def test_growth_stops_at_the_limit(kind: str) -> None:
     _assert_holds(kv, list(range(10)))
 
 
-@both_stores
+@both_pools
 @given(held=st.integers(0, 10), wanted=st.integers(11, 500))
 def test_a_full_context_leaves_the_cache_as_it_was(kind: str, held: int, wanted: int) -> None:
     kv = _store(kind, limit=10).open()
@@ -167,7 +179,7 @@ def test_a_full_context_leaves_the_cache_as_it_was(kind: str, held: int, wanted:
     _assert_holds(kv, list(range(held)))
 
 
-@both_stores
+@both_pools
 def test_an_empty_handle_costs_nothing_and_a_full_one_its_buffer(kind: str) -> None:
     store = _store(kind)
     kv = store.open()
@@ -176,12 +188,12 @@ def test_an_empty_handle_costs_nothing_and_a_full_one_its_buffer(kind: str) -> N
     assert store.nbytes == kv.nbytes == kv.capacity * store.bytes_per_token
 
 
-@both_stores
+@both_pools
 def test_one_token_costs_keys_and_values_of_every_layer(kind: str) -> None:
     assert _store(kind).bytes_per_token == 2 * 2 * 2 * 4 * 4
 
 
-@both_stores
+@both_pools
 def test_lifted_rows_are_a_copy(kind: str) -> None:
     kv = _store(kind).open()
     _append(kv, [1, 2, 3])
@@ -192,18 +204,7 @@ def test_lifted_rows_are_a_copy(kind: str) -> None:
     assert torch.equal(lifted.keys, before)
 
 
-@both_stores
-def test_written_rows_do_not_count_before_they_are_advanced(kind: str) -> None:
-    kv = _store(kind).open()
-    _append(kv, [1])
-    kv.reserve(2)
-    key, value = _bare(2, 0)
-    keys, values = kv.write(0, key, value)
-    assert keys.shape == values.shape == (2, 2, SHAPE.head_dim)
-    _assert_holds(kv, [1])
-
-
-@both_stores
+@both_pools
 @pytest.mark.parametrize(("start", "stop"), [(2, 2), (3, 1), (-1, 2), (0, 6), (5, 6)])
 def test_dropping_nothing_or_what_is_not_there_is_refused(kind: str, start: int, stop: int) -> None:
     kv = _store(kind).open()
@@ -213,7 +214,7 @@ def test_dropping_nothing_or_what_is_not_there_is_refused(kind: str, start: int,
     _assert_holds(kv, list(range(5)))
 
 
-@both_stores
+@both_pools
 @pytest.mark.parametrize("length", [-1, 4])
 def test_truncating_to_what_is_not_there_is_refused(kind: str, length: int) -> None:
     kv = _store(kind).open()
@@ -222,7 +223,7 @@ def test_truncating_to_what_is_not_there_is_refused(kind: str, length: int) -> N
         kv.truncate(length)
 
 
-@both_stores
+@both_pools
 @pytest.mark.parametrize(("start", "stop"), [(2, 1), (-1, 2), (0, 4)])
 def test_lifting_what_is_not_there_is_refused(kind: str, start: int, stop: int) -> None:
     kv = _store(kind).open()
@@ -231,22 +232,7 @@ def test_lifting_what_is_not_there_is_refused(kind: str, start: int, stop: int) 
         kv.rows(start, stop)
 
 
-def test_closing_gives_the_buffer_back() -> None:
-    store = _store(BUFFERS)
-    stays, goes = store.open(), store.open()
-    _append(stays, [1])
-    before = store.nbytes
-    _append(goes, [2])
-    buffer = weakref.ref(goes._buffer)
-    goes.close()
-    assert store.nbytes == before
-    assert set(store.handles) == {stays}
-    assert buffer() is None, "something still holds the buffer"
-    goes.close()  # once more does no harm
-    _assert_holds(stays, [1])
-
-
-@both_stores
+@both_pools
 def test_handles_do_not_share_rows(kind: str) -> None:
     store = _store(kind)
     one, other = store.open(), store.open()
@@ -258,7 +244,7 @@ def test_handles_do_not_share_rows(kind: str) -> None:
 
 
 def test_forgetting_gives_whole_pages_back() -> None:
-    store = _paged_store(pages=10)
+    store = _pool(pages=10)
     kv = store.open()
     _append(kv, list(range(9)))
     assert (store.free_pages, kv.capacity) == (5, 10)
@@ -268,12 +254,13 @@ def test_forgetting_gives_whole_pages_back() -> None:
     assert (store.free_pages, kv.capacity) == (9, 2)
     _assert_holds(kv, [4])
     kv.close()
+    assert (store.free_pages, store.nbytes, set(store.handles)) == (10, 0, set())
+    kv.close()  # once more does no harm
     assert store.free_pages == 10
-    assert store.nbytes == 0
 
 
 def test_a_forgotten_handle_gives_its_pages_and_its_place_back() -> None:
-    store = _paged_store(pages=4, slots=1)
+    store = _pool(pages=4, slots=1)
     for _ in range(3):
         kv = store.open()
         _append(kv, [1, 2, 3, 4, 5, 6, 7, 8])
@@ -282,7 +269,7 @@ def test_a_forgotten_handle_gives_its_pages_and_its_place_back() -> None:
 
 
 def test_a_used_up_pool_refuses_and_leaves_every_cache_as_it_was() -> None:
-    store = _paged_store(pages=3)
+    store = _pool(pages=3)
     one, other = store.open(), store.open()
     _append(one, [1, 2, 3])
     _append(other, [4, 5])
@@ -296,7 +283,7 @@ def test_a_used_up_pool_refuses_and_leaves_every_cache_as_it_was() -> None:
 
 
 def test_more_caches_than_places_are_refused() -> None:
-    store = _paged_store(pages=8, slots=2)
+    store = _pool(pages=8, slots=2)
     held = [store.open() for _ in range(3)]
     _append(held[0], [1])
     _append(held[1], [2])
@@ -309,7 +296,7 @@ def test_more_caches_than_places_are_refused() -> None:
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6))
 def test_the_page_table_names_each_page_once(lengths: list[int]) -> None:
-    store = _paged_store(pages=2, can_grow=True)
+    store = _pool(pages=2, can_grow=True)
     held = [store.open() for _ in lengths]
     for kv, length in zip(held, lengths, strict=True):
         _append(kv, list(range(length)))
@@ -318,12 +305,11 @@ def test_the_page_table_names_each_page_once(lengths: list[int]) -> None:
 
 
 def _pages_of(kv: KvHandle) -> list[int]:
-    assert isinstance(kv, PagedKvHandle)
     used = kv.capacity // PAGE_TOKENS
     return kv.store.page_table[kv.slot, :used].tolist()
 
 
 def test_a_rehearsal_leaves_nothing_behind() -> None:
-    store = _paged_store(pages=12)
+    store = _pool(pages=12)
     store.rehearse()
     assert (store.free_pages, len(store.handles)) == (12, 0)

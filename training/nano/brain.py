@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from MiniCPMO45.audio_encoder import AudioEncoder, AudioProjection
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.rope import Rope
 from MiniCPMO45.transformer import CausalLM
 from training.nano.augment import Augmenter
 from training.nano.bank import INT16_PEAK
@@ -154,8 +153,7 @@ class Brain(nn.Module):
     def hidden(self, rows: Tensor) -> Tensor:
         """Run the language model over whole sequences [B, T, width]."""
         shape = self.config.decoder
-        rope = Rope.build(shape.head_dim, shape.rope_theta, device=rows.device)
-        padded = PaddedBatch.build(rows.shape[0], rows.shape[1], rope, torch.float32)
+        padded = PaddedBatch.build(rows.shape[0], rows.shape[1], shape, rows.device)
         return self.llm.model(rows.flatten(0, 1), padded).unflatten(0, rows.shape[:2])
 
     def _embedded(self, batch: Batch, sounds: Sounds, unheard: float) -> Tensor:

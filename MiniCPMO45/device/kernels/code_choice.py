@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from MiniCPMO45.code_rule import MIN_KEPT, PENALTY_WINDOW
-from MiniCPMO45.device.code_choice import N_INTEGERS, N_WORDS, UNIFORM
+from MiniCPMO45.device.code_choice import N_INTEGERS, N_WORDS, NO_CODE, UNIFORM
 from MiniCPMO45.device.kernels.borders import (
     largest_with_count,
     largest_with_mass,
@@ -48,6 +48,7 @@ def _choose_code(
     UNIFORM: tl.constexpr,
     WINDOW: tl.constexpr,
     MIN_KEPT: tl.constexpr,
+    NO_CODE: tl.constexpr,
     BLOCK: tl.constexpr,
     OVERLAPS: tl.constexpr,
 ):
@@ -74,6 +75,7 @@ def _choose_code(
     value = tl.where(value < 0, value * factor, tl.div_rn(value, factor))
 
     weight = tl.exp(value - tl.max(value, 0))
+    total = tl.sum(weight, 0)
     kept = is_code
     if is_filtered:
         kept = kept & _keep(value, weight, top_k, top_p, MIN_KEPT)
@@ -87,7 +89,7 @@ def _choose_code(
     chosen = tl.where(is_greedy | (first == BLOCK), likeliest, first)
 
     tl.store(out + row, chosen.to(tl.int64))
-    tl.store(drawn + row * most + column, chosen.to(tl.int64))
+    tl.store(drawn + row * most + column, tl.where(total == total, chosen, NO_CODE).to(tl.int64))
     tl.store(word + N_WORDS + (n_heard + step) % WINDOW, chosen)
     tl.store(word + 6, step + 1)
     tl.store(word + 7, has_ended | (chosen == eos).to(tl.int32))
@@ -110,6 +112,7 @@ def choose_codes(words: Tensor, drawn: Tensor, logits: Tensor) -> Tensor:
         UNIFORM=UNIFORM,
         WINDOW=PENALTY_WINDOW,
         MIN_KEPT=MIN_KEPT,
+        NO_CODE=NO_CODE,
         BLOCK=triton.next_power_of_2(n_codes),
         OVERLAPS=overlaps,
         num_warps=WARPS,

@@ -27,7 +27,7 @@ def _normalise_row(
     tl.store(out + at, factors * (values * scale).to(kind), mask=k < K)
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+def normalise_rows(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Normalise rows [M, K]; see `ops.rms_norm`."""
     count, k = x.shape
     out = x.new_empty(count, k)

@@ -115,3 +115,12 @@ def prefill_plan(rows: int, rows_per_tile: int, kv_heads: int) -> AttentionPlan:
     while splits < MOST_SPLITS and splits * programs < MULTIPROCESSORS:
         splits *= 2
     return AttentionPlan(splits, warps=4, stages=3)
+
+
+def attention_plan(
+    rows: int, rows_per_tile: int, kv_heads: int, *, is_grouped: bool
+) -> AttentionPlan:
+    """Choose the cut of a pass, whichever it is; see `decode_plan` and `prefill_plan`."""
+    if rows_per_tile == 1:
+        return decode_plan(rows, is_grouped=is_grouped)
+    return prefill_plan(rows, rows_per_tile, kv_heads)

@@ -21,7 +21,7 @@ def _advance(
     tl.store(tile_rows + row, goes_on.to(tl.int32), mask=is_row)
 
 
-def advance_runs(
+def advance_positions(
     positions: Tensor, tile_rows: Tensor, last_positions: Tensor, has_ended: Tensor, none: int
 ) -> None:
     """Move runs on or take them out of the pass; see `ops.advance_runs`."""

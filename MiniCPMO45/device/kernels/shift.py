@@ -54,7 +54,7 @@ def _shift_plane(
         tl.debug_barrier()
 
 
-def move_tokens(
+def shift_tokens(
     pool: Tensor, pages: Tensor, start: int, target: int, count: int, cos: Tensor, sin: Tensor
 ) -> None:
     """Move tokens of one sequence to the front; see `ops.move_tokens`."""

@@ -24,6 +24,7 @@ from MiniCPMO45.device.unit_choice import (
     N_COLUMNS,
     N_INTEGERS,
     N_WORDS,
+    NO_TOKEN,
 )
 
 BLOCK = 1024  # logits of one program of the scan
@@ -111,7 +112,7 @@ def _ends_unit(
     logits, word, raw_largest, raw_token, raw_sum, blocks, vocabulary,
     N_INTEGERS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Whether the probe is the chunk's end: the likeliest of all, or drawn."""
+    """Whether the probe is the chunk's end, the likeliest or drawn; and if logits are numbers."""
     block = tl.arange(0, BLOCKS)
     is_block = block < blocks
     tops = tl.load(raw_largest + block, mask=is_block, other=float("-inf"))
@@ -123,7 +124,7 @@ def _ends_unit(
     chunk_eos = tl.load(word)
     chance = tl.exp(tl.load(logits + chunk_eos).to(tl.float32) - top) / total
     is_drawn = _real(word + N_INTEGERS + 5) < chance
-    return tl.where(tl.load(word + 3) > 0, likeliest == chunk_eos, is_drawn)
+    return tl.where(tl.load(word + 3) > 0, likeliest == chunk_eos, is_drawn), total == total
 
 
 @triton.jit
@@ -196,6 +197,7 @@ def _choose(
     GROUPS: tl.constexpr,
     CANDIDATES: tl.constexpr,
     FEW: tl.constexpr,
+    NO_TOKEN: tl.constexpr,
     OVERLAPS: tl.constexpr,
 ):
     let_next_start(OVERLAPS)
@@ -221,11 +223,12 @@ def _choose(
     if listen_top_k > 0:
         chosen = tl.where(tl.sum(counts, 0) < listen_top_k, tl.load(word + 2), chosen)
     at = row * blocks
-    ends = _ends_unit(
+    ends, is_sound = _ends_unit(
         logits + row * vocabulary, word, raw_largest + at, raw_token + at, raw_sum + at,
         blocks, vocabulary, N_INTEGERS, BLOCKS,
     )  # fmt: skip
-    tl.store(out + row, tl.where(ends, tl.load(word), chosen).to(tl.int64))
+    chosen = tl.where(ends, tl.load(word), chosen)
+    tl.store(out + row, tl.where(is_sound, chosen, NO_TOKEN).to(tl.int64))
 
 
 def choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor:
@@ -275,6 +278,7 @@ def choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor
         GROUPS=triton.next_power_of_2(blocks * (BLOCK // GROUP)),
         CANDIDATES=MOST_CANDIDATES,
         FEW=FEW_GROUPS,
+        NO_TOKEN=NO_TOKEN,
         OVERLAPS=overlaps,
         num_warps=CHOICE_WARPS,
         launch_pdl=overlaps,

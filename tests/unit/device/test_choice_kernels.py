@@ -151,8 +151,8 @@ def test_tied_logits_are_all_chosen_among(device: str, dtype: torch.dtype) -> No
 
 
 @on_both
-def test_no_number_at_all_gives_some_token(device: str, dtype: torch.dtype) -> None:
-    """Whatever the logits, what is fed next is a token."""
+def test_logits_that_are_not_numbers_are_marked(device: str, dtype: torch.dtype) -> None:
+    """A code is fed back on the device, and so it is one whatever the logits; the note is not."""
     inputs = [
         _text_words(1),
         torch.zeros(VOCABULARY, dtype=torch.bool),
@@ -161,14 +161,14 @@ def test_no_number_at_all_gives_some_token(device: str, dtype: torch.dtype) -> N
     on_device = [each.to(device) for each in inputs]
     for choice in (unit_kernels, unit_choice):
         chosen: Any = choice
-        tokens = chosen.choose_tokens(*on_device)
-        assert ((tokens >= 0) & (tokens < VOCABULARY)).all()
+        assert chosen.choose_tokens(*on_device).eq(unit_choice.NO_TOKEN).all()
     codes = torch.full((len(CODE_ROWS), N_CODES), torch.nan, device=device)
     for choice in (code_kernel, code_choice):
         chosen = choice
         drawn = torch.zeros(len(CODE_ROWS), MOST, dtype=torch.int64, device=device)
         found = chosen.choose_codes(_code_words(0).to(device), drawn, codes)
         assert ((found >= 0) & (found < N_CODES)).all()
+        assert drawn[:, 0].eq(code_choice.NO_CODE).all()
 
 
 @on_both

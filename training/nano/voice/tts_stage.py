@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, TTSConfig
-from MiniCPMO45.rope import Rope
+from MiniCPMO45.configuration_minicpmo import DecoderConfig, MiniCPMOConfig, TTSConfig
 from MiniCPMO45.transformer import CausalLM
 from MiniCPMO45.tts import MiniCPMTTS
 from training.nano.optimizing import Optimizer, Recipe, fast
@@ -159,14 +158,13 @@ def collect(lines: Sequence[Line], llm: CausalLM, config: MiniCPMOConfig) -> Lin
 @torch.no_grad()
 def read_contexts(lines: Sequence[Line], llm: CausalLM, config: MiniCPMOConfig) -> None:
     """Set the states of lines from their contexts alone; sounds in them are `<unk>`."""
-    device, dtype = llm.lm_head.weight.device, llm.lm_head.weight.dtype
-    rope = Rope.build(config.head_dim, config.decoder.rope_theta, device=device)
+    device = llm.lm_head.weight.device
     order = sorted(lines, key=lambda line: len(line.context))
     for at in range(0, len(order), CONTEXTS_PER_BATCH):
         some = order[at : at + CONTEXTS_PER_BATCH]
         contexts = [torch.tensor(line.context) for line in some]
         ids = torch.nn.utils.rnn.pad_sequence(contexts, batch_first=True).to(device)
-        batch = PaddedBatch.build(len(ids), ids.shape[1], rope, dtype)
+        batch = PaddedBatch.build(len(ids), ids.shape[1], config.decoder, device)
         with torch.autocast(device.type, torch.bfloat16):
             hidden = llm.model(llm.model.embed_tokens(ids).flatten(0, 1), batch).half()
         for line, rows in zip(some, hidden.unflatten(0, ids.shape), strict=True):
@@ -198,7 +196,13 @@ def batches(lines: Lines, n_rows: int, random: Random) -> Iterator[Tensor]:
 
 
 def logits_of(
-    tts: MiniCPMTTS, lines: Lines, chosen: Tensor, table: CodeTable, rope: Rope, *, learns: bool
+    tts: MiniCPMTTS,
+    lines: Lines,
+    chosen: Tensor,
+    table: CodeTable,
+    shape: DecoderConfig,
+    *,
+    learns: bool,
 ) -> tuple[Tensor, Tensor]:
     """Run the speech decoder over some lines.
 
@@ -207,7 +211,7 @@ def logits_of(
         lines: all lines.
         chosen: numbers of those to run, int64 [B].
         table: codes that can be said.
-        rope: of the speech decoder.
+        shape: of the speech decoder.
         learns: some codes are misheard and some states missing.
 
     Returns:
@@ -230,7 +234,7 @@ def logits_of(
     text = tts.emb_text(torch.where(is_code, 0, ids)) + semantic
     code = tts.emb_code[0](torch.where(is_code, ids, SILENCE))
     rows = torch.where(is_code[..., None], code, text)
-    batch = PaddedBatch.build(len(chosen), length, rope, rows.dtype)
+    batch = PaddedBatch.build(len(chosen), length, shape, device)
     hidden = tts.model(rows.flatten(0, 1), batch)
     labels = torch.where(is_real, lines.labels[at], NO_LABEL).flatten()
     is_said = labels != NO_LABEL
@@ -294,12 +298,11 @@ def train_tts(
     average = Average(tts)
     table = CodeTable(config.tts_config, device)
     shape = config.tts_config.decoder
-    rope = Rope.build(shape.head_dim, shape.rope_theta, device=device)
     optimizer = Optimizer(tts, peak, RECIPE)
     order = batches(lines, batch_rows, Random(seed))
     for tick in clock.ticks("tts"):
         with fast(device):
-            logits, labels = logits_of(tts, lines, next(order), table, rope, learns=True)
+            logits, labels = logits_of(tts, lines, next(order), table, shape, learns=True)
         loss, normaliser = code_loss(logits, labels, table.n_unused)
         optimizer.step(loss + NORMALISER_WEIGHT * normaliser, tick)
         average.update(tick.step)
@@ -309,18 +312,20 @@ def train_tts(
             save(tensors, folder / FILE)
             judged = MiniCPMTTS(config.tts_config)
             judged.load_state_dict(tensors)
-            nats, share = judge(judged.to(device), held_out, table, rope)
+            nats, share = judge(judged.to(device), held_out, table, shape)
             tick.bar.write(f"held out: {nats:.3f} nats a code, {share:.1%} first choices right")
     return judged.eval()
 
 
 @torch.no_grad()
-def judge(tts: MiniCPMTTS, lines: Lines, table: CodeTable, rope: Rope) -> tuple[float, float]:
+def judge(
+    tts: MiniCPMTTS, lines: Lines, table: CodeTable, shape: DecoderConfig
+) -> tuple[float, float]:
     """Return nats per code and the share of codes that are the first choice."""
     total = right = count = 0.0
     for at in range(0, len(lines), 32):
         chosen = torch.arange(at, min(at + 32, len(lines)))
-        logits, labels = logits_of(tts, lines, chosen, table, rope, learns=False)
+        logits, labels = logits_of(tts, lines, chosen, table, shape, learns=False)
         loss, _ = code_loss(logits, labels, table.n_unused)
         total += float(loss) * len(labels)
         right += float((logits[:, :-1].argmax(1) == labels).sum())

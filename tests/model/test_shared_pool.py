@@ -1,6 +1,6 @@
-"""Whatever several conversations do to their caches, the engine computes what the plain path does.
+"""Whatever conversations do to caches of one pool, each gets what it gets in a pool of its own.
 
-They share one pool, so a page that is read or written by the wrong one would show.
+A page that is read or written by the wrong conversation would show.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from MiniCPMO45.kv_cache import KvHandle
 from MiniCPMO45.steps import LlmForward, TokenIds
-from tests.model.device_requests import assert_same_cache, assert_same_output
+from tests.model.decoder_requests import assert_same_cache, assert_same_output
 from tests.model.toy import Toy
 
 TALKS = 3
@@ -54,27 +54,30 @@ def _change(kv: KvHandle, kind: str, first: int, second: int) -> KvHandle:
 def test_caches_of_one_pool_never_touch_each_other(
     toy: Toy, actions: list[tuple[str, Any]]
 ) -> None:
-    executors = toy.executor(), toy.device_executor()
-    caches = [[each.llm_store.open() for _ in range(TALKS)] for each in executors]
+    shared = toy.small_executor()
+    alone = [toy.executor() for _ in range(TALKS)]
+    ours = [shared.llm_store.open() for _ in range(TALKS)]
+    theirs = [each.llm_store.open() for each in alone]
     token = 0
     with torch.inference_mode():
         for kind, details in actions:
             if kind != "feed":
                 talk, first, second = details
-                for kvs in caches:
+                for kvs in (ours, theirs):
                     kvs[talk] = _change(kvs[talk], kind, first, second)
                 continue
-            fed = []
-            for count in details:
-                fed.append(TokenIds(tuple((token + n) % VOCABULARY for n in range(count))))
+            fed: dict[int, TokenIds] = {}
+            for talk, count in enumerate(details):
+                if count:
+                    ids = tuple((token + n) % VOCABULARY for n in range(count))
+                    fed[talk] = TokenIds(ids)
                 token += 7 * count
-            plain, device = (
-                executor.answer(
-                    [LlmForward(kv, (ids,)) for kv, ids in zip(kvs, fed, strict=True) if ids.ids]
-                )
-                for executor, kvs in zip(executors, caches, strict=True)
-            )
-            for found, expected in zip(device, plain, strict=True):
-                assert_same_output(found, expected)
-        for found, expected in zip(*reversed(caches), strict=True):
-            assert_same_cache(found, expected)
+            found = shared.answer([LlmForward(ours[talk], (ids,)) for talk, ids in fed.items()])
+            expected = [
+                alone[talk].answer([LlmForward(theirs[talk], (ids,))])[0]
+                for talk, ids in fed.items()
+            ]
+            for one, other in zip(found, expected, strict=True):
+                assert_same_output(one, other)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_same_cache(one, other)

@@ -10,6 +10,7 @@ from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.device.packed_rows import (
     DECODE_BUCKETS,
     NO_VECTOR,
+    PREFILL_TILE_ROWS,
     FedRows,
     PackedRows,
     bucket_of,
@@ -17,8 +18,8 @@ from MiniCPMO45.device.packed_rows import (
     gather_vectors,
     passes,
 )
-from MiniCPMO45.device.paged_kv import PagedKvStore
 from MiniCPMO45.device.row_map import NO_POSITION
+from MiniCPMO45.kv_cache import KvStore
 from MiniCPMO45.rope import Rope
 
 WIDTH = 3
@@ -38,15 +39,13 @@ SHAPE = DecoderConfig(
 pieces = st.lists(st.tuples(st.booleans(), st.integers(1, 9)), min_size=1, max_size=4)
 
 
-def _store() -> PagedKvStore:
+def _store() -> KvStore:
     cpu = torch.device("cpu")
     rope = Rope.build(2, 10_000.0, device=cpu)
-    return PagedKvStore(SHAPE, rope, device=cpu, dtype=torch.float32, pages=4, can_grow=True)
+    return KvStore(SHAPE, rope, device=cpu, dtype=torch.float32, pages=4, can_grow=True)
 
 
-def _fed_rows(
-    store: PagedKvStore, layout: list[tuple[bool, int]], first: int, held: int = 0
-) -> FedRows:
+def _fed_rows(store: KvStore, layout: list[tuple[bool, int]], first: int, held: int = 0) -> FedRows:
     """Rows numbered from `first`; a vector holds its row's number."""
     ids: list[int] = []
     vectors = []
@@ -98,7 +97,7 @@ def test_every_row_knows_its_place(layouts: list[list[tuple[bool, int]]], held: 
     store = _store()
     parts = [_fed_rows(store, layout, 1000 * n + 1, held) for n, layout in enumerate(layouts)]
     n_rows = sum(len(part.ids) for part in parts)
-    packed = PackedRows(store, bucket_of(n_rows, (16, 64, 256)), is_decode=False)
+    packed = PackedRows(store, bucket_of(n_rows, (16, 64, 256)), rows_per_tile=PREFILL_TILE_ROWS)
     packed.load(parts)
     vectors = torch.zeros(packed.n_rows, WIDTH)
     gather_vectors(parts, vectors)
@@ -124,7 +123,7 @@ def test_tiles_cover_every_row_once_and_never_two_conversations(
     store = _store()
     parts = [_fed_rows(store, layout, 1000 * n + 1) for n, layout in enumerate(layouts)]
     n_rows = sum(len(part.ids) for part in parts)
-    packed = PackedRows(store, bucket_of(n_rows, (16, 64, 256)), is_decode=False)
+    packed = PackedRows(store, bucket_of(n_rows, (16, 64, 256)), rows_per_tile=PREFILL_TILE_ROWS)
     packed.load(parts)
     covered: list[int] = []
     tiles = zip(packed.map.tile_first_row.tolist(), packed.map.tile_rows.tolist(), strict=True)
@@ -138,7 +137,7 @@ def test_tiles_cover_every_row_once_and_never_two_conversations(
 def test_a_decode_pass_has_a_tile_per_row() -> None:
     store = _store()
     parts = [_fed_rows(store, [(False, 1)], n, held=n) for n in range(3)]
-    packed = PackedRows(store, bucket_of(3, DECODE_BUCKETS), is_decode=True)
+    packed = PackedRows(store, bucket_of(3, DECODE_BUCKETS), rows_per_tile=1)
     packed.load(parts)
     assert packed.map.rows_per_tile == 1
     assert packed.map.tile_rows.tolist() == [1, 1, 1, 0]

@@ -1,4 +1,4 @@
-"""Requests that try the engine's passes out, and what makes two answers the same."""
+"""Requests that try the decoders' passes out, and what makes two answers the same."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from MiniCPMO45.code_rule import CodeRule
 from MiniCPMO45.executor import Executor
-from MiniCPMO45.kv_cache import KvHandle
+from MiniCPMO45.kv_cache import KvHandle, KvStore
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.steps import (
     DrawCodes,
@@ -102,12 +102,7 @@ def assert_same_cache(found: KvHandle, expected: KvHandle) -> None:
     assert_close(mine.values, theirs.values)
 
 
-def assert_same_text(toy: Toy, plain: Executor, device: Executor) -> None:
-    """Both answer `text_rounds` alike and hold the same afterwards."""
-    mine, theirs = ([each.llm_store.open() for _ in range(6)] for each in (device, plain))
-    for requests in text_rounds(toy):
-        answers = zip(device.answer(requests(mine)), plain.answer(requests(theirs)), strict=True)
-        for found, expected in answers:
-            assert_same_output(found, expected)
-    for kv, other in zip(mine, theirs, strict=True):
-        assert_same_cache(kv, other)
+def scatter_pages(store: KvStore) -> None:
+    """Take every second page of a store for good, so that caches get pages out of order."""
+    taken = store.take_pages(store.free_pages)
+    store.give_back([], taken[::2])

@@ -1,0 +1,333 @@
+"""Passes of the executor: stock layers' answers, alone as in a batch, and no harm from failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor
+
+from core.processors.device import cache_room
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.device import ops
+from MiniCPMO45.device.memory import CardMemory, most_tokens
+from MiniCPMO45.device.row_map import PAGE_TOKENS
+from MiniCPMO45.executor import Executor
+from MiniCPMO45.kv_cache import KvHandle
+from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
+from MiniCPMO45.steps import (
+    ChooseToken,
+    DrawCodes,
+    DrawnCodes,
+    Embeddings,
+    LlmForward,
+    SpeechCodes,
+    SpokenText,
+    TokenIds,
+    run_alone,
+)
+from tests.model.decoder_requests import (
+    GREEDY_CODES,
+    assert_same_cache,
+    assert_same_output,
+    code_rounds,
+    greedy_decisions,
+    scatter_pages,
+    text_rounds,
+    vectors,
+)
+from tests.model.stock import stock_decoder, stock_states
+from tests.model.talks import Talk
+from tests.model.toy import Toy, assert_close
+
+
+@pytest.fixture(scope="module")
+def executor(toy: Toy) -> Executor:
+    return toy.small_executor()
+
+
+def _input_rows(toy: Toy, request: LlmForward) -> Tensor:
+    table = toy.model.llm.model.embed_tokens
+    return torch.cat(
+        [
+            table(torch.tensor(piece.ids)) if isinstance(piece, TokenIds) else piece.rows
+            for piece in request.pieces
+        ]
+    )
+
+
+def test_text_is_that_of_the_stock_layers(toy: Toy, executor: Executor) -> None:
+    """Whatever six conversations feed in company, each gets what the library gives it alone."""
+    llm = toy.model.llm
+    stock = stock_decoder(llm.model, toy.config.decoder)
+    kvs = [executor.llm_store.open() for _ in range(6)]
+    fed: dict[int, list[Tensor]] = {id(kv): [] for kv in kvs}
+    for requests in text_rounds(toy):
+        asked = requests(kvs)
+        for request, output in zip(asked, executor.answer(asked), strict=True):
+            fed[id(request.kv)].append(_input_rows(toy, request))
+            states = stock_states(stock, torch.cat(fed[id(request.kv)]))
+            assert_close(output.hidden, states[-len(output.hidden) :])
+            if output.logits is not None:
+                assert_close(output.logits, llm.lm_head(states[-1]))
+
+
+def test_batched_text_is_that_of_each_alone(toy: Toy, executor: Executor) -> None:
+    together, alone = ([executor.llm_store.open() for _ in range(6)] for _ in range(2))
+    for requests in text_rounds(toy):
+        found = executor.answer(requests(together))
+        expected = [executor.answer([request])[0] for request in requests(alone)]
+        for one, other in zip(found, expected, strict=True):
+            assert_same_output(one, other)
+    for kv, other in zip(together, alone, strict=True):
+        assert_same_cache(kv, other)
+
+
+def test_an_answer_stays_as_it_is_while_others_are_given(executor: Executor) -> None:
+    """Static tensors never leave the executor."""
+    kv, other = executor.llm_store.open(), executor.llm_store.open()
+    [first] = executor.answer([LlmForward(kv, (TokenIds((1,)),))])
+    before = first.logits.clone(), first.hidden.clone()
+    executor.answer([LlmForward(other, (TokenIds((2,)),))])
+    executor.answer([LlmForward(other, (TokenIds((3, 4)),))])
+    assert torch.equal(first.logits, before[0])
+    assert torch.equal(first.hidden, before[1])
+
+
+def test_greedy_tokens_are_those_the_policy_takes_from_the_logits(
+    toy: Toy, executor: Executor
+) -> None:
+    decisions, again = greedy_decisions(toy, 6), greedy_decisions(toy, 6)
+    kvs = [executor.llm_store.open() for _ in decisions]
+    pieces = [(TokenIds((n + 1, n + 2)[: 1 + n % 2]),) for n in range(6)]
+    opening = [LlmForward(kv, each) for kv, each in zip(kvs, pieces, strict=True)]
+    logits = [output.logits for output in executor.answer(opening)]
+    choices = [ChooseToken(row, each) for row, each in zip(logits, decisions, strict=True)]
+    tokens = executor.answer(choices)
+    seen = set(tokens)
+    for _ in range(12):
+        fed = [
+            LlmForward(kv, (TokenIds((token,)),), decision=decision)
+            for kv, token, decision in zip(kvs, tokens, decisions, strict=True)
+        ]
+        expected = [
+            each.policy.decide(row, each.history, each.settings, each.generator)
+            for row, each in zip(logits, again, strict=True)
+        ]
+        assert tokens == expected
+        outputs = executor.answer(fed)
+        logits, tokens = [each.logits for each in outputs], [each.token for each in outputs]
+        seen |= set(tokens)
+    assert len(seen) > 5, "nothing to compare"
+
+
+def _speech_rows(toy: Toy, request: DrawCodes) -> Tensor:
+    tts, rows = toy.model.tts, []
+    for piece in request.pieces:
+        ids = torch.tensor(piece.ids)
+        if isinstance(piece, SpokenText):
+            rows.append(tts.embed_spoken(ids, piece.hidden))
+        else:
+            rows.append(
+                tts.emb_code[0](ids) if isinstance(piece, SpeechCodes) else tts.emb_text(ids)
+            )
+    return torch.cat(rows)
+
+
+def _stock_codes(toy: Toy, stock: Any, rows: Tensor, asked: DrawCodes) -> tuple[DrawnCodes, Tensor]:
+    """Draw codes one by one from the library's states; returns also all rows fed."""
+    codes: list[int] = []
+    while True:
+        logits = toy.model.tts.head_code[0](stock_states(stock, rows)[-1])
+        heard, may_end = [*asked.heard, *codes], len(codes) >= asked.least
+        code = asked.rule.choose(logits, heard, asked.eos, asked.generator, may_end=may_end)
+        if code == asked.eos:
+            return DrawnCodes(tuple(codes), True), rows
+        codes.append(code)
+        if len(codes) == asked.count:
+            return DrawnCodes(tuple(codes), False), rows
+        rows = torch.cat((rows, toy.model.tts.emb_code[0](torch.tensor([code]))))
+
+
+@torch.no_grad()
+def test_codes_are_those_of_the_stock_layers(toy: Toy, executor: Executor) -> None:
+    stock = stock_decoder(toy.model.tts.model, toy.config.tts_config.decoder)
+    fed: dict[int, Tensor] = {}
+    answers: list[DrawnCodes] = []
+    for requests in code_rounds(toy, executor):
+        found = executor.answer(requests)
+        for request, drawn in zip(requests, found, strict=True):
+            rows = _speech_rows(toy, request)
+            before = fed.get(id(request.kv))
+            rows = rows if before is None else torch.cat((before, rows))
+            expected, fed[id(request.kv)] = _stock_codes(toy, stock, rows, request)
+            assert drawn == expected
+            assert request.kv.length == len(fed[id(request.kv)])
+        answers += found
+    assert {each.has_ended for each in answers} == {True, False}, "nothing to compare"
+
+
+def test_batched_codes_are_those_of_each_alone(toy: Toy, executor: Executor) -> None:
+    for together, alone in zip(code_rounds(toy, executor), code_rounds(toy, executor), strict=True):
+        assert executor.answer(together) == [executor.answer([each])[0] for each in alone]
+        for one, other in zip(together, alone, strict=True):
+            assert_same_cache(one.kv, other.kv)
+
+
+def test_a_cache_with_holes_goes_on_the_same_wherever_its_pages_lie(toy: Toy) -> None:
+    rows = vectors(toy, 150)
+    outputs, caches = [], []
+    for is_scattered in (False, True):
+        executor = toy.small_executor()
+        if is_scattered:
+            scatter_pages(executor.llm_store)
+        kv = executor.llm_store.open()
+        with torch.inference_mode():
+            executor.answer([LlmForward(kv, (Embeddings(rows),))])
+            kv.drop(20, 90)  # across pages
+            kept = kv.rows(30, kv.length)
+            kv.truncate(25)
+            executor.answer([LlmForward(kv, (TokenIds((1, 2, 3)),))])
+            kv.put(kept)
+        outputs += executor.answer([LlmForward(kv, (TokenIds((4,)),))])
+        caches.append(kv)
+    assert_same_output(outputs[1], outputs[0])
+    assert_same_cache(caches[1], caches[0])
+
+
+@contextmanager
+def _broken(monkeypatch: pytest.MonkeyPatch, calls_before: int) -> Iterator[None]:
+    """Attention that fails after some calls."""
+    left = [calls_before]
+    attend = ops.attend
+
+    def fail(*arguments: Any) -> Tensor:
+        left[0] -= 1
+        if left[0] < 0:
+            raise RuntimeError("the card is gone")
+        return attend(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ops, "attend", fail)
+        yield
+
+
+@pytest.mark.parametrize("calls_before", [0, 1, 3])
+def test_a_pass_that_breaks_leaves_every_cache_as_it_was(
+    toy: Toy, executor: Executor, monkeypatch: pytest.MonkeyPatch, calls_before: int
+) -> None:
+    first, second = text_rounds(toy)[:2]
+    mine, theirs = ([executor.llm_store.open() for _ in range(6)] for _ in range(2))
+    executor.answer(first(mine)), executor.answer(first(theirs))
+    lengths = [kv.length for kv in mine]
+    for requests in (first, second):
+        with _broken(monkeypatch, calls_before), pytest.raises(RuntimeError, match="gone"):
+            executor.answer(requests(mine))
+        assert [kv.length for kv in mine] == lengths
+    for found, expected in zip(
+        executor.answer(second(mine)), executor.answer(second(theirs)), strict=True
+    ):
+        assert_same_output(found, expected)
+
+
+@pytest.mark.parametrize("calls_before", [0, 5])
+def test_codes_that_break_leave_every_cache_as_it_was(
+    toy: Toy, executor: Executor, monkeypatch: pytest.MonkeyPatch, calls_before: int
+) -> None:
+    mine, theirs = (next(code_rounds(toy, executor)) for _ in range(2))
+    with _broken(monkeypatch, calls_before), pytest.raises(RuntimeError, match="gone"):
+        executor.answer(mine)
+    assert [each.kv.length for each in mine] == [0] * 6
+    assert executor.answer(mine) == executor.answer(theirs)
+
+
+def test_one_conversation_may_occur_only_once_in_a_pass(executor: Executor) -> None:
+    kv = executor.llm_store.open()
+    with pytest.raises(ValueError, match="only once"):
+        executor.answer([LlmForward(kv, (TokenIds((1,)),)), LlmForward(kv, (TokenIds((2,)),))])
+    assert kv.length == 0
+
+
+def test_closing_a_conversation_gives_every_page_back(toy: Toy) -> None:
+    engine = toy.small_executor()
+    stores = (engine.llm_store, engine.tts_store)
+    talk = Talk(toy, engine, 1)
+    run_alone(talk.whole(), engine)
+    talk.session.take_snapshot()
+    assert engine.llm_store.nbytes > 0
+    talk.session.close()
+    assert [store.nbytes for store in stores] == [0, 0]
+    assert [store.free_pages for store in stores] == [store.pool.shape[1] for store in stores]
+
+
+def test_a_short_run_beside_a_long_one_writes_behind_nobodys_page(toy: Toy) -> None:
+    """Its next position would lie in a page that was its own once and is another's now."""
+    engine = toy.small_executor()
+    short, other, long = (engine.tts_store.open() for _ in range(3))
+    eos = toy.config.tts_config.speech_eos_id
+
+    def run(kv: KvHandle, n_rows: int, count: int) -> DrawCodes:
+        codes = SpeechCodes(tuple(range(n_rows)))
+        generator = torch.Generator()
+        return DrawCodes(kv, (codes,), GREEDY_CODES, (), eos, generator, count, count)
+
+    engine.answer([run(short, PAGE_TOKENS + 1, 1)])
+    short.truncate(PAGE_TOKENS - 1)
+    engine.answer([run(other, 5, 1)])
+    before = other.rows(0, 5)
+    engine.answer([run(short, 1, 1), run(long, 1, 4)])
+    assert torch.equal(other.rows(0, 5).keys, before.keys)
+    assert torch.equal(other.rows(0, 5).values, before.values)
+
+
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("now", "share"),
+    [
+        (CardMemory(20 * GB, 3 * GB), 1.0),
+        (CardMemory(10 * GB, 3 * GB), 0.5),
+        (CardMemory(1 * GB, 7 * GB), 0.25),  # voices that left: torch has what they held
+        (CardMemory(0, 3 * GB), 0.0),  # what the graphs hold is of no use to others
+        (CardMemory(0, 2 * GB), 0.0),
+        (CardMemory(30 * GB, 3 * GB), 1.0),  # another program ended
+    ],
+)
+def test_room_on_a_card_is_what_graphs_and_weights_left(now: CardMemory, share: float) -> None:
+    assert CardMemory(20 * GB, 3 * GB).share_left(now) == share
+
+
+def test_conversations_fill_the_caches_and_the_card(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Voices and streams of speech lie beside the caches; the scarcer of both counts."""
+    engine = toy.small_executor()
+    model = cast(UnifiedModel, SimpleNamespace(executor=engine))
+    assert cache_room(model) == 1.0
+    engine.memory_at_start, free = CardMemory(20 * GB, 0), CardMemory(4 * GB, 0)
+    monkeypatch.setattr(CardMemory, "of", lambda _device: free)
+    assert cache_room(model) == 0.2
+    engine.llm_store.can_grow = False
+    pages = engine.llm_store.pool.shape[1]
+    engine.llm_store.take_pages(pages - 1)
+    assert cache_room(model) == 1 / pages < 0.2
+
+    def fail(_device: torch.device) -> CardMemory:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(CardMemory, "of", fail)
+    assert cache_room(model) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("conversations", "text", "speech"), [(4, 40_960, 16_384), (28, 229_376, 114_688)]
+)
+def test_caches_leave_another_worker_its_part(conversations: int, text: int, speech: int) -> None:
+    config = MiniCPMOConfig()
+    assert most_tokens(config.decoder, conversations) == text
+    assert most_tokens(config.tts_config.decoder, conversations) == speech

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import secrets
 from typing import Final
 
@@ -13,7 +12,6 @@ from starlette.responses import JSONResponse, Response
 
 from core.errors import (
     AppDisabledError,
-    BadPayloadError,
     NotFoundError,
     NoWorkerError,
     WorkerUnreachableError,
@@ -25,9 +23,10 @@ from core.schemas.parsing import parse_message
 from core.schemas.queue import SESSION_SECRET_BYTES, SESSION_SECRET_HEADER, RequestType
 from gateway_modules.answers import CLIENT_LEFT, problems
 from gateway_modules.app_registry import TURN_BASED
+from gateway_modules.client_request import HungUpError, text_of, unless_hung_up
 from gateway_modules.kinds import SocketKind
 from gateway_modules.live_sessions import LiveRelay
-from gateway_modules.long_text import LongTextReader, with_strings_of
+from gateway_modules.long_text import with_strings_of
 from gateway_modules.models import QueueTicket
 from gateway_modules.place import UPDATE_PERIOD_S
 from gateway_modules.security import mark_admin
@@ -102,36 +101,14 @@ async def chat(request: Request, gateway: GatewayHere) -> Response:
         raise AppDisabledError(f"{gateway.apps.name_of(TURN_BASED)} is currently disabled.")
     if not gateway.is_open:
         raise NoWorkerError()
-    text = await _text_of(request)
+    text = await text_of(request)
     prepared = await gateway.voices.run(_prepared, text, gateway.voices)
     client = gateway.door.limited_client(request)
-    work = asyncio.create_task(_answer(gateway, prepared, client))
-    hang_up = asyncio.create_task(_until_hang_up(request))
     try:
-        await asyncio.wait({work, hang_up}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            return Response(status_code=CLIENT_LEFT)
-        return JSONResponse(work.result().model_dump(mode="json"))
-    finally:
-        work.cancel()
-        hang_up.cancel()
-        await asyncio.gather(work, hang_up, return_exceptions=True)
-
-
-async def _text_of(request: Request) -> str:
-    """Return a request's body, which may be long.
-
-    Raises:
-        OmniError: It is no JSON.
-    """
-    decoder, reader = codecs.getincrementaldecoder("utf-8")(), LongTextReader()
-    try:
-        async for block in request.stream():
-            reader.feed(decoder.decode(block))
-        reader.feed(decoder.decode(b"", final=True))
-    except UnicodeDecodeError:
-        raise BadPayloadError("The message is not valid JSON.") from None
-    return reader.result()
+        answer = await unless_hung_up(request, _answer(gateway, prepared, client))
+    except HungUpError:
+        return Response(status_code=CLIENT_LEFT)
+    return JSONResponse(answer.model_dump(mode="json"))
 
 
 def _prepared(text: str, voices: VoiceLibrary) -> str:
@@ -185,12 +162,6 @@ async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatRespon
             estimated_queue_wait_s=estimated_s,
             session_secret=secret,
         )
-
-
-async def _until_hang_up(request: Request) -> None:
-    """Return when the client has hung up; its body has been read."""
-    while (await request.receive())["type"] != "http.disconnect":
-        continue
 
 
 @router.post("/api/streaming/stop", responses=problems(401, 403, 404, 422))

@@ -6,30 +6,13 @@ Source: OpenAI's API reference, "Create chat completion".
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from core.errors import BadRequestError, NotFoundError
 from core.schemas import limits
-from core.schemas.chat import SOCKET_MAX_NEW_TOKENS, ChatSocketRequest
-from core.schemas.common import (
-    AudioContent,
-    ContentItem,
-    GenerationConfig,
-    ImageContent,
-    Message,
-    Role,
-    TextContent,
-    TTSConfig,
-    VideoContent,
-    WireModel,
-)
-from gateway_modules.openai.transcripts import Transcripts
-from gateway_modules.voice_library import VoiceLibrary
+from core.schemas.chat import SOCKET_MAX_NEW_TOKENS
+from core.schemas.common import WireModel
 
 STOP_SEQUENCES_MAX: Final = 4  # Source: the API reference
 NEW_TOKENS_MAX: Final = 4_096
@@ -175,48 +158,6 @@ class CompletionRequest(WireModel):
         wanted = self.max_completion_tokens or self.max_tokens or SOCKET_MAX_NEW_TOKENS
         return min(wanted, NEW_TOKENS_MAX)
 
-    def for_worker(self, voices: VoiceLibrary, transcripts: Transcripts) -> ChatSocketRequest:
-        """Return the request in the form that workers take; blocks while sound is decoded.
-
-        Args:
-            voices: finds the voice of the answer and decodes sound files.
-            transcripts: have the words of earlier answers.
-
-        Raises:
-            OmniError: a part of it cannot be used; the text names the field.
-        """
-        return ChatSocketRequest(
-            messages=[
-                Message(
-                    role=Role.SYSTEM if message.role == "developer" else Role(message.role),
-                    content=list(_items(f"messages[{index}]", message, voices, transcripts)),
-                )
-                for index, message in enumerate(self.messages)
-            ],
-            streaming=True,
-            generation=self._generation(),
-            tts=TTSConfig(enabled=self.speaks, ref_audio_data=self._voice(voices)),
-            use_tts_template=self.speaks,
-        )
-
-    def _generation(self) -> GenerationConfig:
-        given = {"temperature": self.temperature, "top_p": self.top_p}
-        chosen = {name: value for name, value in given.items() if value is not None}
-        # Validation checks ranges; both are within the narrower ones of the wire.
-        return GenerationConfig.model_validate(
-            {"max_new_tokens": self.token_limit, "do_sample": self.temperature != 0, **chosen}
-        )
-
-    def _voice(self, voices: VoiceLibrary) -> str | None:
-        """Return the sound of an uploaded voice; OpenAI's own names mean the default voice."""
-        if not self.speaks:
-            return None
-        name = self.answer_audio.voice_name
-        try:
-            return voices.by_id(name).sound.to_base64()
-        except NotFoundError:
-            return None
-
 
 class ResponseFormat(WireModel):
     """In which form the answer is; this model gives text."""
@@ -225,51 +166,3 @@ class ResponseFormat(WireModel):
 
 
 CompletionRequest.model_rebuild()
-
-
-def _items(
-    where: str, message: ChatMessage, voices: VoiceLibrary, transcripts: Transcripts
-) -> Iterator[ContentItem]:
-    if message.content is None and message.audio is not None:
-        text = transcripts.find(message.audio.id)
-        if text is None:
-            raise BadRequestError(f"{where}.audio.id: this answer is not kept; send its text.")
-        yield TextContent(text=text)
-        return
-    if message.content is None or isinstance(message.content, str):
-        yield TextContent(text=message.content or "")
-        return
-    for number, part in enumerate(message.content):
-        place = f"{where}.content[{number}]"
-        match part:
-            case TextPart(text=text) | RefusalPart(refusal=text):
-                yield TextContent(text=text)
-            case ImagePart(image_url=url):
-                yield ImageContent(data=_data_url(url.url, f"{place}.image_url.url"))
-            case VideoPart(video_url=url):
-                yield VideoContent(data=_data_url(url.url, f"{place}.video_url.url"))
-            case AudioPart(input_audio=sound):
-                content = _decoded(sound.data, f"{place}.input_audio.data")
-                heard = voices.decoder.read(content, limits.CHAT_AUDIO_MAX_S)
-                yield AudioContent(data=heard.to_base64())
-
-
-def _data_url(url: str, where: str) -> str:
-    """Return the Base64 of a data URL.
-
-    Raises:
-        BadRequestError: it is another kind of URL.
-    """
-    head, comma, data = url.partition(",")
-    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
-        raise BadRequestError(
-            f"{where}: send the file as data:TYPE;base64,DATA; URLs are not fetched."
-        )
-    return data
-
-
-def _decoded(data: str, where: str) -> bytes:
-    try:
-        return base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
-        raise BadRequestError(f"{where}: this is not Base64.") from None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
 from fastapi import APIRouter, Request
 from pydantic import TypeAdapter
@@ -15,10 +13,12 @@ from core.errors import NotFoundError, NoWorkerError
 from core.schemas.parsing import parse_message
 from core.schemas.worker import ModelKind
 from gateway_modules.answers import CLIENT_LEFT
+from gateway_modules.client_request import HungUpError, text_of, unless_hung_up
 from gateway_modules.openai.answer import Answer, Json
 from gateway_modules.openai.chat_request import CompletionRequest
 from gateway_modules.openai.keys import NeedsKey
 from gateway_modules.openai.transcripts import Transcripts
+from gateway_modules.openai.worker_request import worker_request
 from gateway_modules.openai.worker_turn import reply
 from gateway_modules.service import Gateway, GatewayHere
 from gateway_modules.voice_library import VoiceLibrary
@@ -29,12 +29,6 @@ PUBLISHED: Final = "minicpm-o-4.5"
 OWNER: Final = "openbmb"
 # Proxies must pass each event on as it comes.
 UNBUFFERED: Final = MappingProxyType({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-
-Result = TypeVar("Result")
-
-
-class HungUpError(Exception):
-    """The client has closed the connection."""
 
 
 router = APIRouter(prefix="/v1", tags=["openai"], dependencies=[NeedsKey])
@@ -60,17 +54,16 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
     """Answer a conversation: whole, or in server-sent events; hanging up ends it."""
     if not gateway.is_open:
         raise NoWorkerError()
-    body, voices = await request.body(), gateway.voices
-    transcripts = gateway.transcripts
-    asked, worker_request = await voices.run(_understood, body, voices, transcripts)
+    text, voices, transcripts = await text_of(request), gateway.voices, gateway.transcripts
+    asked, worker_text = await voices.run(_understood, text, voices, transcripts)
     answer = Answer(asked, _served_model(gateway), voices, transcripts)
     client = gateway.door.limited_client(request)
-    messages = reply(gateway, worker_request, client, lambda: answer.is_over)
+    messages = reply(gateway, worker_text, client, lambda: answer.is_over)
     try:
         if not asked.stream:
-            return JSONResponse(await _unless_hung_up(request, answer.whole(messages)))
+            return JSONResponse(await unless_hung_up(request, answer.whole(messages)))
         # Until the first message an error is an HTTP status, which clients know how to retry.
-        first = await _unless_hung_up(request, anext(messages))
+        first = await unless_hung_up(request, anext(messages))
     except HungUpError:
         return Response(status_code=CLIENT_LEFT)
     events = answer.events(first, messages)
@@ -88,37 +81,12 @@ def _model(gateway: Gateway) -> Json:
 
 
 def _understood(
-    body: bytes, voices: VoiceLibrary, transcripts: Transcripts
+    text: str, voices: VoiceLibrary, transcripts: Transcripts
 ) -> tuple[CompletionRequest, str]:
     """Check a request; return it and what the worker gets for it.
 
     Raises:
         OmniError: It does not fit.
     """
-    asked = parse_message(REQUEST, body)
-    return asked, asked.for_worker(voices, transcripts).to_json()
-
-
-async def _unless_hung_up(request: Request, work: Awaitable[Result]) -> Result:
-    """Wait for some work, which is cancelled when the client closes the connection.
-
-    Raises:
-        HungUpError: It did.
-    """
-    task = asyncio.ensure_future(work)
-    hang_up = asyncio.create_task(_hang_up(request))
-    try:
-        await asyncio.wait({task, hang_up}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise HungUpError
-        return task.result()
-    finally:
-        task.cancel()
-        hang_up.cancel()
-        await asyncio.gather(task, hang_up, return_exceptions=True)
-
-
-async def _hang_up(request: Request) -> None:
-    """Return when the client has closed the connection; its body has been read."""
-    while (await request.receive())["type"] != "http.disconnect":
-        continue
+    asked = parse_message(REQUEST, text)
+    return asked, worker_request(asked, text, voices, transcripts)

@@ -38,6 +38,7 @@ ORIGIN = "https://friend.example"
 ELSEWHERE = {"X-Forwarded-For": "203.0.113.9"}
 SOCKETS = ("/ws/streaming/s_1", "/ws/chat", "/ws/half_duplex/h_1", "/ws/duplex/adx_1")
 STALL_LIMIT_MS = 50.0
+V1 = "/v1/chat/completions"
 LONG_MESSAGE_BYTES = 3 * MIB
 STEP_LIMIT_BYTES = MIB
 STEPS = (
@@ -108,7 +109,7 @@ async def test_one_client_cannot_take_the_whole_queue(stage: Stage) -> None:
             await other_client.expect("queued")
 
 
-@pytest.mark.parametrize("path", ["/ws/streaming/s_1", "/ws/chat", "/api/chat"])
+@pytest.mark.parametrize("path", ["/ws/streaming/s_1", "/ws/chat", "/api/chat", V1])
 @on_stage()
 async def test_no_step_works_on_a_whole_long_message(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, path: str
@@ -118,7 +119,9 @@ async def test_no_step_works_on_a_whole_long_message(
     for place, name in STEPS:
         monkeypatch.setattr(place, name, noting(getattr(place, name), steps_bytes))
     content = [{"type": "video", "data": "A" * LONG_MESSAGE_BYTES}]
-    talk = (("user", content), ("assistant", "A film."), ("user", "Whose?"))
+    url = {"url": "data:video/mp4;base64," + "A" * LONG_MESSAGE_BYTES}
+    sent = [{"type": "video_url", "video_url": url}] if path == V1 else content
+    talk = (("user", sent), ("assistant", "A film."), ("user", "Whose?"))
     messages = [{"role": role, "content": said} for role, said in talk]
     if path.startswith("/ws"):
         async with stage.client(path) as client:
@@ -126,8 +129,10 @@ async def test_no_step_works_on_a_whole_long_message(
             await client.connection.send(json.dumps({**kind, "messages": messages}))
             await client.expect_after("prefill_done", "queued", "queue_done", "queue_update")
     else:
-        assert (await stage.http.post(path, json={"messages": messages})).status_code == 200
-    assert stage.worker.told[0]["messages"][0]["content"] == content
+        body = {"messages": messages, "model": "x"}
+        assert (await stage.http.post(path, json=body)).status_code == 200
+    (told,) = stage.worker.told[0]["messages"][0]["content"]
+    assert (told["type"], told["data"]) == ("video", content[0]["data"])
     assert sum(steps_bytes) > LONG_MESSAGE_BYTES
     assert max(steps_bytes) <= STEP_LIMIT_BYTES
 

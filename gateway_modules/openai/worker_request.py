@@ -1,0 +1,182 @@
+"""From a request for a chat completion to the request that a worker takes.
+
+Blocks while sound is decoded. Media pass in parts, as `gateway_modules.long_text` has them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from core.errors import BadRequestError, NotFoundError
+from core.schemas import limits
+from core.schemas.chat import ChatSocketRequest
+from core.schemas.common import (
+    AudioContent,
+    ContentItem,
+    GenerationConfig,
+    ImageContent,
+    Message,
+    Role,
+    TextContent,
+    TTSConfig,
+    VideoContent,
+)
+from gateway_modules.long_text import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
+from gateway_modules.openai.chat_request import (
+    AudioPart,
+    ChatMessage,
+    CompletionRequest,
+    ImagePart,
+    Part,
+    RefusalPart,
+    TextPart,
+    VideoPart,
+)
+from gateway_modules.openai.transcripts import Transcripts
+from gateway_modules.voice_library import VoiceLibrary
+
+BASE64_GROUP: Final = 4  # characters that stand for three bytes
+BYTES_AT_ONCE: Final = PART_CHARS // BASE64_GROUP * 3
+
+
+def worker_request(
+    asked: CompletionRequest, text: str, voices: VoiceLibrary, transcripts: Transcripts
+) -> str:
+    """Return the JSON of a `ChatSocketRequest`.
+
+    Args:
+        asked: what the client wants.
+        text: the JSON that it was parsed from, which has its long strings.
+        voices: finds the voice of the answer and decodes sound files.
+        transcripts: have the words of earlier answers.
+
+    Raises:
+        OmniError: a part of it cannot be used; the text names the field.
+    """
+    content = _Content(text, voices, transcripts)
+    messages = [
+        Message(
+            role=Role.SYSTEM if message.role == "developer" else Role(message.role),
+            content=list(content.items(f"messages[{index}]", message)),
+        )
+        for index, message in enumerate(asked.messages)
+    ]
+    request = ChatSocketRequest(
+        messages=messages,
+        streaming=True,
+        generation=_generation(asked),
+        tts=TTSConfig(enabled=asked.speaks, ref_audio_data=_voice(asked, voices)),
+        use_tts_template=asked.speaks,
+    )
+    return LongText.of(request.to_json(), content.strings)
+
+
+class _Content:
+    """Turns the parts of messages into content items.
+
+    Attributes:
+        strings: the long strings of the items, by the names that stand for them.
+    """
+
+    def __init__(self, text: str, voices: VoiceLibrary, transcripts: Transcripts) -> None:
+        """Begin with no strings."""
+        self.strings: dict[str, tuple[str, ...]] = {}
+        self._text = text
+        self._voices = voices
+        self._transcripts = transcripts
+        self._name = secrets.token_hex(NAME_BYTES)
+
+    def items(self, where: str, message: ChatMessage) -> Iterator[ContentItem]:
+        """Yield the items of one message; `where` names it in errors."""
+        if message.content is None and message.audio is not None:
+            said = self._transcripts.find(message.audio.id)
+            if said is None:
+                raise BadRequestError(f"{where}.audio.id: this answer is not kept; send its text.")
+            yield TextContent(text=said)
+        elif message.content is None or isinstance(message.content, str):
+            yield TextContent(text=self._whole(message.content or ""))
+        else:
+            for number, part in enumerate(message.content):
+                yield self._item(f"{where}.content[{number}]", part)
+
+    def _item(self, where: str, part: Part) -> ContentItem:
+        match part:
+            case TextPart(text=text) | RefusalPart(refusal=text):
+                return TextContent(text=self._whole(text))
+            case ImagePart(image_url=url):
+                return ImageContent(data=self._data_url(url.url, f"{where}.image_url.url"))
+            case VideoPart(video_url=url):
+                return VideoContent(data=self._data_url(url.url, f"{where}.video_url.url"))
+            case AudioPart(input_audio=sound):
+                file = _decoded(self._parts(sound.data), f"{where}.input_audio.data")
+                heard = self._voices.decoder.read(file, limits.CHAT_AUDIO_MAX_S).samples
+                cuts = range(0, len(heard), BYTES_AT_ONCE)
+                pieces = (base64.b64encode(heard[at : at + BYTES_AT_ONCE]) for at in cuts)
+                return AudioContent(data=self._kept([piece.decode("ascii") for piece in pieces]))
+
+    def _data_url(self, string: str, where: str) -> str:
+        """Return the Base64 of a data URL.
+
+        Raises:
+            BadRequestError: it is another kind of URL.
+        """
+        first, *others = self._parts(string)
+        head, comma, data = first.partition(",")
+        if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+            raise BadRequestError(
+                f"{where}: send the file as data:TYPE;base64,DATA; URLs are not fetched."
+            )
+        return self._kept([data, *others])
+
+    def _parts(self, string: str) -> list[str]:
+        """Return a string of the request in parts."""
+        text = self._text
+        return list(text.value(string)) if isinstance(text, LongText) else [string]
+
+    def _whole(self, string: str) -> str:
+        return "".join(self._parts(string))
+
+    def _kept(self, parts: list[str]) -> str:
+        """Return a string of the worker's request, or the name that stands for a long one."""
+        if sum(map(len, parts)) <= LONG_CHARS:
+            return "".join(parts)
+        name = f"{self._name}-{len(self.strings)}."
+        self.strings[name] = tuple(parts)
+        return name
+
+
+def _generation(asked: CompletionRequest) -> GenerationConfig:
+    given = {"temperature": asked.temperature, "top_p": asked.top_p}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return GenerationConfig.model_validate(
+        {"max_new_tokens": asked.token_limit, "do_sample": asked.temperature != 0, **chosen}
+    )
+
+
+def _voice(asked: CompletionRequest, voices: VoiceLibrary) -> str | None:
+    """Return the sound of an uploaded voice; OpenAI's own names mean the default voice."""
+    if not asked.speaks:
+        return None
+    try:
+        return voices.by_id(asked.answer_audio.voice_name).sound.to_base64()
+    except NotFoundError:
+        return None
+
+
+def _decoded(parts: Iterable[str], where: str) -> bytes:
+    """Return what Base64 in parts of any length stands for."""
+    made, left = bytearray(), ""
+    try:
+        for part in parts:
+            left += part
+            end = len(left) - len(left) % BASE64_GROUP
+            made += base64.b64decode(left[:end], validate=True)
+            left = left[end:]
+        made += base64.b64decode(left, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadRequestError(f"{where}: this is not Base64.") from None
+    return bytes(made)

@@ -46,7 +46,8 @@ UNUSABLE: Final = 2  # exit code
 SOCKET_LIMIT_BYTES: Final = CHAT_SOCKET_LIMIT_BYTES + MIB
 SHUTDOWN_LIMIT_S: Final = 5  # for the last answers to be sent
 
-MakeBackend = Callable[[], Backend]
+
+MakeBackend = Callable[[], "Backend"]
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 
-from core.processors.duplex_view import DuplexView
+from core.processors.duplex import DuplexView
 from core.processors.unified import UnifiedProcessor
 from core.schemas.duplex_calls import DuplexConfig
 from MiniCPMO45.token2wav.resample import resample

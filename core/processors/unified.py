@@ -15,18 +15,20 @@ import torch
 
 from core.audio import FloatArray
 from core.capabilities import ProcessorCapabilities, ProcessorMode, get_capabilities
+from core.engine.engine import Engine
+from core.engine.inline import InlineEngine
+from core.engine.passes import PassRunner
 from core.errors import AudioError, ModelError
-from core.processors.base import AloneDriver, Driver, ViewContext
-from core.processors.chat_view import ChatView
+from core.processors.chat import ChatView
 from core.processors.content import read_voice
-from core.processors.duplex_view import DuplexView
+from core.processors.duplex import DuplexView
 from core.processors.failures import model_errors
-from core.processors.half_duplex_view import HalfDuplexView
-from core.processors.streaming_view import StreamingView
+from core.processors.half_duplex import HalfDuplexView
+from core.processors.streaming import StreamingView
+from core.processors.view import ViewContext
 from core.processors.wire_settings import duplex_settings
 from core.schemas.duplex_calls import DuplexConfig
 from MiniCPMO45.checkpoint_source import find_checkpoint
-from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
 from MiniCPMO45.settings import DuplexSettings, WindowSettings
 
@@ -96,7 +98,7 @@ class UnifiedProcessor:
         dtype: DtypeName | None = None,
         show_progress: bool = True,
         slots: int = 1,
-        make_driver: Callable[[Executor], Driver] = AloneDriver,
+        engine: Engine | None = None,
         on_progress: OnProgress | None = None,
     ) -> None:
         """Load a checkpoint.
@@ -112,7 +114,8 @@ class UnifiedProcessor:
             dtype: of the model; None takes bfloat16 on a GPU and float32 on a CPU.
             show_progress: draw progress bars while loading.
             slots: conversations at once that a GPU is made ready for; more take turns.
-            make_driver: makes what carries out the views' steps.
+            engine: runs the steps of the views' coroutines. Without one they run on the calling
+                thread, and the views' synchronous methods can be used everywhere.
             on_progress: told what is being loaded, and the share of it that is there, if known.
 
         Raises:
@@ -132,7 +135,7 @@ class UnifiedProcessor:
             slots,
         )
         self._mode = ProcessorMode.CHAT
-        self._views: _Views | None = self._load_views(make_driver, on_progress)
+        self._views: _Views | None = self._load_views(engine, on_progress)
 
     @property
     def mode(self) -> ProcessorMode:
@@ -198,13 +201,14 @@ class UnifiedProcessor:
         if self._views is not None:
             self._release_resources()
 
-    def _load_views(
-        self, make_driver: Callable[[Executor], Driver], on_progress: OnProgress | None
-    ) -> _Views:
+    def _load_views(self, engine: Engine | None, on_progress: OnProgress | None) -> _Views:
         with model_errors():
             model = self._load_model(on_progress)
-        driver, voice = make_driver(model.executor), self._default_voice()
-        return _Views.over(ViewContext(model, driver, voice, self.options.seed))
+        voice = self._default_voice()
+        if engine is not None:
+            engine.use(PassRunner(model.executor))
+        runs_steps = engine or InlineEngine(model.executor)
+        return _Views.over(ViewContext(model, runs_steps, voice, self.options.seed))
 
     def _load_model(self, on_progress: OnProgress | None = None) -> UnifiedModel:
         options = self.options

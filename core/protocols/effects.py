@@ -61,7 +61,7 @@ class Close:
     reason: str = ""
 
 
-# --- carried out by the performer ---
+# --- carried out by the session's handler ---
 
 
 @dataclass(frozen=True, slots=True)

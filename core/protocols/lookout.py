@@ -13,7 +13,7 @@ from core.protocols.effects import Frame, Look
 
 
 class Lookout:
-    """The pictures that the performer was told to look at, and whether it still does."""
+    """The pictures that were asked for ahead of their unit, and whether they still are encoded."""
 
     def __init__(self, max_new: int) -> None:
         """Nothing was asked for.

@@ -207,12 +207,6 @@ class Result(DuplexGenerateResult):
     wall_clock_ms: float = Field(
         0.0, ge=0, description="Time from the chunk's arrival to this result, ms."
     )
-    prefill_ms: float = Field(
-        0.0, ge=0, description="Time to encode the unit's sound and pictures, ms."
-    )
-    kv_cache_length: int = Field(0, ge=0, description="Tokens in the KV cache.")
-    vision_slices: int = Field(0, ge=0, description="Tiles cut from the unit's pictures.")
-    vision_tokens: int = Field(0, ge=0, description="Tokens of those tiles.")
     turn_id: int = Field(0, ge=0, description="Number of the speaking turn.")
     step: int = Field(0, ge=0, description="Number of the unit, from 0.")
     barge_in: bool = Field(

@@ -107,4 +107,10 @@ class DuplexGenerateResult(WireModel):
         0, ge=0, description="Tokens of the language model: decision, words, end."
     )
     n_tts_tokens: int = Field(0, ge=0, description="Speech tokens drawn.")
+    prefill_ms: float = Field(
+        0.0, ge=0, description="Time to encode the unit's sound and pictures, ms."
+    )
+    kv_cache_length: int = Field(0, ge=0, description="Tokens in the KV cache.")
+    vision_slices: int = Field(0, ge=0, description="Tiles cut from the unit's pictures.")
+    vision_tokens: int = Field(0, ge=0, description="Tokens of those tiles.")
     server_send_ts: float | None = Field(None, ge=0, description="When it was sent, Unix seconds.")

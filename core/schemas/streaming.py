@@ -85,6 +85,17 @@ class StreamingChunk(WireModel):
     duration_ms: float = Field(0.0, ge=0, description="Time it took to make this piece, ms.")
 
 
+class ReplyEnd(WireModel):
+    """What a reply came to."""
+
+    text: str = Field("", description="All of it, exactly as its pieces were handed out.")
+    generated_tokens: int = Field(0, ge=0, description="Its tokens.")
+    stopped: bool = Field(False, description="It was cut short.")
+    is_begun: bool = Field(
+        True, description="Something of it is in the cache; else the user's turn is still open."
+    )
+
+
 class RollbackResult(WireModel):
     """What became of a rollback."""
 

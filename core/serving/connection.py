@@ -40,8 +40,8 @@ from core.protocols.events import (
 )
 from core.schemas.queue import ErrorMessage
 from core.schemas.worker import WorkerStatus
+from core.serving.effect_queue import EffectHandler, EffectQueue
 from core.serving.inbox import Inbox
-from core.serving.lanes import Lane, Performer
 from core.serving.observers import Observer
 from core.serving.scheduling import (
     Bound,
@@ -88,45 +88,45 @@ class ServeLimits:
     close_wait_s: float = 5.0
 
 
-class _Backstage:
-    """The lanes and the release after them: everything that must end by itself."""
+class _EffectQueues:
+    """The queues of effects and the release after them: everything that must end by itself."""
 
     def __init__(
         self,
-        performer: Performer,
+        handler: EffectHandler,
         inbox: Inbox,
         scheduler: Scheduler,
         stall_limit_s: float,
         log: structlog.stdlib.BoundLogger,
     ) -> None:
-        self.performer = performer
+        self.handler = handler
         self._log = log
         parts = (inbox, scheduler, stall_limit_s, log)
-        self.work: Lane[WorkEffect] = Lane(performer.perform, *parts)
-        self.looking: Lane[Look] = Lane(performer.look, *parts)
-        self.hearing: Lane[DetectorEffect] = Lane(performer.detect, *parts)
+        self.work: EffectQueue[WorkEffect] = EffectQueue(handler.perform, *parts)
+        self.looking: EffectQueue[Look] = EffectQueue(handler.look, *parts)
+        self.hearing: EffectQueue[DetectorEffect] = EffectQueue(handler.detect, *parts)
         self.released = asyncio.Event()
         self.is_ending = False
 
     def halt(self) -> None:
         """End running work though no machine asks for it."""
         try:
-            self.performer.halt()
+            self.handler.halt()
         except Exception:
             self._log.exception("halt_failed")
 
     def end(self) -> None:
-        """Release once all lanes have done what they were asked."""
+        """Release once all queues have done what they were asked."""
         if not self.is_ending:
             self.is_ending = True
-            for lane in (self.work, self.looking, self.hearing):
-                lane.end()
+            for queue in (self.work, self.looking, self.hearing):
+                queue.end()
 
     async def run(self) -> None:
-        """Run the lanes to their end, then release."""
+        """Run the queues to their end, then release."""
         try:
             await asyncio.gather(self.work.run(), self.looking.run(), self.hearing.run())
-            await self.performer.release()
+            await self.handler.release()
         except Exception:
             self._log.exception("release_failed")
         finally:
@@ -135,12 +135,12 @@ class _Backstage:
 
 @dataclass
 class Connection:
-    """One accepted socket, one machine, one performer.
+    """One accepted socket, one machine, one handler.
 
     Attributes:
         wire: the client.
         machine: the rules.
-        performer: the engine, for this session.
+        handler: the engine, for this session.
         observers: told of every event and its effects before these are carried out.
         scheduler: the clock.
         limits: bounds.
@@ -149,7 +149,7 @@ class Connection:
 
     wire: Wire
     machine: Machine
-    performer: Performer
+    handler: EffectHandler
     observers: Sequence[Observer] = ()
     scheduler: Scheduler = field(default_factory=LoopScheduler)
     limits: ServeLimits = field(default_factory=ServeLimits)
@@ -159,8 +159,8 @@ class Connection:
         """Make what carries events and effects."""
         self._inbox = Inbox(self.limits.inbox_events, self.wire.largest_bytes)
         self._timers = Timers(self.scheduler, self._inbox.post)
-        self._backstage = _Backstage(
-            self.performer, self._inbox, self.scheduler, self.limits.stall_limit_s, self.log
+        self._queues = _EffectQueues(
+            self.handler, self._inbox, self.scheduler, self.limits.stall_limit_s, self.log
         )
         self._is_stop_posted = False
         self._watching = list(self.observers)
@@ -173,7 +173,7 @@ class Connection:
     @property
     def is_released(self) -> bool:
         """The session is freed."""
-        return self._backstage.released.is_set()
+        return self._queues.released.is_set()
 
     def request_stop(self) -> None:
         """Stop what is going on, as the machine says; asked twice before it hears is asked once."""
@@ -191,13 +191,13 @@ class Connection:
 
     async def serve(self) -> None:
         """Run until the machine has closed, everything is released and the socket is closed."""
-        backstage = asyncio.create_task(self._backstage.run())
+        work = asyncio.create_task(self._queues.run())
         reading = asyncio.create_task(self._read())
         try:
             await self._run()
         finally:
             self._leave_nothing_open()
-            await see_through(asyncio.create_task(self._wind_up(reading, backstage)))
+            await see_through(asyncio.create_task(self._wind_up(reading, work)))
 
     # --- what feeds the inbox ---
 
@@ -241,7 +241,7 @@ class Connection:
         """Let the machine decide and the observers know."""
         effects = self.machine.handle(event)
         if self.machine.is_closed:
-            self._inbox.close()  # the lanes must not wait for a loop that waits for them
+            self._inbox.close()  # the queues must not wait for a loop that waits for them
         for observer in tuple(self._watching):
             try:
                 observer.saw(event, effects)
@@ -267,27 +267,27 @@ class Connection:
             case StopTimer(name):
                 self._timers.stop(name)
             case Interrupt():
-                self.performer.interrupt()
+                self.handler.interrupt()
             case Halt():
-                self.performer.halt()
+                self.handler.halt()
             case Look():
-                self.performer.expect_look(effect)
-                self._backstage.looking.put(effect)
+                self.handler.expect_look(effect)
+                self._queues.looking.put(effect)
             case Detect() | ResetDetector():
-                self._backstage.hearing.put(effect)
+                self._queues.hearing.put(effect)
             case Release():
-                self._backstage.end()
+                self._queues.end()
             case Send() | Close():
                 raise AssertionError("these are awaited")
             case _:
-                self.performer.expect()
-                self._backstage.work.put(effect)
+                self.handler.expect()
+                self._queues.work.put(effect)
 
     async def _close(self, effect: Close) -> None:
         """Close once the session is released, or has not been for too long."""
         try:
             limit_s = self.limits.close_wait_s
-            await Bound(self.scheduler).run(self._backstage.released.wait(), limit_s)
+            await Bound(self.scheduler).run(self._queues.released.wait(), limit_s)
         except TimeoutError:
             self.log.warning("release_is_slow", limit_s=self.limits.close_wait_s)
         await self.wire.close(effect)
@@ -302,20 +302,20 @@ class Connection:
                     self._start(effect)
         except Exception:
             self.log.exception("machine_failed")
-        if not self._backstage.is_ending:
-            self._backstage.halt()
+        if not self._queues.is_ending:
+            self._queues.halt()
         self._timers.stop_all()
         self._inbox.close()
-        self._backstage.end()
+        self._queues.end()
 
-    async def _wind_up(self, reading: asyncio.Task[None], backstage: asyncio.Task[None]) -> None:
+    async def _wind_up(self, reading: asyncio.Task[None], work: asyncio.Task[None]) -> None:
         """Wait for the release; close what is still open; let the observers finish."""
         await end_task(reading)
         try:
             await self.wire.close(Close(CloseCode.SHUTDOWN))
         except Exception:
             self.log.exception("close_failed")
-        await backstage
+        await work
         for observer in self.observers:
             try:
                 await observer.close()

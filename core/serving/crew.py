@@ -1,4 +1,4 @@
-"""Thread pools for blocking calls: views of the model, looks ahead, and hearing.
+"""Thread pools for blocking calls: decoding, and detection of speech.
 
 An unexpected failure comes back as one of our errors. A call that hangs is left behind when its
 session has ended: it keeps its thread and nothing else.
@@ -53,7 +53,6 @@ class Crew:
     Attributes:
         failures: unexpected failures since the device was last checked.
         callers: for calls of a view.
-        looking: for pictures looked at ahead, so that they delay no call.
         hearing: for voice activity detection.
     """
 
@@ -65,7 +64,6 @@ class Crew:
         """
         self.failures = 0
         self.callers = Pool(slots + SPARE_THREADS, "call")
-        self.looking = Pool(slots, "look")
         self.hearing = Pool(HEARING_THREADS, "hear")
         self._left: list[Future[Any]] = []  # calls whose session has ended without them
         self._log = structlog.stdlib.get_logger("crew")
@@ -97,7 +95,7 @@ class Crew:
 
     def close(self) -> None:
         """End the threads as soon as they are done; does not wait for them."""
-        for pool in (self.callers, self.looking, self.hearing):
+        for pool in (self.callers, self.hearing):
             pool.close()
 
 
@@ -117,10 +115,6 @@ class SessionCalls:
     async def call(self, work: Callable[[], T]) -> T:
         """Run a call of a view."""
         return await self._run(self._crew.callers, work)
-
-    async def look(self, work: Callable[[], T]) -> T:
-        """Look at a picture ahead."""
-        return await self._run(self._crew.looking, work)
 
     async def hear(self, work: Callable[[], T]) -> T:
         """Run detection."""

@@ -12,7 +12,7 @@ from core.endpointing import EndpointOptions, SpeechDiscarded, SpeechStarted
 from core.protocols.effects import Detect
 from core.protocols.events import Happening, Segment
 from core.schemas import duplex, half_duplex
-from core.schemas.limits import CHUNK_MAX_S
+from core.schemas.limits import CHUNK_MAX_S, REFERENCE_MAX_S
 from core.vad import STREAMING_OPTIONS, SileroVad, SpeechSegment, StreamingVAD, VadEvent
 
 # Ours: a break in the user's voice after which what was heard before counts as a burst of its own.
@@ -29,6 +29,15 @@ def decode_chunk(
     """
     text = chunk.audio_base64 if isinstance(chunk, half_duplex.AudioChunk) else chunk.audio
     return decode_wire_audio(text, max_duration_s=max_duration_s)
+
+
+def decode_sample(text: str | None) -> FloatArray | None:
+    """Return a voice sample sent as wire audio, [T] float32 at 16 kHz; None if there is none.
+
+    Raises:
+        AudioError: It cannot be used.
+    """
+    return decode_wire_audio(text, max_duration_s=REFERENCE_MAX_S) if text else None
 
 
 class TurnListener:

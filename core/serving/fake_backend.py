@@ -1,49 +1,34 @@
 """A model that is none: fixed sentences and a tone, after delays one can choose.
 
-For tests and load programs; the same requests always get the same replies. Never imports torch.
+For work on the pages and for load programs (`worker.py --backend fake`); the same requests always
+get the same replies. Never imports the tensor library.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
-from PIL import Image
+import numpy as np
 
-from core.audio import FloatArray, encode_wire_wav
-from core.engine import WorkCancelledError
+from core.audio import FloatArray, encode_wire_audio, encode_wire_wav
 from core.engine.engine import Engine
-from core.protocols.events import StepDone
-from core.schemas import duplex, half_duplex, streaming
+from core.errors import OmniError
+from core.schemas import half_duplex, streaming
 from core.schemas.chat import ChatRequest, ChatResponse
-from core.schemas.common import TokenStats
-from core.schemas.duplex_calls import DuplexGenerateResult
+from core.schemas.common import ContentItem, TextContent, TokenStats
+from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
-from core.schemas.streaming import StreamingChunk
+from core.schemas.streaming import ReplyEnd, StreamingChunk, StreamingRequest
 from core.schemas.worker import ModelFacts, ModelKind
-from core.serving.backend import (
-    EarlySound,
-    Fed,
-    Reply,
-    ReplyEnd,
-    Report,
-    Signals,
-    Unit,
-    UnitPicture,
-)
-from core.serving.fake_media import (
-    TONE_TOKENS,
-    FakeSeenPicture,
-    finished,
-    line_of,
-    tone,
-    tone_base64,
-    tone_halves,
-)
+from core.serving.backend import Report
+from core.serving.fake_media import FakeSeenPicture, line_of, tone, tone_base64
+from core.serving.session_threads import SessionThreads
 
 MS_PER_S: Final = 1_000
 SPEAK_UNITS: Final = 3  # of a duplex turn
@@ -51,6 +36,7 @@ LISTEN_UNITS: Final = 2  # between two turns
 TOKENS_PER_UNIT: Final = 14
 LOAD_STEPS: Final = 10
 DIGEST_CHARS: Final = 6
+TONE_TOKENS: Final = 25  # of speech; source: docs/specification/model.md#7.4
 
 
 @dataclass(frozen=True)
@@ -77,18 +63,16 @@ class FakeTimes:
 class FakeBackend:
     """Conversations without a model."""
 
+    context_tokens: ClassVar[int | None] = None
+    media: ClassVar[None] = None
+
     def __init__(self, times: FakeTimes | None = None) -> None:
-        """Take the usual delays unless told otherwise."""
+        """Create a backend with the usual delays unless told otherwise."""
         self.times = times or FakeTimes()
 
     @property
-    def context_tokens(self) -> int | None:
-        """It forgets nothing."""
-        return None
-
-    @property
     def cache_room(self) -> float:
-        """It needs none."""
+        """Return that all memory is free."""
         return 1.0
 
     def load(self, engine: Engine, report: Report) -> None:
@@ -97,285 +81,303 @@ class FakeBackend:
             report("pretending to load", step / LOAD_STEPS)
             time.sleep(self.times.load_ms / LOAD_STEPS / MS_PER_S)
 
-    def open_streaming(self) -> FakeStreamingTalk:
+    def open_streaming(self, threads: SessionThreads) -> FakeStreamingView:
         """Return a fresh turn-based chat."""
-        return FakeStreamingTalk(self.times)
+        return FakeStreamingView(self.times, threads)
 
-    def open_half_duplex(self) -> FakeHalfDuplexTalk:
+    def open_half_duplex(self, threads: SessionThreads) -> FakeHalfDuplexView:
         """Return a fresh voice chat."""
-        return FakeHalfDuplexTalk(self.times)
+        return FakeHalfDuplexView(self.times, threads)
 
-    def open_duplex(self) -> FakeDuplexTalk:
+    def open_duplex(self, threads: SessionThreads) -> FakeDuplexView:
         """Return a fresh full-duplex conversation."""
-        return FakeDuplexTalk(self.times)
+        return FakeDuplexView(self.times, threads)
 
-    def open_chat(self) -> FakeChatTalk:
+    def open_chat(self, threads: SessionThreads) -> FakeChatView:
         """Return a fresh one-shot chat."""
-        return FakeChatTalk(self.times)
+        return FakeChatView(self.times, threads)
 
     def tidy(self) -> None:
-        """Nothing lies about."""
+        """Do nothing: no memory is unused."""
 
     def check(self) -> None:
-        """It always works."""
+        """Do nothing: there is no device."""
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no process runs."""
 
     def memory_mb(self) -> tuple[float, float] | None:
-        """There is no GPU."""
+        """Return None: there is no GPU."""
         return None
 
     def facts(self) -> ModelFacts:
-        """Say that there is no model."""
+        """Return that there is no model."""
         return ModelFacts(name="Fixed replies", kind=ModelKind.FAKE, device="cpu")
 
 
-class _FakeTalk:
-    """What all fake talks are: a list of what was said, and patience."""
+class FakeView:
+    """What all fake views have: a list of what was said, and delays."""
 
-    def __init__(self, times: FakeTimes) -> None:
-        self.signals = Signals()
-        self._times = times
+    has_session = True
+
+    def __init__(self, times: FakeTimes, threads: SessionThreads) -> None:
+        """Create a view of an empty conversation."""
+        self.kv_cache_length = 0  # one token for each word
+        self.reply_end: ReplyEnd | None = None
+        self.threads = threads
+        self.times = times
         self._said: list[str] = []
-        self._kv_tokens = 0
         self._marked: tuple[int, int] | None = None
-        self._stopped = threading.Event()
+        self._stopped = asyncio.Event()
         self._speaks = True
-
-    @property
-    def kv_tokens(self) -> int:
-        """One for each word."""
-        return self._kv_tokens
 
     def stop(self) -> None:
         """End the reply under way."""
         self._stopped.set()
 
-    def close(self) -> None:
+    def cleanup(self) -> None:
         """Forget everything."""
         self._said.clear()
-        self._kv_tokens = 0
+        self.kv_cache_length = 0
 
-    def mark(self) -> None:
-        """Remember this point."""
-        self._marked = (len(self._said), self._kv_tokens)
+    def use_threads(self, threads: SessionThreads) -> None:
+        """Run blocking work there from now on."""
+        self.threads = threads
 
-    @property
-    def can_roll_back(self) -> bool:
-        """Whether a point is marked."""
+    def take_notices(self) -> list[OmniError]:
+        """Return nothing: everything is used."""
+        return []
+
+    async def mark(self, session_id: str) -> None:
+        """Keep the present point to roll back to."""
+        self._marked = (len(self._said), self.kv_cache_length)
+
+    def can_rollback(self) -> bool:
+        """Return whether there is a point to roll back to."""
         return self._marked is not None
 
-    def unmark(self) -> None:
-        """Give the marked point up."""
+    def clear_rollback_point(self) -> None:
+        """Give up the point to roll back to."""
         self._marked = None
 
-    def roll_back(self) -> None:
-        """Return to the marked point, or forget everything."""
-        length, self._kv_tokens = self._marked or (0, 0)
+    async def roll_back(self) -> None:
+        """Return to the point kept; without one, begin afresh."""
+        length, self.kv_cache_length = self._marked or (0, 0)
         del self._said[length:]
         self._marked = None
 
-    def _wait(self, delay_ms: float) -> None:
-        """Take so long, unless given up."""
-        if self.signals.give_up.wait(delay_ms / MS_PER_S):
-            raise WorkCancelledError
+    async def _wait(self, delay_ms: float) -> None:
+        await asyncio.sleep(delay_ms / MS_PER_S)
 
-    def _take_in(self, *texts: str) -> Fed:
+    async def _take_in(self, *texts: str) -> str:
         self._stopped.clear()
-        self._wait(self._times.prefill_ms)
-        before = self._kv_tokens
+        await self._wait(self.times.prefill_ms)
         for text in texts:
             self._remember(text)
-        return Fed(before, self._kv_tokens - before, sum(map(len, texts)), self._kv_tokens)
+        return "".join(texts)
 
     def _remember(self, text: str) -> None:
         self._said.append(text)
-        self._kv_tokens += len(text.split()) + 1
+        self.kv_cache_length += len(text.split()) + 1
 
-    def _say(self, sentence: str, max_words: int) -> Reply:
+    async def _say(self, sentence: str, max_words: int) -> AsyncGenerator[StreamingChunk, None]:
         """Say a sentence word by word; the words depend on everything said before."""
-        words = [f"{word} " for word in sentence.split()][:max_words]
         told: list[str] = []
-        for index, word in enumerate(words):
-            if self._stopped.wait(self._times.piece_ms / MS_PER_S):
+        for word in sentence.split()[:max_words]:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.times.piece_ms / MS_PER_S):
+                    await self._stopped.wait()
+            if self._stopped.is_set():
                 break
-            self._wait(0)
-            told.append(word)
+            told.append(f"{word} ")
             yield StreamingChunk(
-                chunk_index=index,
-                text_delta=word,
+                chunk_index=len(told) - 1,
+                text_delta=told[-1],
                 audio_data=tone_base64() if self._speaks else None,
-                duration_ms=self._times.piece_ms,
+                duration_ms=self.times.piece_ms,
             )
-        was_stopped = self._stopped.is_set()
+        text, was_stopped = "".join(told), self._stopped.is_set()
         self._stopped.clear()
-        yield StreamingChunk(chunk_index=len(told), is_final=True)
-        text = "".join(told)
         if told:
             self._remember(f"assistant: {text}")
-        return ReplyEnd(text, len(told), self._kv_tokens, was_stopped, bool(told))
+        self.reply_end = ReplyEnd(
+            text=text, generated_tokens=len(told), stopped=was_stopped, is_begun=bool(told)
+        )
+        yield StreamingChunk(chunk_index=len(told), is_final=True)
 
     def _digest(self) -> str:
         """Return something short that depends on all that was said."""
         return hashlib.sha256("\n".join(self._said).encode()).hexdigest()[:DIGEST_CHARS]
 
 
-class FakeStreamingTalk(_FakeTalk):
+class FakeStreamingView(FakeView):
     """Turn-based chat."""
 
-    def prefill(self, message: streaming.WorkerPrefill) -> Fed:
+    async def feed_request(self, request: StreamingRequest) -> str:
         """Feed messages."""
-        return self._take_in(*map(line_of, message.messages))
+        return await self._take_in(*map(line_of, request.messages))
 
-    def reply(self, request: streaming.Generate) -> Reply:
-        """Answer what was prefilled."""
-        self._speaks = request.generate_audio
-        return self._say(self._sentence(), request.max_new_tokens)
+    def reply(
+        self, session_id: str, wanted: streaming.Generate
+    ) -> AsyncGenerator[StreamingChunk, None]:
+        """Answer what was fed."""
+        self._speaks = wanted.generate_audio
+        sentence = f"This is a fixed reply, number {self._digest()}, and nothing more."
+        return self._say(sentence, wanted.max_new_tokens)
 
-    def _sentence(self) -> str:
-        return f"This is a fixed reply, number {self._digest()}, and nothing more."
 
-
-class FakeHalfDuplexTalk(_FakeTalk):
+class FakeHalfDuplexView(FakeView):
     """Voice chat by turns."""
 
-    def __init__(self, times: FakeTimes) -> None:
-        """Begin without settings."""
-        super().__init__(times)
-        self._max_words = 0
+    _max_words = 0
 
-    def prepare(self, message: half_duplex.Prepare) -> Fed:
+    def decode_items(self, items: Sequence[ContentItem]) -> list[str]:
+        """Return the texts among the parts of the system content."""
+        return [item.text for item in items if isinstance(item, TextContent)]
+
+    async def begin(
+        self,
+        system_content: str | list[str],
+        *,
+        voice: FloatArray | None,
+        config: half_duplex.HalfDuplexConfig,
+        session_id: str,
+    ) -> str:
         """Begin."""
-        self._speaks = message.config.tts.enabled
-        self._max_words = message.config.generation.max_new_tokens
-        return self._take_in(f"system: {message.system_prompt or 'be helpful'}")
+        self._speaks = config.tts.enabled
+        self._max_words = config.generation.max_new_tokens
+        return await self._take_in(f"system: {''.join(system_content)}")
 
-    def hear(self, segment: FloatArray) -> Fed:
-        """Take in one segment of speech."""
+    async def hear(self, segment: FloatArray) -> None:
+        """Feed one segment of speech."""
         duration_ms = len(segment) * MS_PER_S // INPUT_SAMPLE_RATE_HZ
-        return self._take_in(f"user: {duration_ms} ms of speech")
+        await self._take_in(f"user: {duration_ms} ms of speech")
 
-    def reply(self) -> Reply:
+    def answer(self, *, sets_rollback_point: bool) -> AsyncGenerator[StreamingChunk, None]:
         """Answer it."""
         heard = self._said[-1].removeprefix("user: ")
         return self._say(f"I have heard {heard}.", self._max_words)
 
 
-class FakeDuplexTalk(_FakeTalk):
+class FakeDuplexView(FakeView):
     """Full duplex: listens, speaks three units, listens two, and so on."""
 
-    def __init__(self, times: FakeTimes) -> None:
-        """Begin without settings."""
-        super().__init__(times)
-        self._listens_for = self._turns = 0
-        self._spoken = 0  # units of the turn under way
-        self._has_break = False
-        self._has_early_sound = False
-        self._slice_limit = 1
+    slice_limit = 1
+    _listens_for = _turns = 0
+    _spoken = 0  # units of the turn under way
+    _has_break = False
+    _has_early_sound = False
 
-    def prepare(self, message: duplex.Prepare) -> Fed:
+    async def begin(
+        self,
+        system_prompt: str | None = None,
+        *,
+        ref_audio: FloatArray | None = None,
+        tts_audio: FloatArray | None = None,
+        suffix_text: str | None = None,
+        config: DuplexConfig,
+        early_audio: bool = False,
+    ) -> str:
         """Begin."""
-        self._speaks = message.config.generate_audio
-        self._has_early_sound = message.early_audio
-        self._slice_limit = message.slice_limit
-        self._listens_for = message.config.force_listen_count
-        fed = self._take_in(f"system: {message.prefix_system_prompt or 'talk'}")
-        return replace(fed, cached_tokens=0)
+        self._speaks = config.generate_audio
+        self._has_early_sound = early_audio
+        self.slice_limit = config.max_slice_nums
+        self._listens_for = config.force_listen_count
+        return await self._take_in(f"system: {system_prompt or 'talk'}")
 
-    @property
-    def slice_limit(self) -> int:
-        """Slices per picture where a unit does not ask for another number."""
-        return self._slice_limit
+    async def look(self, picture: Any, max_slice_nums: int) -> FakeSeenPicture:
+        """Pretend to encode a picture ahead of its unit."""
+        await self._wait(self.times.look_ms)
+        return FakeSeenPicture(max_slice_nums)
 
-    def look(self, picture: Image.Image, max_slices: int) -> FakeSeenPicture:
-        """Look at a picture ahead of its unit."""
-        self._wait(self._times.look_ms)
-        return FakeSeenPicture(max_slices)
-
-    def step(
+    async def unit(
         self,
         audio: FloatArray,
-        frames: Sequence[UnitPicture],
-        max_slices: int | None,
-        is_forced_to_listen: bool,
-    ) -> Unit:
+        frames: Sequence[Any],
+        max_slice_nums: int | None = None,
+        *,
+        force_listen: bool,
+        due_s: float | None,
+        on_sound: Any,
+    ) -> DuplexGenerateResult | None:
         """Listen or speak."""
         unseen = sum(not isinstance(frame, FakeSeenPicture) for frame in frames)
-        self._wait(self._times.unit_ms + unseen * self._times.look_ms)
-        self._kv_tokens += TOKENS_PER_UNIT
-        must_listen, self._has_break = is_forced_to_listen or self._has_break, False
+        await self._wait(self.times.unit_ms + unseen * self.times.look_ms)
+        self.kv_cache_length += TOKENS_PER_UNIT
+        must_listen, self._has_break = force_listen or self._has_break, False
         if must_listen or self._listens_for > 0:
             self._listens_for = max(0, self._listens_for - 1)
-            if self._spoken:
-                self._end_turn()
-            made = DuplexGenerateResult(is_listen=True, n_tokens=1, **self._costs())
-        else:
-            made = self._speak()
-            if self._has_early_sound and made.audio_data is not None:
-                early, late = tone_halves()
-                yield EarlySound(early)
-                made = made.model_copy(update={"audio_data": late})
-        seen = len(frames), FakeSeenPicture.TOKENS * len(frames)
-        return StepDone(made, self._times.prefill_ms, self._kv_tokens, *seen)
+            self._turns += bool(self._spoken)
+            self._spoken = 0
+            return DuplexGenerateResult(is_listen=True, n_tokens=1, **self._costs(len(frames)))
+        sound = tone()
+        if self._has_early_sound and self._speaks:
+            early, sound = np.split(sound, 2)
+            await on_sound(early)
+        return self._speak(sound, len(frames))
 
-    def finalize(self) -> None:
+    async def finish_unit(self) -> None:
         """Close the unit."""
-        self._wait(self._times.finalize_ms)
+        await self._wait(self.times.finalize_ms)
 
     def set_break(self) -> None:
         """Let the next unit listen."""
         self._has_break = True
 
-    def _speak(self) -> DuplexGenerateResult:
+    def _speak(self, sound: FloatArray, pictures: int) -> DuplexGenerateResult:
         self._spoken += 1
         is_last = self._spoken >= SPEAK_UNITS
         made = DuplexGenerateResult(
             is_listen=False,
             text=f"Part {self._spoken} of turn {self._turns}. ",
-            audio_data=tone_base64() if self._speaks else None,
+            audio_data=encode_wire_audio(sound) if self._speaks else None,
             end_of_turn=is_last,
             n_tokens=TOKENS_PER_UNIT,
             n_tts_tokens=TONE_TOKENS if self._speaks else 0,
-            **self._costs(),
+            **self._costs(pictures),
         )
         if is_last:
-            self._end_turn()
-            self._listens_for = LISTEN_UNITS
+            self._turns, self._spoken, self._listens_for = self._turns + 1, 0, LISTEN_UNITS
         return made
 
-    def _end_turn(self) -> None:
-        self._spoken, self._turns = 0, self._turns + 1
+    def _costs(self, pictures: int) -> dict[str, Any]:
+        unit_ms = self.times.unit_ms
+        return {
+            "cost_llm_ms": unit_ms / 2,
+            "cost_tts_ms": unit_ms / 4,
+            "cost_all_ms": unit_ms,
+            "prefill_ms": self.times.prefill_ms,
+            "kv_cache_length": self.kv_cache_length,
+            "vision_slices": pictures,
+            "vision_tokens": FakeSeenPicture.TOKENS * pictures,
+        }
 
-    def _costs(self) -> dict[str, float]:
-        unit_ms = self._times.unit_ms
-        return {"cost_llm_ms": unit_ms / 2, "cost_tts_ms": unit_ms / 4, "cost_all_ms": unit_ms}
 
-
-class FakeChatTalk(_FakeTalk):
+class FakeChatView(FakeView):
     """One request, one reply."""
 
-    def __init__(self, times: FakeTimes) -> None:
-        """Begin without a request."""
-        super().__init__(times)
-        self._max_words = 0
+    _max_words = 0
 
-    def prefill(self, request: ChatRequest) -> Fed:
+    async def feed_request(self, session_id: str, request: ChatRequest) -> str:
         """Feed the whole history."""
         self._speaks = request.tts.enabled
         self._max_words = request.generation.max_new_tokens
-        return self._take_in(*map(line_of, request.messages))
+        return await self._take_in(*map(line_of, request.messages))
 
-    def reply(self, *, in_pieces: bool) -> Reply:
+    def reply(self, session_id: str, *, in_pieces: bool) -> AsyncGenerator[StreamingChunk, None]:
         """Answer it."""
-        pieces = self._say(f"This is a fixed answer, number {self._digest()}.", self._max_words)
+        sentence = f"This is a fixed answer, number {self._digest()}."
+        pieces = self._say(sentence, self._max_words)
         return pieces if in_pieces else self._whole(pieces)
 
-    def respond(self, request: ChatRequest) -> ChatResponse:
+    async def respond(self, request: ChatRequest) -> ChatResponse:
         """Feed and answer at once."""
         began_s = time.perf_counter()
-        fed = self.prefill(request)
-        end = finished(self.reply(in_pieces=True))
+        await self.feed_request("", request)
+        fed = self.kv_cache_length
+        async for _ in self.reply("", in_pieces=True):
+            pass
+        end = self.reply_end or ReplyEnd()
         return ChatResponse(
             text=end.text,
             audio_data=encode_wire_wav(tone(), OUTPUT_SAMPLE_RATE_HZ) if self._speaks else None,
@@ -383,14 +385,15 @@ class FakeChatTalk(_FakeTalk):
             duration_ms=(time.perf_counter() - began_s) * MS_PER_S,
             prompt="\n".join(self._said) if request.return_prompt else None,
             token_stats=TokenStats(
-                input_tokens=fed.input_tokens,
+                input_tokens=fed,
                 generated_tokens=end.generated_tokens,
-                total_tokens=end.kv_tokens,
+                total_tokens=self.kv_cache_length,
             ),
         )
 
-    def _whole(self, pieces: Reply) -> Reply:
-        end = finished(pieces)
+    async def _whole(
+        self, pieces: AsyncGenerator[StreamingChunk, None]
+    ) -> AsyncGenerator[StreamingChunk, None]:
+        text = "".join([chunk.text_delta or "" async for chunk in pieces])
         sound = tone_base64() if self._speaks else None
-        yield StreamingChunk(chunk_index=0, text_delta=end.text, audio_data=sound)
-        return end
+        yield StreamingChunk(chunk_index=0, text_delta=text, audio_data=sound)

@@ -11,17 +11,15 @@ import numpy as np
 from core.audio import FloatArray, encode_wire_audio
 from core.schemas.common import Message, TextContent
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
-from core.serving.backend import Reply, ReplyEnd
 
 TONE_HZ: Final = 440.0
 TONE_PEAK: Final = 0.2
 TONE_S: Final = 1.0  # as long as a duplex unit
-TONE_TOKENS: Final = 25  # of speech; source: docs/specification/model.md#7.4
 
 
 @dataclass(frozen=True)
 class FakeSeenPicture:
-    """A picture that was pretended to be looked at: one slice of so many tokens."""
+    """A picture that was pretended to be encoded: one slice of so many tokens."""
 
     TOKENS: ClassVar[int] = 64
 
@@ -40,25 +38,9 @@ def tone_base64() -> str:
     return encode_wire_audio(tone())
 
 
-@cache
-def tone_halves() -> list[str]:
-    """Return the same in two parts."""
-    return [encode_wire_audio(part) for part in np.split(tone(), 2)]
-
-
 def line_of(message: Message) -> str:
     """Return a message as one line; of what is no text, its kind."""
     content = message.content
     items = [TextContent(text=content)] if isinstance(content, str) else content
     words = [item.text if isinstance(item, TextContent) else item.type for item in items]
     return f"{message.role.value}: {' '.join(words)}"
-
-
-def finished(pieces: Reply) -> ReplyEnd:
-    """Run a reply to its end."""
-    while True:
-        try:
-            next(pieces)
-        except StopIteration as end:
-            done: ReplyEnd = end.value
-            return done

@@ -26,7 +26,7 @@ from core.schemas.queue import (
     check_session_id,
 )
 from core.schemas.worker import ActionResult, CacheStatus, WorkerHealth, WorkerStatus
-from core.serving.chat_performer import ChatPerformer
+from core.serving.chat_handler import ChatHandler
 from core.serving.connection import Connection
 from core.serving.ownership import Lease, Owner
 from core.serving.recordings import Recordings
@@ -108,7 +108,7 @@ class WorkerHost:
         metrics.ask(lambda: workshop.slots.capacity, lambda: workshop.engine.heartbeat.worked_s)
         self._recordings = recordings
         self._live: dict[tuple[SocketKind, str], _Live] = {}
-        self._chats: set[ChatPerformer] = set()  # over HTTP
+        self._chats: set[ChatHandler] = set()  # over HTTP
         self._somebody_left = asyncio.Event()
         self._log = structlog.stdlib.get_logger("host")
         self._began_s = asyncio.get_running_loop().time()
@@ -139,8 +139,8 @@ class WorkerHost:
         for live in self._live.values():
             if live.connection is not None:
                 live.connection.shut_down()
-        for performer in self._chats:
-            performer.halt()
+        for handler in self._chats:
+            handler.halt()
         await self._wait_until_empty(LAST_WORDS_S)
 
     async def close(self) -> None:
@@ -202,15 +202,15 @@ class WorkerHost:
         self._check_open()
         self._rules.sounds.check(request)
         owner = Owner(generate_session_id("chat"), RequestType.CHAT, secret=secret)
-        performer = ChatPerformer(self.workshop, owner)
-        owner.kv_tokens = lambda: performer.kv_tokens
-        leaving = asyncio.create_task(_halt_when(gone, performer))
-        self._chats.add(performer)
+        handler = ChatHandler(self.workshop, owner)
+        owner.kv_tokens = lambda: handler.kv_tokens
+        leaving = asyncio.create_task(_halt_when(gone, handler))
+        self._chats.add(handler)
         try:
-            response = await performer.respond(request)
+            response = await handler.respond(request)
         finally:
-            await see_through(asyncio.create_task(_end_chat(leaving, performer)))
-            self._chats.discard(performer)
+            await see_through(asyncio.create_task(_end_chat(leaving, handler)))
+            self._chats.discard(handler)
         recorded = self._builder().record_chat(owner, request, response)
         return response.model_copy(update={"recording_session_id": recorded})
 
@@ -285,7 +285,7 @@ class WorkerHost:
             status=self.status,
             note=f"{len(store)} conversations are kept for their next turn.",
             cached_hash=kept.history_hash if kept else None,
-            kv_cache_length=kept.talk.kv_tokens if kept else 0,
+            kv_cache_length=kept.view.kv_cache_length if kept else 0,
         )
 
     async def clear_cache(self) -> ActionResult | None:
@@ -381,11 +381,11 @@ async def refuse(socket: StarletteSocket, error: OmniError) -> None:
     await socket.close(int(error.close_code), error.code.value)
 
 
-async def _end_chat(leaving: asyncio.Task[None], performer: ChatPerformer) -> None:
+async def _end_chat(leaving: asyncio.Task[None], handler: ChatHandler) -> None:
     await end_task(leaving)
-    await performer.release()
+    await handler.release()
 
 
-async def _halt_when(gone: asyncio.Event, performer: ChatPerformer) -> None:
+async def _halt_when(gone: asyncio.Event, handler: ChatHandler) -> None:
     await gone.wait()
-    performer.halt()
+    handler.halt()

@@ -10,12 +10,10 @@ import numpy as np
 import structlog
 
 from core.engine.engine import Engine
-from core.engine.passes import PassRunner
 from core.errors import ModelError
 from core.media_process import MediaProcesses
 from core.processors import (
     ChatView,
-    Driver,
     DuplexView,
     HalfDuplexView,
     StreamingView,
@@ -33,20 +31,12 @@ from core.processors.device import (
 )
 from core.processors.facts import model_facts
 from core.processors.unified import DtypeName
-from core.schemas import streaming
 from core.schemas.common import Message, Role
-from core.schemas.duplex import Prepare
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.schemas.streaming import StreamingRequest
 from core.schemas.worker import ModelFacts
-from core.serving.backend import Report, Signals
-from core.serving.engine_driver import EngineDriver
-from core.serving.media import SessionMedia
-from core.serving.real_talks import (
-    RealChatTalk,
-    RealDuplexTalk,
-    RealHalfDuplexTalk,
-    RealStreamingTalk,
-)
+from core.serving.backend import Report
+from core.serving.session_threads import SessionThreads
 
 # Shares of the whole loading, as a person waits for it.
 WEIGHTS_SHARE: Final = 0.8
@@ -81,14 +71,18 @@ class ModelOptions:
 
 
 class RealBackend:
-    """Conversations with the real model."""
+    """Conversations with the real model.
+
+    Attributes:
+        options: what to load.
+        media: decode pictures and videos.
+    """
 
     def __init__(self, options: ModelOptions) -> None:
         """Load nothing yet."""
         self.options = options
-        self._engine: Engine | None = None
         self._context: ViewContext | None = None
-        self._media = MediaProcesses(keeps_spare=True)
+        self.media = MediaProcesses(keeps_spare=True)
         self._log = structlog.stdlib.get_logger("backend")
 
     @property
@@ -115,7 +109,6 @@ class RealBackend:
     def load(self, engine: Engine, report: Report) -> None:
         """Load the model, then speak once."""
         options, device = self.options, choose_device(self.options.gpu_index)
-        self._engine = engine
         processor = UnifiedProcessor(
             options.model_path,
             options.pt_path,
@@ -125,36 +118,32 @@ class RealBackend:
             dtype=options.dtype,
             show_progress=False,
             slots=options.slots,
-            make_driver=lambda executor: self._drive(PassRunner(executor)),
+            engine=engine,
             on_progress=lambda stage, share: report(stage, _whole_share(stage, share)),
         )
         self._context = processor.chat.context
         if options.warms_up:
             report("warming up", WARM_UP_SHARE)
-            self._warm_up()
+            _warm_up(self._context)
         settle(self._context.model)
-        self._media.make_ready()
+        self.media.make_ready()
         self._log.info("model_loaded", device=device, memory_mb=self.memory_mb())
 
-    def open_streaming(self) -> RealStreamingTalk:
-        """Return a fresh turn-based chat."""
-        context, signals = self._session_context()
-        return RealStreamingTalk(StreamingView(context), signals)
+    def open_streaming(self, threads: SessionThreads) -> StreamingView:
+        """Return a fresh turn-based chat; here and below cheap, from any thread."""
+        return StreamingView(replace(self.context, threads=threads))
 
-    def open_half_duplex(self) -> RealHalfDuplexTalk:
+    def open_half_duplex(self, threads: SessionThreads) -> HalfDuplexView:
         """Return a fresh voice chat."""
-        context, signals = self._session_context()
-        return RealHalfDuplexTalk(HalfDuplexView(context), signals)
+        return HalfDuplexView(replace(self.context, threads=threads))
 
-    def open_duplex(self) -> RealDuplexTalk:
+    def open_duplex(self, threads: SessionThreads) -> DuplexView:
         """Return a fresh full-duplex conversation."""
-        context, signals = self._session_context()
-        return RealDuplexTalk(DuplexView(context), signals)
+        return DuplexView(replace(self.context, threads=threads))
 
-    def open_chat(self) -> RealChatTalk:
+    def open_chat(self, threads: SessionThreads) -> ChatView:
         """Return a fresh one-shot chat."""
-        context, signals = self._session_context()
-        return RealChatTalk(ChatView(context), signals)
+        return ChatView(replace(self.context, threads=threads))
 
     def tidy(self) -> None:
         """Give unused memory back."""
@@ -170,39 +159,27 @@ class RealBackend:
 
     def close(self) -> None:
         """End what runs beside the model."""
-        self._media.close()
+        self.media.close()
 
     def facts(self) -> ModelFacts:
         """Say what is loaded."""
         return model_facts(self.context.model, self.options.model_path)
 
-    def _drive(self, passes: PassRunner) -> Driver:
-        assert self._engine is not None
-        self._engine.use(passes)
-        return EngineDriver(self._engine)
 
-    def _session_context(self) -> tuple[ViewContext, Signals]:
-        """Let a session's work be given up without touching the others'."""
-        assert self._engine is not None
-        signals = Signals()
-        driver = EngineDriver(self._engine, signals.give_up.is_set, lambda: signals.due_s)
-        aside = EngineDriver(self._engine, signals.give_up.is_set)
-        media = SessionMedia(self._media, signals.give_up.is_set)
-        return replace(self.context, driver=driver, aside=aside, read_media=media), signals
-
-    def _warm_up(self) -> None:
-        duplex = self.open_duplex()
-        duplex.prepare(Prepare())
-        for _ in duplex.step(np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32), (), None, True):
-            pass
-        duplex.finalize()
-        duplex.close()
-        chat = self.open_streaming()
-        hello = [Message(role=Role.USER, content="Hello")]
-        chat.prefill(streaming.WorkerPrefill(messages=hello))
-        for _ in chat.reply(streaming.Generate(max_new_tokens=WARM_UP_TOKENS)):
-            pass
-        chat.close()
+def _warm_up(context: ViewContext) -> None:
+    """Speak once, so that no session waits for what is made at the first use."""
+    duplex = DuplexView(context)
+    duplex.prepare()
+    duplex.prefill(np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32))
+    duplex.generate(force_listen=True)
+    duplex.finalize()
+    duplex.cleanup()
+    chat = StreamingView(context)
+    hello = [Message(role=Role.USER, content="Hello")]
+    chat.prefill(StreamingRequest(session_id="warm_up", messages=hello, is_last_chunk=True))
+    for _ in chat.generate("warm_up", max_new_tokens=WARM_UP_TOKENS):
+        pass
+    chat.cleanup()
 
 
 def _whole_share(stage: str, share: float | None) -> float | None:

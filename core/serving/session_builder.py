@@ -1,9 +1,10 @@
-"""Puts one session together: machine, performer, wire and observers of its kind."""
+"""Puts one session together: machine, handler, wire and observers of its kind."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -18,13 +19,12 @@ from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import TokenStats
 from core.schemas.queue import RequestType
 from core.serving.capacity import CapacityObserver
-from core.serving.chat_performer import ChatPerformer
+from core.serving.chat_handler import ChatHandler
 from core.serving.connection import Connection, Machine
-from core.serving.duplex_performer import DuplexPerformer
-from core.serving.half_duplex_performer import HalfDuplexPerformer
+from core.serving.duplex_handler import DuplexHandler
+from core.serving.half_duplex_handler import HalfDuplexHandler
 from core.serving.observers import LogObserver, MetricsObserver, Observer
 from core.serving.ownership import Lease, Owner
-from core.serving.performing import SessionPerformer
 from core.serving.recording_observer import (
     ChatRecording,
     DuplexRecording,
@@ -36,9 +36,10 @@ from core.serving.recording_observer import (
 )
 from core.serving.recordings import OnStopped, OpenRecording, Recordings
 from core.serving.scheduling import LoopScheduler
+from core.serving.session_handler import SessionHandler
 from core.serving.session_kinds import SessionRules, SocketKind
 from core.serving.sockets import Socket
-from core.serving.streaming_performer import StreamingPerformer
+from core.serving.streaming_handler import StreamingHandler
 from core.serving.wire import Wire
 from core.serving.workshop import Workshop
 from session_recorder import EndReason, TurnBasedSessionRecorder
@@ -75,7 +76,7 @@ class SessionBuilder:
         continued = self._continued(kind, owner)
         names = self._names(owner, continued)
         machine = self._machine(kind, names)
-        performer = self._performer(kind, owner, lease)
+        handler = self._handler(kind, owner, lease)
         log = structlog.stdlib.get_logger("session").bind(mode=owner.kind.value)
         observers: list[Observer] = [LogObserver(log)]
         observers.append(MetricsObserver(self.metrics, owner.kind.value))
@@ -89,13 +90,13 @@ class SessionBuilder:
         connection = Connection(
             Wire(socket, self.rules.endpoints[kind], scheduler),
             machine,
-            performer,
+            handler,
             [*observers, *self._recording(kind, owner, names, continued, tell)],
             scheduler,
             log=log,
         )
         owner.told_status = lambda: machine.status
-        owner.kv_tokens = lambda: performer.kv_tokens
+        owner.kv_tokens = lambda: handler.kv_tokens
         return connection
 
     def record_chat(self, owner: Owner, request: ChatRequest, response: ChatResponse) -> str | None:
@@ -140,17 +141,17 @@ class SessionBuilder:
             case SocketKind.DUPLEX:
                 return DuplexMachine(names, rules.duplex)
 
-    def _performer(self, kind: SocketKind, owner: Owner, lease: Lease | None) -> SessionPerformer:
+    def _handler(self, kind: SocketKind, owner: Owner, lease: Lease | None) -> SessionHandler[Any]:
         workshop = self.workshop
         match kind:
             case SocketKind.STREAMING:
-                return StreamingPerformer(workshop, owner)
+                return StreamingHandler(workshop, owner)
             case SocketKind.CHAT:
-                return ChatPerformer(workshop, owner)
+                return ChatHandler(workshop, owner)
         assert lease is not None, "a live session has its slot"
         if kind is SocketKind.HALF_DUPLEX:
-            return HalfDuplexPerformer(workshop, owner, lease)
-        return DuplexPerformer(workshop, owner, lease, self.rules.frames)
+            return HalfDuplexHandler(workshop, owner, lease)
+        return DuplexHandler(workshop, owner, lease, self.rules.frames)
 
     def _recording(
         self,

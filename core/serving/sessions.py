@@ -16,7 +16,7 @@ from core.history import (
     compute_history_hash,
 )
 from core.schemas.streaming import WorkerPrefill
-from core.serving.backend import StreamingTalk
+from core.serving.backend import AnyStreamingView
 
 
 @dataclass(eq=False)
@@ -24,13 +24,13 @@ class Conversation:
     """A turn-based conversation: what the model remembers, and the history that is.
 
     Attributes:
-        talk: the model's side.
+        view: the model's side.
         history: messages in the cache, in the form that is hashed.
         options: settings that changed the cache.
         history_hash: of the history; None while a turn is going on.
     """
 
-    talk: StreamingTalk
+    view: AnyStreamingView
     history: list[RawMessage] = field(default_factory=list)
     options: CacheOptions = field(default_factory=CacheOptions)
     history_hash: str | None = None
@@ -82,7 +82,7 @@ class SessionStore:
     @property
     def kv_tokens(self) -> int:
         """Tokens of all of them."""
-        return sum(conversation.talk.kv_tokens for conversation in self._kept)
+        return sum(conversation.view.kv_cache_length for conversation in self._kept)
 
     @property
     def newest(self) -> Conversation | None:

@@ -1,6 +1,6 @@
 """What the sessions of one worker share: the model, the threads, the slots, and keeping order.
 
-Made once per worker; performers are handed it. Knows no socket and no machine.
+Made once per worker; handlers are given it. Knows no socket and no machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import structlog
 from core.engine.engine import Engine
 from core.errors import ModelError, OmniError, ShuttingDownError
 from core.schemas.worker import ModelFacts
-from core.serving.backend import Backend, Talk
+from core.serving.backend import AnyView, Backend
 from core.serving.capacity import Capacity
 from core.serving.crew import Crew
 from core.serving.ownership import Lease, Slots
@@ -152,33 +152,33 @@ class Workshop:
     async def let_go(self, conversations: Iterable[Conversation]) -> None:
         """Free conversations that no client will continue."""
         for conversation in conversations:
-            await self.free(conversation.talk)
+            await self.free(conversation.view)
 
     async def make_room(self) -> None:
         """Free what was kept beside as many active sessions as there are now."""
         await self.let_go(self.store.make_room(len(self.slots.owners)))
 
-    async def end(self, talk: Talk | None, lease: Lease | None) -> None:
+    async def end(self, view: AnyView | None, lease: Lease | None) -> None:
         """Free a session's conversation, then its slot; in this order whatever happens.
 
         Args:
-            talk: The conversation, if it has one that is not kept.
+            view: The conversation, if it has one that is not kept.
             lease: Its slot, if it holds one.
         """
         try:
-            if talk is not None:
-                await self.free(talk)
+            if view is not None:
+                await self.free(view)
                 await self._tidy_up()
             await self._check()
         finally:
             if lease is not None:
                 lease.give_back()
 
-    async def free(self, talk: Talk) -> None:
+    async def free(self, view: AnyView) -> None:
         """Free a conversation; where that fails, its slot is lost, because its memory is."""
         for _ in range(CLOSE_TRIES):
             try:
-                await self.engine.free(talk.close)
+                await self.engine.free(view.cleanup)
             except ShuttingDownError:
                 return  # the process ends, and its memory with it
             except Exception:

@@ -10,10 +10,11 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
-from core.audio import FloatArray
-from core.processors.half_duplex_view import HalfDuplexView
-from core.processors.results import MS_PER_S
+from core.audio import FloatArray, decode_wire_audio
+from core.engine.base import run_inline
+from core.processors.half_duplex import HalfDuplexView
 from core.processors.unified import UnifiedProcessor
+from core.processors.view import iterate_inline
 from core.schemas.common import TTSMode
 from core.schemas.duplex_calls import DuplexConfig
 from core.schemas.half_duplex import HalfDuplexConfig, TurnSpeechConfig
@@ -27,6 +28,8 @@ from MiniCPMO45.prompts import system_prompt
 DEFAULT_PROMPT_MODE: Final = TTSMode.AUDIO_ASSISTANT
 VAD_CHUNK_SAMPLES: Final = INPUT_SAMPLE_RATE_HZ // 2  # half a second, as clients send it
 SESSION: Final = "talk"
+MS_PER_S: Final = 1_000
+REPLY_MAX_S: Final = 600.0  # of one piece; far above what the model says at once
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ class Conversation:
         prompt = system_prompt(DEFAULT_PROMPT_MODE.value, has_voice=sample is not None)
         content = prompt.parts(sample) if self.options.system is None else self.options.system
         config = HalfDuplexConfig(tts=TurnSpeechConfig(enabled=self.options.speaks))
-        view.prepare(content, voice=voice, config=config, session_id=SESSION)
+        run_inline(view.begin(content, voice=voice, config=config, session_id=SESSION))
         return view
 
     def _turn(
@@ -152,15 +155,20 @@ class Conversation:
         ended_at_s: float,
     ) -> Row:
         start_s = time.perf_counter()
-        view.hear(sound, frames)
+        run_inline(view.hear(sound, frames))
         read_s = time.perf_counter() - start_s
         text, samples, starts_at_s = "", 0, None
-        for piece in view.answer():
-            text += piece.text
-            if piece.waveform is not None and piece.waveform.size:
-                placed_s = self.timeline.place(piece.waveform, ended_at_s)
+        for piece in iterate_inline(view.answer()):
+            text += piece.text_delta or ""
+            if piece.audio_data:
+                sound = decode_wire_audio(
+                    piece.audio_data,
+                    max_duration_s=REPLY_MAX_S,
+                    sample_rate_hz=OUTPUT_SAMPLE_RATE_HZ,
+                )
+                placed_s = self.timeline.place(sound, ended_at_s)
                 starts_at_s = placed_s if starts_at_s is None else starts_at_s
-                samples += piece.waveform.size
+                samples += sound.size
         total_s = time.perf_counter() - start_s
         return Row(
             index=index,

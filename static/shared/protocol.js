@@ -444,12 +444,12 @@
  * @property {number} cost_all_ms Time of the whole unit, ms; stays under chunk_ms in real time. Prefill, generate and the finalize that came before this result.
  * @property {number} n_tokens Tokens of the language model: decision, words, end.
  * @property {number} n_tts_tokens Speech tokens drawn.
- * @property {number | null} server_send_ts When it was sent, Unix seconds.
- * @property {number} wall_clock_ms Time from the chunk's arrival to this result, ms.
  * @property {number} prefill_ms Time to encode the unit's sound and pictures, ms.
  * @property {number} kv_cache_length Tokens in the KV cache.
  * @property {number} vision_slices Tiles cut from the unit's pictures.
  * @property {number} vision_tokens Tokens of those tiles.
+ * @property {number | null} server_send_ts When it was sent, Unix seconds.
+ * @property {number} wall_clock_ms Time from the chunk's arrival to this result, ms.
  * @property {number} turn_id Number of the speaking turn.
  * @property {number} step Number of the unit, from 0.
  * @property {boolean} barge_in The model broke off what it was saying: flush what is not yet played.

@@ -32,7 +32,7 @@ from core.protocols.events import (
 )
 from core.schemas.duplex import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk
-from core.serving.lanes import Emit
+from core.serving.effect_queue import Emit
 from core.serving.sockets import SocketClosedError
 
 
@@ -136,7 +136,7 @@ def usual_answers(effect: WorkEffect) -> Sequence[Event]:
             return []
 
 
-class FakePerformer:
+class FakeHandler:
     """An engine that answers at once, or when it is let.
 
     Attributes:

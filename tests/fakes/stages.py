@@ -24,7 +24,7 @@ from core.serving.wire import Endpoint, Wire
 from tests.fakes.awaits import Awaits
 from tests.fakes.clock import ManualScheduler, settle
 from tests.fakes.scenes import audio
-from tests.fakes.serving import QUIET, FakePerformer, FakeSocket
+from tests.fakes.serving import QUIET, FakeHandler, FakeSocket
 
 NAMES = SessionNames("id_1", "rec_1")
 SOUND = audio(100)
@@ -55,13 +55,13 @@ class Stage:
     def __init__(
         self, machine: Any = None, endpoint: Endpoint = wire.DUPLEX, limits: Any = None
     ) -> None:
-        self.socket, self.performer = FakeSocket(), FakePerformer()
+        self.socket, self.handler = FakeSocket(), FakeHandler()
         self.clock, self.watcher = ManualScheduler(), Watcher()
         self.machine = machine or DuplexMachine(NAMES)
         self.connection = Connection(
             Wire(self.socket, endpoint, self.clock, unix_time_s=lambda: 1_700_000_000.5),
             self.machine,
-            self.performer,
+            self.handler,
             [self.watcher],
             self.clock,
             limits or ServeLimits(),
@@ -97,7 +97,7 @@ class Stage:
 
     def check(self) -> None:
         """Nothing is left, and everything was said once."""
-        assert self.performer.releases == 1
+        assert self.handler.releases == 1
         assert self.machine.is_closed
         assert self.machine.status is WorkerStatus.IDLE
         assert self.connection.is_released
@@ -134,7 +134,7 @@ async def talk_duplex(stage: Stage) -> None:
         ("interrupt", {}),
     ):
         await stage.say(name, **fields)
-    stage.performer.pause()
+    stage.handler.pause()
     await stage.say("audio_chunk", audio=SOUND)
     await stage.clock.advance(0.5)
     await stage.say("audio_chunk", audio=SOUND)
@@ -143,7 +143,7 @@ async def talk_duplex(stage: Stage) -> None:
 
 async def talk_half_duplex(stage: Stage) -> None:
     spoken = (SpeechStarted(0), Segment(bytes(6_400)))
-    stage.performer.heard = [
+    stage.handler.heard = [
         Detected((SpeechStarted(0),)),
         Detected((Segment(bytes(6_400)),)),
         Detected((*spoken, *spoken)),
@@ -153,7 +153,7 @@ async def talk_half_duplex(stage: Stage) -> None:
     for _ in range(2):
         await stage.say("audio_chunk", audio=audio(600))
     for ending in ("interrupt", "stop"):
-        stage.performer.pause()
+        stage.handler.pause()
         await stage.say("audio_chunk", audio=audio(600))
         await stage.clock.advance(0.5)
         await stage.say("audio_chunk", audio=audio(600))
@@ -165,7 +165,7 @@ async def talk_streaming(stage: Stage) -> None:
     for turn in range(2):
         await stage.say("prefill", messages=history, clear_kv_cache=not turn)
         await stage.say("generate")
-    stage.performer.pause()
+    stage.handler.pause()
     await stage.say("prefill", messages=history)
     await stage.say("stop")
     await stage.say("close")

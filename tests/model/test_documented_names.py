@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.processors import DuplexView, HalfDuplexView, StreamingView, UnifiedProcessor
-from MiniCPMO45.modeling_minicpmo_unified import DuplexCapability, UnifiedModel
+from MiniCPMO45.modeling_minicpmo_unified import DuplexCapability
 
 DOCUMENTED: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
     (UnifiedProcessor.set_duplex_mode, ()),
@@ -32,12 +32,6 @@ DOCUMENTED: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
     (StreamingView.prefill, ("request",)),
     (DuplexCapability.streaming_prefill, ("session", "audio_waveform", "frame_list")),
     (DuplexCapability.streaming_generate, ("session", "force_listen")),
-    (UnifiedModel.duplex_prepare, ("session", "system_prompt", "ref_audio", "tts_audio")),
-    (UnifiedModel.duplex_prefill, ("session", "audio", "frames")),
-    (UnifiedModel.duplex_generate, ("session", "force_listen")),
-    (UnifiedModel.duplex_finalize, ("session",)),
-    (UnifiedModel.streaming_prefill, ("session",)),
-    (UnifiedModel.streaming_generate, ("session",)),
 )
 
 

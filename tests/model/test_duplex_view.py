@@ -198,16 +198,13 @@ def test_the_vocoder_speaks_with_a_voice_of_its_own(
     assert [id(audio) for audio in opened] == [id(spoken), id(heard), id(default)]
 
 
-def test_a_second_conversation_starts_deaf(checkpoint: Path) -> None:
-    processor = load(checkpoint)
-    view = processor.duplex
+def test_a_second_conversation_starts_without_sound_of_the_first(view: DuplexView) -> None:
     view.prepare()
     for _ in range(2):
         run_unit(view)
     assert view.session.hearing.cache.length == 100
     view.prepare()
     assert view.session.hearing.cache.length == 0
-    processor.release()
 
 
 def test_a_context_that_is_full_is_told(processor: UnifiedProcessor) -> None:

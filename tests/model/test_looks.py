@@ -10,10 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from core.processors import DuplexView, SeenPicture, UnifiedProcessor
+from core.engine.base import run_inline
+from core.processors import DuplexView, UnifiedProcessor
 from core.schemas.duplex_calls import DuplexConfig
 from MiniCPMO45.session import Session
 from MiniCPMO45.steps import EncodeImages
+from MiniCPMO45.unit_input import SeenPicture
 from tests.model.toy import picture, speech
 from tests.model.views import clean, load
 
@@ -48,7 +50,8 @@ def state_after_prefill(
     """Logits, cache length and number of slices after a unit's input in a fresh conversation."""
     prepare(view)
     session, model = view.session, view.context.model
-    view.context.run(model.duplex_prefill(session, SECOND, view._sliced(frames, LIMIT)))
+    sliced = run_inline(view._sliced(frames, LIMIT))
+    run_inline(view.context.run(model.duplex.streaming_prefill(session, SECOND, sliced)))
     logits = session.turn.logits
     assert logits is not None
     return logits, session.kv.length, session.turn.vision_slices
@@ -60,7 +63,7 @@ def test_a_unit_is_the_same_whoever_encoded_its_pictures(
 ) -> None:
     pictures = (LARGE, SMALL)[: len(ahead)]
     frames = [
-        view.look(each, LIMIT) if is_ahead else each
+        run_inline(view.look(each, LIMIT)) if is_ahead else each
         for each, is_ahead in zip(pictures, ahead, strict=True)
     ]
     logits, length, slices = state_after_prefill(view, frames)
@@ -88,7 +91,7 @@ def facts(session: Session) -> list[object]:
 def test_a_look_changes_nothing_of_the_conversation(view: DuplexView) -> None:
     assert view.prefill(SECOND).success
     before = facts(view.session)
-    seen = view.look(SMALL, LIMIT)
+    seen = run_inline(view.look(SMALL, LIMIT))
     assert facts(view.session) == before, "in the middle of a unit"
     assert seen.max_slices == LIMIT
     view.generate()
@@ -99,13 +102,9 @@ def test_a_look_changes_nothing_of_the_conversation(view: DuplexView) -> None:
 
 def run(view: DuplexView, frames: Sequence[Image.Image | SeenPicture]) -> tuple[int, bool]:
     """A whole unit; its slices, and whether the model listened."""
-    unit = view.stream_unit(SECOND, frames)
-    while True:
-        try:
-            next(unit)
-        except StopIteration as end:
-            fed, done = end.value
-            return fed.vision_slices, done.is_listen
+    done = run_inline(view.unit(SECOND, frames))
+    assert done is not None
+    return done.vision_slices, done.is_listen
 
 
 def test_what_was_seen_is_not_encoded_again(
@@ -120,11 +119,11 @@ def test_what_was_seen_is_not_encoded_again(
         return list(encode(requests))
 
     monkeypatch.setitem(executor._handlers, EncodeImages, count)
-    seen = view.look(LARGE, LIMIT)
+    seen = run_inline(view.look(LARGE, LIMIT))
     slices, _ = run(view, [seen])
     assert asked == slices == len(seen.rows) > 1
 
 
 def test_a_look_may_be_cut_otherwise_than_the_conversation_says(view: DuplexView) -> None:
-    seen = view.look(LARGE, 1)
+    seen = run_inline(view.look(LARGE, 1))
     assert (seen.max_slices, len(seen.rows)) == (1, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +18,6 @@ from core.errors import (
     OutOfOrderError,
 )
 from core.processors import (
-    AloneDriver,
     HalfDuplexView,
     UnifiedProcessor,
 )
@@ -32,13 +31,10 @@ from core.schemas.common import (
     TTSConfig,
     TTSSamplingParams,
 )
-from MiniCPMO45.executor import Executor
 from MiniCPMO45.processing_minicpmo import PromptTooLongError
-from MiniCPMO45.steps import Steps
 from tests.model.toy import speech
-from tests.model.views import clean, finish, load, prefill, user
+from tests.model.views import clean, load, prefill, user
 
-T = TypeVar("T")
 SHORT = GenerationConfig(max_new_tokens=12)
 OUTPUT_RATE_HZ = 24_000
 
@@ -152,32 +148,6 @@ def test_the_default_voice_is_the_operators_or_the_checkpoints(
         )
 
 
-class _Counting(AloneDriver):
-    """A driver that counts what it runs."""
-
-    def __init__(self, executor: Executor) -> None:
-        super().__init__(executor)
-        self.runs = 0
-
-    def run(self, steps: Steps[T]) -> T:
-        """Run and count."""
-        self.runs += 1
-        return super().run(steps)
-
-
-def test_another_driver_can_be_passed_in(checkpoint: Path) -> None:
-    made: list[_Counting] = []
-
-    def make(executor: Executor) -> _Counting:
-        made.append(_Counting(executor))
-        return made[-1]
-
-    processor = UnifiedProcessor(checkpoint, device="cpu", show_progress=False, make_driver=make)
-    prefill(processor.streaming, "a", "hello", "you")
-    assert made[0].runs == 3, "one to open the session, one per message"
-    processor.release()
-
-
 @pytest.mark.parametrize(("theirs", "ours"), TRANSLATIONS)
 def test_every_error_of_the_model_has_one_of_ours(
     theirs: type[Exception], ours: type[Exception]
@@ -257,8 +227,9 @@ def test_a_prefilled_history_can_be_answered_in_three_ways(processor: UnifiedPro
     )
     assert isinstance(spoken, tuple) and spoken[1].dtype == np.float32 and len(spoken[1])
     chat.prefill("s", [user("hello")])
-    chunks, result = finish(chat.streaming_generate("s", max_new_tokens=5))
-    assert "".join(chunk.text_delta or "" for chunk in chunks) == result.text
+    chunks = list(chat.streaming_generate("s", max_new_tokens=5))
+    assert chat.reply_end is not None
+    assert "".join(chunk.text_delta or "" for chunk in chunks) == chat.reply_end.text
     assert chunks[-1].is_final
     with pytest.raises(OutOfOrderError):
         chat.generate("other")

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from core.audio import decode_wire_audio, encode_wire_audio
+from core.audio import FloatArray, decode_wire_audio, encode_wire_audio
+from core.engine.base import run_inline
 from core.errors import AudioError, NotPreparedError, OutOfOrderError
-from core.processors import StreamingView, UnifiedProcessor
+from core.processors import HalfDuplexView, StreamingView, UnifiedProcessor
+from core.processors.view import iterate_inline
 from core.schemas.common import AudioContent, GenerationConfig, Message, Role, TextContent
 from core.schemas.half_duplex import HalfDuplexConfig, TurnSpeechConfig
-from core.schemas.streaming import StreamingConfig, StreamingRequest
+from core.schemas.streaming import ReplyEnd, StreamingChunk, StreamingConfig, StreamingRequest
 from MiniCPMO45.settings import GenerationSettings
+from MiniCPMO45.steps import stream_alone
 from tests.model.toy import speech
 from tests.model.views import clean, finish, load, prefill
 
@@ -41,9 +44,9 @@ def test_a_kept_session_feeds_only_what_is_new(processor: UnifiedProcessor) -> N
     assert prefill(view, "a", "hello").endswith("user\nhello")
     first = view.token_stats
     assert (first.cached_tokens, first.input_tokens) == (0, view.kv_cache_length)
-    _, result = finish(view.generate("a", max_new_tokens=8))
+    _, result = finish(view, view.generate("a", max_new_tokens=8))
     after = view.token_stats
-    assert after.generated_tokens == view.generated_tokens == len(result.ids)
+    assert after.generated_tokens == view.generated_tokens == result.generated_tokens
     assert after.total_tokens == view.kv_cache_length
     prefill(view, "a", "go on")
     second = view.token_stats
@@ -58,7 +61,7 @@ def test_another_session_starts_afresh(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     prefill(view, "a", "hello, how are you?")
     with pytest.raises(OutOfOrderError):
-        finish(view.generate("b"))
+        finish(view, view.generate("b"))
     prefill(view, "b", "hello")
     fresh = view.kv_cache_length
     assert view.cached_tokens == 0
@@ -72,7 +75,7 @@ def test_another_session_starts_afresh(processor: UnifiedProcessor) -> None:
 def test_chunks_carry_text_and_sound(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     prefill(view, "a", "tell me")
-    chunks, result = finish(view.generate("a", max_new_tokens=16))
+    chunks, result = finish(view, view.generate("a", max_new_tokens=16))
     *spoken, last = chunks
     assert [chunk.chunk_index for chunk in chunks] == list(range(len(chunks)))
     assert (last.is_final, last.text_delta, last.audio_data) == (True, None, None)
@@ -85,7 +88,7 @@ def test_chunks_carry_text_and_sound(processor: UnifiedProcessor) -> None:
     ]
     assert decoded and all(len(sound) for sound in decoded)
     prefill(view, "a", "again")
-    silent, _ = finish(view.generate("a", generate_audio=False, max_new_tokens=8))
+    silent, _ = finish(view, view.generate("a", generate_audio=False, max_new_tokens=8))
     assert not any(chunk.audio_data for chunk in silent)
 
 
@@ -96,7 +99,7 @@ def test_settings_of_the_prefill_count_for_the_reply(processor: UnifiedProcessor
         generation = GenerationConfig(temperature=temperature, top_p=1.0)
         prefill(view, "a", "tell me", generation=generation)
         steps = view.generate("a", generate_audio=False, max_new_tokens=10, temperature=given)
-        texts.append(finish(steps)[1].text)
+        texts.append(finish(view, steps)[1].text)
     assert texts[0] == texts[1] != texts[2]
 
 
@@ -106,13 +109,13 @@ def test_a_guess_can_be_rolled_back_once(processor: UnifiedProcessor) -> None:
     assert not view.rollback().success
     prefill(view, "a", "hello")
     before = view.kv_cache_length
-    finish(view.generate("a", max_new_tokens=5, enable_speculative_snapshot=True))
+    finish(view, view.generate("a", max_new_tokens=5, enable_speculative_snapshot=True))
     assert view.can_rollback()
     done = view.rollback()
     assert (done.success, done.restored_position) == (True, before)
     again = view.rollback()
     assert not again.success and again.reason
-    finish(view.generate("a", max_new_tokens=5, enable_speculative_snapshot=True))
+    finish(view, view.generate("a", max_new_tokens=5, enable_speculative_snapshot=True))
     view.clear_rollback_point()
     assert not view.can_rollback()
 
@@ -120,22 +123,20 @@ def test_a_guess_can_be_rolled_back_once(processor: UnifiedProcessor) -> None:
 def test_a_stop_ends_this_reply_and_not_the_next(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     prefill(view, "a", "hello")
-    stream = view.stream_reply("a", GenerationSettings())
+    stream = view.generate("a")
     next(stream)
     view.stop()
     assert view.is_stopped()
-    _, result = finish(stream)
-    assert result.was_stopped and not view.is_stopped()
+    _, result = finish(view, stream)
+    assert result.stopped and not view.is_stopped()
     prefill(view, "a", "go on")
-    assert finish(view.generate("a", max_new_tokens=4, do_sample=False))[1].ids
+    assert finish(view, view.generate("a", max_new_tokens=4, do_sample=False))[1].generated_tokens
 
 
-@pytest.mark.parametrize("as_chunks", [False, True])
-def test_an_abandoned_reply_is_a_stopped_one(processor: UnifiedProcessor, as_chunks: bool) -> None:
+def test_an_abandoned_reply_is_a_stopped_one(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     prefill(view, "a", "hello")
-    spoken = view.stream_reply("a", GenerationSettings())
-    stream = view.generate("a") if as_chunks else spoken
+    stream = view.generate("a")
     next(stream)
     stream.close()
     session = view.session
@@ -158,7 +159,7 @@ def test_a_voice_that_cannot_serve_leaves_the_one_before(processor: UnifiedProce
     with pytest.raises(AudioError):
         prefill(view, "a", "hello", streaming=config)
     prefill(view, "a", "hello")
-    finish(view.generate("a", max_new_tokens=3))
+    finish(view, view.generate("a", max_new_tokens=3))
     assert len(processor.model.executor.voices or ()) >= 1
 
 
@@ -171,7 +172,7 @@ def test_voices_change_the_sound_and_not_the_text(processor: UnifiedProcessor) -
         else:
             view.init_ref_audio_from_data(voice)
         prefill(view, "a", "hello")
-        chunks, result = finish(view.generate("a", max_new_tokens=6))
+        chunks, result = finish(view, view.generate("a", max_new_tokens=6))
         found.append((result.text, [chunk.audio_data for chunk in chunks]))
     assert len({text for text, _ in found}) == 1
     assert found[0][1] != found[1][1] != found[2][1]
@@ -180,17 +181,23 @@ def test_voices_change_the_sound_and_not_the_text(processor: UnifiedProcessor) -
 # Half duplex
 
 
+def take_turn(view: HalfDuplexView, segment: FloatArray) -> tuple[list[StreamingChunk], ReplyEnd]:
+    """Hear a segment and answer it."""
+    run_inline(view.hear(segment))
+    return finish(view, iterate_inline(view.answer()))
+
+
 def test_a_segment_is_a_users_turn(processor: UnifiedProcessor) -> None:
     view = processor.set_half_duplex_mode()
     with pytest.raises(NotPreparedError):
-        next(view.take_turn(speech(1.0)))
-    prompt = view.prepare(["You are kind. Speak so:", speech(1.0, 1), "Always."])
+        run_inline(view.hear(speech(1.0)))
+    prompt = run_inline(view.begin(["You are kind. Speak so:", speech(1.0, 1), "Always."]))
     assert prompt.count("<audio>./</audio>") == 1
     for _ in range(2):
         before = view.kv_cache_length
-        pieces, result = finish(view.take_turn(speech(1.4, 2)))
+        pieces, result = take_turn(view, speech(1.4, 2))
         assert view.cached_tokens == before
-        assert "".join(piece.text for piece in pieces) == result.text
+        assert "".join(piece.text_delta or "" for piece in pieces) == result.text
         assert view.can_rollback()
         view.clear_rollback_point()
     assert (
@@ -206,12 +213,13 @@ def test_a_segment_is_a_users_turn(processor: UnifiedProcessor) -> None:
 
 def test_text_only_half_duplex_has_no_speech_template(processor: UnifiedProcessor) -> None:
     view = processor.half_duplex
-    view.prepare("Be brief.", config=HalfDuplexConfig(tts=TurnSpeechConfig(enabled=False)))
+    config = HalfDuplexConfig(tts=TurnSpeechConfig(enabled=False))
+    run_inline(view.begin("Be brief.", config=config))
     before = view.kv_cache_length
-    pieces, result = finish(view.take_turn(speech(1.4, 2)))
-    assert not any(piece.waveform is not None for piece in pieces)
+    pieces, result = take_turn(view, speech(1.4, 2))
+    assert not any(piece.audio_data is not None for piece in pieces)
     prefix = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    tokens = len(processor.model.processor.tokenizer.encode(prefix)) + len(result.ids)
+    tokens = len(processor.model.processor.tokenizer.encode(prefix)) + result.generated_tokens
     assert view.kv_cache_length == before + view.input_tokens + tokens
 
 
@@ -220,7 +228,7 @@ def test_a_view_can_go_on_with_a_session_from_elsewhere(processor: UnifiedProces
     view = StreamingView(context)
     prefill(view, "kept", "hello")
     other = StreamingView(context, view.session)
-    finish(other.generate("kept", max_new_tokens=3))
+    finish(other, other.generate("kept", max_new_tokens=3))
     assert other.kv_cache_length == view.kv_cache_length
     other.cleanup()
 
@@ -247,11 +255,18 @@ def test_a_half_duplex_prefill_keeps_a_point_to_roll_back_to(processor: UnifiedP
 def test_text_without_speech_comes_token_by_token(processor: UnifiedProcessor) -> None:
     view = processor.streaming
     prefill(view, "t", "Tell me")
-    chunks, reply = finish(
-        view.generate("t", generate_audio=False, max_new_tokens=30, do_sample=False)
-    )
-    texts = [chunk.text_delta for chunk in chunks if chunk.text_delta]
+    settings = GenerationSettings(generate_audio=False, max_new_tokens=30, do_sample=False)
+    model = view.context.model
+    pieces = stream_alone(model.streaming.generate(view.session, settings), model.executor)
+    texts: list[str] = []
+    while True:
+        try:
+            texts.append(next(pieces).text)
+        except StopIteration as end:
+            reply = end.value
+            break
+    texts = [text for text in texts if text]
     assert "".join(texts) == reply.text
-    decode = view.context.model.processor.tokenizer.decode
+    decode = model.processor.tokenizer.decode
     whole = [token for token in reply.ids if "\ufffd" not in (decode([token]) or "\ufffd")]
     assert len(texts) >= len(whole) - 1 > 1, "the limit hands out the last two together"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from core.processors import StreamingView, UnifiedProcessor
+from core.processors.turns import TurnView
 from core.schemas.common import Message, Role
-from core.schemas.streaming import StreamingRequest
-
-P = TypeVar("P")
-T = TypeVar("T")
+from core.schemas.streaming import ReplyEnd, StreamingChunk, StreamingRequest
 
 
 def load(checkpoint: Path) -> UnifiedProcessor:
@@ -34,14 +32,13 @@ def user(text: str) -> Message:
     return Message(role=Role.USER, content=text)
 
 
-def finish(stream: Generator[P, None, T]) -> tuple[list[P], T]:
-    """All pieces and what the generator returned."""
-    pieces = []
-    while True:
-        try:
-            pieces.append(next(stream))
-        except StopIteration as end:
-            return pieces, end.value
+def finish(
+    view: TurnView, stream: Iterable[StreamingChunk]
+) -> tuple[list[StreamingChunk], ReplyEnd]:
+    """All pieces of a reply, and what it came to."""
+    pieces = list(stream)
+    assert view.reply_end is not None
+    return pieces, view.reply_end
 
 
 def prefill(view: StreamingView, session_id: str, *texts: str, **fields: Any) -> str:

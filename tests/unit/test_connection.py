@@ -57,14 +57,14 @@ def test_cancelled_again_and_again() -> None:
     async def test() -> None:
         stage = Stage()
         await stage.prepare()
-        stage.performer.pause()
-        stage.performer.ignores_halt = True
+        stage.handler.pause()
+        stage.handler.ignores_halt = True
         await stage.say("audio_chunk", audio=SOUND)
         for _ in range(5):
             cancel(stage)
             await settle()
-        assert stage.performer.releases == 0, "the step still runs"
-        stage.performer.go_on()
+        assert stage.handler.releases == 0, "the step still runs"
+        stage.handler.go_on()
         await stage.end()
         assert stage.task is not None and stage.task.cancelled()
 
@@ -79,12 +79,12 @@ def test_the_result_is_sent_before_finalize_is_begun() -> None:
         stage = Stage()
         await stage.prepare()
         await stage.say("audio_chunk", audio=SOUND)
-        assert stage.performer.log == ["Prefill", "Step", "Finalize"]
+        assert stage.handler.log == ["Prefill", "Step", "Finalize"]
         assert stage.socket.types == ["prepared", "result"]
         assert stage.socket.sent[-1]["server_send_ts"] == 1_700_000_000.5
         await stage.say("stop")
         await stage.end()
-        assert stage.performer.log[-1] == "Release"
+        assert stage.handler.log[-1] == "Release"
 
     run(test)
 
@@ -93,16 +93,16 @@ def test_stop_halts_the_step_and_closes_after_the_release() -> None:
     async def test() -> None:
         stage = Stage()
         await stage.prepare()
-        stage.performer.pause()
-        stage.performer.ignores_halt = True
+        stage.handler.pause()
+        stage.handler.ignores_halt = True
         await stage.say("audio_chunk", audio=SOUND)
         await stage.say("stop")
-        assert stage.performer.log[-1] == "Halt"
+        assert stage.handler.log[-1] == "Halt"
         assert "stopped" not in stage.socket.types, "the step still runs"
-        stage.performer.go_on()
+        stage.handler.go_on()
         await stage.end()
         assert stage.socket.types[-1] == "stopped"
-        assert stage.performer.log[-2:] == ["Halt", "Release"]
+        assert stage.handler.log[-2:] == ["Halt", "Release"]
 
     run(test)
 

@@ -39,7 +39,7 @@ def test_an_engine_that_raises_ends_the_session(error: Exception) -> None:
 
     async def test() -> None:
         stage = Stage()
-        stage.performer.answers = answers
+        stage.handler.answers = answers
         await stage.prepare()
         await stage.say("audio_chunk", audio=SOUND)
         await stage.end()
@@ -76,13 +76,13 @@ def test_even_a_machine_that_cannot_end_is_released() -> None:
     async def test() -> None:
         stage = Stage(Hopeless(NAMES))
         await stage.prepare()
-        stage.performer.pause()
-        stage.connection._backstage.work.put(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
+        stage.handler.pause()
+        stage.connection._queues.work.put(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
         await stage.say("heartbeat")
         await stage.clock.advance(0.0)
         assert stage.task is not None
         assert stage.task.done(), "without any time passing"
-        assert stage.performer.releases == 1
+        assert stage.handler.releases == 1
         assert stage.socket.closes == [(1011, "internal")]
         assert asyncio.all_tasks() == {asyncio.current_task()}
         assert stage.clock.waiting == 0
@@ -147,7 +147,7 @@ def test_the_counting_hook_sees_every_task() -> None:
 def test_engine_failure_arrives_as_an_event() -> None:
     async def test() -> None:
         stage = Stage()
-        stage.performer.answers = lambda effect: [EngineFailed(GenerationFailedError())]
+        stage.handler.answers = lambda effect: [EngineFailed(GenerationFailedError())]
         stage.start()
         await stage.say("prepare")
         await stage.end()

@@ -157,7 +157,7 @@ def test_an_engine_that_waits_for_a_full_inbox_is_let_go(ending: str) -> None:
     async def test() -> None:
         machine = Hopeless(NAMES) if ending == "mistake" else DuplexMachine(NAMES)
         stage = Stage(machine, limits=ServeLimits(inbox_events=2))
-        stage.performer.answers = talkative(20)
+        stage.handler.answers = talkative(20)
         stage.start()
         await stage.say("prepare")
         stage.socket.stop_reading()
@@ -167,12 +167,12 @@ def test_an_engine_that_waits_for_a_full_inbox_is_let_go(ending: str) -> None:
             stage.socket.read_again()
             stage.connection.shut_down()
         else:
-            stage.connection._backstage.work.put(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
+            stage.connection._queues.work.put(Step(AudioChunk(audio=SOUND), (), 0, due_s=1.0))
         await settle()
         stage.socket.read_again()
         await settle()
         assert stage.task is not None and stage.task.done(), "without any time passing"
-        assert stage.performer.releases == 1
+        assert stage.handler.releases == 1
 
     run(test)
 
@@ -181,12 +181,12 @@ def test_a_slow_engine_holds_up_nobody_else() -> None:
     async def test() -> None:
         stage = Stage()
         await stage.prepare()
-        stage.performer.pause()
+        stage.handler.pause()
         await stage.say("audio_chunk", audio=SOUND)
         await stage.say("pause")
         assert stage.socket.types[-1] == "paused", "the step still runs"
         await stage.say("resume")
-        stage.performer.go_on()
+        stage.handler.go_on()
         await settle()
         assert stage.socket.types[-1] == "result"
         await stage.say("stop")
@@ -199,8 +199,8 @@ def test_an_engine_that_never_answers_is_given_up() -> None:
     async def test() -> None:
         stage = Stage(machine=DuplexMachine(NAMES, DuplexLimits(idle_timeout_s=0)))
         await stage.prepare()
-        stage.performer.pause()
-        stage.performer.ignores_halt = True
+        stage.handler.pause()
+        stage.handler.ignores_halt = True
         await stage.say("audio_chunk", audio=SOUND)
         await stage.clock.advance(61.0)
         assert stage.socket.sent[-1]["code"] == "generation_failed"
@@ -208,7 +208,7 @@ def test_an_engine_that_never_answers_is_given_up() -> None:
         await stage.clock.advance(5.0)
         assert stage.socket.closes == [(1011, "generation_failed")], "but not for long"
         assert not stage.connection.is_released, "the worker is not free"
-        stage.performer.go_on()
+        stage.handler.go_on()
         await stage.end()
 
     run(test)
@@ -229,7 +229,7 @@ def test_an_engine_that_says_something_now_and_then_is_alive() -> None:
             for event in usual_answers(effect):
                 await emit(event)
 
-        stage.connection._backstage.work._perform = perform
+        stage.connection._queues.work._perform = perform
         await stage.say("audio_chunk", audio=SOUND)
         await clock.advance(210.0)
         assert stage.socket.types.count("warning") == 4

@@ -15,7 +15,7 @@ from core.protocols.events import Event, Received, SoundReady, StepDone
 from core.schemas.duplex import AudioChunk, Prepare, Prepared, Result, ResultPart
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.queue import RequestType
-from core.serving.duplex_performer import DuplexPerformer
+from core.serving.duplex_handler import DuplexHandler
 from core.serving.fake_backend import LISTEN_UNITS, FakeBackend, FakeTimes
 from core.serving.fake_media import tone_base64
 from core.serving.observers import MetricsObserver
@@ -64,7 +64,7 @@ async def speak(message: Prepare) -> list[Event]:
     workshop = Workshop(lambda: FakeBackend(QUICK), 1)
     await workshop.load()
     owner = Owner("s", RequestType.AUDIO_DUPLEX)
-    performer = DuplexPerformer(workshop, owner, await workshop.slots.take(owner, 1.0))
+    handler = DuplexHandler(workshop, owner, await workshop.slots.take(owner, 1.0))
     emitted: list[Event] = []
 
     async def emit(event: Event) -> None:
@@ -73,9 +73,9 @@ async def speak(message: Prepare) -> list[Event]:
     try:
         effects: list[WorkEffect] = [Prefill(message), *[UNIT] * (LISTEN_UNITS + 2)]
         for effect in effects:
-            performer.expect()
-            await performer.perform(effect, emit)
-        await performer.release()
+            handler.expect()
+            await handler.perform(effect, emit)
+        await handler.release()
     finally:
         workshop.close()
     return emitted

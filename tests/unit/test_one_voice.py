@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
-from core.audio import FloatArray, encode_wire_audio
-from core.processors import DuplexView
-from core.schemas.duplex import Prepare
-from core.serving.backend import OneVoiceError, Signals, VoiceCutError
-from core.serving.real_talks import RealDuplexTalk
+from core.audio import FloatArray
+from core.processors import View, ViewContext
+from core.processors.view import OneVoiceError, VoiceCutError
 
 USED_S = 2.0
 OWN = np.linspace(-0.5, 0.5, 16_000, dtype=np.float32)
 
 
-class View:
-    """Looks like a view of a model that may have one voice."""
-
-    prompt_tokens = 3
-    kv_cache_length = 3
-
-    def __init__(self, *, has_one_voice: bool) -> None:
-        used_s = None if has_one_voice else USED_S
-        model = SimpleNamespace(has_one_voice=has_one_voice, voice_used_s=used_s)
-        self.context = SimpleNamespace(model=model, default_voice=OWN)
-
-    def prepare(self, *given: Any, **named: Any) -> str:
-        """Prepare nothing."""
-        return "prompt"
-
-
 def left_out(voice: FloatArray | None, *, has_one_voice: bool, times: int = 1) -> list[object]:
-    """Prepare a conversation so many times; return what it said was left out."""
-    view = cast(DuplexView, View(has_one_voice=has_one_voice))
-    talk = RealDuplexTalk(view, Signals())
-    values = {} if voice is None else {"ref_audio_base64": encode_wire_audio(voice)}
-    message = Prepare.model_validate({"type": "prepare", **values})
-    return [problem for _ in range(times) for problem in talk.prepare(message).left_out]
+    """Bring a voice so many times; return what it was told was left out."""
+    used_s = None if has_one_voice else USED_S
+    model = SimpleNamespace(has_one_voice=has_one_voice, voice_used_s=used_s)
+    view = View(cast(ViewContext, SimpleNamespace(model=model, default_voice=OWN)))
+    found: list[object] = []
+    for _ in range(times):
+        view._check_voices(voice, None)
+        found += view.take_notices()
+    return found
 
 
 def test_it_is_said_once_that_another_voice_is_not_used() -> None:

@@ -31,7 +31,7 @@ def test_a_picture_is_looked_at_when_it_comes() -> None:
 
 
 def test_a_unit_does_not_wait_for_a_look() -> None:
-    """The performer lets the unit's step wait, or look itself."""
+    """The handler lets the unit's step wait, or look itself."""
     stage = scene()
     stage.say("video_frame", frame="f0")
     assert stage.say("audio_chunk", 0.2, audio=CHUNK) == ["StartTimer(idle)", "Step"]
@@ -175,7 +175,7 @@ MAX_FRAMES = 2
 
 
 class Eyes:
-    """What a performer holds: it must be what waits, once nothing is under way."""
+    """What a handler holds: it must be what waits, once nothing is under way."""
 
     def __init__(self) -> None:
         self.held: Counter[Frame] = Counter()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from core.history import CacheOptions, compute_history_hash, next_history_hash
 from core.schemas.common import Message, Role
 from core.schemas.streaming import WorkerPrefill
-from core.serving.fake_backend import FakeStreamingTalk, FakeTimes
+from core.serving.fake_backend import FakeStreamingView, FakeTimes
+from core.serving.session_threads import SessionThreads
 from core.serving.sessions import Conversation, SessionStore
 
 
@@ -13,8 +16,13 @@ def message(text: str, role: Role = Role.USER) -> Message:
     return Message(role=role, content=text)
 
 
+def fake_view() -> FakeStreamingView:
+    """A view that nothing is run with."""
+    return FakeStreamingView(FakeTimes(), cast(SessionThreads, None))
+
+
 def conversation(text: str) -> Conversation:
-    made = Conversation(FakeStreamingTalk(FakeTimes()))
+    made = Conversation(fake_view())
     made.add_messages(WorkerPrefill(messages=[message(text)]))
     made.settle()
     return made
@@ -22,7 +30,7 @@ def conversation(text: str) -> Conversation:
 
 def test_the_hash_is_the_one_the_next_request_presents() -> None:
     asked = WorkerPrefill(messages=[message("Be nice", Role.SYSTEM), message("Hi")], omni_mode=True)
-    made = Conversation(FakeStreamingTalk(FakeTimes()))
+    made = Conversation(fake_view())
     made.add_messages(asked)
     made.add_reply("Hello!")
     options = CacheOptions(omni_mode=True)

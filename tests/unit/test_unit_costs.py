@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from core.processors import DuplexView
-from core.processors.results import duplex_record
-from core.protocols.events import StepDone
+from core.engine.base import run_inline
+from core.engine.inline import InlineEngine
+from core.processors import DuplexView, ViewContext
 from core.schemas.duplex_calls import DuplexGenerateResult
-from core.serving.backend import Signals, Unit
-from core.serving.real_talks import RealDuplexTalk
+from MiniCPMO45.session import Session
+from MiniCPMO45.steps import Steps
 from MiniCPMO45.unit_results import PrefillResult, UnitResult
 
 FED = PrefillResult(
@@ -27,47 +26,47 @@ FED = PrefillResult(
 )
 
 
-class View:
-    """Looks like a view whose model needs 32 tokens for a slice of a picture."""
-
-    kv_cache_length = 9
-    context = SimpleNamespace()
+class Duplex:
+    """A capability whose model needs 32 tokens for a slice of a picture."""
 
     def __init__(self, made: UnitResult) -> None:
         self.made = made
 
-    def stream_unit(self, *_: Any) -> Generator[Any, None, tuple[PrefillResult, UnitResult]]:
-        """Feed and answer nothing."""
+    def streaming_prefill(self, *_: Any) -> Steps[PrefillResult]:
+        """Feed nothing."""
         yield from ()
-        return FED, self.made
+        return FED
 
-    def to_record(self, unit: UnitResult) -> DuplexGenerateResult:
-        """Return the unit as the wire has it."""
-        return duplex_record(unit, unit_ms=1_000, has_voice=False)
+    def streaming_generate(self, *_: Any) -> Steps[UnitResult]:
+        """Answer nothing."""
+        yield from ()
+        return self.made
 
 
-def run(unit: Unit) -> StepDone:
-    """Return the end of a unit without early sound."""
-    with pytest.raises(StopIteration) as end:
-        next(unit)
-    done: StepDone = end.value.value
+def step(made: UnitResult) -> DuplexGenerateResult:
+    """Run one unit that ends like this."""
+    model, engine = SimpleNamespace(duplex=Duplex(made)), InlineEngine(cast(Any, None))
+    settings = SimpleNamespace(chunk_ms=1_000)
+    speech = SimpleNamespace(vocoder=None)
+    session = SimpleNamespace(settings=settings, speech=speech, cached_tokens=9)
+    view = DuplexView(ViewContext(cast(Any, model), engine), cast(Session, session))
+    done = run_inline(view.unit(np.zeros(16_000, np.float32)))
+    assert done is not None
     return done
 
 
-def step(made: UnitResult) -> StepDone:
-    """Run one unit that ends like this."""
-    talk = RealDuplexTalk(cast(DuplexView, View(made)), Signals())
-    return run(talk.step(np.zeros(16_000, np.float32), (), None, False))
-
-
 def test_listening_costs_the_pass_over_the_input_and_one_token() -> None:
-    done = step(UnitResult(is_listen=True, cost_llm=0.001, cost_all=0.002, vision_tokens=64))
-    assert done.result.cost_llm_ms == pytest.approx(12.0)
+    done = step(
+        UnitResult(
+            is_listen=True, cost_llm=0.001, cost_all=0.002, vision_slices=2, vision_tokens=64
+        )
+    )
+    assert done.cost_llm_ms == pytest.approx(12.0)
     assert done.prefill_ms == pytest.approx(9.0), "encoding; the parts add up to the whole"
-    assert done.result.cost_all_ms == pytest.approx(22.0)
-    assert done.result.n_tokens == 1
+    assert done.cost_all_ms == pytest.approx(22.0)
+    assert done.n_tokens == 1
     assert (done.vision_slices, done.vision_tokens) == (2, 64), "as the model counts them"
 
 
 def test_a_spoken_unit_counts_its_decision_and_its_end() -> None:
-    assert step(UnitResult(is_listen=False, text="Hello", n_tokens=1)).result.n_tokens == 3
+    assert step(UnitResult(is_listen=False, text="Hello", n_tokens=1)).n_tokens == 3

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
-from core.errors import GenerationFailedError, ModelError, WorkerBusyError
+from core.errors import GenerationFailedError, ModelError, OmniError, WorkerBusyError
+from core.processors.view import OneVoiceError
 from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffect
 from core.protocols.events import (
     ChunkReady,
@@ -23,18 +23,18 @@ from core.protocols.events import (
 from core.schemas import streaming
 from core.schemas.common import Message, Role
 from core.schemas.queue import RequestType
+from core.schemas.streaming import StreamingChunk, StreamingRequest
 from core.serving import crew as crew_module
-from core.serving.backend import Fed, OneVoiceError, Reply
 from core.serving.crew import SessionCalls
-from core.serving.fake_backend import FakeBackend, FakeStreamingTalk, FakeTimes
+from core.serving.fake_backend import FakeBackend, FakeStreamingView, FakeTimes
 from core.serving.ownership import Owner
-from core.serving.streaming_performer import StreamingPerformer
+from core.serving.session_threads import SessionThreads
+from core.serving.streaming_handler import StreamingHandler
 from core.serving.workshop import WorkLimits, Workshop
 
 LOOKS, LOOK_S = 2_000, 0.002
 LIMIT_S = 120.0
-QUICK = FakeTimes(prefill_ms=0, piece_ms=1)
-NEVER = FakeTimes(prefill_ms=0, piece_ms=60_000)
+QUICK, NEVER = (FakeTimes(prefill_ms=0, piece_ms=piece_ms) for piece_ms in (1, 60_000))
 MESSAGE = streaming.WorkerPrefill(
     messages=[Message(role=Role.USER, content="Hi")], clear_kv_cache=True
 )
@@ -51,12 +51,12 @@ async def soon(is_true: Callable[[], bool]) -> None:
 
 
 class Bench:
-    """A performer, and what it emitted."""
+    """A handler, and what it emitted."""
 
     def __init__(self, workshop: Workshop) -> None:
         self.workshop = workshop
         self.owner = Owner("s", RequestType.STREAMING)
-        self.performer = StreamingPerformer(workshop, self.owner)
+        self.handler = StreamingHandler(workshop, self.owner)
         self.emitted: list[Event] = []
 
     async def emit(self, event: Event) -> None:
@@ -66,12 +66,12 @@ class Bench:
     def ask(self, *effects: WorkEffect) -> asyncio.Task[None]:
         """Ask for work as the serve loop does: it is expected at once and begins a little later."""
         for _ in effects:
-            self.performer.expect()
+            self.handler.expect()
         return asyncio.create_task(self._carry_out(effects))
 
     async def _carry_out(self, effects: Sequence[WorkEffect]) -> None:
         for effect in effects:
-            await self.performer.perform(effect, self.emit)
+            await self.handler.perform(effect, self.emit)
 
     async def do(self, *effects: WorkEffect) -> Event | None:
         """Have effects carried out; return the last event."""
@@ -82,13 +82,13 @@ class Bench:
 
 @asynccontextmanager
 async def bench(backend: FakeBackend, slots: int = 1, **limits: float) -> AsyncIterator[Bench]:
-    """Have a performer for the block; its slot is free at the end."""
+    """Have a handler for the block; its slot is free at the end."""
     workshop = Workshop(lambda: backend, slots, WorkLimits(**limits))
     await workshop.load()
     made = Bench(workshop)
     try:
         yield made
-        await made.performer.release()
+        await made.handler.release()
         assert workshop.slots.is_free
     finally:
         workshop.close()
@@ -99,7 +99,7 @@ def test_an_interruption_before_the_work_has_begun_cuts_it_short() -> None:
         async with bench(FakeBackend(NEVER)) as made:
             await made.do(FEED)
             work = made.ask(ANSWER)
-            made.performer.interrupt()
+            made.handler.interrupt()
             await work
             done = made.emitted[-1]
             assert isinstance(done, GenerateDone) and done.stopped and done.text == ""
@@ -111,7 +111,7 @@ def test_an_interruption_after_the_work_has_ended_cuts_nothing() -> None:
     async def scenario() -> None:
         async with bench(FakeBackend(QUICK)) as made:
             await made.do(FEED)
-            made.performer.interrupt()
+            made.handler.interrupt()
             done = await made.do(ANSWER)
             assert isinstance(done, GenerateDone) and not done.stopped and done.text
 
@@ -121,13 +121,13 @@ def test_an_interruption_after_the_work_has_ended_cuts_nothing() -> None:
 def test_what_was_left_out_is_told_after_the_end_of_the_prefill() -> None:
     """Clients of the documented protocols take the next message for `prepared`."""
 
-    class Forgetful(FakeStreamingTalk):
-        def prefill(self, message: streaming.WorkerPrefill) -> Fed:
-            return replace(super().prefill(message), left_out=(OneVoiceError(),))
+    class Forgetful(FakeStreamingView):
+        def take_notices(self) -> list[OmniError]:
+            return [OneVoiceError()]
 
     class Backend(FakeBackend):
-        def open_streaming(self) -> FakeStreamingTalk:
-            return Forgetful(QUICK)
+        def open_streaming(self, threads: SessionThreads) -> FakeStreamingView:
+            return Forgetful(QUICK, threads)
 
     async def scenario() -> None:
         async with bench(Backend(QUICK)) as made:
@@ -144,7 +144,7 @@ def test_an_interruption_means_the_work_asked_for_last() -> None:
         async with bench(FakeBackend(QUICK)) as made:
             await made.do(FEED, ANSWER)
             work = made.ask(Retain(), FEED)
-            made.performer.interrupt()
+            made.handler.interrupt()
             await work
             assert len(made.workshop.store) == 1, "the turn before is kept"
             assert made.emitted[-1] == PrefillDone(), "nothing was fed"
@@ -158,7 +158,7 @@ def test_a_reply_that_is_cut_keeps_what_was_said() -> None:
             await made.do(FEED)
             work = made.ask(ANSWER)
             await soon(lambda: any(isinstance(event, ChunkReady) for event in made.emitted))
-            made.performer.interrupt()
+            made.handler.interrupt()
             await work
             done = made.emitted[-1]
             assert isinstance(done, GenerateDone) and done.stopped and done.text
@@ -178,7 +178,7 @@ def test_a_halted_session_frees_everything() -> None:
             await made.do(FEED)
             work = made.ask(ANSWER)
             await asyncio.sleep(0.01)
-            made.performer.halt()
+            made.handler.halt()
             await work
             await made.do(Rollback(), Retain())
             assert len(made.workshop.store) == 0
@@ -186,21 +186,23 @@ def test_a_halted_session_frees_everything() -> None:
     asyncio.run(scenario())
 
 
-class Broken(FakeStreamingTalk):
+class Broken(FakeStreamingView):
     """Fails while it is fed, or answers."""
 
     fails_at = "reply"
 
-    def prefill(self, message: streaming.WorkerPrefill) -> Fed:
+    async def feed_request(self, request: StreamingRequest) -> str:
         """Fail, or be fed."""
         if self.fails_at == "prefill":
             raise RuntimeError("secret of the machine")
-        return super().prefill(message)
+        return await super().feed_request(request)
 
-    def reply(self, request: streaming.Generate) -> Reply:
+    async def reply(
+        self, session_id: str, wanted: streaming.Generate
+    ) -> AsyncGenerator[StreamingChunk, None]:
         """Say one word and fail."""
-        pieces = super().reply(request)
-        yield next(pieces)
+        async with aclosing(super().reply(session_id, wanted)) as pieces:
+            yield await anext(pieces)
         raise RuntimeError("secret of the machine")
 
 
@@ -212,11 +214,11 @@ class BrokenBackend(FakeBackend):
         self.fails_at = "reply"
         self.is_device_broken = False
 
-    def open_streaming(self) -> FakeStreamingTalk:
+    def open_streaming(self, threads: SessionThreads) -> FakeStreamingView:
         """Return one that fails."""
-        talk = Broken(self.times)
-        talk.fails_at = self.fails_at
-        return talk
+        view = Broken(self.times, threads)
+        view.fails_at = self.fails_at
+        return view
 
     def check(self) -> None:
         """Raise if the device is broken."""
@@ -252,19 +254,23 @@ def test_after_a_failure_the_device_is_looked_at(is_broken: bool) -> None:
     asyncio.run(scenario())
 
 
-class Stubborn(FakeStreamingTalk):
+class Stubborn(FakeStreamingView):
     """Is fed until it is released, whatever it is told."""
 
-    def __init__(self, go_on: threading.Event) -> None:
-        super().__init__(QUICK)
+    def __init__(self, threads: SessionThreads, go_on: threading.Event) -> None:
+        super().__init__(QUICK, threads)
         self.go_on = go_on
         self.begun = threading.Event()
 
-    def prefill(self, message: streaming.WorkerPrefill) -> Fed:
-        """Hang."""
-        self.begun.set()
-        assert self.go_on.wait(LIMIT_S)
-        return Fed()
+    async def feed_request(self, request: StreamingRequest) -> str:
+        """Hang on a thread."""
+
+        def hang() -> str:
+            self.begun.set()
+            assert self.go_on.wait(LIMIT_S)
+            return ""
+
+        return await self.threads.run(hang)
 
 
 class StubbornBackend(FakeBackend):
@@ -275,9 +281,9 @@ class StubbornBackend(FakeBackend):
         self.go_on = threading.Event()
         self.talks: list[Stubborn] = []
 
-    def open_streaming(self) -> Stubborn:
+    def open_streaming(self, threads: SessionThreads) -> Stubborn:
         """Return one that hangs."""
-        self.talks.append(Stubborn(self.go_on))
+        self.talks.append(Stubborn(threads, self.go_on))
         return self.talks[-1]
 
 
@@ -285,7 +291,7 @@ async def hang(made: Bench, backend: StubbornBackend) -> asyncio.Task[None]:
     """Begin work that hangs, and have it told to end."""
     work = made.ask(FEED)
     await soon(lambda: bool(backend.talks) and backend.talks[-1].begun.is_set())
-    made.performer.halt()
+    made.handler.halt()
     return work
 
 
@@ -294,7 +300,7 @@ def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker() -> None:
         backend = StubbornBackend()
         async with bench(backend, hang_limit_s=0.01) as made:
             await (await hang(made, backend))
-            await made.performer.release()
+            await made.handler.release()
             workshop = made.workshop
             assert workshop.slots.is_free and workshop.error is None
             lease = await workshop.slots.take(Owner("next", RequestType.CHAT), 0)
@@ -326,22 +332,22 @@ def test_calls_left_behind_are_bounded_and_one_more_keeps_its_slot(
 
 @pytest.mark.parametrize("failures, is_lost", [(1, False), (2, True)])
 def test_a_conversation_that_cannot_be_closed_keeps_its_slot(failures: int, is_lost: bool) -> None:
-    class Sticky(FakeStreamingTalk):
+    class Sticky(FakeStreamingView):
         left = failures
 
-        def close(self) -> None:
+        def cleanup(self) -> None:
             self.left -= 1
             if self.left >= 0:
                 raise RuntimeError("the memory is still in use")
 
     class StickyBackend(FakeBackend):
-        def open_streaming(self) -> FakeStreamingTalk:
-            return Sticky(QUICK)
+        def open_streaming(self, threads: SessionThreads) -> FakeStreamingView:
+            return Sticky(QUICK, threads)
 
     async def scenario() -> None:
         async with bench(StickyBackend(QUICK), slots=2) as made:
             await made.do(FEED)
-            await made.performer.release()
+            await made.handler.release()
             slots = made.workshop.slots
             assert slots.is_free and slots.capacity == (1 if is_lost else 2)
             assert made.workshop.error is None, "one slot is left"
@@ -360,7 +366,7 @@ def test_a_broken_device_stays_broken_whatever_else_ends() -> None:
             made.workshop.progress.error = "The device does not work any more."
             backend.go_on.set()
             await work
-            await made.performer.release()
+            await made.handler.release()
             assert made.workshop.error == "The device does not work any more."
 
     asyncio.run(scenario())
@@ -370,7 +376,7 @@ def test_an_engine_that_does_not_answer_is_the_worker_s_failure_until_it_does() 
     async def scenario() -> None:
         go_on, begun = threading.Event(), threading.Event()
         async with bench(FakeBackend(QUICK), engine_limit_s=0.0) as made:
-            assert made.workshop.error is None
+            await soon(lambda: made.workshop.error is None)
             made.workshop.engine.submit(begun.set)
             held = made.workshop.engine.submit(lambda: go_on.wait(LIMIT_S))
             assert begun.wait(LIMIT_S)

@@ -1,7 +1,7 @@
-"""Where a session's engine work runs: in order, one piece at a time, beside the serve loop.
+"""Queues of a session's effects, each carried out in order, one at a time.
 
-Three lanes: work on the model, pictures ahead of their unit, and detection. Whatever goes wrong in
-one becomes an event.
+A session has three: work on the model, pictures ahead of their unit, and detection. Whatever goes
+wrong in one becomes an event.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Emit = Callable[[Event], Awaitable[None]]
 """Tells the machine an event; waits while too many are on their way to it."""
 
 # A machine asks for the next work only after the last, so this is never reached.
-LANE_EFFECTS: Final = 16
+QUEUED_MAX: Final = 16
 
 
-class Performer(Protocol):
+class EffectHandler(Protocol):
     """Carries out what a machine asks of the engine, for one session.
 
     `perform`, `look` and `detect` run one effect at a time each, in order, and are never cancelled.
@@ -44,7 +44,7 @@ class Performer(Protocol):
         ...
 
     async def look(self, effect: Look, emit: Emit) -> None:
-        """Look at the pictures that `expect_look` was told of; raises as `perform`."""
+        """Encode the pictures that `expect_look` was given; raises as `perform`."""
         ...
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
@@ -56,11 +56,11 @@ class Performer(Protocol):
         ...
 
     def expect(self) -> None:
-        """Learn that an effect was asked for, which `perform` will get after those before it."""
+        """Count an effect that was asked for; `perform` gets it after those before it."""
         ...
 
     def expect_look(self, effect: Look) -> None:
-        """Learn of a `Look` when it was asked for; a `Step` may come before `look` does."""
+        """Take a `Look` when it is asked for; a `Step` may come before `look` does."""
         ...
 
     def interrupt(self) -> None:
@@ -76,7 +76,7 @@ class Performer(Protocol):
         ...
 
 
-class Lane(Generic[EffectT]):
+class EffectQueue(Generic[EffectT]):
     """Carries out effects in order. Bounded: one more than fits is a mistake of the machine."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Lane(Generic[EffectT]):
         self._scheduler = scheduler
         self._stall_limit_s = stall_limit_s
         self._log = log
-        self._queue: asyncio.Queue[EffectT | None] = asyncio.Queue(LANE_EFFECTS + 1)
+        self._queue: asyncio.Queue[EffectT | None] = asyncio.Queue(QUEUED_MAX + 1)
         self._watch: TimerHandle | None = None
 
     def put(self, effect: EffectT) -> None:
@@ -110,7 +110,7 @@ class Lane(Generic[EffectT]):
         Raises:
             asyncio.QueueFull: The machine asked for far too much.
         """
-        if self._queue.qsize() >= LANE_EFFECTS:
+        if self._queue.qsize() >= QUEUED_MAX:
             raise asyncio.QueueFull
         self._queue.put_nowait(effect)
 
@@ -125,7 +125,7 @@ class Lane(Generic[EffectT]):
             try:
                 await self._perform(effect, self._emit)
             except WorkCancelledError:
-                self._log.info("engine_effect_given_up", effect=type(effect).__name__)
+                self._log.info("engine_effect_cancelled", effect=type(effect).__name__)
             except OmniError as error:
                 await self._emit(EngineFailed(error))
             except Exception:

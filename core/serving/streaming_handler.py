@@ -1,40 +1,36 @@
-"""Turn-based chat: finds the conversation a turn continues, feeds, answers, and keeps it."""
+"""Turn-based chat: finds the conversation that a turn continues, and maps effects to its view."""
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Final
 
 from core.engine import WorkCancelledError
 from core.errors import OmniError, ShuttingDownError
 from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffect
-from core.protocols.events import (
-    CacheMissed,
-    GenerateDone,
-    PrefillDone,
-    TurnFailed,
-)
+from core.protocols.events import CacheMissed, GenerateDone, PrefillDone, TurnFailed
 from core.schemas import streaming
-from core.schemas.common import TokenStats
-from core.serving.backend import Fed, ReplyEnd, StreamingTalk
-from core.serving.lanes import Emit
+from core.schemas.common import GenerationConfig, ImageConfig, TokenStats
+from core.schemas.streaming import ReplyEnd, StreamingConfig, StreamingRequest
+from core.serving.backend import AnyStreamingView
+from core.serving.effect_queue import Emit
 from core.serving.ownership import Owner
-from core.serving.performing import SessionPerformer, emit_fed
+from core.serving.session_handler import SessionHandler
 from core.serving.sessions import Conversation
 from core.serving.workshop import Workshop
 
+SESSION: Final = (
+    "streaming"  # inside the view; the conversation around it is what tells sessions apart
+)
 
-class StreamingPerformer(SessionPerformer):
-    """Carries out what a worker's `/ws/streaming` asks for; it holds a slot during turns only."""
+
+class StreamingHandler(SessionHandler[AnyStreamingView]):
+    """Carries out the effects of a worker's `/ws/streaming`; holds a slot during turns only."""
 
     def __init__(self, workshop: Workshop, owner: Owner) -> None:
-        """Begin between turns; arguments as of `SessionPerformer`."""
+        """Create a handler between turns; arguments as of `SessionHandler`."""
         super().__init__(workshop, owner)
         self._conversation: Conversation | None = None  # during a turn
         self._latest: Conversation | None = None  # of this socket; may be kept, or gone
-
-    @property
-    def _talk(self) -> StreamingTalk | None:
-        return None if self._conversation is None else self._conversation.talk
 
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
         match effect:
@@ -57,14 +53,22 @@ class StreamingPerformer(SessionPerformer):
             if conversation is None:
                 await emit(CacheMissed())
                 return
-            fed = await self._feed(partial(_feed_messages, conversation, message))
+            work = self._feed_messages(conversation, message)
+            events = await self._feed(conversation.view, work, len(message.messages))
         except WorkCancelledError:
             await emit(PrefillDone())  # the machine rolls it back
         except OmniError as error:
-            talk = self._talk
-            await emit(TurnFailed(error, talk is not None and talk.can_roll_back))
+            view = self._view
+            await emit(TurnFailed(error, view is not None and view.can_rollback()))
         else:
-            await emit_fed(fed, len(message.messages), emit)
+            for event in events:
+                await emit(event)
+
+    async def _feed_messages(
+        self, conversation: Conversation, message: streaming.WorkerPrefill
+    ) -> str:
+        await self._threads.run(lambda: conversation.add_messages(message))
+        return await conversation.view.feed_request(request_of(message))
 
     async def _find(self, message: streaming.WorkerPrefill, is_first: bool) -> Conversation | None:
         """Return the conversation these messages belong to; None if it is not here any more.
@@ -80,12 +84,12 @@ class StreamingPerformer(SessionPerformer):
         if message.clear_kv_cache and self._conversation is not None:
             await self._drop()
         if self._conversation is None:
-            self._conversation = self._recall(message)
+            self._use(self._recall(message))
             await workshop.make_room()
         conversation = self._conversation
         if conversation is not None and is_first:
             conversation.mark()
-            await workshop.engine.call(conversation.talk.mark)
+            await self._call(conversation.view.mark(SESSION))
         return conversation
 
     def _recall(self, message: streaming.WorkerPrefill) -> Conversation | None:
@@ -96,29 +100,35 @@ class StreamingPerformer(SessionPerformer):
                 return store.take(message.expect_hash)
             if self._latest is not None:
                 return self._latest if store.take_back(self._latest) else None
-        return Conversation(self._workshop.backend.open_streaming())
+        return Conversation(self._workshop.backend.open_streaming(self._threads))
+
+    def _use(self, conversation: Conversation | None) -> None:
+        self._conversation = conversation
+        self._view = None if conversation is None else conversation.view
+        if self._view is not None:
+            self._view.use_threads(self._threads)
 
     # --- answering ---
 
     async def _generate(self, request: streaming.Generate, emit: Emit) -> None:
         conversation = self._conversation
         assert conversation is not None, "nothing was prefilled"
+        view = conversation.view
         if self._is_cut:
-            conversation.talk.stop()
+            view.stop()
         try:
-            end = await self._tell(conversation.talk.reply(request), emit)
+            end = await self._reply(view, view.reply(SESSION, request), emit)
         except WorkCancelledError:
-            end = ReplyEnd("", stopped=True, is_begun=False)
+            end = ReplyEnd(stopped=True, is_begun=False)
         except OmniError as error:
-            await emit(TurnFailed(error, conversation.talk.can_roll_back))
+            await emit(TurnFailed(error, view.can_rollback()))
             return
         if end.is_begun:
             conversation.add_reply(end.text)
         else:
             await self._roll_back()  # without a reply the turn is not one of the history
         stats = TokenStats(generated_tokens=end.generated_tokens)
-        kv_tokens = conversation.talk.kv_tokens
-        await emit(GenerateDone(end.text, end.stopped, stats, kv_tokens))
+        await emit(GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
 
     # --- the end of a turn ---
 
@@ -126,19 +136,20 @@ class StreamingPerformer(SessionPerformer):
         conversation = self._conversation
         if conversation is None or self._is_halted:
             return
-        conversation.talk.signals.give_up.clear()
+        self._threads.cancelled.clear()
         conversation.roll_back()
-        await self._workshop.engine.call(conversation.talk.roll_back)
+        await self._call(conversation.view.roll_back())
 
     async def _retain(self) -> None:
         workshop, conversation = self._workshop, self._conversation
         if self._is_halted:
             return
         if conversation is not None:
-            history_hash = await self._calls.call(conversation.settle)
-            conversation.talk.unmark()
-            if history_hash and conversation.talk.kv_tokens:
-                self._conversation, self._latest = None, conversation
+            history_hash = await self._threads.run(conversation.settle)
+            conversation.view.clear_rollback_point()
+            if history_hash and conversation.view.kv_cache_length:
+                self._latest = conversation
+                self._use(None)
                 others = len(workshop.slots.owners) - 1
                 await workshop.let_go(workshop.store.keep(conversation, others))
             else:
@@ -150,12 +161,26 @@ class StreamingPerformer(SessionPerformer):
 
     async def _drop(self) -> None:
         """Free the conversation of this turn."""
-        conversation, self._conversation = self._conversation, None
+        conversation = self._conversation
+        self._use(None)
         if conversation is not None:
-            await self._workshop.free(conversation.talk)
+            await self._workshop.free(conversation.view)
 
 
-def _feed_messages(conversation: Conversation, message: streaming.WorkerPrefill) -> Fed:
-    """Note what is fed, and feed it; blocks."""
-    conversation.add_messages(message)
-    return conversation.talk.prefill(message)
+def request_of(message: streaming.WorkerPrefill) -> StreamingRequest:
+    """Return a wire message as a request to a view; a worker opens no file that a client names."""
+    config = message.streaming or StreamingConfig()
+    if message.streaming is None and message.tts is not None:
+        config = StreamingConfig(tts_sampling=message.tts.sampling)
+    voice = {"ref_audio_path": None, "ref_audio_data": message.voice_base64}
+    return StreamingRequest(
+        session_id=SESSION,
+        messages=message.messages,
+        is_last_chunk=message.is_last_chunk,
+        generation=message.generation or GenerationConfig(),
+        streaming=config.model_copy(update=voice),
+        omni_mode=True if message.omni_mode is None else message.omni_mode,
+        use_tts_template=True if message.use_tts_template is None else message.use_tts_template,
+        enable_thinking=message.enable_thinking,
+        image=ImageConfig(max_slice_nums=message.slice_limit),
+    )

@@ -1,29 +1,43 @@
-"""One-shot chat: a request in, a response out; and a history that is prefilled, then answered."""
+"""One-shot chat: a request in, a response out; and a history that is fed, then answered.
+
+view = processor.set_chat_mode()
+response = await view.respond(request)           # at once; or in two steps:
+await view.feed_request("session", request)
+async for chunk in view.reply("session"): ...
+view.stop()
+await view.close()
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from core.audio import FloatArray, encode_wire_wav
+from core.audio import FloatArray, encode_wire_audio, encode_wire_wav
 from core.capabilities import ProcessorMode
+from core.engine.base import run_inline
 from core.errors import OmniError
 from core.processors.content import model_messages, resolve_voice, with_voice_prompt
-from core.processors.results import MS_PER_S, save_reply
-from core.processors.turn_view import TurnOptions, TurnView
+from core.processors.turns import (
+    MS_PER_S,
+    TurnOptions,
+    TurnView,
+    open_voice,
+    save_reply,
+)
+from core.processors.view import iterate_inline
 from core.processors.wire_settings import generation_settings, speech_sampling
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import Message as WireMessage
 from core.schemas.common import TokenStats, TTSSamplingParams
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
-from core.schemas.streaming import StreamingChunk
+from core.schemas.streaming import ReplyEnd, StreamingChunk
 from MiniCPMO45.chat import ChatReply
 from MiniCPMO45.message_input import PieceOptions
 from MiniCPMO45.processing_minicpmo import CHAT_MAX_TOKENS, Message
 from MiniCPMO45.settings import GenerationSettings
-from MiniCPMO45.streaming import ReplyResult
 
 ONE_SHOT_SESSION = "chat"
 
@@ -33,15 +47,93 @@ class _Question:
     """A decoded request."""
 
     messages: list[Message]
-    options: PieceOptions
+    options: PieceOptions | None
     settings: GenerationSettings
     voice: FloatArray | None
 
 
 class ChatView(TurnView):
-    """The documented methods of chat."""
+    """Requests that bring their whole history."""
 
     mode = ProcessorMode.CHAT
+
+    # --- the conversation ---
+
+    async def respond(
+        self,
+        request: ChatRequest,
+        max_new_tokens: int | None = None,
+        do_sample: bool | None = None,
+        generate_audio: bool | None = None,
+    ) -> ChatResponse:
+        """Answer a request in a session of its own, which is freed afterwards.
+
+        Args:
+            request: history and settings.
+            max_new_tokens: replaces the request's value.
+            do_sample: replaces the request's value.
+            generate_audio: replaces whether the request wants speech.
+
+        Raises:
+            OmniError: the request cannot be answered.
+        """
+        started_s = time.perf_counter()
+        speaks = request.tts.enabled if generate_audio is None else generate_audio
+        question = await self._decode(request, max_new_tokens, do_sample, speaks)
+        reply = await self._answer_alone(question)
+
+        def finished() -> ChatResponse:
+            path = save_reply(request.tts.output_path, reply.waveform)
+            return _response(request, reply, path, (time.perf_counter() - started_s) * MS_PER_S)
+
+        return await self.context.threads.run(finished)
+
+    async def feed_request(self, session_id: str, request: ChatRequest) -> str:
+        """Feed a request's whole history into a fresh session; `reply` answers it.
+
+        Args:
+            session_id: its name.
+            request: history and settings; a spoken reply gets the voice prompt.
+
+        Returns:
+            The text fed, media as markers.
+
+        Raises:
+            OmniError: see `prefill`.
+        """
+        question = await self._decode(request, None, None, request.tts.enabled)
+        settings = question.settings
+        if request.tts.ref_audio_data:
+            self._check_voices(question.voice)
+        options = replace(question.options or PieceOptions(), max_tokens=settings.max_input_tokens)
+        if settings.generate_audio and question.voice is not None and self.context.model.can_speak:
+            await self.choose_voice(question.voice)
+        prompt = await self.feed_history(session_id, question.messages, options)
+        self._options = TurnOptions(pieces=options, reply=settings)
+        return prompt
+
+    def reply(
+        self, session_id: str, *, in_pieces: bool = True
+    ) -> AsyncGenerator[StreamingChunk, None]:
+        """Answer a fed request: piece by piece, or in one chunk; see `stream_reply`."""
+        if in_pieces:
+            return self.stream_reply(session_id, self._options.reply)
+        return self._whole(session_id)
+
+    async def write_reply(self, session_id: str, settings: GenerationSettings) -> ChatReply:
+        """Answer what was fed as a whole; arguments and errors as of `stream_reply`."""
+        session, model = self._expect(session_id), self.context.model
+        if settings.generate_audio:
+            await self._open_voice(session)
+        steps = model.chat.reply_over_cache(model.streaming, session, settings)
+        try:
+            reply = await self.context.run(steps)
+        finally:
+            session.stop.clear()
+        self._count_reply(session, reply.n_tokens)
+        return reply
+
+    # --- the documented synchronous form ---
 
     def prefill(
         self,
@@ -81,7 +173,8 @@ class ChatView(TurnView):
             use_image_id=use_image_id,
             max_tokens=max_inp_length,
         )
-        return self.feed_history(session_id, msgs, options)
+        messages = run_inline(self.decode(msgs))
+        return run_inline(self.feed_history(session_id, messages, options))
 
     def generate(
         self,
@@ -128,7 +221,7 @@ class ChatView(TurnView):
             generate_audio=generate_audio,
             speech=speech_sampling(tts_sampling_params),
         )
-        reply = self.write_reply(session_id, settings)
+        reply = run_inline(self.write_reply(session_id, settings))
         if reply.waveform is None:
             return reply.text
         save_reply(output_audio_path, reply.waveform)
@@ -141,7 +234,7 @@ class ChatView(TurnView):
         max_new_tokens: int = 256,
         do_sample: bool = True,
         length_penalty: float = 1.1,
-    ) -> Generator[StreamingChunk, None, ReplyResult]:
+    ) -> Generator[StreamingChunk, None, None]:
         """Answer a prefilled history piece by piece; the last chunk is final and empty.
 
         Args:
@@ -150,9 +243,6 @@ class ChatView(TurnView):
             max_new_tokens: most tokens of the reply.
             do_sample: draw at random; False takes the likeliest token.
             length_penalty: above 1 makes replies longer.
-
-        Returns:
-            The whole reply.
 
         Raises:
             OutOfOrderError: nothing was prefilled for this session.
@@ -165,7 +255,7 @@ class ChatView(TurnView):
             use_speech_template=self._options.pieces.use_tts_template or generate_audio,
             generate_audio=generate_audio,
         )
-        return (yield from self._chunks(self.stream_reply(session_id, settings)))
+        return iterate_inline(self.stream_reply(session_id, settings))
 
     def answer(
         self,
@@ -187,15 +277,8 @@ class ChatView(TurnView):
             BadPayloadError: a part of a message cannot be used.
             AudioError: the recording cannot serve as a voice.
         """
-        context, model = self.context, self.context.model
-        session = self._start(ONE_SHOT_SESSION)
-        try:
-            chosen = context.default_voice if voice is None else voice
-            if settings.generate_audio and chosen is not None and model.can_speak:
-                context.run(model.init_token2wav_cache(session, chosen))
-            return context.run(model.chat.reply(session, messages, settings, options))
-        finally:
-            self.cleanup()
+        question = _Question(list(messages), options, settings, voice)
+        return run_inline(self._answer_alone(question))
 
     def chat(
         self,
@@ -204,101 +287,69 @@ class ChatView(TurnView):
         do_sample: bool | None = None,
         generate_audio: bool | None = None,
     ) -> ChatResponse:
-        """Answer a request; what goes wrong is told in the response.
-
-        Args:
-            request: history and settings.
-            max_new_tokens: replaces the request's value.
-            do_sample: replaces the request's value.
-            generate_audio: replaces whether the request wants speech.
-        """
+        """Run `respond`; an error is reported in the response."""
         started_s = time.perf_counter()
         try:
-            return self.respond(request, max_new_tokens, do_sample, generate_audio)
+            return run_inline(self.respond(request, max_new_tokens, do_sample, generate_audio))
         except OmniError as error:
             spent_ms = (time.perf_counter() - started_s) * MS_PER_S
             return ChatResponse(success=False, error=error.message, duration_ms=spent_ms)
 
-    def respond(
-        self,
-        request: ChatRequest,
-        max_new_tokens: int | None = None,
-        do_sample: bool | None = None,
-        generate_audio: bool | None = None,
-    ) -> ChatResponse:
-        """Answer a request like `chat`, but raise what goes wrong.
+    # --- helpers ---
 
-        Raises:
-            OmniError: see `answer`.
-        """
-        started_s = time.perf_counter()
-        speaks = request.tts.enabled if generate_audio is None else generate_audio
-        question = self._decode(request, max_new_tokens, do_sample, speaks)
-        reply = self.answer(question.messages, question.settings, question.options, question.voice)
-        path = save_reply(request.tts.output_path, reply.waveform)
-        return _response(request, reply, path, (time.perf_counter() - started_s) * MS_PER_S)
+    async def _answer_alone(self, question: _Question) -> ChatReply:
+        context, model = self.context, self.context.model
+        session, settings = await self._start(ONE_SHOT_SESSION), question.settings
+        try:
+            voice = context.default_voice if question.voice is None else question.voice
+            if settings.generate_audio and voice is not None and model.can_speak:
+                await context.run(open_voice(session, voice))
+            steps = model.chat.reply(session, question.messages, settings, question.options)
+            return await context.run(steps)
+        finally:
+            await self.close()
 
-    def prefill_request(self, session_id: str, request: ChatRequest) -> str:
-        """Feed a request's whole history into a fresh session; `stream_answer` answers it.
+    async def _whole(self, session_id: str) -> AsyncGenerator[StreamingChunk, None]:
+        reply = await self.write_reply(session_id, self._options.reply)
+        sound = None if reply.waveform is None else encode_wire_audio(reply.waveform)
+        self.reply_end = ReplyEnd(
+            text=reply.text, generated_tokens=reply.n_tokens, stopped=reply.was_stopped
+        )
+        yield StreamingChunk(chunk_index=0, text_delta=reply.text or None, audio_data=sound)
 
-        Args:
-            session_id: its name.
-            request: history and settings; a spoken reply gets the voice prompt.
-
-        Returns:
-            The text fed, media as markers.
-
-        Raises:
-            OmniError: see `prefill`.
-        """
-        question = self._decode(request, None, None, request.tts.enabled)
-        settings = question.settings
-        options = replace(question.options, max_tokens=settings.max_input_tokens)
-        if settings.generate_audio and question.voice is not None and self.context.model.can_speak:
-            self.init_ref_audio_from_data(question.voice)
-        prompt = self.feed_decoded_history(session_id, question.messages, options)
-        self._options = TurnOptions(pieces=options, reply=settings)
-        return prompt
-
-    def stream_answer(self, session_id: str) -> Generator[StreamingChunk, None, ReplyResult]:
-        """Answer a prefilled request piece by piece; the last chunk is final and empty."""
-        return (yield from self._chunks(self.stream_reply(session_id, self._options.reply)))
-
-    def whole_answer(self, session_id: str) -> ChatReply:
-        """Answer a prefilled request as a whole."""
-        return self.write_reply(session_id, self._options.reply)
-
-    def _decode(
+    async def _decode(
         self,
         request: ChatRequest,
         max_new_tokens: int | None,
         do_sample: bool | None,
         speaks: bool,
     ) -> _Question:
-        generation, changes = request.generation, {}
+        changes: dict[str, object] = {}
         if max_new_tokens is not None:
             changes["max_new_tokens"] = max_new_tokens
         if do_sample is not None:
             changes["do_sample"] = do_sample
-        voice = resolve_voice(request.tts, self.context.default_voice) if speaks else None
         base = GenerationSettings(
             enable_thinking=request.enable_thinking,
             use_speech_template=request.use_tts_template or speaks,
             generate_audio=speaks,
             speech=speech_sampling(request.tts.sampling),
         )
-        return _Question(
-            with_voice_prompt(
-                model_messages(request.messages, self.context.read_media), request.tts, voice
-            ),
-            PieceOptions(
-                max_slice_nums=self._slices(request.image.max_slice_nums),
-                omni_mode=request.omni_mode,
-                use_image_id=request.image.use_image_id,
-            ),
-            generation_settings(generation.model_copy(update=changes), base),
-            voice,
+        settings = generation_settings(request.generation.model_copy(update=changes), base)
+        options = PieceOptions(
+            max_slice_nums=self._slices(request.image.max_slice_nums),
+            omni_mode=request.omni_mode,
+            use_image_id=request.image.use_image_id,
         )
+        context, threads = self.context, self.context.threads
+
+        def decode() -> _Question:
+            voice = resolve_voice(request.tts, context.default_voice) if speaks else None
+            messages = model_messages(request.messages, threads.read_media)
+            prompted = with_voice_prompt(messages, request.tts, voice)
+            return _Question(prompted, options, settings, voice)
+
+        return await threads.run(decode)
 
     def _slices(self, wanted: int | None) -> int:
         return wanted or self.context.model.processor.image_processor.max_slice_nums

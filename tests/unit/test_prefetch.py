@@ -5,30 +5,30 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from config import Settings
 from core.audio import FloatArray
-from core.engine import WorkCancelledError
 from core.errors import PictureError
 from core.images import FRAME_LIMITS, PictureLimits
 from core.protocols.duplex_units import DuplexLimits, DuplexUnits
 from core.protocols.effects import Frame, Look, Prefill, Step
 from core.protocols.events import Event, Looked, Noticed, StepDone
 from core.schemas.duplex import AudioChunk, Prepare
+from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.queue import RequestType
-from core.serving.backend import Unit, UnitPicture
-from core.serving.duplex_performer import DuplexPerformer
-from core.serving.fake_backend import FakeBackend, FakeDuplexTalk, FakeTimes
+from core.serving.duplex_handler import DuplexHandler
+from core.serving.fake_backend import FakeBackend, FakeDuplexView, FakeTimes
 from core.serving.fake_media import FakeSeenPicture
-from core.serving.looking import Looks
 from core.serving.ownership import Owner
+from core.serving.prefetch import PicturePrefetch
 from core.serving.session_kinds import SessionRules
+from core.serving.session_threads import SessionThreads
 from core.serving.workshop import Workshop
 from tests.fakes.duplex_scenes import CHUNK
 
@@ -57,37 +57,31 @@ class Uncompared(str):
         raise AssertionError("the data of pictures was compared")
 
 
-class Watched(FakeDuplexTalk):
+class Watched(FakeDuplexView):
     """Notes what it looks at and what its units get; a look may be made to wait, or to fail."""
 
-    def __init__(self) -> None:
-        super().__init__(INSTANT)
+    def __init__(self, threads: SessionThreads) -> None:
+        super().__init__(INSTANT, threads)
         self.looks: list[int] = []  # sides of the pictures
-        self.got: list[list[UnitPicture]] = []
-        self.may_look = threading.Event()
+        self.got: list[list[Any]] = []
+        self.may_look = asyncio.Event()
         self.may_look.set()
         self.fails = False
 
-    def look(self, picture: Image.Image, max_slices: int) -> FakeSeenPicture:
+    async def look(self, picture: Image.Image, max_slice_nums: int) -> FakeSeenPicture:
         """Look, when it may."""
         self.looks.append(picture.width)
-        while not self.may_look.wait(ROUND_S):
-            if self.signals.give_up.is_set():
-                raise WorkCancelledError
+        await self.may_look.wait()
         if self.fails:
             raise RuntimeError("the device has hiccups")
-        return super().look(picture, max_slices)
+        return await super().look(picture, max_slice_nums)
 
-    def step(
-        self,
-        audio: FloatArray,
-        frames: Sequence[UnitPicture],
-        max_slices: int | None,
-        is_forced_to_listen: bool,
-    ) -> Unit:
+    async def unit(
+        self, audio: FloatArray, frames: Sequence[Any], *args: Any, **kwargs: Any
+    ) -> DuplexGenerateResult | None:
         """Note the pictures."""
         self.got.append(list(frames))
-        return super().step(audio, frames, max_slices, is_forced_to_listen)
+        return await super().unit(audio, frames, *args, **kwargs)
 
 
 class WatchedBackend(FakeBackend):
@@ -95,19 +89,25 @@ class WatchedBackend(FakeBackend):
 
     def __init__(self) -> None:
         super().__init__(INSTANT)
-        self.talk = Watched()
+        self.talks: list[Watched] = []
 
-    def open_duplex(self) -> Watched:
+    def open_duplex(self, threads: SessionThreads) -> Watched:
         """Return it."""
-        return self.talk
+        self.talks.append(Watched(threads))
+        return self.talks[-1]
 
 
 class Bench:
-    """A performer with its two lanes, and what it emitted."""
+    """A handler with its two lanes, and what it emitted."""
 
-    def __init__(self, performer: DuplexPerformer, talk: Watched) -> None:
-        self.performer, self.talk = performer, talk
+    def __init__(self, handler: DuplexHandler, backend: WatchedBackend) -> None:
+        self.handler, self._backend = handler, backend
         self.emitted: list[Event] = []
+
+    @property
+    def talk(self) -> Watched:
+        """The conversation."""
+        return self._backend.talks[-1]
 
     async def emit(self, event: Event) -> None:
         """Take an event."""
@@ -116,18 +116,18 @@ class Bench:
     def ask(self, *frames: Frame, dropped: Sequence[Frame] = ()) -> Look:
         """Ask for a look as the serve loop does; the lane begins with it later."""
         effect = Look(frames, tuple(dropped))
-        self.performer.expect_look(effect)
+        self.handler.expect_look(effect)
         return effect
 
     async def look(self, *frames: Frame, dropped: Sequence[Frame] = ()) -> None:
         """Ask for a look and carry it out."""
-        await self.performer.look(self.ask(*frames, dropped=dropped), self.emit)
+        await self.handler.look(self.ask(*frames, dropped=dropped), self.emit)
 
-    async def step(self, *frames: Frame, max_slices: int | None = None) -> list[UnitPicture]:
+    async def step(self, *frames: Frame, max_slices: int | None = None) -> list[Any]:
         """Run a unit; return the pictures that the model got."""
         chunk = AudioChunk(audio=CHUNK, max_slice_nums=max_slices)
-        self.performer.expect()
-        await self.performer.perform(Step(chunk, frames, 0, due_s=1.0), self.emit)
+        self.handler.expect()
+        await self.handler.perform(Step(chunk, frames, 0, due_s=1.0), self.emit)
         return self.talk.got[-1]
 
     @property
@@ -138,21 +138,21 @@ class Bench:
 
 @asynccontextmanager
 async def bench(frames: PictureLimits = FRAME_LIMITS) -> AsyncIterator[Bench]:
-    """Have a prepared performer for the block; it holds nothing at the end."""
+    """Have a prepared handler for the block; it holds nothing at the end."""
     backend = WatchedBackend()
     workshop = Workshop(lambda: backend, 1)
     await workshop.load()
     owner = Owner("s", RequestType.OMNI_DUPLEX)
     lease = await workshop.slots.take(owner, 1.0)
-    performer = DuplexPerformer(workshop, owner, lease, frames)
-    made = Bench(performer, backend.talk)
+    handler = DuplexHandler(workshop, owner, lease, frames)
+    made = Bench(handler, backend)
     try:
-        performer.expect()
-        await performer.perform(Prefill(Prepare()), made.emit)
+        handler.expect()
+        await handler.perform(Prefill(Prepare()), made.emit)
         made.emitted.clear()
         yield made
-        await performer.release()
-        assert len(performer._looks) == 0 and workshop.slots.is_free
+        await handler.release()
+        assert len(handler._prefetch) == 0 and workshop.slots.is_free
     finally:
         workshop.close()
 
@@ -168,7 +168,7 @@ async def until(is_true: Callable[[], bool]) -> None:
 
 def test_pictures_are_told_apart_without_comparing_their_data() -> None:
     async def scenario() -> None:
-        units, looks = DuplexUnits(DuplexLimits(max_backlog_chunks=1)), Looks(FRAME_LIMITS)
+        units, looks = DuplexUnits(DuplexLimits(max_backlog_chunks=1)), PicturePrefetch()
 
         def add(inline: int, separate: int) -> None:
             pictures: list[str] = [Uncompared("inline") for _ in range(inline)]
@@ -199,7 +199,7 @@ def test_a_unit_takes_what_was_seen_ahead() -> None:
             assert made.emitted == [Looked()]
             assert await made.step(A) == [FakeSeenPicture(1)]
             assert made.talk.looks == [20]
-            assert len(made.performer._looks) == 0, "a unit takes it along"
+            assert len(made.handler._prefetch) == 0, "a unit takes it along"
 
     asyncio.run(scenario())
 
@@ -257,7 +257,7 @@ def test_a_unit_takes_over_what_has_not_begun() -> None:
             effect = made.ask(A)
             [got] = await made.step(A)
             assert isinstance(got, Image.Image)
-            await made.performer.look(effect, made.emit)
+            await made.handler.look(effect, made.emit)
             assert made.talk.looks == [], "not twice"
             assert made.kinds == ["StepDone", "Looked"]
 
@@ -326,8 +326,8 @@ def test_what_is_dropped_is_forgotten_looked_at_or_not() -> None:
             await made.look(B, dropped=[A])
             effect = made.ask(A)
             await made.look(dropped=[A, B])
-            await made.performer.look(effect, made.emit)
-            assert len(made.performer._looks) == 0
+            await made.handler.look(effect, made.emit)
+            assert len(made.handler._prefetch) == 0
             assert made.talk.looks == [20, 30], "what was dropped before its turn is not looked at"
 
     asyncio.run(scenario())
@@ -363,11 +363,11 @@ def test_a_halted_session_ends_its_look_and_the_unit_that_waits_for_it() -> None
             made.talk.may_look.clear()
             looking = asyncio.create_task(made.look(A, B))
             await until(lambda: made.talk.looks == [20])
-            made.performer.expect()
+            made.handler.expect()
             unit = Step(AudioChunk(audio=CHUNK), (A,), 0, due_s=1.0)
-            step = asyncio.create_task(made.performer.perform(unit, made.emit))
+            step = asyncio.create_task(made.handler.perform(unit, made.emit))
             await asyncio.sleep(ROUND_S)
-            made.performer.halt()
+            made.handler.halt()
             await asyncio.gather(looking, step)
             assert made.talk.looks == [20], "the next one is not begun"
             assert sorted(made.kinds) == ["Looked", "StepDone"]

@@ -1,16 +1,29 @@
-"""Turn-based chat over a kept cache: prefill messages, stream the reply, roll back a guess."""
+"""Turn-based chat over a kept cache: feed messages, stream the reply, roll back a guess.
+
+view = StreamingView(context)
+await view.feed_request(request)                 # new messages, behind what the cache holds
+async for chunk in view.reply("session", Generate()): ...   # what it came to is `view.reply_end`
+view.stop()                                      # end the reply under way
+await view.roll_back()                           # undo the turn that `mark` began
+await view.close()
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Final
 
+from core.audio import FloatArray
 from core.capabilities import ProcessorMode
-from core.processors.content import decode_voice, model_messages
-from core.processors.turn_view import TurnOptions, TurnView
+from core.engine.base import run_inline
+from core.processors.content import decode_voice, read_voice
+from core.processors.turns import TurnOptions, TurnView
+from core.processors.view import iterate_inline
 from core.processors.wire_settings import generation_settings, speech_sampling
 from core.schemas.common import Message as WireMessage
 from core.schemas.streaming import (
+    Generate,
     RollbackResult,
     StreamingChunk,
     StreamingConfig,
@@ -19,20 +32,26 @@ from core.schemas.streaming import (
 from MiniCPMO45.message_input import STREAMING_SLICES, PieceOptions
 from MiniCPMO45.session import SnapshotError
 from MiniCPMO45.settings import GenerationSettings
-from MiniCPMO45.streaming import ReplyResult
+
+REPLY_FIELDS: Final = set(
+    "generate_audio max_new_tokens do_sample length_penalty temperature top_p top_k".split()
+)
+"""Fields of a `Generate` that are settings of the model under the same name."""
 
 
 class StreamingView(TurnView):
-    """The documented methods of streaming."""
+    """A conversation of turns over a kept cache."""
 
     mode = ProcessorMode.STREAMING
 
-    def prefill(self, request: StreamingRequest) -> str:
+    # --- the conversation ---
+
+    async def feed_request(self, request: StreamingRequest) -> str:
         """Feed messages one by one behind what the cache holds.
 
         Args:
             request: new messages and how they are read. Its generation and speech settings are
-                those of the reply that follows unless `generate` is told otherwise.
+                those of the reply that follows unless `reply` is told otherwise.
 
         Returns:
             The text fed, media as markers.
@@ -41,9 +60,9 @@ class StreamingView(TurnView):
             BadPayloadError: a part of a message cannot be used.
             ContextFullError: the conversation is too long for the model.
         """
-        messages = model_messages(request.messages, self.context.read_media)
-        self._session_for(request.session_id)
-        self._choose_voice(request.streaming)
+        messages = await self.decode(request.messages)
+        await self._session_for(request.session_id)
+        await self._use_voice_of(request.streaming)
         speech = speech_sampling(request.streaming.tts_sampling)
         reply = generation_settings(request.generation, GenerationSettings(speech=speech))
         self._options = TurnOptions(reply=reply)
@@ -54,7 +73,36 @@ class StreamingView(TurnView):
             enable_thinking=request.enable_thinking,
             use_tts_template=request.use_tts_template,
         )
-        return "".join(self.feed(request.session_id, messages, options))
+        return "".join(await self.feed(request.session_id, messages, options))
+
+    def reply(self, session_id: str, wanted: Generate) -> AsyncGenerator[StreamingChunk, None]:
+        """Answer what was fed, piece by piece; see `stream_reply`.
+
+        Args:
+            session_id: the conversation.
+            wanted: how text and speech are drawn.
+        """
+        return self.stream_reply(
+            session_id, self._settings(wanted.model_dump(include=REPLY_FIELDS))
+        )
+
+    async def mark(self, session_id: str) -> None:
+        """Keep the present point to roll back to, instead of one kept before."""
+        if self._session is None:
+            await self.reset(session_id)
+        await self.context.engine.call(self.set_rollback_point)
+
+    async def roll_back(self) -> None:
+        """Return to the point kept; without one, begin afresh."""
+        result = await self.context.engine.call(self.rollback)
+        if not result.success and self._session is not None:
+            await self.reset(self._session.id)
+
+    # --- the documented synchronous form ---
+
+    def prefill(self, request: StreamingRequest) -> str:
+        """Run `feed_request`."""
+        return run_inline(self.feed_request(request))
 
     def non_streaming_prefill(
         self,
@@ -88,7 +136,8 @@ class StreamingView(TurnView):
             enable_thinking=enable_thinking,
             use_tts_template=use_tts_template,
         )
-        return self.feed_history(session_id, msgs, options)
+        messages = run_inline(self.decode(msgs))
+        return run_inline(self.feed_history(session_id, messages, options))
 
     def generate(
         self,
@@ -103,10 +152,8 @@ class StreamingView(TurnView):
         top_p: float | None = None,
         top_k: int | None = None,
         use_tts_template: bool | None = None,
-    ) -> Generator[StreamingChunk, None, ReplyResult]:
-        """Answer what was prefilled, piece by piece; the last chunk is final and empty.
-
-        `stop` brings the end near; a generator that is closed stops the reply, too.
+    ) -> Generator[StreamingChunk, None, None]:
+        """Iterate over `reply`.
 
         Args:
             session_id: the conversation.
@@ -120,31 +167,26 @@ class StreamingView(TurnView):
             top_k: candidates kept.
             use_tts_template: ask for a reply that can be spoken.
 
-        Returns:
-            The whole reply.
-
         Raises:
             OutOfOrderError: nothing was prefilled for this session.
         """
-        pieces, reply = self._options.pieces, self._options.reply
-        if use_tts_template is None:
-            use_tts_template = pieces.use_tts_template
-        settings = replace(
-            reply,
-            generate_audio=generate_audio,
-            max_new_tokens=max_new_tokens,
-            do_sample=do_sample,
-            length_penalty=length_penalty,
-            temperature=reply.temperature if temperature is None else temperature,
-            top_p=reply.top_p if top_p is None else top_p,
-            top_k=reply.top_k if top_k is None else top_k,
-            use_speech_template=use_tts_template,
-            enable_thinking=pieces.enable_thinking,
+        settings = self._settings(
+            {
+                "generate_audio": generate_audio,
+                "max_new_tokens": max_new_tokens,
+                "do_sample": do_sample,
+                "length_penalty": length_penalty,
+                "temperature": temperature,
+                "top_p": top_p,
+                "top_k": top_k,
+                "use_speech_template": use_tts_template,
+            }
         )
-        spoken = self.stream_reply(
-            session_id, settings, enable_speculative_snapshot=enable_speculative_snapshot
+        return iterate_inline(
+            self.stream_reply(
+                session_id, settings, enable_speculative_snapshot=enable_speculative_snapshot
+            )
         )
-        return (yield from self._chunks(spoken))
 
     def set_rollback_point(self) -> None:
         """Keep the present point to roll back to, instead of one kept before.
@@ -155,7 +197,7 @@ class StreamingView(TurnView):
         self.session.take_snapshot()
 
     def can_rollback(self) -> bool:
-        """Say whether there is a point to roll back to."""
+        """Return whether there is a point to roll back to."""
         return self._session is not None and self._session.can_rollback
 
     def rollback(self) -> RollbackResult:
@@ -174,8 +216,26 @@ class StreamingView(TurnView):
         if self._session is not None:
             self._session.snapshot = None
 
-    def _choose_voice(self, config: StreamingConfig) -> None:
-        if config.ref_audio_path:
-            self.init_ref_audio(config.ref_audio_path)
-        elif config.ref_audio_data:
-            self.init_ref_audio_from_data(decode_voice(config.ref_audio_data))
+    def _settings(self, wanted: Mapping[str, Any]) -> GenerationSettings:
+        """Return how the reply is drawn; what `wanted` leaves open is as the prefill said."""
+        pieces = self._options.pieces
+        usual = replace(
+            self._options.reply,
+            use_speech_template=pieces.use_tts_template,
+            enable_thinking=pieces.enable_thinking,
+        )
+        return replace(usual, **{key: value for key, value in wanted.items() if value is not None})
+
+    async def _use_voice_of(self, config: StreamingConfig) -> None:
+        """Choose the voice that a request brings, if it brings one that can be used."""
+        path, data = config.ref_audio_path, config.ref_audio_data
+        if not path and not data:
+            return
+
+        def read() -> FloatArray:
+            return read_voice(path) if path else decode_voice(data or "")
+
+        voice = await self.context.threads.run(read)
+        self._check_voices(voice)
+        if self.context.model.can_speak:
+            await self.choose_voice(voice)

@@ -1,4 +1,4 @@
-"""One-shot chat: over a socket, in pieces or as a whole, and over HTTP."""
+"""One-shot chat, over a socket and over HTTP: maps effects to calls of a `ChatView`."""
 
 from __future__ import annotations
 
@@ -8,24 +8,16 @@ from core.protocols.effects import Generate, Prefill, WorkEffect
 from core.protocols.events import GenerateDone, PrefillDone, TurnFailed
 from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
 from core.schemas.common import TokenStats
-from core.serving.backend import ChatTalk, ReplyEnd
-from core.serving.lanes import Emit
-from core.serving.ownership import Owner
-from core.serving.performing import SessionPerformer, emit_fed
-from core.serving.workshop import Workshop
+from core.schemas.streaming import ReplyEnd
+from core.serving.backend import AnyChatView
+from core.serving.effect_queue import Emit
+from core.serving.session_handler import SessionHandler
+
+SESSION = "chat"  # inside the view
 
 
-class ChatPerformer(SessionPerformer):
-    """Carries out what a `/ws/chat` connection or a `POST /chat` asks for."""
-
-    def __init__(self, workshop: Workshop, owner: Owner) -> None:
-        """Begin without a slot; arguments as of `SessionPerformer`."""
-        super().__init__(workshop, owner)
-        self._conversation: ChatTalk | None = None
-
-    @property
-    def _talk(self) -> ChatTalk | None:
-        return self._conversation
+class ChatHandler(SessionHandler["AnyChatView"]):
+    """Carries out the effects of a `/ws/chat` connection, or a `POST /chat`."""
 
     async def respond(self, request: ChatRequest) -> ChatResponse:
         """Answer a request at once; `halt` ends it, and `release` must follow.
@@ -37,12 +29,12 @@ class ChatPerformer(SessionPerformer):
         """
         self.expect()
         try:
-            talk = await self._begin()
-            return await self._calls.call(lambda: talk.respond(request))
+            view = await self._open()
+            return await self._call(view.respond(without_paths(request)))
         except WorkCancelledError as error:
-            raise NoWorkerError("The request was given up.") from error
+            raise NoWorkerError("The request was cancelled.") from error
         finally:
-            self._ended += 1
+            self._work.ended += 1
 
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
         match effect:
@@ -53,7 +45,7 @@ class ChatPerformer(SessionPerformer):
             case _:
                 raise AssertionError(f"{effect} is no part of this protocol")
 
-    async def _begin(self) -> ChatTalk:
+    async def _open(self) -> AnyChatView:
         workshop = self._workshop
         if workshop.is_draining:
             raise ShuttingDownError()
@@ -61,31 +53,41 @@ class ChatPerformer(SessionPerformer):
         await workshop.make_room()
         if self._is_cut:
             raise WorkCancelledError
-        self._conversation = workshop.backend.open_chat()
-        return self._conversation
+        self._view = view = workshop.backend.open_chat(self._threads)
+        return view
 
     async def _prefill(self, request: ChatSocketRequest, emit: Emit) -> None:
         try:
-            talk = await self._begin()
-            fed = await self._feed(lambda: talk.prefill(request.to_request()))
+            view = await self._open()
+            work = view.feed_request(SESSION, without_paths(request.to_request()))
+            events = await self._feed(view, work, len(request.messages))
         except WorkCancelledError:
             await emit(PrefillDone())
         except OmniError as error:
             await emit(TurnFailed(error))
         else:
-            await emit_fed(fed, len(request.messages), emit)
+            for event in events:
+                await emit(event)
 
     async def _generate(self, request: ChatSocketRequest, emit: Emit) -> None:
-        talk = self._conversation
-        assert talk is not None, "the request was fed"
+        view = self._view
+        assert view is not None, "the request was fed"
         if self._is_cut:
-            talk.stop()
+            view.stop()
         try:
-            end = await self._tell(talk.reply(in_pieces=request.streaming), emit)
+            end = await self._reply(view, view.reply(SESSION, in_pieces=request.streaming), emit)
         except WorkCancelledError:
-            end = ReplyEnd("", stopped=True)
+            end = ReplyEnd(stopped=True)
         except OmniError as error:
             await emit(TurnFailed(error))
             return
         stats = TokenStats(generated_tokens=end.generated_tokens)
-        await emit(GenerateDone(end.text, end.stopped, stats, talk.kv_tokens))
+        await emit(GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
+
+
+def without_paths(request: ChatRequest) -> ChatRequest:
+    """Drop what names a file of the server: a worker opens none that a client names."""
+    if not request.tts.server_paths:
+        return request
+    tts = request.tts.model_copy(update={"ref_audio_path": None, "output_path": None})
+    return request.model_copy(update={"tts": tts})

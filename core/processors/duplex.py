@@ -1,0 +1,368 @@
+"""Full duplex: begin a conversation, then one unit a second until it is closed.
+
+view = processor.set_duplex_mode()
+await view.begin("Be kind.")
+result = await view.unit(second_of_sound, pictures)   # the model listens or speaks
+await view.finish_unit()                              # may run while the sound plays
+view.set_break()                                      # let the next unit listen
+await view.close()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+from PIL import Image
+
+from core.audio import FloatArray, encode_wire_audio, read_audio
+from core.capabilities import ProcessorMode
+from core.engine.base import run_inline
+from core.errors import OmniError
+from core.processors.content import decode_frames, read_voice
+from core.processors.failures import model_errors
+from core.processors.view import View
+from core.processors.wire_settings import duplex_settings
+from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
+from MiniCPMO45.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
+from MiniCPMO45.session import Session
+from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.steps import OpenVoice, Steps
+from MiniCPMO45.unit_input import (
+    PreparedFrame,
+    SeenPicture,
+    SlicedPicture,
+    see_picture,
+    slice_pictures,
+)
+from MiniCPMO45.unit_results import PrefillResult, UnitResult
+
+DUPLEX_SESSION = "duplex"
+MS_PER_S = 1_000
+LISTEN_MARKS = 1  # the decision to listen
+SPEAK_MARKS = 2  # the decision to speak, and what ends the unit
+
+OnSound = Callable[[FloatArray], Awaitable[None]]
+"""Takes sound that comes before its unit is complete, [T] float32 at 24 kHz."""
+
+Outcome = tuple[PrefillResult, UnitResult | None]
+
+
+class DuplexView(View):
+    """A full-duplex conversation."""
+
+    mode = ProcessorMode.DUPLEX
+
+    # --- the conversation ---
+
+    async def begin(
+        self,
+        system_prompt: str | None = None,
+        *,
+        ref_audio: FloatArray | None = None,
+        tts_audio: FloatArray | None = None,
+        suffix_text: str | None = None,
+        config: DuplexConfig | None = None,
+        early_audio: bool = False,
+        session_id: str = DUPLEX_SESSION,
+    ) -> str:
+        """Begin a fresh conversation; the one before is freed.
+
+        Args:
+            system_prompt: what the model is told about its part; None or empty for the
+                prompt it was trained with.
+            ref_audio: voice sample the model hears, [T] float32 at 16 kHz; None for the default.
+            tts_audio: voice sample it speaks with; None for `ref_audio`.
+            suffix_text: told after the voice sample.
+            config: settings of this conversation; None for the processor's.
+            early_audio: hand out the beginning of a unit's sound ahead; see `unit`.
+            session_id: its name.
+
+        Returns:
+            The system prompt's text.
+
+        Raises:
+            AudioError: a recording cannot serve as a voice.
+        """
+        context = self.context
+        self._check_voices(ref_audio, tts_audio)
+        heard = context.default_voice if ref_audio is None else ref_audio
+        defaults = context.model.duplex.defaults
+        chosen = defaults if config is None else duplex_settings(config, defaults)
+        settings = replace(chosen, early_audio=early_audio)
+        session = await self._start_prepared(session_id)
+        prefix = duplex_prefix(system_prompt or DUPLEX_SYSTEM_PROMPT)
+        suffix = duplex_suffix(suffix_text or "")
+        spoken = heard if tts_audio is None else tts_audio
+        try:
+            await context.run(self._preparing(session, prefix, suffix, settings, heard, spoken))
+        except OmniError:
+            await self.close()
+            raise
+        return prefix + suffix
+
+    async def unit(
+        self,
+        audio: FloatArray,
+        frames: Sequence[Image.Image | SeenPicture] = (),
+        max_slice_nums: int | None = None,
+        *,
+        force_listen: bool = False,
+        due_s: float | None = None,
+        on_sound: OnSound | None = None,
+    ) -> DuplexGenerateResult | None:
+        """Feed one second of sound and let the model listen or speak; `finish_unit` must follow.
+
+        Args:
+            audio: [T] float32 at 16 kHz; one second is consumed, the rest waits.
+            frames: pictures of this second, oldest first, RGB; or what `look` returned for them,
+                if the limit is the one it was cut by.
+            max_slice_nums: most slices per picture; None takes the conversation's setting.
+            force_listen: listen whatever the model wants; a running turn is ended first.
+            due_s: when the unit must be done, `time.monotonic`; None if nobody listens live.
+            on_sound: awaited with the beginning of the sound if `begin` asked for it; the result
+                holds the rest.
+
+        Returns:
+            What the model did; None if there was too little sound for a unit.
+
+        Raises:
+            NotPreparedError: the conversation has not begun.
+            OutOfOrderError: the previous unit was not finished.
+            PictureError: a picture cannot be used.
+            ContextFullError: the conversation is too long for the model.
+        """
+        session = self.session
+        pictures = await self._sliced(frames, max_slice_nums)
+        steps = self._unit(session, audio, pictures, force_listen)
+        with model_errors():
+            async with aclosing(self.context.engine.stream(steps, due_s=due_s)) as stream:
+                async for early in stream:
+                    if on_sound is not None:
+                        await on_sound(early.waveform)
+        fed, made = stream.result
+        return None if made is None else self._record(made, fed)
+
+    async def finish_unit(self) -> None:
+        """Close the unit and keep the window; harmless when no unit is open.
+
+        Raises:
+            NotPreparedError: the conversation has not begun.
+            ContextFullError: the conversation is too long for the model.
+        """
+        await self.context.run(self.context.model.duplex.finalize(self.session))
+
+    async def look(self, picture: Image.Image, max_slice_nums: int) -> SeenPicture:
+        """Encode a picture ahead of its unit.
+
+        This changes nothing of the conversation; a unit may be under way meanwhile.
+
+        Args:
+            picture: RGB.
+            max_slice_nums: most slices it is cut into.
+
+        Returns:
+            What `unit` takes instead of the picture.
+
+        Raises:
+            PictureError: it cannot be used.
+        """
+        [cut] = await self._sliced([picture], max_slice_nums)
+        assert isinstance(cut, SlicedPicture), "it was not seen before"
+        return await self.context.run(see_picture(cut, max_slice_nums))
+
+    def set_break(self) -> None:
+        """Make the next unit listen; may be called from any thread."""
+        self.session.turn.force_next_listen = True
+
+    def clear_break(self) -> None:
+        """Take `set_break` back."""
+        self.session.turn.force_next_listen = False
+
+    @property
+    def settings(self) -> DuplexSettings:
+        """Settings of the conversation."""
+        return self.session.settings
+
+    @property
+    def slice_limit(self) -> int:
+        """Most slices per picture where a unit does not say otherwise."""
+        return self.settings.max_slice_nums
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the system prompt, voice sample included."""
+        return self.session.window.preserved
+
+    # --- the documented synchronous form ---
+
+    def prepare(
+        self,
+        system_prompt: str | None = None,
+        ref_audio_path: str | Path | None = None,
+        prompt_wav_path: str | Path | None = None,
+        *,
+        ref_audio: FloatArray | None = None,
+        tts_audio: FloatArray | None = None,
+        suffix_text: str | None = None,
+        config: DuplexConfig | None = None,
+        early_audio: bool = False,
+        session_id: str = DUPLEX_SESSION,
+    ) -> str:
+        """Run `begin`; a voice sample may be a file, samples win over it.
+
+        Raises:
+            AudioError: a file cannot be read; and what `begin` raises.
+        """
+        beginning = self.begin(
+            system_prompt,
+            ref_audio=_samples(ref_audio, ref_audio_path),
+            tts_audio=_samples(tts_audio, prompt_wav_path),
+            suffix_text=suffix_text,
+            config=config,
+            early_audio=early_audio,
+            session_id=session_id,
+        )
+        return run_inline(beginning)
+
+    def prefill(
+        self,
+        audio_waveform: FloatArray | None = None,
+        frame_list: Sequence[Image.Image | str] | None = None,
+        max_slice_nums: int | Sequence[int] | None = None,
+        *,
+        audio_path: str | Path | None = None,
+    ) -> PrefillResult:
+        """Feed one unit's input.
+
+        Args:
+            audio_waveform: [T] float32 at 16 kHz; one second is consumed, the rest waits.
+            frame_list: pictures of this unit, oldest first, RGB or Base64.
+            max_slice_nums: most slices per picture, for all or one per picture; None takes the
+                conversation's setting.
+            audio_path: the sound as a file, if there is no waveform.
+
+        Returns:
+            Whether the unit can be generated, and what it cost in seconds.
+
+        Raises:
+            AudioError: the file cannot be read; and what `unit` raises.
+        """
+        session, audio = self.session, audio_waveform
+        if audio is None and audio_path is not None:
+            audio = read_audio(audio_path)
+        frames = run_inline(self._sliced(decode_frames(frame_list or ()), max_slice_nums))
+        steps = self.context.model.duplex.streaming_prefill(session, audio, frames)
+        return run_inline(self.context.run(steps))
+
+    def generate(self, force_listen: bool = False) -> DuplexGenerateResult:
+        """Let the model decide and speak in the prefilled unit.
+
+        Args:
+            force_listen: listen whatever the model wants; a running turn is ended first.
+
+        Returns:
+            What it did; costs in milliseconds.
+
+        Raises:
+            NotPreparedError: `prepare` was not called.
+        """
+        return self._record(self.generate_unit(force_listen))
+
+    def generate_unit(self, force_listen: bool = False) -> UnitResult:
+        """Do the same as `generate`; costs in seconds, sound as an array."""
+        steps = self.context.model.duplex.streaming_generate(self.session, force_listen)
+        return run_inline(self.context.run(steps))
+
+    def finalize(self) -> None:
+        """Run `finish_unit`."""
+        run_inline(self.finish_unit())
+
+    # --- helpers ---
+
+    def _preparing(
+        self,
+        session: Session,
+        prefix: str,
+        suffix: str,
+        settings: DuplexSettings,
+        heard: FloatArray | None,
+        spoken: FloatArray | None,
+    ) -> Steps[None]:
+        model, vocoder = self.context.model, None
+        if settings.generate_audio and spoken is not None and model.can_speak:
+            vocoder = yield OpenVoice(spoken, session.sampler.generator)
+        yield from model.duplex.prepare(
+            session, prefix, suffix, settings=settings, voice_sample=heard, vocoder=vocoder
+        )
+
+    def _unit(
+        self,
+        session: Session,
+        audio: FloatArray,
+        pictures: Sequence[PreparedFrame],
+        force_listen: bool,
+    ) -> Steps[Outcome]:
+        duplex = self.context.model.duplex
+        fed = yield from duplex.streaming_prefill(session, audio, pictures)
+        if not fed.success:
+            return fed, None
+        return fed, (yield from duplex.streaming_generate(session, force_listen))
+
+    async def _sliced(
+        self,
+        frames: Sequence[Image.Image | SeenPicture],
+        max_slice_nums: int | Sequence[int] | None,
+    ) -> list[PreparedFrame]:
+        """Slice pictures on a thread, where that delays no other conversation."""
+        if not frames:
+            return []
+        limit = self.settings.max_slice_nums if max_slice_nums is None else max_slice_nums
+        model = self.context.model
+
+        def slice_all() -> list[PreparedFrame]:
+            with model_errors():
+                pictures = slice_pictures(frames, limit, model.duplex.config.slice_config)
+            return [
+                SlicedPicture(model.executor.prepare_slices(each.slices))
+                if isinstance(each, SlicedPicture)
+                else each
+                for each in pictures
+            ]
+
+        return await self.context.threads.run(slice_all)
+
+    def _record(self, unit: UnitResult, fed: PrefillResult | None = None) -> DuplexGenerateResult:
+        """Return what the model did; with the costs of its input if they belong to the call."""
+        has_voice = self.session.speech.vocoder is not None
+        sound = unit.audio_waveform if has_voice and not unit.is_listen else None
+        feed_s, all_s = (0.0, 0.0) if fed is None else (fed.cost_feed, fed.cost_all)
+        return DuplexGenerateResult(
+            is_listen=unit.is_listen,
+            text=unit.text,
+            audio_data=None if sound is None else encode_wire_audio(sound),
+            end_of_turn=unit.end_of_turn,
+            current_time=unit.current_time * self.settings.chunk_ms,
+            cost_llm_ms=(feed_s + unit.cost_llm) * MS_PER_S,
+            cost_tts_prep_ms=unit.cost_tts_prep * MS_PER_S,
+            cost_tts_ms=unit.cost_tts * MS_PER_S,
+            cost_token2wav_ms=unit.cost_token2wav * MS_PER_S,
+            cost_all_ms=(all_s + unit.cost_all) * MS_PER_S,
+            n_tokens=unit.n_tokens + (LISTEN_MARKS if unit.is_listen else SPEAK_MARKS),
+            n_tts_tokens=unit.n_tts_tokens,
+            prefill_ms=(all_s - feed_s) * MS_PER_S,
+            kv_cache_length=self.kv_cache_length,
+            vision_slices=unit.vision_slices,
+            vision_tokens=unit.vision_tokens,
+        )
+
+    async def _start_prepared(self, session_id: str) -> Session:
+        return await self._start(session_id)
+
+
+def _samples(samples: FloatArray | None, path: str | Path | None) -> FloatArray | None:
+    if samples is not None or path is None:
+        return samples
+    return read_voice(path)

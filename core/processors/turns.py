@@ -1,0 +1,314 @@
+"""What the turn-based modes have in common: a kept session, its voice, replies and their counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from core.audio import FloatArray, encode_wire_audio, write_wav
+from core.engine.base import Stream, run_inline
+from core.errors import BadConfigError, OutOfOrderError
+from core.processors.content import model_messages, read_voice
+from core.processors.failures import model_errors
+from core.processors.view import View, ViewContext
+from core.schemas.common import Message as WireMessage
+from core.schemas.common import TokenStats
+from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.streaming import ReplyEnd, StreamingChunk
+from MiniCPMO45.message_input import PieceOptions
+from MiniCPMO45.processing_minicpmo import Message
+from MiniCPMO45.session import Session
+from MiniCPMO45.settings import GenerationSettings
+from MiniCPMO45.steps import OpenVoice, Steps
+from MiniCPMO45.streaming import ReplyResult
+
+MS_PER_S = 1_000
+
+
+@dataclass(frozen=True)
+class TurnOptions:
+    """How the turn at hand is read and answered unless a call says otherwise.
+
+    Attributes:
+        pieces: how messages are read.
+        reply: how text and speech are drawn.
+    """
+
+    pieces: PieceOptions = PieceOptions()
+    reply: GenerationSettings = GenerationSettings()
+
+
+class TurnView(View):
+    """A turn-based conversation over one kept session.
+
+    Attributes:
+        reply_end: what the last reply came to.
+    """
+
+    def __init__(self, context: ViewContext, session: Session | None = None) -> None:
+        """Create a view; see `View`."""
+        super().__init__(context, session)
+        self.reply_end: ReplyEnd | None = None
+        self._voice: FloatArray | None = None
+        self._options = TurnOptions()
+        self._stats = TokenStats()
+        self._has_replied = True
+
+    # --- counts ---
+
+    @property
+    def token_stats(self) -> TokenStats:
+        """What the turn at hand cost, in tokens."""
+        return self._stats
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens that were cached before the turn."""
+        return self._stats.cached_tokens
+
+    @property
+    def input_tokens(self) -> int:
+        """Tokens fed for the turn."""
+        return self._stats.input_tokens
+
+    @property
+    def generated_tokens(self) -> int:
+        """Tokens of the turn's reply."""
+        return self._stats.generated_tokens
+
+    # --- voice ---
+
+    async def choose_voice(self, voice: FloatArray | None) -> None:
+        """Choose the voice of replies.
+
+        Args:
+            voice: [T] float32 at 16 kHz, from 0.5 s; None goes back to the default voice.
+
+        Raises:
+            AudioError: it cannot serve as a voice; the voice chosen before stays.
+            GenerationFailedError: the checkpoint has no vocoder.
+        """
+        if voice is not None:
+            await self.context.run(_try_voice(voice))
+        self._voice = voice
+        if self._session is not None:
+            self._session.speech.vocoder = None
+
+    def init_ref_audio(self, ref_audio_path: str | Path | None = None) -> None:
+        """Run `choose_voice` with a sound file; None goes back to the default voice.
+
+        Raises:
+            AudioError: the file cannot be read; and what `choose_voice` raises.
+        """
+        voice = None if ref_audio_path is None else read_voice(ref_audio_path)
+        run_inline(self.choose_voice(voice))
+
+    def init_ref_audio_from_data(self, ref_audio: FloatArray) -> None:
+        """Run `choose_voice` with samples."""
+        run_inline(self.choose_voice(ref_audio))
+
+    # --- input ---
+
+    async def reset(self, session_id: str) -> None:
+        """Begin another conversation; the chosen voice stays."""
+        await self._start(session_id)
+        self._stats, self._has_replied = TokenStats(), True
+
+    def reset_session(self, session_id: str) -> None:
+        """Run `reset`."""
+        run_inline(self.reset(session_id))
+
+    async def feed(
+        self, session_id: str, messages: Sequence[Message], options: PieceOptions
+    ) -> list[str]:
+        """Feed decoded messages one by one behind what the cache holds.
+
+        Args:
+            session_id: another one than before begins a fresh conversation.
+            messages: sound [T] float32 at 16 kHz, pictures RGB.
+            options: how they are read; `is_last_chunk` is about the last one.
+
+        Returns:
+            The text fed for each, media as markers.
+
+        Raises:
+            BadPayloadError: a part of a message cannot be used.
+            ContextFullError: the conversation is too long for the model.
+        """
+        session = await self._session_for(session_id)
+        self._options = replace(self._options, pieces=options)
+        prompts = []
+        for number, message in enumerate(messages, start=1):
+            is_last = options.is_last_chunk and number == len(messages)
+            piece = replace(options, is_last_chunk=is_last)
+            steps = self.context.model.streaming.prefill(session, message, piece)
+            prompts.append(await self.context.run(steps))
+            self._count_input(session)
+        return prompts
+
+    async def feed_history(
+        self, session_id: str, messages: Sequence[Message], options: PieceOptions
+    ) -> str:
+        """Feed a whole closed history into a fresh session; errors as of `feed`."""
+        await self.reset(session_id)
+        self._options = replace(self._options, pieces=options)
+        model, session = self.context.model, self.session
+        prompt = await self.context.run(model.streaming.prefill_history(session, messages, options))
+        self._count_input(session)
+        return prompt
+
+    async def decode(self, messages: Sequence[WireMessage]) -> list[Message]:
+        """Decode the messages of one request on a thread.
+
+        Raises:
+            AudioError: a sound cannot be used.
+            PictureError: a picture or a video cannot be used.
+        """
+        threads = self.context.threads
+        return await threads.run(lambda: model_messages(messages, threads.read_media))
+
+    # --- replies ---
+
+    async def stream_reply(
+        self,
+        session_id: str,
+        settings: GenerationSettings,
+        *,
+        enable_speculative_snapshot: bool = False,
+    ) -> AsyncGenerator[StreamingChunk, None]:
+        """Answer what was fed, piece by piece; the last chunk is final and empty.
+
+        `stop` brings the end near; a stream that is closed stops the reply, too. What the reply
+        came to is `reply_end`.
+
+        Args:
+            session_id: the conversation.
+            settings: how text and speech are drawn. Without a vocoder the reply is text only.
+            enable_speculative_snapshot: keep a point to roll back to.
+
+        Raises:
+            OutOfOrderError: nothing was fed into this session.
+        """
+        session, before = self._expect(session_id), self.kv_cache_length
+        if settings.generate_audio:
+            await self._open_voice(session)
+        if enable_speculative_snapshot:
+            session.take_snapshot()
+        stream = self.context.engine.stream(
+            self.context.model.streaming.generate(session, settings)
+        )
+        ended_s, index = time.perf_counter(), 0
+        try:
+            async with aclosing(_chunks(session, stream)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+                    ended_s, index = time.perf_counter(), chunk.chunk_index + 1
+        finally:
+            session.stop.clear()
+            self._has_replied = True
+        result = stream.result
+        self._count_reply(session, len(result.ids))
+        self.reply_end = ReplyEnd(
+            text=result.text,
+            generated_tokens=len(result.ids),
+            stopped=result.was_stopped,
+            is_begun=self.kv_cache_length != before,
+        )
+        spent_ms = (time.perf_counter() - ended_s) * MS_PER_S
+        yield StreamingChunk(chunk_index=index, is_final=True, duration_ms=spent_ms)
+
+    async def _session_for(self, session_id: str) -> Session:
+        """The session of that id, a fresh one if another was going on; a new turn may begin."""
+        if self._session is None or self._session.id != session_id:
+            await self.reset(session_id)
+        self.session.stop.clear()
+        return self.session
+
+    def _expect(self, session_id: str) -> Session:
+        if self._session is None or self._session.id != session_id:
+            raise OutOfOrderError("Nothing was prefilled for this session.")
+        return self._session
+
+    async def _open_voice(self, session: Session) -> None:
+        """Give the session its voice unless it has one, or there is none to give."""
+        voice = self.context.default_voice if self._voice is None else self._voice
+        if session.speech.vocoder is None and voice is not None and self.context.model.can_speak:
+            await self.context.run(open_voice(session, voice))
+
+    def _count_input(self, session: Session) -> None:
+        before = TokenStats() if self._has_replied else self._stats
+        fed = before.input_tokens + session.window.rounds[-1].length
+        total = session.kv.length
+        self._has_replied = False
+        self._stats = TokenStats(
+            cached_tokens=max(total - fed, 0), input_tokens=fed, total_tokens=total
+        )
+
+    def _count_reply(self, session: Session, n_tokens: int) -> None:
+        counts = {"generated_tokens": n_tokens, "total_tokens": session.kv.length}
+        self._stats = self._stats.model_copy(update=counts)
+        self._has_replied = True
+
+
+def open_voice(session: Session, voice: FloatArray) -> Steps[None]:
+    """Give a conversation its voice.
+
+    Args:
+        session: speech of a running turn is forgotten.
+        voice: [T] float32 at 16 kHz, from 0.5 s.
+    """
+    session.speech.vocoder = yield OpenVoice(voice, session.sampler.generator)
+    session.reset_speech()
+
+
+def save_reply(path: str | Path | None, waveform: FloatArray | None) -> str | None:
+    """Write a spoken reply as a WAV file if there are both; return its path.
+
+    Raises:
+        BadConfigError: the file cannot be written.
+    """
+    if not path or waveform is None:
+        return None
+    try:
+        write_wav(Path(path), waveform, OUTPUT_SAMPLE_RATE_HZ)
+    except OSError as error:
+        raise BadConfigError(f"The reply cannot be written: {error.strerror}.") from error
+    return str(path)
+
+
+async def _chunks(
+    session: Session, stream: Stream[ReplyResult]
+) -> AsyncGenerator[StreamingChunk, None]:
+    """Return the pieces of a reply as chunks; closed early, the reply is stopped in order."""
+    last_s, index = time.perf_counter(), 0
+    with model_errors():
+        async for piece in stream:
+            now_s = time.perf_counter()
+            try:
+                yield _chunk(index, piece.text, piece.waveform, (now_s - last_s) * MS_PER_S)
+            except GeneratorExit:
+                session.stop.set()  # so that the cache holds exactly what was said
+                async for _ in stream:
+                    pass
+                raise
+            last_s, index = now_s, index + 1
+
+
+def _chunk(
+    index: int, text: str, waveform: FloatArray | None, duration_ms: float
+) -> StreamingChunk:
+    has_sound = waveform is not None and waveform.size > 0
+    return StreamingChunk(
+        chunk_index=index,
+        text_delta=text or None,
+        audio_data=encode_wire_audio(waveform) if has_sound and waveform is not None else None,
+        duration_ms=duration_ms,
+    )
+
+
+def _try_voice(voice: FloatArray) -> Steps[None]:
+    """Prepare a voice, which is then kept by its content."""
+    yield OpenVoice(voice, None)

@@ -1,0 +1,224 @@
+"""What the views of all modes share: the engine that runs their steps, and their session.
+
+Each mode is one class. Its coroutines are the conversation, for programs with an event loop; its
+plain methods are the documented synchronous form of the same, for scripts whose engine runs on the
+calling thread. No view keeps anything of a conversation outside its `Session` but settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from core.audio import FloatArray
+from core.engine.base import BaseEngine, run_inline
+from core.errors import ErrorCode, NotPreparedError, OmniError
+from core.media import Media, MediaContent, read_media
+from core.processors.failures import model_errors
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
+from MiniCPMO45.session import Session
+from MiniCPMO45.steps import Steps
+
+T = TypeVar("T")
+
+SAME_VOICE_TOLERANCE = 1e-3  # ours: two samples of a voice that differ by less are the same
+
+
+class Threads(Protocol):
+    """Runs blocking work that needs no engine: decoding and slicing of pictures."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run `work` where it does not hold up the event loop."""
+        ...
+
+    def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
+        """Decode the pictures and videos of one request; blocks. Raises as `core.media`."""
+        ...
+
+
+class CallingThread:
+    """Runs blocking work at once, for programs without an event loop."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run `work`."""
+        return work()
+
+    def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
+        """Decode the pictures and videos of one request."""
+        return read_media(items)
+
+
+@dataclass(frozen=True, eq=False)
+class ViewContext:
+    """What a view works with.
+
+    Attributes:
+        model: the loaded model.
+        engine: runs its steps.
+        default_voice: voice sample used when a caller brings none, [T] float32 at 16 kHz.
+        seed: of every session's draws; None takes a fresh seed for each.
+        threads: run what blocks.
+    """
+
+    model: UnifiedModel
+    engine: BaseEngine
+    default_voice: FloatArray | None = None
+    seed: int | None = None
+    threads: Threads = CallingThread()
+
+    async def run(self, steps: Steps[T], *, due_s: float | None = None) -> T:
+        """Run steps to their end; see `BaseEngine.run`.
+
+        Raises:
+            OmniError: what the model layer reported, as one of the project's errors.
+        """
+        with model_errors():
+            return await self.engine.run(steps, due_s=due_s)
+
+
+class OneVoiceError(OmniError):
+    """This model has one voice; the voice that was sent is not used."""
+
+    code = ErrorCode.ONE_VOICE
+
+
+class VoiceCutError(OmniError):
+    """The voice sample is longer than the model uses; it speaks with the beginning."""
+
+    code = ErrorCode.VOICE_CUT
+
+
+class View:
+    """A conversation in one mode.
+
+    Attributes:
+        context: model, engine and defaults.
+    """
+
+    def __init__(self, context: ViewContext, session: Session | None = None) -> None:
+        """Create a view.
+
+        Args:
+            context: model, engine and defaults.
+            session: a conversation that is going on; without one, the first call opens it.
+        """
+        self.context = context
+        self._session = session
+        self._notices: list[OmniError] = []
+        self._has_checked_voice = False
+
+    @property
+    def session(self) -> Session:
+        """The conversation.
+
+        Raises:
+            NotPreparedError: there is none yet.
+        """
+        if self._session is None:
+            raise NotPreparedError()
+        return self._session
+
+    @property
+    def has_session(self) -> bool:
+        """Whether there is a conversation."""
+        return self._session is not None
+
+    @property
+    def kv_cache_length(self) -> int:
+        """Tokens in the language model's cache."""
+        return 0 if self._session is None else self._session.cached_tokens
+
+    def stop(self) -> None:
+        """End the reply under way at the next forward pass; may be called from any thread."""
+        if self._session is not None:
+            self._session.stop.set()
+
+    def is_stopped(self) -> bool:
+        """Return whether `stop` was called since the last start."""
+        return self._session is not None and self._session.stop.is_set()
+
+    def cleanup(self) -> None:
+        """Free the caches of the conversation; on the engine's thread."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    async def close(self) -> None:
+        """Free the caches of the conversation."""
+        await self.context.engine.free(self.cleanup)
+
+    def use_threads(self, threads: Threads) -> None:
+        """Run blocking work there from now on."""
+        self.context = replace(self.context, threads=threads)
+
+    def take_notices(self) -> list[OmniError]:
+        """Return, once, what of the caller's input is not used, or not as a whole."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    async def _start(self, session_id: str) -> Session:
+        """Open a fresh conversation; the one before is freed."""
+        self._session = await self.context.engine.call(lambda: self._reopen(session_id))
+        return self._session
+
+    def _reopen(self, session_id: str) -> Session:
+        self.cleanup()
+        model = self.context.model
+        session = model.open_session(session_id, seed=self.context.seed)
+        session.settings = model.duplex.defaults  # the window counts in every mode
+        return session
+
+    def _check_voices(self, *voices: FloatArray | None) -> None:
+        """Note, once a conversation, that a caller's voice is not used, or not as a whole."""
+        own, model = self.context.default_voice, self.context.model
+        given = [voice for voice in voices if voice is not None and not _is_same(voice, own)]
+        if self._has_checked_voice or not given:
+            return
+        longest_s = max(len(voice) for voice in given) / INPUT_SAMPLE_RATE_HZ
+        used_s = model.voice_used_s
+        problem: OmniError | None = None
+        if model.has_one_voice:
+            problem = OneVoiceError()
+        elif used_s is not None and longest_s > used_s:
+            problem = VoiceCutError(
+                f"The voice sample lasts {longest_s:.2f} s; replies are spoken with its first "
+                f"{used_s:.2f} s."
+            )
+        if problem is not None:
+            self._has_checked_voice = True
+            self._notices.append(problem)
+
+
+def iterate_inline(stream: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+    """Iterate over a stream that waits for nothing but an engine without a thread.
+
+    Closing the generator closes the stream.
+    """
+    try:
+        while True:
+            try:
+                yield run_inline(_next(stream))
+            except StopAsyncIteration:
+                return
+    finally:
+        run_inline(_close(stream))
+
+
+async def _next(stream: AsyncGenerator[T, None]) -> T:
+    return await anext(stream)
+
+
+async def _close(stream: AsyncGenerator[T, None]) -> None:
+    await stream.aclose()
+
+
+def _is_same(voice: FloatArray, own: FloatArray | None) -> bool:
+    return (
+        own is not None
+        and voice.shape == own.shape
+        and np.allclose(voice, own, atol=SAME_VOICE_TOLERANCE)
+    )

@@ -1,0 +1,231 @@
+"""Full duplex: maps the machine's effects to calls of a `DuplexView`."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any, Final
+
+from core.audio import FloatArray, encode_wire_audio
+from core.engine import WorkCancelledError
+from core.errors import PictureError
+from core.images import FRAME_LIMITS, PictureLimits, decode_wire_picture
+from core.protocols.effects import (
+    Detect,
+    DetectorEffect,
+    Finalize,
+    Look,
+    Prefill,
+    Step,
+    WorkEffect,
+)
+from core.protocols.events import (
+    Detected,
+    Event,
+    FinalizeDone,
+    Looked,
+    Noticed,
+    PrefillDone,
+    SoundReady,
+    StepDone,
+)
+from core.schemas import duplex
+from core.schemas.duplex_calls import DuplexGenerateResult
+from core.serving.backend import AnyDuplexView
+from core.serving.detection import BargeInListener, decode_chunk, decode_sample
+from core.serving.effect_queue import Emit
+from core.serving.ownership import Lease, Owner
+from core.serving.prefetch import PicturePrefetch, Seen
+from core.serving.session_handler import SessionHandler
+from core.serving.workshop import Workshop
+
+MS_PER_S: Final = 1_000
+NOT_FED: Final = StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
+
+
+class DuplexHandler(SessionHandler[AnyDuplexView]):
+    """Carries out the effects of a `/ws/duplex` session."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        owner: Owner,
+        lease: Lease,
+        frames: PictureLimits = FRAME_LIMITS,
+    ) -> None:
+        """Create a handler; other arguments as of `SessionHandler`.
+
+        Args:
+            workshop: The model and everything around it.
+            owner: The session.
+            lease: Its slot.
+            frames: What a picture may be.
+        """
+        super().__init__(workshop, owner, lease)
+        self._detector: BargeInListener | None = None
+        self._prefetch = PicturePrefetch()
+        self._frame_limits = frames
+        self._asked_slices: int | None = None  # by the last unit: the next one will ask the same
+
+    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+        match effect:
+            case Prefill(duplex.Prepare() as message):
+                await self._prepare(message, emit)
+            case Step():
+                await self._unit(effect, emit)
+            case Finalize():
+                await self._finalize(emit)
+            case _:
+                raise AssertionError(f"{effect} is no part of this protocol")
+
+    def interrupt(self) -> None:
+        """Let the next unit listen, whether one is under way or not."""
+        if self._view is not None and self._view.has_session:
+            self._view.set_break()
+
+    def halt(self) -> None:
+        """End running work; the pictures that wait have no use any more."""
+        super().halt()
+        self._prefetch.clear()
+
+    async def release(self) -> None:
+        """Free the pictures, the conversation, then the slot."""
+        self._prefetch.clear()
+        await super().release()
+
+    # --- units ---
+
+    async def _prepare(self, message: duplex.Prepare, emit: Emit) -> None:
+        events: list[Event] = [PrefillDone(message_count=1)]
+        if not self._is_halted:
+            await self._workshop.make_room()
+            self._view = view = self._workshop.backend.open_duplex(self._threads)
+            if message.barge_in is not None:
+                self._detector = BargeInListener(message.barge_in, self._workshop.detector)
+            try:
+                events = await self._feed(view, self._begin(view, message), 1, is_undone=False)
+            except WorkCancelledError:
+                events = [PrefillDone(message_count=1)]  # halted: the result has no use
+        for event in events:
+            await emit(event)
+
+    async def _begin(self, view: AnyDuplexView, message: duplex.Prepare) -> str:
+        heard, spoken = await self._threads.run(
+            lambda: (
+                decode_sample(message.ref_audio_base64),
+                decode_sample(message.tts_ref_audio_base64),
+            )
+        )
+        return await view.begin(
+            message.prefix_system_prompt,
+            ref_audio=heard,
+            tts_audio=spoken,
+            suffix_text=message.suffix_system_prompt,
+            config=message.config.model_copy(update={"max_slice_nums": message.slice_limit}),
+            early_audio=message.early_audio,
+        )
+
+    async def _unit(self, effect: Step, emit: Emit) -> None:
+        done = NOT_FED
+        self._asked_slices = effect.chunk.max_slice_nums
+        if not self._is_halted:
+            seen = await self._prefetch.take(effect.frames)
+            try:
+                done = await self._call(self._run_unit(effect, seen, emit))
+            except WorkCancelledError:
+                done = NOT_FED  # halted: the result has no use
+        await emit(done)
+
+    async def _run_unit(self, effect: Step, seen: list[Seen | None], emit: Emit) -> StepDone:
+        """Emit what comes before a unit's end, and return the end."""
+        view = self._view
+        assert view is not None, "the session is prepared"
+        samples = decode_chunk(effect.chunk)
+        pictures, problems = await self._pictures(effect, seen)
+        for problem in problems:
+            await emit(Noticed(problem))
+
+        async def emit_sound(sound: FloatArray) -> None:
+            await emit(SoundReady(encode_wire_audio(sound)))
+
+        made = await view.unit(
+            samples,
+            pictures,
+            effect.chunk.max_slice_nums,
+            force_listen=effect.is_forced_to_listen,
+            due_s=effect.due_s,
+            on_sound=emit_sound,
+        )
+        if made is None:
+            return StepDone(NOT_FED.result, kv_tokens=view.kv_cache_length, was_fed=False)
+        return StepDone(
+            made, made.prefill_ms, made.kv_cache_length, made.vision_slices, made.vision_tokens
+        )
+
+    async def _finalize(self, emit: Emit) -> None:
+        view = self._view
+        assert view is not None, "the session is prepared"
+        began_s = time.perf_counter()
+        if not self._is_halted:
+            try:
+                await self._call(view.finish_unit())
+            except WorkCancelledError:
+                began_s = time.perf_counter()  # halted: the time has no use
+        finalize_ms = (time.perf_counter() - began_s) * MS_PER_S
+        await emit(FinalizeDone(finalize_ms, view.kv_cache_length))
+
+    # --- pictures ---
+
+    def expect_look(self, effect: Look) -> None:
+        """Add the pictures; forget those that were dropped."""
+        self._prefetch.ask(effect)
+
+    async def look(self, effect: Look, emit: Emit) -> None:
+        """Encode the pictures that still wait for their unit."""
+        view = self._view
+        assert view is not None, "the session is prepared"
+        if not self._is_halted:
+            limit = self._slice_limit(view, self._asked_slices)
+
+            async def encode(data: str) -> Any:  # Any: each model has a type of its own
+                picture = await self._threads.run(partial(self._decode, data))
+                return await view.look(picture, limit)
+
+            await self._prefetch.run(lambda data: self._call(encode(data)))
+        await emit(Looked())
+
+    async def _pictures(
+        self, effect: Step, seen: list[Seen | None]
+    ) -> tuple[list[Any], list[PictureError]]:
+        """Return what the model needs of each picture, and what is wrong with those left out."""
+        assert self._view is not None, "the session is prepared"
+        limit = self._slice_limit(self._view, effect.chunk.max_slice_nums)
+        pictures: list[Any] = []  # Any: decoded, or of the model's own type
+        problems: list[PictureError] = []
+        for frame, found in zip(effect.frames, seen, strict=True):
+            if isinstance(found, PictureError):
+                problems.append(found)
+            elif found is not None and found.max_slices == limit:
+                pictures.append(found)
+            else:
+                try:
+                    decode = partial(self._decode, frame.data)
+                    pictures.append(await self._threads.run(decode))
+                except PictureError as error:
+                    problems.append(error)
+        return pictures, problems
+
+    def _decode(self, data: str) -> Any:
+        return decode_wire_picture(data, allowed=self._frame_limits)
+
+    @staticmethod
+    def _slice_limit(view: AnyDuplexView, asked: int | None) -> int:
+        return view.slice_limit if asked is None else asked
+
+    # --- detection ---
+
+    async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
+        """Detect whether the user begins to speak."""
+        detector = self._detector
+        assert detector is not None and isinstance(effect, Detect), "asked for with barge-in alone"
+        await emit(Detected(await self._threads.hear(lambda: detector.hear(effect))))

@@ -1,0 +1,131 @@
+"""Voice chat by turns: detects speech, and maps the machine's effects to a `HalfDuplexView`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from core.engine import WorkCancelledError
+from core.errors import OmniError
+from core.protocols.effects import (
+    Detect,
+    DetectorEffect,
+    Generate,
+    Prefill,
+    Rollback,
+    WorkEffect,
+)
+from core.protocols.events import Detected, Event, GenerateDone, PrefillDone, Segment, TurnFailed
+from core.schemas import half_duplex
+from core.schemas.common import TextContent, TokenStats
+from core.schemas.streaming import ReplyEnd
+from core.serving.backend import AnyHalfDuplexView
+from core.serving.detection import TurnListener, decode_sample
+from core.serving.effect_queue import Emit
+from core.serving.ownership import Lease, Owner
+from core.serving.session_handler import SessionHandler
+from core.serving.workshop import Workshop
+
+SESSION: Final = "half_duplex"  # inside the view
+# What a half-duplex client gets that says nothing about the model's part. Source: the published
+# example of a `prepare`.
+VOICE_INSTRUCTION: Final = "Mimic the voice from the audio sample."
+DEFAULT_PROMPT: Final = "You are a helpful assistant. Reply naturally."
+
+
+class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
+    """Carries out the effects of a `/ws/half_duplex` session."""
+
+    def __init__(self, workshop: Workshop, owner: Owner, lease: Lease) -> None:
+        """Create a handler without a detector; arguments as of `SessionHandler`."""
+        super().__init__(workshop, owner, lease)
+        self._detector: TurnListener | None = None
+
+    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+        match effect:
+            case Prefill(half_duplex.Prepare() as message):
+                await self._prepare(message, emit)
+            case Generate(Segment() as segment):
+                await self._answer(segment, emit)
+            case Rollback():
+                await self._roll_back()
+            case _:
+                raise AssertionError(f"{effect} is no part of this protocol")
+
+    async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
+        """Detect speech in a chunk, or forget what was heard."""
+        detector = self._detector
+        assert detector is not None, "prepared sessions have a detector"
+        if isinstance(effect, Detect):
+            happenings = await self._threads.hear(lambda: detector.hear(effect))
+            await emit(Detected(happenings))
+        else:
+            await self._threads.hear(detector.reset)
+
+    async def _prepare(self, message: half_duplex.Prepare, emit: Emit) -> None:
+        events: list[Event] = [PrefillDone(message_count=1)]
+        if not self._is_cut:
+            await self._workshop.make_room()
+            self._view = view = self._workshop.backend.open_half_duplex(self._threads)
+            self._detector = TurnListener(message.config.vad, self._workshop.detector)
+            try:
+                events = await self._feed(view, self._begin(view, message), 1, is_undone=False)
+            except WorkCancelledError:
+                events = [PrefillDone(message_count=1)]  # halted: the result has no use
+        for event in events:
+            await emit(event)
+
+    async def _begin(self, view: AnyHalfDuplexView, message: half_duplex.Prepare) -> str:
+        items = message.system_items(VOICE_INSTRUCTION, DEFAULT_PROMPT)
+
+        def decode() -> tuple[Any, Any]:  # Any: parts of messages, of the view's own types
+            voice = decode_sample(message.voice_base64)
+            if len(items) == 1 and isinstance(items[0], TextContent):
+                return items[0].text, voice
+            return view.decode_items(items), voice
+
+        content, voice = await self._threads.run(decode)
+        return await view.begin(content, voice=voice, config=message.config, session_id=SESSION)
+
+    async def _answer(self, segment: Segment, emit: Emit) -> None:
+        view = self._view
+        assert view is not None, "the session is prepared"
+        try:
+            fed, end = await self._take_turn(view, segment, emit)
+        except WorkCancelledError:
+            await emit(GenerateDone(stopped=True, kv_tokens=view.kv_cache_length))
+            return
+        except OmniError as error:
+            await emit(TurnFailed(error, view.can_rollback()))
+            return
+        view.clear_rollback_point()
+        stats = TokenStats(
+            cached_tokens=fed.cached_tokens,
+            input_tokens=fed.input_tokens,
+            generated_tokens=end.generated_tokens,
+            total_tokens=view.kv_cache_length,
+        )
+        await emit(GenerateDone(end.text, end.stopped, stats, view.kv_cache_length))
+
+    async def _take_turn(
+        self, view: AnyHalfDuplexView, segment: Segment, emit: Emit
+    ) -> tuple[PrefillDone, ReplyEnd]:
+        """Feed the segment and answer it.
+
+        Raises:
+            OmniError: Something failed.
+            WorkCancelledError: The session was halted.
+        """
+        await self._call(view.mark(SESSION))
+        samples = np.frombuffer(segment.pcm, dtype="<f4").astype(np.float32)
+        before = view.kv_cache_length
+        await self._call(view.hear(samples))
+        fed = PrefillDone(before, max(0, view.kv_cache_length - before))
+        if self._is_cut:
+            view.stop()  # feeding has cleared an earlier one
+        return fed, await self._reply(view, view.answer(sets_rollback_point=False), emit)
+
+    async def _roll_back(self) -> None:
+        if self._view is not None and not self._is_halted:
+            await self._call(self._view.roll_back())

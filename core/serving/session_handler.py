@@ -1,0 +1,251 @@
+"""What the effect handlers of all modes share: slots, interruptions, and the end.
+
+A handler maps a machine's effects to calls of the session's view. It counts the work that was
+requested and that has ended, so that an interruption concerns exactly the work that the machine had
+in mind, begun or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from core.engine import WorkCancelledError
+from core.errors import GenerationFailedError, InternalError, OmniError
+from core.protocols.effects import DetectorEffect, Look, WorkEffect
+from core.protocols.events import ChunkReady, Event, Noticed, PrefillDone
+from core.schemas.streaming import ReplyEnd, StreamingChunk
+from core.serving.backend import AnyTurnView, AnyView
+from core.serving.effect_queue import Emit
+from core.serving.ownership import Lease, Owner
+from core.serving.session_threads import SessionThreads
+from core.serving.workshop import Workshop
+
+T = TypeVar("T")
+ViewT = TypeVar("ViewT", bound="AnyView")
+
+
+@dataclass
+class _Work:
+    """Counts of the pieces of work that the machine has asked for.
+
+    Attributes:
+        asked: how many it has asked for.
+        ended: how many of them have ended.
+        cut: number of the one to be interrupted.
+    """
+
+    asked: int = 0
+    ended: int = 0
+    cut: int = 0
+
+
+class SessionHandler(ABC, Generic[ViewT]):
+    """Carries out the effects of one session."""
+
+    def __init__(self, workshop: Workshop, owner: Owner, lease: Lease | None = None) -> None:
+        """Create a handler without a conversation.
+
+        Args:
+            workshop: The model and everything around it.
+            owner: The session.
+            lease: Its slot, if it holds one already.
+        """
+        self._workshop = workshop
+        self._owner = owner
+        self._lease = lease
+        self._view: ViewT | None = None  # the conversation, if there is one now
+        self._threads = SessionThreads(workshop.crew, workshop.backend.media)
+        self._work = _Work()
+        self._is_halted = False
+        self._feeding: asyncio.Task[Any] | None = None  # undone afterwards if it is cancelled
+        self._running: set[asyncio.Task[Any]] = set()  # calls of the view
+        self._patience: asyncio.Timeout | None = None  # while it waits for a slot
+        self._hang_watch: asyncio.TimerHandle | None = None
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens in the cache of its conversation."""
+        return 0 if self._view is None else self._view.kv_cache_length
+
+    # --- what the serve loop calls ---
+
+    def expect(self) -> None:
+        """Count a piece of work; `perform` gets it after those before it."""
+        self._work.asked += 1
+
+    async def perform(self, effect: WorkEffect, emit: Emit) -> None:
+        """Carry out one effect and emit what its docstring promises.
+
+        Raises:
+            OmniError: It failed, and the session with it; so does anything else that is raised.
+        """
+        try:
+            await self._perform(effect, emit)
+        finally:
+            self._work.ended += 1
+
+    async def look(self, effect: Look, emit: Emit) -> None:
+        """Encode pictures ahead; only sessions with units are asked to."""
+        raise InternalError
+
+    async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
+        """Detect speech; only sessions with a detector are asked to."""
+        raise InternalError
+
+    def expect_look(self, effect: Look) -> None:
+        """See `look`; called when the effect is asked for."""
+        raise InternalError
+
+    def interrupt(self) -> None:
+        """Cut short the work that is asked for now, if any."""
+        if self._work.asked > self._work.ended:
+            self._work.cut = self._work.asked
+            self._cut_short()
+
+    def halt(self) -> None:
+        """End running work at its next forward pass; a call that hangs is left behind."""
+        self._is_halted = True
+        self._stop_waiting()
+        if self._view is not None:
+            self._view.stop()
+        self._cancel_calls()
+        if self._hang_watch is None:
+            limit_s = self._workshop.limits.hang_limit_s
+            self._hang_watch = asyncio.get_running_loop().call_later(limit_s, self._leave_behind)
+
+    async def release(self) -> None:
+        """Free the conversation, then the slot; once, as the last call."""
+        watch, self._hang_watch = self._hang_watch, None
+        if watch is not None:
+            watch.cancel()
+        lease, self._lease = self._lease, None
+        await self._workshop.end(self._view, lease)
+
+    # --- for the modes ---
+
+    @abstractmethod
+    async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
+        """Carry out one effect; raises as `perform`, never `WorkCancelledError`."""
+
+    @property
+    def _is_cut(self) -> bool:
+        """The work at hand has no use any more."""
+        return self._is_halted or self._work.cut == self._work.ended + 1
+
+    async def _call(self, call: Coroutine[Any, Any, T], *, feeds: bool = False) -> T:
+        """Await a call of the view, which `halt` cancels.
+
+        Args:
+            call: The call.
+            feeds: An interruption cancels it, too; it is undone afterwards, or never used.
+
+        Raises:
+            OmniError: It failed.
+            WorkCancelledError: It was cancelled.
+        """
+        if self._is_halted or (feeds and self._is_cut):
+            call.close()
+            raise WorkCancelledError
+        task = asyncio.ensure_future(call)
+        self._running.add(task)
+        self._feeding = task if feeds else self._feeding
+        try:
+            return await task
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                raise
+            raise WorkCancelledError from None
+        except (OmniError, WorkCancelledError):
+            raise
+        except Exception as error:
+            self._workshop.crew.failed()
+            raise GenerationFailedError() from error
+        finally:
+            self._running.discard(task)
+            self._feeding = None if feeds else self._feeding
+
+    async def _feed(
+        self, view: AnyView, call: Coroutine[Any, Any, str], count: int, *, is_undone: bool = True
+    ) -> list[Event]:
+        """Await a call that feeds the cache; return the events that describe it.
+
+        The order matters: clients expect `prepared` as the next message after `prepare`.
+
+        Args:
+            view: The conversation.
+            call: The call; returns the text fed.
+            count: How many messages it feeds.
+            is_undone: An interruption cancels it, and it is undone afterwards.
+        """
+        before = view.kv_cache_length
+        prompt = await self._call(call, feeds=is_undone)
+        after = view.kv_cache_length
+        fed = PrefillDone(before, max(0, after - before), count, len(prompt), after)
+        return [fed, *map(Noticed, view.take_notices())]
+
+    async def _reply(
+        self, view: AnyTurnView, reply: AsyncGenerator[StreamingChunk, None], emit: Emit
+    ) -> ReplyEnd:
+        """Emit a reply's pieces as they come and return what it came to.
+
+        Raises:
+            OmniError: It failed.
+            WorkCancelledError: The session was halted.
+        """
+
+        async def emit_chunks() -> None:
+            async with aclosing(reply):
+                async for chunk in reply:
+                    await emit(ChunkReady(chunk))
+
+        await self._call(emit_chunks())
+        assert view.reply_end is not None, "the reply has ended"
+        return view.reply_end
+
+    async def _take_slot(self) -> None:
+        """Take a slot, unless one is held.
+
+        Raises:
+            WorkerBusyError: None became free in time.
+            WorkCancelledError: The work was cut short meanwhile.
+        """
+        if self._lease is not None:
+            return
+        if self._is_cut:
+            raise WorkCancelledError
+        workshop = self._workshop
+        try:
+            async with asyncio.timeout(None) as self._patience:
+                self._lease = await workshop.slots.take(self._owner, workshop.limits.busy_wait_s)
+        except TimeoutError as error:
+            raise WorkCancelledError from error
+        finally:
+            self._patience = None
+
+    def _cut_short(self) -> None:
+        """Bring the end of running work near: a reply ends in order, a prefill is cancelled."""
+        self._stop_waiting()
+        if self._view is not None:
+            self._view.stop()
+        if self._feeding is not None:
+            self._threads.cancelled.set()
+            self._feeding.cancel()
+
+    def _cancel_calls(self) -> None:
+        self._threads.cancelled.set()
+        for task in tuple(self._running):
+            task.cancel()
+
+    def _leave_behind(self) -> None:
+        self._threads.leave()
+        self._cancel_calls()
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time())

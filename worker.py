@@ -8,43 +8,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Final
 
 import typer
-import uvicorn
 from fastapi import FastAPI
 
-from config import PRIVATE_UMASK, SecuritySettings, Settings, SettingsError, load_settings
-from core.errors import NotSupervisedError, OmniError, ShuttingDownError
+from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
+from core.errors import OmniError
 from core.logging_setup import setup_logging
 from core.metrics import WorkerMetrics, new_registry
-from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, MIB
-from core.schemas.worker import RESTART_EXIT_CODE, SUPERVISED_VARIABLE
+from core.schemas.worker import SUPERVISED_VARIABLE
 from core.serving.backend import Backend
 from core.serving.fake_backend import FakeBackend, FakeTimes
-from core.serving.gate import SecretGate, is_loopback
-from core.serving.host import Identity, WorkerHost
+from core.serving.gate import SecretGate, check_exposure
 from core.serving.recordings import Recordings
+from core.serving.runtime import Identity, WorkerRuntime, WorkLimits
+from core.serving.server import make_server
 from core.serving.session_kinds import SessionRules
+from core.serving.session_server import SessionServer
 from core.serving.worker_routes import tell_error, worker_routes
-from core.serving.workshop import WorkLimits, Workshop
-from core.stop_signals import StopSignals
 from recording.replay_process import ReplayProcess
 from session_recorder import RecorderThreads
 from settings.embedded import CONFIG_FILE, default_checkpoint
 
 UNUSABLE: Final = 2  # exit code
-# One message a little too big is still read, so that its sender is told why.
-SOCKET_LIMIT_BYTES: Final = CHAT_SOCKET_LIMIT_BYTES + MIB
-SHUTDOWN_LIMIT_S: Final = 5  # for the last answers to be sent
 
 
 MakeBackend = Callable[[], "Backend"]
@@ -74,39 +66,6 @@ class WorkerOptions:
     limits: WorkLimits = field(default_factory=WorkLimits)
 
 
-class HostPlace:
-    """Where the program's host is while it runs, and how the program is ended from inside."""
-
-    def __init__(self) -> None:
-        """Begin without one."""
-        self._host: WorkerHost | None = None
-        self._begin_restart: Callable[[], None] | None = None
-
-    def on_restart(self, begin: Callable[[], None]) -> None:
-        """Say what ends the program so that it is started again."""
-        self._begin_restart = begin
-
-    def restart(self) -> None:
-        """Begin to end, to be started again.
-
-        Raises:
-            NotSupervisedError: Nobody would start it again.
-            ShuttingDownError: It is ending already.
-        """
-        if self._begin_restart is None or not self().identity.is_supervised:
-            raise NotSupervisedError()
-        self._begin_restart()
-
-    def put(self, host: WorkerHost | None) -> None:
-        """Set it."""
-        self._host = host
-
-    def __call__(self) -> WorkerHost:
-        """Return it."""
-        assert self._host is not None, "the program runs"
-        return self._host
-
-
 def create_app(
     settings: Settings, make_backend: MakeBackend, options: WorkerOptions | None = None
 ) -> FastAPI:
@@ -117,37 +76,36 @@ def create_app(
         make_backend: Makes what makes conversations, on the engine's thread.
         options: What concerns this worker alone.
     """
-    chosen, place, registry = options or WorkerOptions(), HostPlace(), new_registry()
+    chosen, registry = options or WorkerOptions(), new_registry()
     metrics = WorkerMetrics(registry)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        host = make_host(settings, make_backend, chosen, metrics)
-        place.put(host)
-        beginning = [asyncio.create_task(work) for work in (host.load(), host.recover())]
+        sessions = make_sessions(settings, make_backend, chosen, metrics)
+        app.state.sessions = sessions
+        beginning = [asyncio.create_task(work) for work in (sessions.load(), sessions.recover())]
         try:
             yield
         finally:
             for task in beginning:
                 task.cancel()
             await asyncio.gather(*beginning, return_exceptions=True)
-            await host.close()
+            await sessions.close()
 
     app = FastAPI(title="Worker", lifespan=lifespan, openapi_url=None)
-    app.state.host = place
-    app.include_router(worker_routes(place, registry, place.restart))
+    app.include_router(worker_routes(registry))
     app.add_exception_handler(OmniError, tell_error)
     secret = settings.security.worker_secret
     app.add_middleware(SecretGate, secret=secret.get_secret_value() if secret else None)
     return app
 
 
-def make_host(
+def make_sessions(
     settings: Settings, make_backend: MakeBackend, options: WorkerOptions, metrics: WorkerMetrics
-) -> WorkerHost:
-    """Return the host of a worker; call it on the event loop."""
+) -> SessionServer:
+    """Return what serves a worker's sessions; arguments as of `create_app`."""
     slots = options.slots or settings.service.worker_slots or 1
-    workshop = Workshop(make_backend, slots, options.limits)
+    runtime = WorkerRuntime(make_backend, slots, options.limits, options.identity)
     rules = SessionRules.of(settings.limits, settings.duplex, settings.half_duplex)
     recordings = None
     if settings.recording.enabled:
@@ -155,95 +113,7 @@ def make_host(
         data_dir, worker_id = settings.service.data_dir, options.identity.worker_id
         min_free_gb = settings.recording.min_free_gb
         recordings = Recordings(data_dir, worker_id, threads, min_free_gb=min_free_gb)
-    return WorkerHost(workshop, rules, options.identity, metrics, recordings)
-
-
-class DrainingServer(uvicorn.Server):
-    """Lets running sessions end before it closes their sockets."""
-
-    def __init__(self, config: uvicorn.Config, host_of: HostPlace, drain_limit_s: float) -> None:
-        """Serve by a configuration.
-
-        Args:
-            config: uvicorn's.
-            host_of: Returns the host.
-            drain_limit_s: How long sessions may go on after a stop was asked for.
-        """
-        super().__init__(config)
-        self._host_of = host_of
-        self._drain_limit_s = drain_limit_s
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._draining: asyncio.Task[None] | None = None
-        self._signals = StopSignals()
-        self.exit_code = 0
-        host_of.on_restart(self.begin_restart)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
-        self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End what is left."""
-        if self._draining is not None:
-            await self._draining
-        await super().shutdown(sockets)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain at the first signal, end at once at one that is sent later."""
-        is_hurry = self._signals.is_hurry(time.monotonic())
-        if self._loop is not None and (is_hurry or self._draining is None):
-            self._loop.call_soon_threadsafe(self.begin_drain)
-
-    def begin_drain(self) -> None:
-        """Begin to end; asked again, do not wait any longer."""
-        if self._draining is not None or not self.started:
-            self.should_exit = True
-            return
-        self._draining = asyncio.get_running_loop().create_task(self._drain())
-
-    def begin_restart(self) -> None:
-        """Begin to end as at a signal, and tell the launcher to start the program again.
-
-        Raises:
-            ShuttingDownError: It is ending already.
-        """
-        if self._draining is not None or self.should_exit:
-            raise ShuttingDownError()
-        self.exit_code = RESTART_EXIT_CODE
-        self.begin_drain()
-
-    async def _drain(self) -> None:
-        try:
-            await self._host_of().drain(self._drain_limit_s)
-        finally:
-            self.should_exit = True
-
-
-def make_server(app: FastAPI, settings: Settings, host: str, port: int) -> DrainingServer:
-    """Return what serves a worker's application.
-
-    Args:
-        app: Of `create_app`.
-        settings: The configuration.
-        host: Address to bind to.
-        port: Port to bind to.
-    """
-    heartbeat_s = settings.limits.heartbeat_s
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        log_config=None,
-        ws="websockets-sansio",  # the one of uvicorn's that holds back too fast a sender
-        ws_max_size=SOCKET_LIMIT_BYTES,
-        ws_ping_interval=heartbeat_s,
-        ws_ping_timeout=heartbeat_s,
-        ws_per_message_deflate=False,  # between processes of ours it costs more than it saves
-        timeout_graceful_shutdown=SHUTDOWN_LIMIT_S,
-    )
-    place: HostPlace = app.state.host
-    return DrainingServer(config, place, settings.service.drain_timeout_s)
+    return SessionServer(runtime, rules, metrics, recordings)
 
 
 def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
@@ -329,19 +199,6 @@ def main(
     server = make_server(app, settings, address, bound)
     server.run()
     raise typer.Exit(server.exit_code)
-
-
-def check_exposure(host: str, security: SecuritySettings) -> None:
-    """Refuse to listen to other machines without a secret: a worker does what anybody asks.
-
-    Raises:
-        ValueError: Other machines reach the address, and there is no secret.
-    """
-    if security.worker_secret is None and not is_loopback(host):
-        raise ValueError(
-            f"The worker would listen on {host} to everybody. Set security.worker_secret to the "
-            "same value here and at the gateway, or bind the worker to 127.0.0.1."
-        )
 
 
 def fake_times(parts: Sequence[str]) -> FakeTimes:

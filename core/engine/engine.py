@@ -174,10 +174,6 @@ class Engine(BaseEngine):
         """Run `work` between two passes; raises as `call`."""
         return self._submit(work, is_bounded=True)
 
-    def run_here(self, work: Callable[[], T]) -> T:
-        """Run `work` on the thread, which may be the caller's; blocks. Raises as `call`."""
-        return work() if self.is_here else self.submit(work).result()
-
     # --- steps ---
 
     def resume(self, task: Task[Any]) -> Future[None]:

@@ -29,11 +29,6 @@ from MiniCPMO45.steps import (
 T = TypeVar("T")
 
 
-def never() -> bool:
-    """Return False."""
-    return False
-
-
 class TaskState(Enum):
     """Where a task stands."""
 
@@ -54,25 +49,18 @@ class Task(Generic[T]):
         since_s: when that was asked.
     """
 
-    def __init__(
-        self,
-        steps: Steps[T],
-        due_s: float | None = None,
-        is_cancelled: Callable[[], bool] = never,
-    ) -> None:
+    def __init__(self, steps: Steps[T], due_s: float | None = None) -> None:
         """Create a task that has not begun.
 
         Args:
             steps: see `MiniCPMO45.steps`.
             due_s: when they must be done; None if nobody listens live.
-            is_cancelled: asked in each pass; when it returns true, the steps are closed.
         """
         self.state = TaskState.RUNNING
         self.due_s = due_s
         self.request: Request | None = None
         self.since_s = 0.0
         self._steps = steps
-        self._is_cancelled = is_cancelled
         self._value: Any = None  # Any: emitted or returned values, of the steps' own types
         self._answer: Any = None  # Any: of the type that the request documents
         self._answers: list[Any] = []  # to the portions answered so far
@@ -91,7 +79,7 @@ class Task(Generic[T]):
         """Return what a paused task emitted, or what it returned.
 
         Raises:
-            WorkCancelledError: it was cancelled.
+            WorkCancelledError: it was closed.
             Exception: what it failed with.
         """
         if self.state is TaskState.FAILED:
@@ -103,9 +91,6 @@ class Task(Generic[T]):
     def advance(self, now_s: float = 0.0) -> Request | None:
         """Run to the next request, unless one waits already; None if the task is paused."""
         if self.has_ended:
-            return None
-        if self._is_cancelled():
-            self._close_safely()
             return None
         if self.request is not None:
             return self.request
@@ -139,19 +124,11 @@ class Task(Generic[T]):
         self._answers, self.request = [], None
 
     def close(self) -> None:
-        """End it where it stands; harmless when it has ended."""
-        self._steps.close()
+        """End it where it stands, between two passes; harmless when it has ended."""
         self.request = None
         if not self.has_ended:
             self._pause(TaskState.CANCELLED, None)
-
-    def _close_safely(self) -> None:
-        """Close it inside a pass, where a failure must end no other task."""
-        try:
-            self.close()
-        except Exception as error:
-            self.request = None
-            self._pause(TaskState.FAILED, error)
+        self._steps.close()
 
     def _pause(self, state: TaskState, value: Any) -> None:
         self.state, self._value = state, value
@@ -170,14 +147,9 @@ class PassRunner:
         self._executor = executor
         self._now_s = now_s
 
-    def begin(
-        self,
-        steps: Steps[T],
-        due_s: float | None = None,
-        is_cancelled: Callable[[], bool] = never,
-    ) -> Task[T]:
+    def begin(self, steps: Steps[T], due_s: float | None = None) -> Task[T]:
         """Return a task that has not begun; arguments as of `Task`."""
-        return Task(steps, due_s, is_cancelled)
+        return Task(steps, due_s)
 
     def run(self, tasks: Sequence[Task[Any]]) -> None:
         """Advance each task, and answer as much of what they ask as one pass takes.
@@ -187,6 +159,9 @@ class PassRunner:
         """
         now_s = self._now_s()
         asking = [task for task in tasks if task.advance(now_s) is not None]
+        if len(asking) == 1 and (request := asking[0].request) is not None:
+            asking[0].answer(*self._answer([request]))  # alone, it needs no plan
+            return
         measured = [(task, waiting) for task in asking if (waiting := _measured(task)) is not None]
         if not measured:
             return

@@ -46,14 +46,14 @@ class ChatHandler(SessionHandler["AnyChatView"]):
                 raise AssertionError(f"{effect} is no part of this protocol")
 
     async def _open(self) -> AnyChatView:
-        workshop = self._workshop
-        if workshop.is_draining:
+        runtime = self._runtime
+        if runtime.is_draining:
             raise ShuttingDownError()
         await self._take_slot()
-        await workshop.make_room()
+        await runtime.make_room()
         if self._is_cut:
             raise WorkCancelledError
-        self._view = view = workshop.backend.open_chat(self._threads)
+        self._view = view = runtime.backend.open_chat(self._threads)
         return view
 
     async def _prefill(self, request: ChatSocketRequest, emit: Emit) -> None:

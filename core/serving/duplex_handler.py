@@ -36,8 +36,8 @@ from core.serving.detection import BargeInListener, decode_chunk, decode_sample
 from core.serving.effect_queue import Emit
 from core.serving.ownership import Lease, Owner
 from core.serving.prefetch import PicturePrefetch, Seen
+from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
-from core.serving.workshop import Workshop
 
 MS_PER_S: Final = 1_000
 NOT_FED: Final = StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
@@ -48,7 +48,7 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
 
     def __init__(
         self,
-        workshop: Workshop,
+        runtime: WorkerRuntime,
         owner: Owner,
         lease: Lease,
         frames: PictureLimits = FRAME_LIMITS,
@@ -56,12 +56,12 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
         """Create a handler; other arguments as of `SessionHandler`.
 
         Args:
-            workshop: The model and everything around it.
+            runtime: The model and everything around it.
             owner: The session.
             lease: Its slot.
             frames: What a picture may be.
         """
-        super().__init__(workshop, owner, lease)
+        super().__init__(runtime, owner, lease)
         self._detector: BargeInListener | None = None
         self._prefetch = PicturePrefetch()
         self._frame_limits = frames
@@ -98,10 +98,10 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
     async def _prepare(self, message: duplex.Prepare, emit: Emit) -> None:
         events: list[Event] = [PrefillDone(message_count=1)]
         if not self._is_halted:
-            await self._workshop.make_room()
-            self._view = view = self._workshop.backend.open_duplex(self._threads)
+            await self._runtime.make_room()
+            self._view = view = self._runtime.backend.open_duplex(self._threads)
             if message.barge_in is not None:
-                self._detector = BargeInListener(message.barge_in, self._workshop.detector)
+                self._detector = BargeInListener(message.barge_in, self._runtime.detector)
             try:
                 events = await self._feed(view, self._begin(view, message), 1, is_undone=False)
             except WorkCancelledError:

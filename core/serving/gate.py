@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from core.errors import CloseCode, UnauthorizedError
 from core.schemas.worker import WORKER_SECRET_HEADER
+from settings.sections import SecuritySettings
 
 OPEN_PATHS: Final = frozenset({"/health", "/metrics"})
 """What starts and watches workers has no secret, and nothing about a conversation is told there."""
@@ -76,3 +77,16 @@ def _host_of(netloc: str) -> str:
         return urlsplit(f"//{netloc}").hostname or ""
     except ValueError:
         return ""
+
+
+def check_exposure(host: str, security: SecuritySettings) -> None:
+    """Refuse to listen to other machines without a secret: a worker obeys every request.
+
+    Raises:
+        ValueError: Other machines reach the address, and there is no secret.
+    """
+    if security.worker_secret is None and not is_loopback(host):
+        raise ValueError(
+            f"The worker would listen on {host} to everybody. Set security.worker_secret to the "
+            "same value here and at the gateway, or bind the worker to 127.0.0.1."
+        )

@@ -24,8 +24,8 @@ from core.serving.backend import AnyHalfDuplexView
 from core.serving.detection import TurnListener, decode_sample
 from core.serving.effect_queue import Emit
 from core.serving.ownership import Lease, Owner
+from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
-from core.serving.workshop import Workshop
 
 SESSION: Final = "half_duplex"  # inside the view
 # What a half-duplex client gets that says nothing about the model's part. Source: the published
@@ -37,9 +37,9 @@ DEFAULT_PROMPT: Final = "You are a helpful assistant. Reply naturally."
 class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
     """Carries out the effects of a `/ws/half_duplex` session."""
 
-    def __init__(self, workshop: Workshop, owner: Owner, lease: Lease) -> None:
+    def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease) -> None:
         """Create a handler without a detector; arguments as of `SessionHandler`."""
-        super().__init__(workshop, owner, lease)
+        super().__init__(runtime, owner, lease)
         self._detector: TurnListener | None = None
 
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
@@ -66,9 +66,9 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
     async def _prepare(self, message: half_duplex.Prepare, emit: Emit) -> None:
         events: list[Event] = [PrefillDone(message_count=1)]
         if not self._is_cut:
-            await self._workshop.make_room()
-            self._view = view = self._workshop.backend.open_half_duplex(self._threads)
-            self._detector = TurnListener(message.config.vad, self._workshop.detector)
+            await self._runtime.make_room()
+            self._view = view = self._runtime.backend.open_half_duplex(self._threads)
+            self._detector = TurnListener(message.config.vad, self._runtime.detector)
             try:
                 events = await self._feed(view, self._begin(view, message), 1, is_undone=False)
             except WorkCancelledError:

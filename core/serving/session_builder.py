@@ -35,13 +35,13 @@ from core.serving.recording_observer import (
     turn_timing,
 )
 from core.serving.recordings import OnStopped, OpenRecording, Recordings
+from core.serving.runtime import WorkerRuntime
 from core.serving.scheduling import LoopScheduler
 from core.serving.session_handler import SessionHandler
 from core.serving.session_kinds import SessionRules, SocketKind
 from core.serving.sockets import Socket
 from core.serving.streaming_handler import StreamingHandler
 from core.serving.wire import Wire
-from core.serving.workshop import Workshop
 from session_recorder import EndReason, TurnBasedSessionRecorder
 
 
@@ -50,13 +50,13 @@ class SessionBuilder:
     """What sessions are made of.
 
     Attributes:
-        workshop: the model and everything around it.
+        runtime: the model and everything around it.
         rules: what sessions may say and take.
         metrics: counts.
         recordings: makes recorders; None records nothing.
     """
 
-    workshop: Workshop
+    runtime: WorkerRuntime
     rules: SessionRules
     metrics: WorkerMetrics
     recordings: Recordings | None
@@ -80,7 +80,7 @@ class SessionBuilder:
         log = structlog.stdlib.get_logger("session").bind(mode=owner.kind.value)
         observers: list[Observer] = [LogObserver(log)]
         observers.append(MetricsObserver(self.metrics, owner.kind.value))
-        measured = self.workshop.slots.measured
+        measured = self.runtime.slots.measured
         if kind is SocketKind.DUPLEX and measured is not None:
             observers.append(CapacityObserver(measured, owner.session_id))
 
@@ -142,16 +142,16 @@ class SessionBuilder:
                 return DuplexMachine(names, rules.duplex)
 
     def _handler(self, kind: SocketKind, owner: Owner, lease: Lease | None) -> SessionHandler[Any]:
-        workshop = self.workshop
+        runtime = self.runtime
         match kind:
             case SocketKind.STREAMING:
-                return StreamingHandler(workshop, owner)
+                return StreamingHandler(runtime, owner)
             case SocketKind.CHAT:
-                return ChatHandler(workshop, owner)
+                return ChatHandler(runtime, owner)
         assert lease is not None, "a live session has its slot"
         if kind is SocketKind.HALF_DUPLEX:
-            return HalfDuplexHandler(workshop, owner, lease)
-        return DuplexHandler(workshop, owner, lease, self.rules.frames)
+            return HalfDuplexHandler(runtime, owner, lease)
+        return DuplexHandler(runtime, owner, lease, self.rules.frames)
 
     def _recording(
         self,

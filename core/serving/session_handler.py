@@ -22,8 +22,8 @@ from core.schemas.streaming import ReplyEnd, StreamingChunk
 from core.serving.backend import AnyTurnView, AnyView
 from core.serving.effect_queue import Emit
 from core.serving.ownership import Lease, Owner
+from core.serving.runtime import WorkerRuntime
 from core.serving.session_threads import SessionThreads
-from core.serving.workshop import Workshop
 
 T = TypeVar("T")
 ViewT = TypeVar("ViewT", bound="AnyView")
@@ -47,19 +47,19 @@ class _Work:
 class SessionHandler(ABC, Generic[ViewT]):
     """Carries out the effects of one session."""
 
-    def __init__(self, workshop: Workshop, owner: Owner, lease: Lease | None = None) -> None:
+    def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease | None = None) -> None:
         """Create a handler without a conversation.
 
         Args:
-            workshop: The model and everything around it.
+            runtime: The model and everything around it.
             owner: The session.
             lease: Its slot, if it holds one already.
         """
-        self._workshop = workshop
+        self._runtime = runtime
         self._owner = owner
         self._lease = lease
         self._view: ViewT | None = None  # the conversation, if there is one now
-        self._threads = SessionThreads(workshop.crew, workshop.backend.media)
+        self._threads = SessionThreads(runtime.threads, runtime.backend.media)
         self._work = _Work()
         self._is_halted = False
         self._feeding: asyncio.Task[Any] | None = None  # undone afterwards if it is cancelled
@@ -115,7 +115,7 @@ class SessionHandler(ABC, Generic[ViewT]):
             self._view.stop()
         self._cancel_calls()
         if self._hang_watch is None:
-            limit_s = self._workshop.limits.hang_limit_s
+            limit_s = self._runtime.limits.hang_limit_s
             self._hang_watch = asyncio.get_running_loop().call_later(limit_s, self._leave_behind)
 
     async def release(self) -> None:
@@ -124,7 +124,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         if watch is not None:
             watch.cancel()
         lease, self._lease = self._lease, None
-        await self._workshop.end(self._view, lease)
+        await self._runtime.end(self._view, lease)
 
     # --- for the modes ---
 
@@ -164,7 +164,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         except (OmniError, WorkCancelledError):
             raise
         except Exception as error:
-            self._workshop.crew.failed()
+            self._runtime.threads.failed()
             raise GenerationFailedError() from error
         finally:
             self._running.discard(task)
@@ -219,10 +219,10 @@ class SessionHandler(ABC, Generic[ViewT]):
             return
         if self._is_cut:
             raise WorkCancelledError
-        workshop = self._workshop
+        runtime = self._runtime
         try:
             async with asyncio.timeout(None) as self._patience:
-                self._lease = await workshop.slots.take(self._owner, workshop.limits.busy_wait_s)
+                self._lease = await runtime.slots.take(self._owner, runtime.limits.busy_wait_s)
         except TimeoutError as error:
             raise WorkCancelledError from error
         finally:

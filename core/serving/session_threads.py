@@ -12,8 +12,8 @@ from core.engine import WorkCancelledError
 from core.errors import OmniError
 from core.media import Media, MediaContent, read_media
 from core.media_process import MediaProcesses
-from core.serving.crew import Crew, SessionCalls
 from core.serving.media import SessionMedia
+from core.serving.thread_pools import SessionCalls, ThreadPools
 
 T = TypeVar("T")
 
@@ -25,15 +25,15 @@ class SessionThreads:
         cancelled: set while work that is under way has no use; it ends where it asks.
     """
 
-    def __init__(self, crew: Crew, media: MediaProcesses | None) -> None:
+    def __init__(self, threads: ThreadPools, media: MediaProcesses | None) -> None:
         """Create them.
 
         Args:
-            crew: the worker's threads.
+            threads: the worker's threads.
             media: decode pictures and videos; None decodes on the thread that asks.
         """
         self.cancelled = threading.Event()
-        self._calls = SessionCalls(crew)
+        self._calls = SessionCalls(threads)
         self._media = media
 
     async def run(self, work: Callable[[], T]) -> T:

@@ -14,9 +14,9 @@ from core.schemas.streaming import ReplyEnd, StreamingConfig, StreamingRequest
 from core.serving.backend import AnyStreamingView
 from core.serving.effect_queue import Emit
 from core.serving.ownership import Owner
+from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
 from core.serving.sessions import Conversation
-from core.serving.workshop import Workshop
 
 SESSION: Final = (
     "streaming"  # inside the view; the conversation around it is what tells sessions apart
@@ -26,9 +26,9 @@ SESSION: Final = (
 class StreamingHandler(SessionHandler[AnyStreamingView]):
     """Carries out the effects of a worker's `/ws/streaming`; holds a slot during turns only."""
 
-    def __init__(self, workshop: Workshop, owner: Owner) -> None:
+    def __init__(self, runtime: WorkerRuntime, owner: Owner) -> None:
         """Create a handler between turns; arguments as of `SessionHandler`."""
-        super().__init__(workshop, owner)
+        super().__init__(runtime, owner)
         self._conversation: Conversation | None = None  # during a turn
         self._latest: Conversation | None = None  # of this socket; may be kept, or gone
 
@@ -77,15 +77,15 @@ class StreamingHandler(SessionHandler[AnyStreamingView]):
             WorkerBusyError: All slots are taken.
             ShuttingDownError: The worker is about to end.
         """
-        workshop = self._workshop
-        if is_first and workshop.is_draining:
+        runtime = self._runtime
+        if is_first and runtime.is_draining:
             raise ShuttingDownError()
         await self._take_slot()
         if message.clear_kv_cache and self._conversation is not None:
             await self._drop()
         if self._conversation is None:
             self._use(self._recall(message))
-            await workshop.make_room()
+            await runtime.make_room()
         conversation = self._conversation
         if conversation is not None and is_first:
             conversation.mark()
@@ -94,13 +94,13 @@ class StreamingHandler(SessionHandler[AnyStreamingView]):
 
     def _recall(self, message: streaming.WorkerPrefill) -> Conversation | None:
         """Take the conversation from where it is kept, or begin one."""
-        store = self._workshop.store
+        store = self._runtime.store
         if not message.clear_kv_cache:
             if message.expect_hash:
                 return store.take(message.expect_hash)
             if self._latest is not None:
                 return self._latest if store.take_back(self._latest) else None
-        return Conversation(self._workshop.backend.open_streaming(self._threads))
+        return Conversation(self._runtime.backend.open_streaming(self._threads))
 
     def _use(self, conversation: Conversation | None) -> None:
         self._conversation = conversation
@@ -141,7 +141,7 @@ class StreamingHandler(SessionHandler[AnyStreamingView]):
         await self._call(conversation.view.roll_back())
 
     async def _retain(self) -> None:
-        workshop, conversation = self._workshop, self._conversation
+        runtime, conversation = self._runtime, self._conversation
         if self._is_halted:
             return
         if conversation is not None:
@@ -150,8 +150,8 @@ class StreamingHandler(SessionHandler[AnyStreamingView]):
             if history_hash and conversation.view.kv_cache_length:
                 self._latest = conversation
                 self._use(None)
-                others = len(workshop.slots.owners) - 1
-                await workshop.let_go(workshop.store.keep(conversation, others))
+                others = len(runtime.slots.owners) - 1
+                await runtime.let_go(runtime.store.keep(conversation, others))
             else:
                 self._latest = None
                 await self._drop()
@@ -164,7 +164,7 @@ class StreamingHandler(SessionHandler[AnyStreamingView]):
         conversation = self._conversation
         self._use(None)
         if conversation is not None:
-            await self._workshop.free(conversation.view)
+            await self._runtime.free(conversation.view)
 
 
 def request_of(message: streaming.WorkerPrefill) -> StreamingRequest:

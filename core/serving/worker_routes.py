@@ -1,13 +1,13 @@
-"""A worker's routes: each validates, calls the host, answers."""
+"""A worker's routes: each validates, calls the sessions or the runtime, answers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Request, Response, WebSocket
+from fastapi import APIRouter, Depends, Request, Response, WebSocket
+from fastapi.requests import HTTPConnection
 from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry
 from pydantic import TypeAdapter
@@ -20,9 +20,9 @@ from core.schemas.parsing import parse_message
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import ActionResult, CacheStatus, StopRequest, WorkerHealth
 from core.serving.gate import GATEWAY_MARK
-from core.serving.host import WorkerHost
 from core.serving.scheduling import end_task
 from core.serving.session_kinds import SocketKind
+from core.serving.session_server import SessionServer
 
 CHAT_REQUEST: Final = TypeAdapter(ChatRequest)
 STOP_REQUEST: Final = TypeAdapter(StopRequest)
@@ -34,28 +34,29 @@ STOPS: Final = {
 }
 """Which sockets a stop route concerns."""
 
-HostOf = Callable[[], WorkerHost]
-"""Returns the host, which begins with the program."""
+
+def _sessions_of(connection: HTTPConnection) -> SessionServer:
+    """Return what the application serves sessions by."""
+    sessions: SessionServer = connection.app.state.sessions
+    return sessions
 
 
-def worker_routes(
-    host_of: HostOf, registry: CollectorRegistry, restart: Callable[[], None]
-) -> APIRouter:
-    """Return every route of a worker.
+Sessions = Annotated[SessionServer, Depends(_sessions_of)]
+
+
+def worker_routes(registry: CollectorRegistry) -> APIRouter:
+    """Return every route of a worker whose sessions are in its application's state.
 
     Args:
-        host_of: Returns the host.
         registry: What `/metrics` shows.
-        restart: Ends the program so that it is started again, or raises an OmniError.
     """
     router = APIRouter()
-    _add_state(router, host_of, registry)
-    _add_restart(router, restart)
-    _add_chat(router, host_of)
+    _add_state(router, registry)
+    _add_chat(router)
     for name, kinds in STOPS.items():
-        _add_stop(router, host_of, name, kinds)
+        _add_stop(router, name, kinds)
     for kind in SocketKind:
-        _add_socket(router, host_of, kind)
+        _add_socket(router, kind)
     return router
 
 
@@ -66,21 +67,21 @@ async def tell_error(request: Request, error: Exception) -> Response:
     return JSONResponse(content, error.http_status)
 
 
-def _add_state(router: APIRouter, host_of: HostOf, registry: CollectorRegistry) -> None:
+def _add_state(router: APIRouter, registry: CollectorRegistry) -> None:
     @router.get("/health")
-    async def health(request: Request) -> WorkerHealth:
-        health = host_of().health()
+    async def health(request: Request, sessions: Sessions) -> WorkerHealth:
+        health = sessions.runtime.health()
         if GATEWAY_MARK in request.scope:
             return health
         return health.model_copy(update={"current_session_id": None})
 
     @router.get("/cache_info")
-    async def cache_info() -> CacheStatus:
-        return host_of().cache_info()
+    async def cache_info(sessions: Sessions) -> CacheStatus:
+        return sessions.runtime.cache_info()
 
     @router.post("/clear_cache")
-    async def clear_cache(response: Response) -> ActionResult:
-        done = await host_of().clear_cache()
+    async def clear_cache(response: Response, sessions: Sessions) -> ActionResult:
+        done = await sessions.runtime.clear_cache()
         if done is None:
             response.status_code = HTTPStatus.CONFLICT
             return ActionResult(success=False, message="Somebody is served now.")
@@ -90,42 +91,43 @@ def _add_state(router: APIRouter, host_of: HostOf, registry: CollectorRegistry) 
     async def metrics() -> Response:
         return Response(exposition(registry), media_type=CONTENT_TYPE)
 
-
-def _add_restart(router: APIRouter, restart: Callable[[], None]) -> None:
     @router.post("/restart")
-    async def restart_worker() -> ActionResult:
-        restart()
+    async def restart(sessions: Sessions) -> ActionResult:
+        sessions.restart()
         return ActionResult(success=True, message="It ends when its sessions have ended.")
 
 
-def _add_chat(router: APIRouter, host_of: HostOf) -> None:
+def _add_chat(router: APIRouter) -> None:
     @router.post("/chat")
-    async def chat(request: Request) -> ChatResponse:
+    async def chat(request: Request, sessions: Sessions) -> ChatResponse:
         body = await _read(request, CHAT_SOCKET_LIMIT_BYTES)
         asked = await asyncio.to_thread(parse_message, CHAT_REQUEST, body)
         gone = asyncio.Event()
         watching = asyncio.create_task(_watch(request, gone))
         try:
             secret = request.headers.get(SESSION_SECRET_HEADER, "")
-            return await host_of().chat(asked, gone, secret)
+            return await sessions.chat(asked, gone, secret)
         finally:
             await end_task(watching)
 
 
-def _add_stop(router: APIRouter, host_of: HostOf, name: str, kinds: tuple[SocketKind, ...]) -> None:
+def _add_stop(router: APIRouter, name: str, kinds: tuple[SocketKind, ...]) -> None:
     @router.post(f"/{name}/stop")
-    async def stop(request: Request) -> ActionResult:
+    async def stop(request: Request, sessions: Sessions) -> ActionResult:
         body = await _read(request, STOP_LIMIT_BYTES)
         asked = parse_message(STOP_REQUEST, body) if body else StopRequest()
-        return host_of().stop(kinds, asked.session_id)
+        return sessions.stop(kinds, asked.session_id)
 
 
-def _add_socket(router: APIRouter, host_of: HostOf, kind: SocketKind) -> None:
+def _add_socket(router: APIRouter, kind: SocketKind) -> None:
     @router.websocket(kind.path)
     async def socket(
-        websocket: WebSocket, session_id: str | None = None, variant: str | None = None
+        websocket: WebSocket,
+        sessions: Sessions,
+        session_id: str | None = None,
+        variant: str | None = None,
     ) -> None:
-        await host_of().serve(websocket, kind, session_id, variant)
+        await sessions.serve(websocket, kind, session_id, variant)
 
 
 async def _read(request: Request, limit_bytes: int) -> bytes:
@@ -144,7 +146,7 @@ async def _read(request: Request, limit_bytes: int) -> bytes:
 
 
 async def _watch(request: Request, gone: asyncio.Event) -> None:
-    """Notice that nobody waits for the answer any more."""
+    """Set `gone` when the client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     gone.set()

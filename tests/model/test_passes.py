@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -158,17 +157,17 @@ def test_an_end_that_fails_is_its_own_session_s_alone(executor: Executor) -> Non
     def unmeasurable() -> Steps[None]:
         yield LlmForward(executor.open_session("u", seed=1).kv, cast(Any, (None,)))
 
-    cancelled = threading.Event()
     bystander = Task(count_up(executor, 10, 3))
-    tasks: list[Task[Any]] = [Task(defective(), is_cancelled=cancelled.is_set), bystander]
+    tasks: list[Task[Any]] = [Task(defective()), bystander]
     passes = PassRunner(executor)
     passes.run(tasks)
-    cancelled.set()
+    with pytest.raises(RuntimeError):
+        tasks[0].close()
     tasks.append(Task(unmeasurable()))
     for _ in drive(passes, tasks):
         pass
     assert bystander.state is TaskState.RETURNED
-    assert all(tasks[index].state is TaskState.FAILED for index in (0, 2))
+    assert (tasks[0].state, tasks[2].state) == (TaskState.CANCELLED, TaskState.FAILED)
 
 
 def test_only_the_one_whose_request_is_wrong_fails(executor: Executor) -> None:
@@ -199,7 +198,7 @@ def test_an_error_is_raised_where_it_was_asked(executor: Executor) -> None:
 
 
 def test_a_cancelled_task_is_closed_between_two_passes(executor: Executor) -> None:
-    wanted, closed = True, []
+    closed = []
 
     def endless() -> Steps[None]:
         session = executor.open_session("e", seed=1)
@@ -209,12 +208,11 @@ def test_a_cancelled_task_is_closed_between_two_passes(executor: Executor) -> No
         finally:
             closed.append(session.kv.length)
 
-    task = Task(endless(), is_cancelled=lambda: not wanted)
+    task = Task(endless())
     passes = PassRunner(executor)
     for _ in range(3):
         passes.run([task])
-    wanted = False
-    passes.run([task])
+    task.close()
     assert task.state is TaskState.CANCELLED and task.has_ended and closed == [3]
     with pytest.raises(WorkCancelledError):
         task.take()
@@ -268,9 +266,8 @@ def test_a_portion_that_fails_ends_the_request(
 
 
 def test_a_request_that_waits_for_a_fuller_batch_can_be_cancelled(executor: Executor) -> None:
-    cancelled = threading.Event()
-    task = Task(feed(executor, [3]), is_cancelled=cancelled.is_set)
+    task = Task(feed(executor, [3]))
     assert task.advance(1.0) is not None and task.since_s == 1.0
     assert task.advance(2.0) is task.request and task.since_s == 1.0, "it still waits"
-    cancelled.set()
+    task.close()
     assert task.advance(3.0) is None and task.state is TaskState.CANCELLED

@@ -140,10 +140,10 @@ def nothing_stays_behind(bench: Bench) -> Iterator[None]:
     eventually("all tasks have ended", lambda: bench.worker.tasks() <= tasks)
     eventually("all files are closed", lambda: open_files() <= files)
     names = [thread.name for thread in threading.enumerate()]
-    slots = bench.worker.host.workshop.slots.count
+    slots = bench.worker.runtime.slots.count
     assert sum(name.startswith("call") for name in names) <= slots + 2
     assert sum(name.startswith("hear") for name in names) <= 2
-    assert not bench.worker.host._live and len(bench.worker.host.workshop.slots.owners) == 0
+    assert not bench.worker.sessions._live and len(bench.worker.runtime.slots.owners) == 0
 
 
 async def reach(bench: Bench, phase: Phase, talk: Talk) -> None:
@@ -320,7 +320,7 @@ def test_sound_of_a_pause_is_lost_with_one_warning(bench: Bench) -> None:
 def test_the_same_id_twice_is_refused_while_the_first_lives(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.serving.host.CLAIM_WAIT_S", 0.05)
+    monkeypatch.setattr("core.serving.session_server.CLAIM_WAIT_S", 0.05)
 
     async def scenario() -> None:
         client = Client(bench.worker.port)

@@ -116,8 +116,7 @@ def hold(worker: RunningWorker, kind: str, at: int | None) -> Awaits:
 
 
 def is_quiet(worker: RunningWorker, tasks: int) -> bool:
-    host = worker.host
-    is_free = not host._live and host.workshop.slots.is_free
+    is_free = not worker.sessions._live and worker.runtime.slots.is_free
     return is_free and worker.tasks() <= tasks
 
 
@@ -130,7 +129,7 @@ def test_the_connection_breaks_at_every_await(worker: RunningWorker, kind: str) 
     for number in range(len(places)):
         hold(worker, kind, number)
         eventually(f"quiet after {number}: {places[number]}", lambda: is_quiet(worker, tasks))
-    assert worker.host.workshop.progress.error is None
+    assert worker.runtime.progress.error is None
     hold(worker, kind, None)
     eventually("the worker still works", lambda: is_quiet(worker, tasks))
     worker.on_loop(lambda: asyncio.get_running_loop().set_task_factory(None))

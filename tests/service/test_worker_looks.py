@@ -143,7 +143,7 @@ def test_what_was_seen_ahead_costs_the_unit_nothing(
 def test_a_look_is_less_urgent_than_any_unit(
     worker: RunningWorker, backend: RealBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    passes = worker.host.workshop.engine.passes
+    passes = worker.runtime.engine.passes
     run, due = passes.run, list[float | None]()
 
     def watch(tasks: Sequence[Task[Any]]) -> None:

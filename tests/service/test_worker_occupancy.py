@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.serving.fake_backend import FakeBackend, FakeTimes
-from core.serving.workshop import WorkLimits
+from core.serving.runtime import WorkLimits
 from tests.service.workers import (
     SECOND,
     SILENCE,

@@ -23,7 +23,7 @@ def check_fields(adapter: TypeAdapter[Any], messages: list[Message]) -> None:
 
 
 def data_dir(worker: RunningWorker) -> Path:
-    recordings = worker.host._recordings
+    recordings = worker.sessions._recordings
     assert recordings is not None
     return recordings._data_dir
 

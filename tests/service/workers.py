@@ -29,9 +29,11 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from config import Settings
 from core.serving.backend import Backend
-from core.serving.host import WorkerHost
+from core.serving.runtime import WorkerRuntime
+from core.serving.server import DrainingServer, make_server
+from core.serving.session_server import SessionServer
 from tests.source_tree import ROOT
-from worker import DrainingServer, WorkerOptions, create_app, make_server
+from worker import WorkerOptions, create_app
 
 SPEECH = ROOT / "tests" / "golden" / "recordings" / "inputs" / "speech_8s.wav"
 LIMIT_S = 120.0  # ends a test that hangs
@@ -93,9 +95,14 @@ class RunningWorker:
         return int(self.server.servers[0].sockets[0].getsockname()[1])
 
     @property
-    def host(self) -> WorkerHost:
-        """Its host."""
-        return self.server._host_of()
+    def sessions(self) -> SessionServer:
+        """Its sessions."""
+        return self.server.sessions
+
+    @property
+    def runtime(self) -> WorkerRuntime:
+        """What they share."""
+        return self.sessions.runtime
 
     def on_loop(self, work: Callable[[], Any]) -> Any:
         """Run something on its loop."""
@@ -147,7 +154,7 @@ def running_worker(
     worker = RunningWorker(server)
     try:
         if waits:
-            eventually("the model is loaded", lambda: worker.host.workshop.progress.is_loaded)
+            eventually("the model is loaded", lambda: worker.runtime.progress.is_loaded)
         yield worker
     finally:
         worker.close()

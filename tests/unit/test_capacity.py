@@ -16,7 +16,7 @@ from core.serving import capacity, ownership
 from core.serving.capacity import Capacity, CapacityObserver
 from core.serving.fake_backend import FakeBackend
 from core.serving.ownership import Owner, Slots
-from core.serving.workshop import Workshop
+from core.serving.runtime import WorkerRuntime
 
 LONG_S = 60.0
 
@@ -150,28 +150,28 @@ def test_nobody_new_begins_when_the_memory_for_caches_runs_out() -> None:
 
     async def scenario() -> None:
         backend = Full()
-        workshop = Workshop(lambda: backend, 4)
-        await workshop.load()
+        runtime = WorkerRuntime(lambda: backend, 4)
+        await runtime.load()
 
         async def room(share: float) -> None:
             backend.room, backend.asked = share, set()
             while not backend.asked:  # the gauge is read once the call has been answered
-                await workshop.engine.call(lambda: None)
+                await runtime.engine.call(lambda: None)
 
         try:
             owner = Owner("s", RequestType.AUDIO_DUPLEX)
-            leases = [await workshop.slots.take(owner, 1.0) for _ in range(2)]
-            assert workshop.slots.capacity == 4
+            leases = [await runtime.slots.take(owner, 1.0) for _ in range(2)]
+            assert runtime.slots.capacity == 4
             await room(0.1)
-            assert workshop.slots.capacity == 2, "those that are there go on"
+            assert runtime.slots.capacity == 2, "those that are there go on"
             with pytest.raises(WorkerBusyError):
-                await workshop.slots.take(owner, 0.01)
+                await runtime.slots.take(owner, 0.01)
             for lease in leases:
                 lease.give_back()
-            assert workshop.slots.capacity == 1, "alone, one may always try"
+            assert runtime.slots.capacity == 1, "alone, one may always try"
             assert backend.asked == {"engine"}, "the event loop never asks the device"
         finally:
-            workshop.close()
+            runtime.close()
 
     asyncio.run(scenario())
 

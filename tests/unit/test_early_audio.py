@@ -21,7 +21,7 @@ from core.serving.fake_media import tone_base64
 from core.serving.observers import MetricsObserver
 from core.serving.ownership import Owner
 from core.serving.recording_observer import DuplexRecording
-from core.serving.workshop import Workshop
+from core.serving.runtime import WorkerRuntime
 from session_recorder import DuplexSessionRecorder
 from tests.fakes.duplex_scenes import CHUNK, SPEAK, scene
 
@@ -61,10 +61,10 @@ def test_sound_of_a_session_that_ends_is_left_out() -> None:
 
 async def speak(message: Prepare) -> list[Event]:
     """What the engine says until a unit of the fake model is spoken."""
-    workshop = Workshop(lambda: FakeBackend(QUICK), 1)
-    await workshop.load()
+    runtime = WorkerRuntime(lambda: FakeBackend(QUICK), 1)
+    await runtime.load()
     owner = Owner("s", RequestType.AUDIO_DUPLEX)
-    handler = DuplexHandler(workshop, owner, await workshop.slots.take(owner, 1.0))
+    handler = DuplexHandler(runtime, owner, await runtime.slots.take(owner, 1.0))
     emitted: list[Event] = []
 
     async def emit(event: Event) -> None:
@@ -77,7 +77,7 @@ async def speak(message: Prepare) -> list[Event]:
             await handler.perform(effect, emit)
         await handler.release()
     finally:
-        workshop.close()
+        runtime.close()
     return emitted
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, cast
@@ -95,6 +95,11 @@ def steps_of(countdown: Countdown) -> Any:
     return cast(Any, countdown)
 
 
+def run_on(engine: Engine, work: Callable[[], Any]) -> Any:
+    """Run a call on the engine's thread."""
+    return engine.submit(work).result(LIMIT_S)
+
+
 @pytest.fixture
 def passes() -> Together:
     return Together()
@@ -114,10 +119,8 @@ def test_calls_run_on_its_thread_and_give_their_results_back(engine: Engine) -> 
         assert await engine.call(lambda: threading.current_thread().name) == "engine"
         with pytest.raises(ZeroDivisionError):
             await engine.call(lambda: 1 // 0)
-        assert await engine.call(lambda: engine.run_here(lambda: 7)) == 7, "no waiting for itself"
 
     asyncio.run(scenario())
-    assert engine.run_here(lambda: 8) == 8
 
 
 def test_a_call_runs_even_if_its_caller_is_cancelled(engine: Engine, passes: Together) -> None:
@@ -134,7 +137,7 @@ def test_a_call_runs_even_if_its_caller_is_cancelled(engine: Engine, passes: Tog
     passes.may_run.clear()
     asyncio.run(scenario())
     assert done.wait(LIMIT_S)
-    assert engine.run_here(lambda: True), "it still works"
+    assert run_on(engine, lambda: True), "it still works"
 
 
 def test_tasks_go_side_by_side_on_its_thread_alone(engine: Engine, passes: Together) -> None:
@@ -216,12 +219,12 @@ def test_cancelling_again_waits_for_no_pass_that_hangs(engine: Engine, passes: T
     passes.may_run.clear()
     asyncio.run(scenario())
     passes.may_run.set()
-    assert engine.run_here(lambda: task.is_closed), "the engine closes it as soon as it can"
+    assert run_on(engine, lambda: task.is_closed), "the engine closes it as soon as it can"
 
 
 def test_on_its_own_thread_a_task_runs_alone(engine: Engine, passes: Together) -> None:
     task = Countdown(2)
-    engine.run_here(lambda: engine.resume(steps_of(task)))
+    run_on(engine, lambda: engine.resume(steps_of(task)))
     assert task.has_ended and passes.sizes == [1, 1]
 
 
@@ -230,8 +233,8 @@ def test_calls_come_between_the_passes_of_a_long_task(engine: Engine) -> None:
     seen: list[int] = []
     done = engine.resume(steps_of(task))
     for _ in range(3):
-        seen.append(engine.run_here(lambda: task.left))
-    engine.run_here(task.close)
+        seen.append(run_on(engine, lambda: task.left))
+    run_on(engine, task.close)
     done.result(LIMIT_S)
     assert seen == sorted(seen, reverse=True)
 
@@ -340,7 +343,7 @@ def test_whatever_is_raised_belongs_to_the_caller_alone(engine: Engine) -> None:
             raise RuntimeError("no state")
 
     with pytest.raises(SystemExit):
-        engine.run_here(sys.exit)
+        run_on(engine, sys.exit)
     with pytest.raises(GenerationFailedError):
         engine.resume(steps_of(Vague(1))).result(LIMIT_S)
     engine.resume(steps_of(Countdown(1))).result(LIMIT_S)
@@ -350,7 +353,7 @@ def test_whatever_is_raised_belongs_to_the_caller_alone(engine: Engine) -> None:
 def test_a_thread_that_ended_says_so_and_refuses_what_comes() -> None:
     engine = Engine(QUIET)
     engine.watch(sys.exit)  # no work of a session: a defect of the program itself
-    engine.run_here(lambda: None)
+    run_on(engine, lambda: None)
     while engine.problem(LIMIT_S) is None:
         pass
     assert "SystemExit" in str(engine.problem(LIMIT_S))

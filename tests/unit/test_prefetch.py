@@ -27,9 +27,9 @@ from core.serving.fake_backend import FakeBackend, FakeDuplexView, FakeTimes
 from core.serving.fake_media import FakeSeenPicture
 from core.serving.ownership import Owner
 from core.serving.prefetch import PicturePrefetch
+from core.serving.runtime import WorkerRuntime
 from core.serving.session_kinds import SessionRules
 from core.serving.session_threads import SessionThreads
-from core.serving.workshop import Workshop
 from tests.fakes.duplex_scenes import CHUNK
 
 INSTANT = FakeTimes(prefill_ms=0, unit_ms=0, finalize_ms=0)
@@ -140,11 +140,11 @@ class Bench:
 async def bench(frames: PictureLimits = FRAME_LIMITS) -> AsyncIterator[Bench]:
     """Have a prepared handler for the block; it holds nothing at the end."""
     backend = WatchedBackend()
-    workshop = Workshop(lambda: backend, 1)
-    await workshop.load()
+    runtime = WorkerRuntime(lambda: backend, 1)
+    await runtime.load()
     owner = Owner("s", RequestType.OMNI_DUPLEX)
-    lease = await workshop.slots.take(owner, 1.0)
-    handler = DuplexHandler(workshop, owner, lease, frames)
+    lease = await runtime.slots.take(owner, 1.0)
+    handler = DuplexHandler(runtime, owner, lease, frames)
     made = Bench(handler, backend)
     try:
         handler.expect()
@@ -152,9 +152,9 @@ async def bench(frames: PictureLimits = FRAME_LIMITS) -> AsyncIterator[Bench]:
         made.emitted.clear()
         yield made
         await handler.release()
-        assert len(handler._prefetch) == 0 and workshop.slots.is_free
+        assert len(handler._prefetch) == 0 and runtime.slots.is_free
     finally:
-        workshop.close()
+        runtime.close()
 
 
 async def until(is_true: Callable[[], bool]) -> None:

@@ -24,13 +24,12 @@ from core.schemas import streaming
 from core.schemas.common import Message, Role
 from core.schemas.queue import RequestType
 from core.schemas.streaming import StreamingChunk, StreamingRequest
-from core.serving import crew as crew_module
-from core.serving.crew import SessionCalls
+from core.serving import thread_pools
 from core.serving.fake_backend import FakeBackend, FakeStreamingView, FakeTimes
 from core.serving.ownership import Owner
+from core.serving.runtime import WorkerRuntime, WorkLimits
 from core.serving.session_threads import SessionThreads
 from core.serving.streaming_handler import StreamingHandler
-from core.serving.workshop import WorkLimits, Workshop
 
 LOOKS, LOOK_S = 2_000, 0.002
 LIMIT_S = 120.0
@@ -53,10 +52,10 @@ async def soon(is_true: Callable[[], bool]) -> None:
 class Bench:
     """A handler, and what it emitted."""
 
-    def __init__(self, workshop: Workshop) -> None:
-        self.workshop = workshop
+    def __init__(self, runtime: WorkerRuntime) -> None:
+        self.runtime = runtime
         self.owner = Owner("s", RequestType.STREAMING)
-        self.handler = StreamingHandler(workshop, self.owner)
+        self.handler = StreamingHandler(runtime, self.owner)
         self.emitted: list[Event] = []
 
     async def emit(self, event: Event) -> None:
@@ -83,15 +82,15 @@ class Bench:
 @asynccontextmanager
 async def bench(backend: FakeBackend, slots: int = 1, **limits: float) -> AsyncIterator[Bench]:
     """Have a handler for the block; its slot is free at the end."""
-    workshop = Workshop(lambda: backend, slots, WorkLimits(**limits))
-    await workshop.load()
-    made = Bench(workshop)
+    runtime = WorkerRuntime(lambda: backend, slots, WorkLimits(**limits))
+    await runtime.load()
+    made = Bench(runtime)
     try:
         yield made
         await made.handler.release()
-        assert workshop.slots.is_free
+        assert runtime.slots.is_free
     finally:
-        workshop.close()
+        runtime.close()
 
 
 def test_an_interruption_before_the_work_has_begun_cuts_it_short() -> None:
@@ -146,7 +145,7 @@ def test_an_interruption_means_the_work_asked_for_last() -> None:
             work = made.ask(Retain(), FEED)
             made.handler.interrupt()
             await work
-            assert len(made.workshop.store) == 1, "the turn before is kept"
+            assert len(made.runtime.store) == 1, "the turn before is kept"
             assert made.emitted[-1] == PrefillDone(), "nothing was fed"
 
     asyncio.run(scenario())
@@ -163,7 +162,7 @@ def test_a_reply_that_is_cut_keeps_what_was_said() -> None:
             done = made.emitted[-1]
             assert isinstance(done, GenerateDone) and done.stopped and done.text
             await made.do(Retain())
-            kept = made.workshop.store.newest
+            kept = made.runtime.store.newest
             assert kept and kept.history[-1] == {
                 "role": "assistant",
                 "content": [{"type": "text", "text": done.text}],
@@ -181,7 +180,7 @@ def test_a_halted_session_frees_everything() -> None:
             made.handler.halt()
             await work
             await made.do(Rollback(), Retain())
-            assert len(made.workshop.store) == 0
+            assert len(made.runtime.store) == 0
 
     asyncio.run(scenario())
 
@@ -237,7 +236,7 @@ def test_a_failure_is_told_without_its_secrets_and_can_be_undone(place: str) -> 
             assert isinstance(failed.error, GenerationFailedError)
             assert "secret" not in failed.error.message
             await made.do(Rollback(), Retain())
-            assert made.workshop.slots.is_free and len(made.workshop.store) == 0
+            assert made.runtime.slots.is_free and len(made.runtime.store) == 0
 
     asyncio.run(scenario())
 
@@ -249,7 +248,7 @@ def test_after_a_failure_the_device_is_looked_at(is_broken: bool) -> None:
         backend.is_device_broken = is_broken
         async with bench(backend) as made:
             await made.do(FEED, ANSWER)
-        assert (made.workshop.progress.error is not None) == is_broken
+        assert (made.runtime.progress.error is not None) == is_broken
 
     asyncio.run(scenario())
 
@@ -301,10 +300,10 @@ def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker() -> None:
         async with bench(backend, hang_limit_s=0.01) as made:
             await (await hang(made, backend))
             await made.handler.release()
-            workshop = made.workshop
-            assert workshop.slots.is_free and workshop.error is None
-            lease = await workshop.slots.take(Owner("next", RequestType.CHAT), 0)
-            assert await SessionCalls(workshop.crew).call(lambda: "works") == "works"
+            runtime, slots = made.runtime, made.runtime.slots
+            assert slots.is_free and runtime.error is None
+            lease = await slots.take(Owner("next", RequestType.CHAT), 0)
+            assert await thread_pools.SessionCalls(runtime.threads).call(lambda: "works") == "works"
             lease.give_back()
             backend.go_on.set()
 
@@ -314,7 +313,7 @@ def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker() -> None:
 def test_calls_left_behind_are_bounded_and_one_more_keeps_its_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(crew_module, "HANGING_MAX", 0)
+    monkeypatch.setattr(thread_pools, "HANGING_MAX", 0)
 
     async def scenario() -> None:
         backend = StubbornBackend()
@@ -322,8 +321,8 @@ def test_calls_left_behind_are_bounded_and_one_more_keeps_its_slot(
             work = await hang(made, backend)
             for _ in range(10):
                 await asyncio.sleep(0)
-            assert not work.done() and not made.workshop.slots.is_free
-            assert made.workshop.error is None
+            assert not work.done() and not made.runtime.slots.is_free
+            assert made.runtime.error is None
             backend.go_on.set()
             await work
 
@@ -348,12 +347,12 @@ def test_a_conversation_that_cannot_be_closed_keeps_its_slot(failures: int, is_l
         async with bench(StickyBackend(QUICK), slots=2) as made:
             await made.do(FEED)
             await made.handler.release()
-            slots = made.workshop.slots
+            slots = made.runtime.slots
             assert slots.is_free and slots.capacity == (1 if is_lost else 2)
-            assert made.workshop.error is None, "one slot is left"
+            assert made.runtime.error is None, "one slot is left"
             if is_lost:
                 slots.lost = slots.count
-                assert made.workshop.error is not None
+                assert made.runtime.error is not None
 
     asyncio.run(scenario())
 
@@ -363,11 +362,11 @@ def test_a_broken_device_stays_broken_whatever_else_ends() -> None:
         backend = StubbornBackend()
         async with bench(backend, hang_limit_s=0.01) as made:
             work = await hang(made, backend)
-            made.workshop.progress.error = "The device does not work any more."
+            made.runtime.progress.error = "The device does not work any more."
             backend.go_on.set()
             await work
             await made.handler.release()
-            assert made.workshop.error == "The device does not work any more."
+            assert made.runtime.error == "The device does not work any more."
 
     asyncio.run(scenario())
 
@@ -376,14 +375,14 @@ def test_an_engine_that_does_not_answer_is_the_worker_s_failure_until_it_does() 
     async def scenario() -> None:
         go_on, begun = threading.Event(), threading.Event()
         async with bench(FakeBackend(QUICK), engine_limit_s=0.0) as made:
-            await soon(lambda: made.workshop.error is None)
-            made.workshop.engine.submit(begun.set)
-            held = made.workshop.engine.submit(lambda: go_on.wait(LIMIT_S))
+            await soon(lambda: made.runtime.error is None)
+            made.runtime.engine.submit(begun.set)
+            held = made.runtime.engine.submit(lambda: go_on.wait(LIMIT_S))
             assert begun.wait(LIMIT_S)
-            await soon(lambda: made.workshop.error == "The engine does not answer.")
+            await soon(lambda: made.runtime.error == "The engine does not answer.")
             go_on.set()
             await asyncio.wrap_future(held)
-            await soon(lambda: made.workshop.error is None)
+            await soon(lambda: made.runtime.error is None)
 
     asyncio.run(scenario())
 
@@ -391,7 +390,7 @@ def test_an_engine_that_does_not_answer_is_the_worker_s_failure_until_it_does() 
 def test_a_turn_waits_for_a_slot_and_is_refused() -> None:
     async def scenario() -> None:
         async with bench(FakeBackend(QUICK), busy_wait_s=0.01) as made:
-            lease = await made.workshop.slots.take(Owner("other", RequestType.DUPLEX), 0)
+            lease = await made.runtime.slots.take(Owner("other", RequestType.DUPLEX), 0)
             failed = await made.do(FEED)
             assert isinstance(failed, TurnFailed) and isinstance(failed.error, WorkerBusyError)
             assert not failed.can_rollback

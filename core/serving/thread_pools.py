@@ -47,8 +47,8 @@ class Pool:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-class Crew:
-    """The threads of a worker; what waits for one is bounded by the sessions there are.
+class ThreadPools:
+    """A worker's thread pools; what waits for a thread is bounded by the sessions there are.
 
     Attributes:
         failures: unexpected failures since the device was last checked.
@@ -66,7 +66,7 @@ class Crew:
         self.callers = Pool(slots + SPARE_THREADS, "call")
         self.hearing = Pool(HEARING_THREADS, "hear")
         self._left: list[Future[Any]] = []  # calls whose session has ended without them
-        self._log = structlog.stdlib.get_logger("crew")
+        self._log = structlog.stdlib.get_logger("thread_pools")
 
     def leave(self, job: Future[T], pool: Pool) -> bool:
         """Leave a call behind, unless too many that were left behind still run.
@@ -107,18 +107,18 @@ class SessionCalls:
         WorkCancelledError: it was given up, or the session goes on to its end without it.
     """
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, pools: ThreadPools) -> None:
         """Call nothing yet."""
-        self._crew = crew
+        self._pools = pools
         self._leaving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def call(self, work: Callable[[], T]) -> T:
         """Run a call of a view."""
-        return await self._run(self._crew.callers, work)
+        return await self._run(self._pools.callers, work)
 
     async def hear(self, work: Callable[[], T]) -> T:
         """Run detection."""
-        return await self._run(self._crew.hearing, work)
+        return await self._run(self._pools.hearing, work)
 
     def leave(self) -> None:
         """Wait for no call any more: the one under way hangs."""
@@ -133,13 +133,13 @@ class SessionCalls:
         either: set[asyncio.Future[Any]] = {done, self._leaving}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not done.done() and self._crew.leave(job, pool):
+            if not done.done() and self._pools.leave(job, pool):
                 raise WorkCancelledError
             return await done
         except (OmniError, WorkCancelledError):
             raise
         except Exception as error:
-            self._crew.failed()
+            self._pools.failed()
             raise GenerationFailedError() from error
         finally:
             done.cancel()

@@ -5,24 +5,38 @@ Made once per worker; handlers are given it. Knows no socket and no machine.
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
 from core.engine.engine import Engine
 from core.errors import ModelError, OmniError, ShuttingDownError
-from core.schemas.worker import ModelFacts
+from core.schemas.queue import RequestType
+from core.schemas.worker import (
+    ActionResult,
+    CacheStatus,
+    ModelFacts,
+    WorkerHealth,
+    WorkerStatus,
+)
 from core.serving.backend import AnyView, Backend
 from core.serving.capacity import Capacity
-from core.serving.crew import Crew
 from core.serving.ownership import Lease, Slots
 from core.serving.sessions import Conversation, SessionStore
+from core.serving.thread_pools import ThreadPools
 from core.vad import SileroVad
 
-LISTENER_STAGE: Final = "loading the voice detector"
+DETECTOR_STAGE: Final = "loading the voice detector"
+CAPABILITIES: Final = (
+    RequestType.CHAT,
+    RequestType.STREAMING,
+    RequestType.HALF_DUPLEX_AUDIO,
+    RequestType.AUDIO_DUPLEX,
+    RequestType.OMNI_DUPLEX,
+)
 CLOSE_TRIES: Final = 2
 CACHE_ROOM_MIN: Final = 0.15  # ours: of the caches' memory, kept for the sessions there are
 
@@ -33,9 +47,9 @@ class WorkLimits:
 
     Attributes:
         busy_wait_s: for a free slot. Source: docs/specification/service.md#2.3.4 and #2.5.6.
-        hang_limit_s: for a session's blocking call to end after it was told to; then the session
+        hang_limit_s: for a session's blocking call to end after `halt`; then the session
             ends without it.
-        engine_limit_s: for one call or round of the engine; then the worker counts as broken.
+        engine_limit_s: for one call or pass of the engine; then the worker counts as broken.
     """
 
     busy_wait_s: float = 5.0
@@ -43,9 +57,24 @@ class WorkLimits:
     engine_limit_s: float = 120.0
 
 
+@dataclass(frozen=True)
+class Identity:
+    """What a worker is called.
+
+    Attributes:
+        worker_id: its name.
+        gpu_id: its GPU, as people count.
+        is_supervised: a launcher starts it again when it ends.
+    """
+
+    worker_id: str = "worker_0"
+    gpu_id: int | None = None
+    is_supervised: bool = False
+
+
 @dataclass
 class Progress:
-    """How far the worker has come, told to whoever asks for its health.
+    """How far the worker has come, for its health.
 
     Attributes:
         is_loaded: the model is ready.
@@ -54,6 +83,8 @@ class Progress:
         error: why loading failed, or what is wrong with the device.
         memory_mb: used and total memory of the GPU, when it was last looked at.
         model: what is loaded, once it is.
+        cache_room: how much of the caches' memory is free, as the engine's thread last read it.
+        began_s: when the worker was created, `time.monotonic`.
     """
 
     is_loaded: bool = False
@@ -62,23 +93,30 @@ class Progress:
     error: str | None = None
     memory_mb: tuple[float, float] | None = None
     model: ModelFacts | None = None
+    cache_room: float = 1.0
+    began_s: float = field(default_factory=time.monotonic)
 
 
-class Workshop:
-    """The model and everything around it.
+class WorkerRuntime:
+    """The model and what its sessions share.
 
     Attributes:
         engine: the model's thread.
-        crew: threads for what blocks.
+        threads: threads for what blocks.
         slots: who occupies the worker.
         store: conversations kept between turns.
         limits: how long things may take.
+        identity: what the worker is called.
         progress: how far the worker has come.
         is_draining: the program is about to end: nothing new may begin.
     """
 
     def __init__(
-        self, make_backend: Callable[[], Backend], slots: int, limits: WorkLimits | None = None
+        self,
+        make_backend: Callable[[], Backend],
+        slots: int,
+        limits: WorkLimits | None = None,
+        identity: Identity | None = None,
     ) -> None:
         """Start the engine's thread; load nothing yet.
 
@@ -87,20 +125,21 @@ class Workshop:
                 importing a model's libraries takes long enough to be noticed.
             slots: Sessions at once.
             limits: How long things may take.
+            identity: What the worker is called.
         """
         self.engine = Engine()
-        self.crew = Crew(slots)
-        now_s = asyncio.get_running_loop().time
+        self.threads = ThreadPools(slots)
+        now_s = time.monotonic
         self.slots = Slots(slots, now_s, Capacity(now_s, self._has_memory))
         self.store = SessionStore(slots)
         self.limits = limits or WorkLimits()
+        self.identity = identity or Identity()
         self.progress = Progress()
         self.is_draining = False
         self._make_backend = make_backend
         self._backend: Backend | None = None
         self._detector: SileroVad | None = None
-        self._cache_room = 1.0  # as the engine's thread last read it
-        self._log = structlog.stdlib.get_logger("workshop")
+        self._log = structlog.stdlib.get_logger("runtime")
 
     @property
     def backend(self) -> Backend:
@@ -185,34 +224,99 @@ class Workshop:
                 self._log.exception("close_failed")
             else:
                 return
-        self.crew.failures += 1  # so that the device is checked
+        self.threads.failures += 1  # so that the device is checked
         self.slots.lost += 1
 
-    async def forget_all(self) -> int:
+    async def _free_kept(self) -> int:
         """Free everything that is kept; return how many conversations it was."""
         kept = self.store.clear()
         await self.let_go(kept)
         await self._tidy_up()
         return len(kept)
 
+    # --- health ---
+
+    @property
+    def status(self) -> WorkerStatus:
+        """What the worker is doing, in one word; of several sessions the oldest counts."""
+        if self.error is not None:
+            return WorkerStatus.ERROR
+        if not self.progress.is_loaded:
+            return WorkerStatus.LOADING
+        owners = self.slots.owners
+        return owners[0].status if owners else WorkerStatus.IDLE
+
+    def health(self) -> WorkerHealth:
+        """Answer `GET /health`."""
+        progress, slots, status = self.progress, self.slots, self.status
+        words = {WorkerStatus.ERROR: "error", WorkerStatus.LOADING: "initializing"}
+        used_mb, total_mb = progress.memory_mb or (None, None)
+        owners = slots.owners
+        active_tokens = sum(owner.kv_tokens() for owner in owners)
+        return WorkerHealth.model_validate(
+            {
+                "status": words.get(status, "healthy"),
+                "worker_status": status,
+                "gpu_id": self.identity.gpu_id,
+                "model_loaded": progress.is_loaded,
+                "load_progress": progress.share,
+                "load_stage": progress.stage,
+                "current_session_id": owners[0].session_id if owners else None,
+                "total_requests": slots.total_leases,
+                "avg_inference_time_ms": round(slots.mean_ms, 1),
+                "kv_cache_length": active_tokens + self.store.kv_tokens,
+                "error": self.error,
+                "vram_used_mb": used_mb,
+                "vram_total_mb": total_mb,
+                "uptime_s": time.monotonic() - self.progress.began_s,
+                "capabilities": [kind.value for kind in CAPABILITIES],
+                "slots": slots.count,
+                "capacity": slots.capacity,
+                "active_sessions": len(owners),
+                "model": progress.model,
+                "is_supervised": self.identity.is_supervised,
+                "is_draining": self.is_draining,
+            }
+        )
+
+    def cache_info(self) -> CacheStatus:
+        """Answer `GET /cache_info`."""
+        store = self.store
+        kept = store.newest
+        return CacheStatus(
+            status=self.status,
+            note=f"{len(store)} conversations are kept for their next turn.",
+            cached_hash=kept.history_hash if kept else None,
+            kv_cache_length=kept.view.kv_cache_length if kept else 0,
+        )
+
+    async def clear_cache(self) -> ActionResult | None:
+        """Free what is kept between turns; None while a session holds a slot."""
+        if not self.slots.is_free:
+            return None
+        count = await self._free_kept()
+        return ActionResult(success=True, message=f"{count} conversations forgotten.")
+
+    # --- the end ---
+
     def close(self) -> None:
         """End the threads and processes; blocks a little."""
         if self._backend is not None:
             self._backend.close()
-        self.crew.close()
+        self.threads.close()
         self.engine.close()
 
     def _has_memory(self) -> bool:
         """There is memory left for what one session more would remember."""
-        return self._cache_room >= CACHE_ROOM_MIN
+        return self.progress.cache_room >= CACHE_ROOM_MIN
 
     def _read_cache_room(self) -> None:
         """On the engine's thread, since it asks the device."""
-        self._cache_room = self.backend.cache_room
+        self.progress.cache_room = self.backend.cache_room
 
     def _load(self) -> None:
         """On the engine's thread."""
-        self._report(LISTENER_STAGE, 0.0)
+        self._report(DETECTOR_STAGE, 0.0)
         self._detector = SileroVad()
         self._report("starting the model's libraries", None)
         self._backend = self._make_backend()
@@ -232,9 +336,9 @@ class Workshop:
 
     async def _check(self) -> None:
         """After an unexpected failure: can the device go on?"""
-        if not self.crew.failures:
+        if not self.threads.failures:
             return
-        self.crew.failures = 0
+        self.threads.failures = 0
         try:
             await self.engine.call(self.backend.check)
         except OmniError as error:

@@ -1,12 +1,9 @@
-"""Everything one worker serves: who is connected, what they talk to, and what it says of itself.
-
-Held by the program as its one object; routes only call it.
-"""
+"""The sessions of one worker, over sockets and HTTP, from their acceptance to their end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +12,13 @@ import structlog
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket
 
-from core.errors import NoWorkerError, OmniError, SessionInUseError, ShuttingDownError
+from core.errors import (
+    NotSupervisedError,
+    NoWorkerError,
+    OmniError,
+    SessionInUseError,
+    ShuttingDownError,
+)
 from core.logging_setup import log_context
 from core.metrics import WorkerMetrics
 from core.schemas.chat import ChatRequest, ChatResponse
@@ -25,25 +28,18 @@ from core.schemas.queue import (
     RequestType,
     check_session_id,
 )
-from core.schemas.worker import ActionResult, CacheStatus, WorkerHealth, WorkerStatus
+from core.schemas.worker import ActionResult, WorkerStatus
 from core.serving.chat_handler import ChatHandler
 from core.serving.connection import Connection
 from core.serving.ownership import Lease, Owner
 from core.serving.recordings import Recordings
+from core.serving.runtime import WorkerRuntime
 from core.serving.scheduling import end_task, see_through
 from core.serving.session_builder import SessionBuilder
 from core.serving.session_kinds import SessionRules, SocketKind
 from core.serving.sockets import SocketClosedError, StarletteSocket
-from core.serving.workshop import Workshop
 from recording.names import generate_session_id
 
-CAPABILITIES: Final = (
-    RequestType.CHAT,
-    RequestType.STREAMING,
-    RequestType.HALF_DUPLEX_AUDIO,
-    RequestType.AUDIO_DUPLEX,
-    RequestType.OMNI_DUPLEX,
-)
 NOT_READY_TEXT: Final = "The worker is still loading its model. Please try again later."
 UNNAMED: Final = "direct"  # how the ids of sessions begin that came without one
 CLAIM_WAIT_S: Final = 5.0  # ours: for an earlier socket of the same session to be gone
@@ -51,24 +47,13 @@ DRAIN_LOOK_S: Final = 0.05
 LAST_WORDS_S: Final = 10.0  # ours: for sessions that are told to end to have ended
 
 
-@dataclass(frozen=True)
-class Identity:
-    """What a worker is called.
-
-    Attributes:
-        worker_id: its name.
-        gpu_id: its GPU, as people count.
-        is_supervised: a launcher starts it again when it ends.
-    """
-
-    worker_id: str = "worker_0"
-    gpu_id: int | None = None
-    is_supervised: bool = False
-
-
 @dataclass(eq=False)
 class _Live:
-    """A socket that is being served."""
+    """A socket that is being served.
+
+    Attributes:
+        gone: set when it is served no more.
+    """
 
     kind: SocketKind
     owner: Owner
@@ -76,52 +61,49 @@ class _Live:
     connection: Connection | None = None
 
 
-class WorkerHost:
-    """One worker.
+class SessionServer:
+    """Serves the sessions of one worker.
 
     Attributes:
-        workshop: the model and everything around it.
-        identity: what the worker is called.
+        runtime: the model and what its sessions share.
+        begin_restart: ends the program so that it is started again; None where that is impossible.
     """
 
     def __init__(
         self,
-        workshop: Workshop,
+        runtime: WorkerRuntime,
         rules: SessionRules,
-        identity: Identity,
         metrics: WorkerMetrics,
         recordings: Recordings | None,
     ) -> None:
-        """Serve nobody yet.
+        """Create a server without sessions.
 
         Args:
-            workshop: The model and everything around it.
+            runtime: The model and what its sessions share.
             rules: What sessions may say and take.
-            identity: What the worker is called.
             metrics: Counts.
             recordings: Makes recorders; None records nothing.
         """
-        self.workshop = workshop
+        self.runtime = runtime
+        self.begin_restart: Callable[[], None] | None = None
         self._rules = rules
-        self.identity = identity
         self._metrics = metrics
-        metrics.ask(lambda: workshop.slots.capacity, lambda: workshop.engine.heartbeat.worked_s)
+        metrics.ask(lambda: runtime.slots.capacity, lambda: runtime.engine.heartbeat.worked_s)
         self._recordings = recordings
         self._live: dict[tuple[SocketKind, str], _Live] = {}
         self._chats: set[ChatHandler] = set()  # over HTTP
-        self._somebody_left = asyncio.Event()
-        self._log = structlog.stdlib.get_logger("host")
-        self._began_s = asyncio.get_running_loop().time()
+        self._session_ended = asyncio.Event()
+        self._log = structlog.stdlib.get_logger("sessions")
 
     # --- its life ---
 
     async def load(self) -> None:
         """Load the model; a failure shows in the health."""
-        await self.workshop.load()
-        self._metrics.model_is_loaded(self.workshop.progress.is_loaded)
+        await self.runtime.load()
+        self._metrics.model_is_loaded(self.runtime.progress.is_loaded)
 
     async def recover(self) -> None:
-        """Make readable the recordings of whatever was killed before."""
+        """Make the recordings of killed processes readable."""
         if self._recordings is None:
             return
         try:
@@ -131,9 +113,20 @@ class WorkerHost:
         else:
             self._log.info("recordings_recovered", count=len(recovered))
 
+    def restart(self) -> None:
+        """Begin to end, to be started again.
+
+        Raises:
+            NotSupervisedError: Nothing would start it again.
+            ShuttingDownError: It is ending already.
+        """
+        if self.begin_restart is None or not self.runtime.identity.is_supervised:
+            raise NotSupervisedError()
+        self.begin_restart()
+
     async def drain(self, limit_s: float) -> None:
-        """Let nothing new begin, and running sessions end: by themselves, or after a limit."""
-        self.workshop.is_draining = True
+        """Refuse new sessions; let running ones end by themselves, or end them after a limit."""
+        self.runtime.is_draining = True
         self._log.info("draining", sessions=len(self._live), limit_s=limit_s)
         await self._wait_until_empty(limit_s)
         for live in self._live.values():
@@ -145,10 +138,10 @@ class WorkerHost:
 
     async def close(self) -> None:
         """Free everything and finish the recordings."""
-        self.workshop.is_draining = True
+        self.runtime.is_draining = True
         if self._recordings is not None:
             await asyncio.to_thread(self._recordings.close)
-        await asyncio.to_thread(self.workshop.close)
+        await asyncio.to_thread(self.runtime.close)
 
     # --- sockets ---
 
@@ -202,7 +195,7 @@ class WorkerHost:
         self._check_open()
         self._rules.sounds.check(request)
         owner = Owner(generate_session_id("chat"), RequestType.CHAT, secret=secret)
-        handler = ChatHandler(self.workshop, owner)
+        handler = ChatHandler(self.runtime, owner)
         owner.kv_tokens = lambda: handler.kv_tokens
         leaving = asyncio.create_task(_halt_when(gone, handler))
         self._chats.add(handler)
@@ -233,72 +226,10 @@ class WorkerHost:
             return ActionResult(success=False, message="There is no such session here.")
         return ActionResult(success=True, message=f"{len(found)} told to stop.")
 
-    # --- what it says of itself ---
-
-    @property
-    def status(self) -> WorkerStatus:
-        """What the worker is doing, in one word; of several sessions the oldest counts."""
-        if self.workshop.error is not None:
-            return WorkerStatus.ERROR
-        if not self.workshop.progress.is_loaded:
-            return WorkerStatus.LOADING
-        owners = self.workshop.slots.owners
-        return owners[0].status if owners else WorkerStatus.IDLE
-
-    def health(self) -> WorkerHealth:
-        """Answer `GET /health`."""
-        progress, slots, status = self.workshop.progress, self.workshop.slots, self.status
-        words = {WorkerStatus.ERROR: "error", WorkerStatus.LOADING: "initializing"}
-        used_mb, total_mb = progress.memory_mb or (None, None)
-        owners = slots.owners
-        return WorkerHealth.model_validate(
-            {
-                "status": words.get(status, "healthy"),
-                "worker_status": status,
-                "gpu_id": self.identity.gpu_id,
-                "model_loaded": progress.is_loaded,
-                "load_progress": progress.share,
-                "load_stage": progress.stage,
-                "current_session_id": owners[0].session_id if owners else None,
-                "total_requests": slots.total_leases,
-                "avg_inference_time_ms": round(slots.mean_ms, 1),
-                "kv_cache_length": self._kv_tokens(),
-                "error": self.workshop.error,
-                "vram_used_mb": used_mb,
-                "vram_total_mb": total_mb,
-                "uptime_s": asyncio.get_running_loop().time() - self._began_s,
-                "capabilities": [kind.value for kind in CAPABILITIES],
-                "slots": slots.count,
-                "capacity": slots.capacity,
-                "active_sessions": len(owners),
-                "model": progress.model,
-                "is_supervised": self.identity.is_supervised,
-                "is_draining": self.workshop.is_draining,
-            }
-        )
-
-    def cache_info(self) -> CacheStatus:
-        """Answer `GET /cache_info`."""
-        store = self.workshop.store
-        kept = store.newest
-        return CacheStatus(
-            status=self.status,
-            note=f"{len(store)} conversations are kept for their next turn.",
-            cached_hash=kept.history_hash if kept else None,
-            kv_cache_length=kept.view.kv_cache_length if kept else 0,
-        )
-
-    async def clear_cache(self) -> ActionResult | None:
-        """Forget what is kept between turns; None while somebody is served."""
-        if not self.workshop.slots.is_free:
-            return None
-        count = await self.workshop.forget_all()
-        return ActionResult(success=True, message=f"{count} conversations forgotten.")
-
     # --- helpers ---
 
     async def _wait_until_empty(self, limit_s: float) -> None:
-        """Wait until nobody is served; who only stays connected is told to go."""
+        """Wait for running turns; disconnect idle clients."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + limit_s
         told: set[_Live] = set()
@@ -307,16 +238,16 @@ class WorkerHost:
                 if live.connection is not None and not live.connection.status.is_busy:
                     live.connection.shut_down()
                     told.add(live)
-            self._somebody_left.clear()
+            self._session_ended.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_LOOK_S):
-                    await self._somebody_left.wait()
+                    await self._session_ended.wait()
 
     def _check_open(self) -> None:
-        if self.workshop.is_draining:
+        if self.runtime.is_draining:
             raise ShuttingDownError()
-        if self.status in (WorkerStatus.LOADING, WorkerStatus.ERROR):
-            raise NoWorkerError(self.workshop.error or NOT_READY_TEXT)
+        if self.runtime.status in (WorkerStatus.LOADING, WorkerStatus.ERROR):
+            raise NoWorkerError(self.runtime.error or NOT_READY_TEXT)
 
     @asynccontextmanager
     async def _claimed(self, kind: SocketKind, owner: Owner) -> AsyncIterator[_Live]:
@@ -339,13 +270,13 @@ class WorkerHost:
         finally:
             del self._live[key]
             live.gone.set()
-            self._somebody_left.set()
+            self._session_ended.set()
 
     async def _take_slot(self, kind: SocketKind, owner: Owner) -> Lease | None:
         """Take the slot of a live session; the others take one for each turn."""
         if not kind.is_live:
             return None
-        return await self.workshop.slots.take(owner, self.workshop.limits.busy_wait_s)
+        return await self.runtime.slots.take(owner, self.runtime.limits.busy_wait_s)
 
     async def _converse(self, socket: StarletteSocket, live: _Live, lease: Lease | None) -> None:
         try:
@@ -356,13 +287,8 @@ class WorkerHost:
                 lease.give_back()  # the release has done so, unless it was never reached
 
     def _builder(self) -> SessionBuilder:
-        rules = self._rules.within(self.workshop.backend.context_tokens)
-        return SessionBuilder(self.workshop, rules, self._metrics, self._recordings)
-
-    def _kv_tokens(self) -> int:
-        """Tokens of all conversations, active or kept; 0 is how one knows that nothing is kept."""
-        active = sum(owner.kv_tokens() for owner in self.workshop.slots.owners)
-        return active + self.workshop.store.kv_tokens
+        rules = self._rules.within(self.runtime.backend.context_tokens)
+        return SessionBuilder(self.runtime, rules, self._metrics, self._recordings)
 
 
 async def deny(websocket: WebSocket, error: OmniError) -> None:

@@ -6,16 +6,12 @@ session has ended: it keeps its thread and nothing else.
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 import structlog
-
-from core.engine import WorkCancelledError
-from core.errors import GenerationFailedError, OmniError
 
 T = TypeVar("T")
 
@@ -52,7 +48,7 @@ class ThreadPools:
 
     Attributes:
         failures: unexpected failures since the device was last checked.
-        callers: for calls of a view.
+        calls: for blocking calls of a session.
         hearing: for voice activity detection.
     """
 
@@ -63,7 +59,7 @@ class ThreadPools:
             slots: Sessions at once.
         """
         self.failures = 0
-        self.callers = Pool(slots + SPARE_THREADS, "call")
+        self.calls = Pool(slots + SPARE_THREADS, "call")
         self.hearing = Pool(HEARING_THREADS, "hear")
         self._left: list[Future[Any]] = []  # calls whose session has ended without them
         self._log = structlog.stdlib.get_logger("thread_pools")
@@ -95,51 +91,5 @@ class ThreadPools:
 
     def close(self) -> None:
         """End the threads as soon as they are done; does not wait for them."""
-        for pool in (self.callers, self.hearing):
+        for pool in (self.calls, self.hearing):
             pool.close()
-
-
-class SessionCalls:
-    """The blocking calls of one session.
-
-    Each raises:
-        OmniError: it failed.
-        WorkCancelledError: it was given up, or the session goes on to its end without it.
-    """
-
-    def __init__(self, pools: ThreadPools) -> None:
-        """Call nothing yet."""
-        self._pools = pools
-        self._leaving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def call(self, work: Callable[[], T]) -> T:
-        """Run a call of a view."""
-        return await self._run(self._pools.callers, work)
-
-    async def hear(self, work: Callable[[], T]) -> T:
-        """Run detection."""
-        return await self._run(self._pools.hearing, work)
-
-    def leave(self) -> None:
-        """Wait for no call any more: the one under way hangs."""
-        if not self._leaving.done():
-            self._leaving.set_result(None)
-
-    async def _run(self, pool: Pool, work: Callable[[], T]) -> T:
-        if self._leaving.done():
-            raise WorkCancelledError
-        job = pool.submit(work)
-        done = asyncio.wrap_future(job)
-        either: set[asyncio.Future[Any]] = {done, self._leaving}
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not done.done() and self._pools.leave(job, pool):
-                raise WorkCancelledError
-            return await done
-        except (OmniError, WorkCancelledError):
-            raise
-        except Exception as error:
-            self._pools.failed()
-            raise GenerationFailedError() from error
-        finally:
-            done.cancel()

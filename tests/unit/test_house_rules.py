@@ -30,7 +30,7 @@ CATCH_ALL: dict[str, str] = {
     "core/engine/base.py": "closes the steps whatever happened, and raises it again",
     "core/engine/passes.py": "one conversation's failure becomes its own outcome, not others'",
     "core/engine/engine.py": "the engine thread's edge: logged, and raised at the caller",
-    "core/serving/thread_pools.py": "a thread's edge: logged, and becomes the project's error",
+    "core/serving/session_threads.py": "a thread's edge: logged, and becomes the project's error",
     "core/serving/runtime.py": "loading may fail in any way: logged, and told by /health",
     "benchmarks/launched.py": "kills what it has started, and raises again",
     "tests/fakes/awaits.py": "hands what was thrown in to the coroutine it drives",

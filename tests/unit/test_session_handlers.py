@@ -303,7 +303,7 @@ def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker() -> None:
             runtime, slots = made.runtime, made.runtime.slots
             assert slots.is_free and runtime.error is None
             lease = await slots.take(Owner("next", RequestType.CHAT), 0)
-            assert await thread_pools.SessionCalls(runtime.threads).call(lambda: "works") == "works"
+            assert await SessionThreads(runtime.threads, None).run(lambda: "works") == "works"
             lease.give_back()
             backend.go_on.set()
 

@@ -34,7 +34,10 @@ def stock_decoder(decoder: Decoder, shape: DecoderConfig) -> nn.Module:
     else:
         model = LlamaModel(LlamaConfig(**values))
     model.load_state_dict(decoder.state_dict())
-    return model.eval().to(table)
+    nn.Module.to(model, table.device)
+    for parameter in model.parameters():  # the rotary frequencies stay in float32
+        parameter.data = parameter.data.to(table.dtype)
+    return model.eval()
 
 
 @torch.no_grad()

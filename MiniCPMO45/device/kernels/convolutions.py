@@ -343,7 +343,12 @@ def upsample(x: Tensor, layer: Upsampling, lengths: Tensor | None) -> Tensor:
     if layer.packed is not None and runs_kernels(x):
         assert lengths is not None
         wide, _ = _launch_convolve(x, layer.packed, lengths, (), 1.0, None, True)
-        return wide.unflatten(2, (layer.rate, -1)).flatten(1, 2)
+        # The kernel pads its outputs to a whole block.
+        return (
+            wide[:, :, : layer.rate * layer.out_channels]
+            .unflatten(2, (layer.rate, -1))
+            .flatten(1, 2)
+        )
     weight, bias = layer.weight.to(x.dtype), layer.bias
     assert bias is not None and not isinstance(layer.padding, str)
     y = F.conv_transpose1d(

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from MiniCPMO45.device import stream_ops
+from MiniCPMO45.device.kernels.available import runs_kernels
+from MiniCPMO45.device.kernels.stream_norms import gated_norm
 
 
 class Attention(Protocol):
@@ -137,9 +138,9 @@ def add_norm(x: Tensor, change: Tensor | None, norm: nn.LayerNorm) -> tuple[Tens
     Returns:
         The sum and its norm, both in the dtype of `x`.
     """
-    if x.is_cuda and stream_ops.HAS_TRITON and not torch.is_grad_enabled():
+    if runs_kernels(x):
         affine = norm.weight, norm.bias
-        return x, stream_ops.gated_norm(x, change, None, affine, norm.eps, x.dtype)
+        return x, gated_norm(x, change, None, affine, norm.eps, x.dtype)
     x = x if change is None else x + change
     return x, norm(x)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -37,8 +37,6 @@ from MiniCPMO45.device.speech_runner import SpeechRunner
 from MiniCPMO45.device.text_runner import TextRows, TextRunner
 from MiniCPMO45.device.unit_choice import NO_TOKEN
 from MiniCPMO45.device.unit_sampler import UnitSampler
-from MiniCPMO45.device.vocoder import DeviceCall, DeviceVocoder
-from MiniCPMO45.device.vocoder_streams import VocoderStream
 from MiniCPMO45.kv_cache import KvStore, cached_bytes, reserve_all
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.picture_slices import Slice
@@ -60,7 +58,7 @@ from MiniCPMO45.steps import (
 )
 from MiniCPMO45.streaming_mel import MelState
 from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
-from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VocoderState, VoiceBase
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase
 from MiniCPMO45.vision_encoder import SliceEncoder
 from MiniCPMO45.voices import VoiceLibrary
 from MiniCPMO45.windows import WindowState
@@ -119,7 +117,7 @@ class Executor:
         speech_rows = SPEECH_ROWS_EACH * self.options.most_conversations
         limits = self._limits(min(self.options.most_rows, speech_rows))
         self._speech = SpeechRunner(model.tts, self.speech_head, self.tts_store, limits)
-        self._parts = _Parts(model, vocoder, has_graphs=self._has_graphs)
+        self._parts = _Parts(model, has_graphs=self._has_graphs)
         self._handlers: dict[type, Callable[[Sequence[Any]], list[Any]]] = {
             LlmForward: self._run_llm,
             ChooseToken: self._choose_tokens,
@@ -211,8 +209,6 @@ class Executor:
         Raises:
             MissingVoiceError: the checkpoint has no vocoder.
         """
-        if self._parts.voice is not None:
-            return self._parts.voice.new_state(voice, generator)
         return self._vocoder().new_state(voice, generator)
 
     @property
@@ -247,7 +243,7 @@ class Executor:
             self._text.decode_pieces,
             self._speech.pieces,
             [*audio, *parts.vision.pieces()],
-            [] if parts.voice is None else parts.voice.pieces(rows),
+            [] if self.vocoder is None else self.vocoder.pieces(rows),
         )
         for part in (self.llm_store, self.tts_store, parts.vision):
             part.rehearse()  # before there are threads, and so alone with what compiles kernels
@@ -329,12 +325,8 @@ class Executor:
         return [[next(encoded) for _ in request.slices] for request in requests]
 
     def _vocode(self, requests: Sequence[Vocode]) -> list[Tensor]:
-        if self._parts.voice is not None:
-            return self._parts.voice.stream_many(
-                [DeviceCall(_stream_of(r, VocoderStream), r.codes, r.is_last) for r in requests]
-            )
         return self._vocoder().stream_many(
-            [StreamCall(_stream_of(r, VocoderState), r.codes, r.is_last) for r in requests]
+            [StreamCall(each.state, each.codes, each.is_last) for each in requests]
         )
 
     def _open_voices(self, requests: Sequence[OpenVoice]) -> list[SpeechStream]:
@@ -356,24 +348,20 @@ class _Parts:
     Attributes:
         vision: the picture encoder.
         audio: the audio encoder's passes for streams; None where they are not captured.
-        voice: the vocoder's passes; None where they are not captured, and for text alone.
     """
 
     def __init__(
         self,
         model: MiniCPMOForConditionalGeneration,
-        vocoder: Token2Wav | None,
         *,
         has_graphs: bool,
     ) -> None:
         self.vision = SliceEncoder(model.vpm, model.resampler)
         self.audio: AudioStreamEncoder | None = None
-        self.voice: DeviceVocoder | None = None
         if has_graphs:
             self.audio = AudioStreamEncoder(
                 model.apm, model.audio_projection_layer, pool_step=model.config.audio_pool_step
             )
-            self.voice = None if vocoder is None else DeviceVocoder(vocoder)
 
 
 def _decide(logits: Tensor, decision: TextDecision) -> int | Exception:
@@ -390,11 +378,3 @@ def _settle(token: int, decision: TextDecision) -> int | Exception:
     if token == NO_TOKEN:
         return RuntimeError("the language model's logits are not numbers")
     return decision.policy.settle(token, decision.history)
-
-
-S = TypeVar("S", bound=SpeechStream)
-
-
-def _stream_of(request: Vocode, kind: type[S]) -> S:
-    assert isinstance(request.state, kind), "a stream of another executor"
-    return request.state

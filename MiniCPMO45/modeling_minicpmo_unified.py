@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import nn
 
 from MiniCPMO45.chat import ChatCapability, ChatReply
 from MiniCPMO45.checkpoint_source import find_checkpoint
@@ -271,7 +272,7 @@ def _device_map(model: MiniCPMOForConditionalGeneration, executor: Executor) -> 
     """Return where each component of the model lies."""
     parts = dict(model.named_children())
     if executor.vocoder is not None:
-        parts["token2wav"] = executor.vocoder
+        parts["token2wav"] = nn.ModuleList((executor.vocoder.flow, executor.vocoder.hift))
     places = {
         name: sorted({str(weight.device) for weight in part.parameters()})
         for name, part in parts.items()

@@ -18,7 +18,7 @@ class VoiceLibrary:
     """The vocoder's starting points for the voices used last; the oldest leaves first.
 
     Attributes:
-        max_voices: voices kept; one costs 0.2 to 0.55 GB at the published size, by its length.
+        max_voices: voices kept; one costs 0.1 to 0.28 GB at the published size on a card.
         has_one_voice: every recording is answered with the same voice.
     """
 

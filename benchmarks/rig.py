@@ -26,7 +26,8 @@ from MiniCPMO45.picture_slices import slice_image
 from MiniCPMO45.tiny_tokenizer import train_vocabulary, write_tokenizer
 from MiniCPMO45.token2wav.campplus import SPEAKER_SIZE, SpeakerEncoder
 from MiniCPMO45.token2wav.config import Token2WavConfig
-from MiniCPMO45.token2wav.hift import fold_weight_norm
+from MiniCPMO45.token2wav.flow import Flow
+from MiniCPMO45.token2wav.hift import HiFT, fold_weight_norm
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.prompt import VoiceEncoder
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
@@ -99,15 +100,18 @@ def random_full_rig(options: RigOptions, wait: Callable[[], None]) -> Rig:
     config = MiniCPMOConfig()
     with torch.device("meta"):
         model = MiniCPMOForConditionalGeneration(config)
-        vocoder = Token2Wav(Token2WavConfig(), VocoderOptions(n_steps=options.flow_steps))
+        sizes = Token2WavConfig()
+        flow, hift = Flow(sizes.flow), HiFT(sizes.hift)
     seconds.lap("modules_seconds")
     n_model = random_weights(model, device=options.device, dtype=options.dtype, seed=options.seed)
     model.drop_unused()
     seconds.lap("model_seconds")
-    n_vocoder = random_weights(
-        vocoder, device=options.device, dtype=torch.float32, seed=options.seed
+    n_vocoder = sum(
+        random_weights(module, device=options.device, dtype=torch.float32, seed=options.seed)
+        for module in (flow, hift)
     )
-    fold_weight_norm(vocoder.hift)
+    fold_weight_norm(hift)
+    vocoder = Token2Wav(flow, hift, VocoderOptions(n_steps=options.flow_steps))
     seconds.lap("vocoder_seconds")
     voices = VoiceLibrary(_random_voice_encoder(options), vocoder)
     seconds.lap("voices_seconds")
@@ -141,7 +145,11 @@ def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -
         VocoderOptions(n_steps=options.flow_steps),
         device=options.device,
     )
-    n_vocoder = sum(tensor.numel() for tensor in vocoder.state_dict().values())
+    n_vocoder = sum(
+        tensor.numel()
+        for module in (vocoder.flow, vocoder.hift)
+        for tensor in module.state_dict().values()
+    )
     seconds.lap("vocoder_seconds")
     encoder = VoiceEncoder.from_folder(folder / ASSETS, options.device)
     seconds.lap("voices_seconds")
@@ -214,7 +222,7 @@ def _finish(
         "model_parameters": model[1],
         "vocoder_parameters": vocoder[1],
         "model_bytes": _bytes_of(model[0]),
-        "vocoder_bytes": _bytes_of(vocoder[0]),
+        "vocoder_bytes": _bytes_of(vocoder[0].flow) + _bytes_of(vocoder[0].hift),
         "voice_bytes": voice.nbytes,
     }
     return Rig(config, tokenizer, executor, voice, build)

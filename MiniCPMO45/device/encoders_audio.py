@@ -22,9 +22,9 @@ from MiniCPMO45.audio_encoder import (
 )
 from MiniCPMO45.audio_features import CONV_STRIDE, HOP_SAMPLES, N_MELS, encoder_frame_count
 from MiniCPMO45.configuration_minicpmo import StreamTiming
-from MiniCPMO45.device import stream_ops
 from MiniCPMO45.device.encoders_layers import PackedLayer
 from MiniCPMO45.device.graphs import Piece
+from MiniCPMO45.device.kernels import stream_attention, stream_norms
 from MiniCPMO45.device.packed_linear import all_of, pack_norm
 from MiniCPMO45.device.stream_table import ColumnCache, StreamTable
 
@@ -189,14 +189,16 @@ class UnitProgram:
         change: Tensor | None = None
         for index, layer in enumerate(weights.layers):
             for_attention, for_feed_forward = layer.norms
-            y = stream_ops.gated_norm(x, change, None, for_attention, LAYER_NORM_EPS, dtype)
-            mixed = stream_ops.attend(layer.qkv.into(y, seen[index]), None, self._cache, index)
-            y = stream_ops.gated_norm(
+            y = stream_norms.gated_norm(x, change, None, for_attention, LAYER_NORM_EPS, dtype)
+            mixed = stream_attention.attend(
+                layer.qkv.into(y, seen[index]), None, self._cache, index
+            )
+            y = stream_norms.gated_norm(
                 x, layer.out(mixed), None, for_feed_forward, LAYER_NORM_EPS, dtype
             )
             change = layer.down(F.gelu(layer.up(y)))
-        stream_ops.store_columns(seen, self._cache, 0)
-        y = stream_ops.gated_norm(x, change, None, weights.last_norm, LAYER_NORM_EPS, dtype)
+        stream_attention.store_columns(seen, self._cache, 0)
+        y = stream_norms.gated_norm(x, change, None, weights.last_norm, LAYER_NORM_EPS, dtype)
         return weights.projection(y).unflatten(1, (-1, weights.pool_step)).mean(2)
 
 

@@ -58,6 +58,10 @@ class StreamTable:
         """Return where in a row a named part begins."""
         return self._places[name].start
 
+    def value(self, name: str, row: int) -> int:
+        """Return a single integer of a row as it was filled in, without asking the device."""
+        return int(self._host[row, self._places[name].start])
+
     def on_host(self) -> dict[str, NDArray[np.int64]]:
         """Return the parts by name, to be filled before `upload` [S, n]."""
         if self._uploaded is not None:
@@ -138,10 +142,14 @@ class ColumnCache:
         """Where in a row one of its columns begins."""
         return self.table.place(self.column(part))
 
-    def views(self, stream: int, layer: int, member: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of a stream [heads, capacity, d] each, for reading and writing."""
-        memory = self.table.memory[self.column("address")][stream]
+    def memory_of(self, stream: int) -> Tensor:
+        """A stream's memory."""
+        return self.table.memory[self.column("address")][stream]
+
+    def views(self, stream: int, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a stream's layer [group, heads, capacity, d] each."""
+        memory = self.memory_of(stream)[layer]
         if not self.is_paired:
-            return memory[layer, 0], memory[layer, 1]
-        keys, values = memory[layer, member].chunk(2, dim=-1)
+            return memory[:1], memory[1:]
+        keys, values = memory.chunk(2, dim=-1)
         return keys, values

@@ -11,6 +11,12 @@ from math import prod
 from typing import Any
 
 HISTORY_FRAMES = 100  # mel frames of speech kept beside the prompt; sections 7.2 and 7.3
+UPSAMPLING = 2  # mel frames per speech code
+OVERLAP_FRAMES = 8  # mel frames computed again with the next chunk and cross-faded
+GUIDANCE_ROWS = 2  # of the estimator: conditional, unconditional
+CONV_KERNEL = 3  # taps of the estimator's causal convolutions
+LOOKAHEAD_TAIL = 2  # frames that the encoder's second look-ahead convolution remembers
+UPSAMPLE_TAIL = 2 * UPSAMPLING  # frames that its upsampling convolution remembers
 
 # The only variant implemented; a configuration that names another one is refused.
 _REQUIRED_FLOW: Mapping[str, Any] = {"output_type": "mel"}

@@ -1,38 +1,300 @@
-"""Speech codes to mel by flow matching: Euler steps with classifier-free guidance.
+"""Speech codes to mel by flow matching: a diffusion transformer, Euler steps, guidance.
 
-Stateless: encoder and estimator caches, noise and time schedule are arguments.
+Streams of a batch may be of any age; what they remember is written in place. Modules hold weights
+only. The residual stream and the norms are float32; products run in the type packed for.
 Source: docs/specification/model.md#7.2 and #7.3.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from MiniCPMO45.token2wav.config import FlowConfig
-from MiniCPMO45.token2wav.dit import CONV_KERNEL, GUIDANCE_ROWS, DiT, Modulation
-from MiniCPMO45.token2wav.estimator_cache import EstimatorCache
-from MiniCPMO45.token2wav.flow_encoder import EncoderCache, FlowEncoder
+from MiniCPMO45.device.kernels.stream_attention import attend, store_columns
+from MiniCPMO45.device.kernels.stream_norms import (
+    gated_norm,
+    gated_norm_unfold,
+    norm_heads,
+    norm_mish_unfold,
+)
+from MiniCPMO45.device.packed_linear import Linear, PackedLinear, TapConvolution, pack_all
+from MiniCPMO45.device.stream_table import ColumnCache
+from MiniCPMO45.token2wav.batch import ChunkBatch, FlowSchedule
+from MiniCPMO45.token2wav.config import CONV_KERNEL, GUIDANCE_ROWS, EstimatorConfig, FlowConfig
+from MiniCPMO45.token2wav.flow_encoder import FlowEncoder
 
 NOISE_SEED = 0  # of the starting noise; the reference draws it unseeded
+MODULATION_CHUNKS = 9  # shift, scale, gate for attention, MLP and convolution
+QK_NORM_EPS = 1e-5
+BLOCK_NORM_EPS = 1e-6
+CONV_NORM_EPS = 1e-5
+TIME_CHANNELS = 256
+TIME_SCALE = 1000.0
+TIME_PERIOD = 10_000.0
+
+Tails = tuple[Tensor, Tensor]  # ends of convolutions before a chunk, and where its own go
 
 
-@dataclass(frozen=True)
-class FlowSchedule:
-    """The ODE's time steps and what the estimator derives from them.
+class Attention(nn.Module):
+    """Self-attention with normalised queries and keys; no mask, no positions."""
 
-    Attributes:
-        deltas: length of each Euler step, N values that add up to 1.
-        modulation: the estimator's tables for the N times.
-    """
+    qkv: PackedLinear
+    head_norms: Tensor
 
-    deltas: tuple[float, ...]
-    modulation: Modulation
+    def __init__(self, config: EstimatorConfig) -> None:
+        super().__init__()
+        width, inner = config.hidden_size, config.num_heads * config.head_dim
+        self.head_dim = config.head_dim
+        self.to_q = nn.Linear(width, inner)
+        self.to_k = nn.Linear(width, inner)
+        self.to_v = nn.Linear(width, inner)
+        self.q_norm = nn.LayerNorm(config.head_dim, eps=QK_NORM_EPS)
+        self.k_norm = nn.LayerNorm(config.head_dim, eps=QK_NORM_EPS)
+        self.proj = Linear(inner, width)
+
+    def pack(self, dtype: torch.dtype) -> None:
+        """Join the weights of queries, keys and values, and those of their norms."""
+        parts, norms = (self.to_q, self.to_k, self.to_v), (self.q_norm, self.k_norm)
+        weight = torch.cat([part.weight for part in parts])
+        self.qkv = PackedLinear.of(weight, torch.cat([part.bias for part in parts]), dtype)
+        self.head_norms = torch.stack([torch.stack((norm.weight, norm.bias)) for norm in norms])
+
+    def forward(self, x: Tensor, seen: Tensor, cache: ColumnCache, layer: int) -> Tensor:
+        """Attend from x to itself and to what each stream remembers.
+
+        Args:
+            x: [2S, T, C], the guidance rows of a stream next to each other.
+            seen: receives queries, keys and values [2S, T, 3 * inner].
+            cache: the streams' memory.
+            layer: which of its layers.
+
+        Returns:
+            [2S, T, C].
+        """
+        qkv = self.qkv.into(x, seen)
+        norm_heads(qkv, self.head_norms, QK_NORM_EPS, cache.heads)
+        return cast(Tensor, self.proj(attend(qkv, None, cache, layer)))
+
+
+class Mlp(nn.Module):
+    """Two linear layers with tanh-GELU between them."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = Linear(width, hidden)
+        self.fc2 = Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [..., C] to [..., C]."""
+        return cast(Tensor, self.fc2(self.fc1.gelu(x)))
+
+
+class CausalConvBlock(nn.Module):
+    """Two causal convolutions with layer norm and Mish between them."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.block = nn.ModuleDict(  # the checkpoint counts transposes and the activation too
+            {
+                "1": TapConvolution(width, width, kernel_size=CONV_KERNEL),
+                "3": nn.LayerNorm(width, eps=CONV_NORM_EPS),
+                "6": TapConvolution(width, width, kernel_size=CONV_KERNEL),
+            }
+        )
+
+    @property
+    def layers(self) -> tuple[TapConvolution, nn.LayerNorm, TapConvolution]:
+        """First convolution, norm, second convolution."""
+        first, norm, second = self.block.values()
+        return cast(TapConvolution, first), cast(nn.LayerNorm, norm), cast(TapConvolution, second)
+
+    def forward(self, rows: Tensor, tails: Tails, n_frames: Tensor | None) -> Tensor:
+        """Run both convolutions.
+
+        Args:
+            rows: input laid out for the first one [2S, T, 3 * C].
+            tails: of the second one, float32 [S, 2, 2, C] each.
+            n_frames: frames that count, int64 [S]; None if all do.
+
+        Returns:
+            [2S, T, C].
+        """
+        first, norm, second = self.layers
+        affine = (norm.weight, norm.bias)
+        y = norm_mish_unfold(first.product(rows), affine, CONV_NORM_EPS, tails, n_frames)
+        return second.product(y)
+
+
+class DiTBlock(nn.Module):
+    """Attention, causal convolution and MLP, each scaled, shifted and gated by the ODE time."""
+
+    def __init__(self, config: EstimatorConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.attn = Attention(config)
+        self.mlp = Mlp(width, config.mlp_size)
+        self.conv = CausalConvBlock(width)
+        self.adaLN_modulation = nn.Sequential(
+            nn.SiLU(), nn.Linear(width, MODULATION_CHUNKS * width)
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        change: tuple[Tensor | None, Tensor | None],
+        modulation: Tensor,
+        seen: Tensor,
+        cache: ColumnCache,
+        layer: int,
+        tails: tuple[Tails, Tails],
+        n_frames: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Run the block.
+
+        Args:
+            x: residual stream, float32 [2S, T, C]; all but the last branch is added.
+            change: of the block before [2S, T, C], not added yet, and its gate [C].
+            modulation: this step's and block's row of `FlowSchedule.blocks` [9, C].
+            seen: see `Attention.forward`.
+            cache: see there.
+            layer: see there.
+            tails: of both convolutions, see `CausalConvBlock.forward`.
+            n_frames: see there.
+
+        Returns:
+            What the MLP adds [2S, T, C], and its gate.
+        """
+        sa, ca, ga, sm, cm, gm, sv, cv, gv = modulation.unbind(0)
+        y = gated_norm(x, *change, (ca, sa), BLOCK_NORM_EPS, seen.dtype)
+        mixed = self.attn(y, seen, cache, layer)
+        rows = gated_norm_unfold(
+            x, mixed, ga, (cv, sv), BLOCK_NORM_EPS, tails[0], n_frames, seen.dtype
+        )
+        convolved = self.conv(rows, tails[1], n_frames)
+        y = gated_norm(x, convolved, gv, (cm, sm), BLOCK_NORM_EPS, seen.dtype)
+        return self.mlp(y), gm
+
+
+class TimestepEmbedder(nn.Module):
+    """Sinusoids of the ODE time through a small MLP."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(
+            nn.Linear(TIME_CHANNELS, width), nn.SiLU(), nn.Linear(width, width)
+        )
+
+    def forward(self, time: Tensor) -> Tensor:
+        """Map times [N] in 0...1 (float32) to [N, C]."""
+        half = TIME_CHANNELS // 2
+        order = torch.arange(half, device=time.device, dtype=torch.float32)
+        angle = (TIME_SCALE * time)[:, None] * torch.exp(order * (-math.log(TIME_PERIOD) / half))
+        return cast(Tensor, self.mlp(torch.cat((angle.cos(), angle.sin()), dim=1)))
+
+
+class FinalLayer(nn.Module):
+    """Modulated norm and projection to mel bins."""
+
+    def __init__(self, width: int, n_out: int) -> None:
+        super().__init__()
+        self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 2 * width))
+        self.linear = nn.Linear(width, n_out)
+
+
+class DiT(nn.Module):
+    """The estimator."""
+
+    def __init__(self, config: EstimatorConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.dtype = torch.float32
+        self.t_embedder = TimestepEmbedder(config.hidden_size)
+        self.in_proj = nn.Linear(config.in_channels, config.hidden_size)
+        self.blocks = nn.ModuleList(DiTBlock(config) for _ in range(config.depth))
+        self.final_layer = FinalLayer(config.hidden_size, config.out_channels)
+
+    def pack(self, dtype: torch.dtype) -> None:
+        """Lay the weights out to compute in `dtype`."""
+        self.dtype = dtype
+        pack_all(self, dtype)
+        for block in self.blocks:
+            cast(DiTBlock, block).attn.pack(dtype)
+
+    def schedule(self, times: Tensor) -> FlowSchedule:
+        """Compute what depends on the ODE time only, once for all chunks of all streams.
+
+        Args:
+            times: borders of the N steps, float32 [N + 1] on the CPU.
+        """
+        device = self.in_proj.weight.device
+        linears = [block.get_submodule("adaLN_modulation") for block in self.blocks]
+        blocks, final = [], []
+        for time in times[:-1].to(device):
+            # One step with its guidance rows: a product's rounding depends on its number of rows.
+            embedded = self.t_embedder(time.expand(GUIDANCE_ROWS))  # [2, C]
+            blocks.append(torch.stack([linear(embedded)[0] for linear in linears]))
+            final.append(self.final_layer.adaLN_modulation(embedded)[0])
+        of_blocks = torch.stack(blocks).unflatten(2, (MODULATION_CHUNKS, -1))  # [N, depth, 9, C]
+        of_blocks[:, :, 1::3] += 1  # scales sit in the middle of each triple
+        of_final = torch.stack(final).unflatten(1, (2, -1))  # [N, 2, C]
+        of_final[:, 1] += 1
+        return FlowSchedule(tuple(times.diff().tolist()), of_blocks, of_final)
+
+    def project_condition(self, mu: Tensor, speaker: Tensor, prompt: Tensor | None) -> Tensor:
+        """The part of the input projection that all steps share.
+
+        Args:
+            mu: encoder output, float32 [S, T, bins].
+            speaker: float32 [S, bins].
+            prompt: mel given as condition, float32 [S, T, bins]; None is zeros.
+
+        Returns:
+            Of both guidance rows [S, 2, T, C]; the second sees no condition.
+        """
+        weight, bias = self.in_proj.weight, self.in_proj.bias
+        _, of_mu, of_speaker, of_prompt = weight.split(mu.shape[2], dim=1)
+        conditional = mu @ of_mu.T + (speaker @ of_speaker.T)[:, None] + bias
+        if prompt is not None:
+            conditional = conditional + prompt @ of_prompt.T
+        return torch.stack((conditional, bias.expand_as(conditional)), dim=1)
+
+    def forward(
+        self, x: Tensor, condition: Tensor, step: int, batch: ChunkBatch, tails: Tails
+    ) -> Tensor:
+        """Estimate the velocity at one step and remember it in the streams.
+
+        Args:
+            x: the flow's state, float32 [S, T, bins].
+            condition: result of `project_condition`.
+            step: index of this step.
+            batch: the chunk.
+            tails: of all convolutions [S, depth, 2, 2, 2, C] each.
+
+        Returns:
+            Velocity of the guidance rows, float32 [S, 2, T, bins]; behind a stream's end it means
+            nothing.
+        """
+        cache, depth, schedule = batch.estimator, len(self.blocks), batch.schedule
+        n_frames = None if batch.n_frames is None else batch.n_frames[:, 0]
+        rows = x @ self.in_proj.weight[:, : x.shape[2]].T
+        hidden = (rows[:, None] + condition).flatten(0, 1)  # [2S, T, C]
+        inner = 3 * cache.heads * self.config.head_dim
+        shape = (depth, *hidden.shape[:2], inner)
+        seen = torch.empty(shape, dtype=self.dtype, device=x.device)
+        old, new = tails
+        change: tuple[Tensor | None, Tensor | None] = (None, None)
+        for index, block in enumerate(self.blocks):
+            modulation, layer = schedule.blocks[step, index], step * depth + index
+            ends = [(old[:, index, which], new[:, index, which]) for which in range(2)]
+            change = block(hidden, change, modulation, seen[index], cache, layer, ends, n_frames)
+        store_columns(seen, cache, step * depth)
+        shift, scale = schedule.final[step].unbind(0)
+        y = gated_norm(hidden, *change, (scale, shift), BLOCK_NORM_EPS, torch.float32)
+        return cast(Tensor, self.final_layer.linear(y)).unflatten(0, (-1, GUIDANCE_ROWS))
 
 
 def draw_flow_noise(n_frames: int, n_bins: int, seed: int = NOISE_SEED) -> Tensor:
@@ -74,18 +336,30 @@ class Flow(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of the weights."""
-        return self.encoder_proj.weight.dtype
+        """Type of products, keys and values."""
+        return self.encoder.dtype
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.encoder_proj.weight.device
 
+    @torch.no_grad()
+    def pack(self, n_frames: int, dtype: torch.dtype) -> None:
+        """Lay the weights out for `forward`, once, after loading.
+
+        Args:
+            n_frames: the most mel frames that are remembered and new together.
+            dtype: of products, keys and values; all else is float32.
+        """
+        self.encoder.pack(n_frames, dtype)
+        self.decoder.estimator.pack(dtype)
+
     def project_speaker(self, speaker: Tensor) -> Tensor:
         """Map speaker vectors [S, 192] to the estimator's condition [S, bins]."""
-        return self.spk_embed_affine_layer(F.normalize(speaker.to(self.dtype), dim=1))
+        return self.spk_embed_affine_layer(F.normalize(speaker, dim=1))
 
+    @torch.no_grad()
     def make_schedule(self, n_steps: int) -> FlowSchedule:
         """Compute the cosine schedule `t_k = 1 - cos(pi/2 * k/N)` and the estimator's tables.
 
@@ -96,93 +370,29 @@ class Flow(nn.Module):
             raise ValueError(f"the flow needs at least one step, got {n_steps}")
         # On the CPU in float32: the time embedding multiplies the last bit by a thousand.
         times = 1.0 - torch.cos(torch.linspace(0.0, 1.0, n_steps + 1) * (0.5 * math.pi))
-        modulation = self.decoder.estimator.modulate(times[:-1].to(self.device))
-        return FlowSchedule(tuple(times.diff().tolist()), modulation)
+        return self.decoder.estimator.schedule(times)
 
-    def new_estimator_cache(self, n_steps: int, capacity: int) -> EstimatorCache:
-        """Allocate a stream's empty estimator cache beside the weights.
-
-        Args:
-            n_steps: ODE steps N.
-            capacity: mel frames the attention part can hold.
-        """
-        config = self.config.estimator
-        attention = torch.empty(
-            (
-                n_steps,
-                config.depth,
-                GUIDANCE_ROWS,
-                config.num_heads,
-                capacity,
-                2 * config.head_dim,
-            ),
-            dtype=self.dtype,
-            device=self.device,
-        )
-        convolution = torch.zeros(
-            (n_steps, config.depth, GUIDANCE_ROWS, 2 * config.hidden_size, CONV_KERNEL - 1),
-            dtype=self.dtype,
-            device=self.device,
-        )
-        return EstimatorCache(attention, convolution)
-
-    def encode(
-        self, codes: Tensor, caches: Sequence[EncoderCache], *, is_last: bool
-    ) -> tuple[Tensor, list[EncoderCache]]:
-        """Encode the next codes of S streams.
-
-        Args:
-            codes: int64 [S, t], the last 3 of them look-ahead unless `is_last`.
-            caches: one per stream; not changed.
-            is_last: nothing follows.
-
-        Returns:
-            mu [S, 2t', bins] and the grown caches, see `FlowEncoder.forward`.
-        """
-        hidden, grown = self.encoder(self.input_embedding(codes), caches, is_last=is_last)
-        return self.encoder_proj(hidden), grown
-
-    def integrate(
-        self,
-        mu: Tensor,
-        speaker: Tensor,
-        prompt: Tensor | None,
-        noise: Tensor,
-        schedule: FlowSchedule,
-        caches: Sequence[EstimatorCache] | None = None,
-        prompt_frames: Sequence[int] = (),
+    def forward(
+        self, batch: ChunkBatch, tails: dict[str, Tensor], new_tails: dict[str, Tensor]
     ) -> Tensor:
-        """Solve the flow for one chunk of S streams.
+        """Turn the codes of a batch into mel and remember them in the streams.
 
         Args:
-            mu: encoder output [S, T, bins].
-            speaker: result of `project_speaker` [S, bins].
-            prompt: mel given as condition [S, T, bins]; None is zeros.
-            noise: starting points [S, T, bins].
-            schedule: result of `make_schedule`.
-            caches: one per stream, extended and trimmed; None for a run without history.
-            prompt_frames: P of each stream, needed with caches.
+            batch: the chunk.
+            tails: ends of the chunks before it, by name.
+            new_tails: receives those of this one.
 
         Returns:
-            mel [S, T, bins].
+            mel, float32 [S, T, bins]; frames behind a stream's end mean nothing.
         """
+        embedded = self.input_embedding.weight[batch.table["codes"]]
+        mu = self.encoder_proj(self.encoder(embedded, batch, tails, new_tails))
         estimator, rate = self.decoder.estimator, self.config.cfg_rate
-        n_frames = mu.shape[1]
-        condition = _condition(mu, speaker, prompt)
-        writers = [cache.begin(n_frames) for cache in caches or ()]
-        x = noise
-        for step, delta in enumerate(schedule.deltas):
-            seen = [steps[step] for steps in writers] or None
-            velocity = estimator(x, condition, schedule.modulation, step, seen)
-            conditional, free = velocity.unbind(1)  # [S, T, bins]
+        condition = estimator.project_condition(mu, batch.speaker, batch.prompt)
+        old, new = tails["convolution"], new_tails["convolution"]
+        x = batch.start
+        for step, delta in enumerate(batch.schedule.deltas):
+            ends = (old[:, step], new[:, step])
+            conditional, free = estimator(x, condition, step, batch, ends).unbind(1)
             x = x + delta * ((1.0 + rate) * conditional - rate * free)
-        for cache, steps, frames in zip(caches or (), writers, prompt_frames, strict=True):
-            cache.commit(steps, n_frames, frames)
         return x
-
-
-def _condition(mu: Tensor, speaker: Tensor, prompt: Tensor | None) -> Tensor:
-    """Join the conditions of both guidance rows [2S, T, 3 * bins]; the second row is zeros."""
-    prompt = torch.zeros_like(mu) if prompt is None else prompt
-    joined = torch.cat((mu, speaker[:, None].expand_as(mu), prompt), dim=2)
-    return torch.stack((joined, torch.zeros_like(joined)), dim=1).flatten(0, 1)

@@ -1,73 +1,37 @@
-"""Conformer with look-ahead: speech codes (25/s) to mel-rate features (50/s), piece by piece.
+"""Conformer with look-ahead: speech codes (25/s) to mel-rate features (50/s), chunk by chunk.
 
-The modules hold weights only; what a stream remembers is an `EncoderCache`.
+Streams of a batch may be of any age; what they remember is written in place. Modules hold weights
+only. The residual stream and the norms are float32; products run in the type packed for.
 Source: docs/specification/model.md#7.2.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from MiniCPMO45.token2wav.config import HISTORY_FRAMES, FlowEncoderConfig
-from MiniCPMO45.token2wav.layers import CausalConv1d
+from MiniCPMO45.device.kernels.stream_attention import attend, store_columns
+from MiniCPMO45.device.kernels.stream_norms import gated_norm
+from MiniCPMO45.device.packed_linear import (
+    Linear,
+    PackedLinear,
+    TapConvolution,
+    pack_all,
+    with_past,
+)
+from MiniCPMO45.device.stream_table import ColumnCache
+from MiniCPMO45.token2wav.batch import ChunkBatch
+from MiniCPMO45.token2wav.config import UPSAMPLING, FlowEncoderConfig
 
-UPSAMPLING = 2  # mel frames per speech code
 LAYER_NORM_EPS = 1e-12  # inside the conformer layers
 INPUT_NORM_EPS = 1e-5
 LEAKY_SLOPE = 0.01
 POSITION_PERIOD = 10_000.0  # longest wavelength base of the sinusoids
-
-
-@dataclass(frozen=True)
-class EncoderCache:
-    """What one stream's encoder remembers; replaced, never written to.
-
-    Attributes:
-        lookahead: last inputs of the second look-ahead convolution [1, C, 2].
-        upsample: last inputs of the upsampling convolution [1, C, 4].
-        token_rate: keys and values of the layers at 25/s [layers, 1, heads, L1, 2 * head_dim].
-        mel_rate: the same of the layers at 50/s [layers, 1, heads, L2, 2 * head_dim].
-    """
-
-    lookahead: Tensor
-    upsample: Tensor
-    token_rate: Tensor
-    mel_rate: Tensor
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the four tensors."""
-        return (
-            self.lookahead.nbytes
-            + self.upsample.nbytes
-            + self.token_rate.nbytes
-            + self.mel_rate.nbytes
-        )
-
-    def trim(self, prompt_frames: int) -> EncoderCache:
-        """Return the cache with the prompt and the newest history only.
-
-        Args:
-            prompt_frames: mel frames of the voice prompt (2 per code).
-        """
-        token_rate = _keep_ends(
-            self.token_rate, prompt_frames // UPSAMPLING, HISTORY_FRAMES // UPSAMPLING
-        )
-        mel_rate = _keep_ends(self.mel_rate, prompt_frames, HISTORY_FRAMES)
-        return EncoderCache(self.lookahead, self.upsample, token_rate, mel_rate)
-
-
-def _keep_ends(cache: Tensor, first: int, last: int) -> Tensor:
-    length = cache.shape[3]
-    if length <= first + last:
-        return cache
-    return torch.cat((cache[:, :, :, :first], cache[:, :, :, length - last :]), dim=3)
 
 
 def relative_positions(n_query: int, n_key: int, width: int, like: Tensor) -> Tensor:
@@ -91,8 +55,42 @@ def relative_positions(n_query: int, n_key: int, width: int, like: Tensor) -> Te
     return torch.stack((angle.sin(), angle.cos()), dim=2).reshape(rows, width).to(like.dtype)
 
 
+@dataclass(frozen=True)
+class PackedAttention:
+    """Weights of an attention as it is computed.
+
+    Attributes:
+        qkv: queries, keys and values; the queries' bias holds the content bias too.
+        position_shift: position bias minus content bias [heads, 1, d].
+        places: projected sinusoids by distance, -(N - 1) to N - 1 [heads, d, 2 N - 1].
+    """
+
+    qkv: PackedLinear
+    position_shift: Tensor
+    places: Tensor
+
+    def position_scores(self, qkv: Tensor, history: int) -> Tensor:
+        """Score every distance a query may see.
+
+        Args:
+            qkv: [S, T, 3 * C].
+            history: columns a cache may hold.
+
+        Returns:
+            [heads, S * T, history + 2 T - 1], distance -(T - 1) first.
+        """
+        heads, head_dim, width = self.places.shape
+        n_frames = qkv.shape[1]
+        query = qkv[:, :, : heads * head_dim].unflatten(2, (heads, head_dim)).flatten(0, 1)
+        query = query.transpose(0, 1) + self.position_shift  # [heads, S * T, d]
+        begin = (width + 1) // 2 - n_frames
+        return query @ self.places[:, :, begin : begin + history + 2 * n_frames - 1]
+
+
 class RelativeAttention(nn.Module):
     """Multi-head attention with content and position scores (Transformer-XL form)."""
+
+    packed: PackedAttention
 
     def __init__(self, config: FlowEncoderConfig) -> None:
         super().__init__()
@@ -100,56 +98,48 @@ class RelativeAttention(nn.Module):
         self.linear_q = nn.Linear(width, width)
         self.linear_k = nn.Linear(width, width)
         self.linear_v = nn.Linear(width, width)
-        self.linear_out = nn.Linear(width, width)
+        self.linear_out = Linear(width, width)
         self.linear_pos = nn.Linear(width, width, bias=False)
         self.pos_bias_u = nn.Parameter(torch.zeros(heads, config.head_dim))
         self.pos_bias_v = nn.Parameter(torch.zeros(heads, config.head_dim))
 
-    def forward(self, x: Tensor, caches: Sequence[Tensor], tables: Sequence[Tensor]) -> Tensor:
-        """Attend from the new positions to everything the streams remember.
+    def pack(self, n_positions: int, dtype: torch.dtype) -> None:
+        """Join the weights and project the sinusoids.
 
         Args:
-            x: new positions [S, T, C].
-            caches: per stream [1, heads, L + T, 2 * head_dim]; the last T columns are written.
-            tables: per stream [T + L + T - 1, C], see `relative_positions`.
+            n_positions: N, the most that are remembered and new together.
+            dtype: to compute in.
+        """
+        content, position = self.pos_bias_u, self.pos_bias_v
+        parts = (self.linear_q, self.linear_k, self.linear_v)
+        bias = torch.cat([part.bias for part in parts])
+        bias = torch.cat((bias[: content.numel()] + content.flatten(), bias[content.numel() :]))
+        table = relative_positions(n_positions, n_positions, content.numel(), content).flip(0)
+        places = self.linear_pos(table).unflatten(1, content.shape)  # [2 N - 1, heads, d]
+        self.packed = PackedAttention(
+            PackedLinear.of(torch.cat([part.weight for part in parts]), bias, dtype),
+            (position - content)[:, None].to(dtype),
+            places.permute(1, 2, 0).to(dtype).contiguous(),
+        )
+
+    def forward(
+        self, x: Tensor, seen: Tensor, cache: ColumnCache, layer: int, history: int
+    ) -> Tensor:
+        """Attend from new positions to what the streams remember and to themselves.
+
+        Args:
+            x: [S, T, C].
+            seen: receives queries, keys and values [S, T, 3 * C].
+            cache: the streams' memory.
+            layer: which of its layers.
+            history: columns it may hold.
 
         Returns:
             [S, T, C].
         """
-        heads, head_dim = self.pos_bias_u.shape
-        split = (heads, head_dim)
-        query = self.linear_q(x).unflatten(2, split)  # [S, T, heads, head_dim]
-        new = torch.cat(
-            (self.linear_k(x).unflatten(2, split), self.linear_v(x).unflatten(2, split)), dim=3
-        ).transpose(1, 2)  # [S, heads, T, 2 * head_dim]
-        by_content = (query + self.pos_bias_u).transpose(1, 2)  # [S, heads, T, head_dim]
-        by_position = (query + self.pos_bias_v).transpose(1, 2)
-        n_query = x.shape[1]
-        outputs = []
-        for row, (cache, table) in enumerate(zip(caches, tables, strict=True)):
-            cache[0, :, cache.shape[2] - n_query :] = new[row]
-            key, value = cache[0].split(head_dim, dim=2)  # [heads, L + T, head_dim]
-            places = self.linear_pos(table).unflatten(1, split).permute(1, 2, 0)
-            scores = by_content[row] @ key.transpose(1, 2)  # [heads, T, L + T]
-            scores = scores + _shift(by_position[row] @ places, key.shape[1])
-            weights = torch.softmax(scores / math.sqrt(head_dim), dim=2)
-            outputs.append((weights @ value).transpose(0, 1).flatten(1))  # [T, C]
-        return self.linear_out(torch.stack(outputs))
-
-
-def _shift(by_row: Tensor, n_key: int) -> Tensor:
-    """Turn scores per table row [heads, T, rows] into scores per key [heads, T, n_key].
-
-    Query i and key j meet at row `T - 1 - i + j`, so each query reads a window that starts one
-    row earlier than its predecessor's.
-    """
-    by_row = by_row.contiguous()
-    heads, n_query, rows = by_row.shape
-    return by_row.as_strided(
-        (heads, n_query, n_key),
-        (n_query * rows, rows - 1, 1),
-        by_row.storage_offset() + n_query - 1,
-    )
+        qkv = self.packed.qkv.into(x, seen)
+        scores = self.packed.position_scores(qkv, history)
+        return cast(Tensor, self.linear_out(attend(qkv, scores, cache, layer)))
 
 
 class FeedForward(nn.Module):
@@ -157,12 +147,12 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.w_1 = nn.Linear(width, hidden)
-        self.w_2 = nn.Linear(hidden, width)
+        self.w_1 = Linear(width, hidden)
+        self.w_2 = Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [..., C] to [..., C]."""
-        return self.w_2(F.silu(self.w_1(x)))
+        return cast(Tensor, self.w_2(F.silu(self.w_1(x))))
 
 
 class ConformerLayer(nn.Module):
@@ -175,10 +165,33 @@ class ConformerLayer(nn.Module):
         self.norm_mha = nn.LayerNorm(config.output_size, eps=LAYER_NORM_EPS)
         self.norm_ff = nn.LayerNorm(config.output_size, eps=LAYER_NORM_EPS)
 
-    def forward(self, x: Tensor, caches: Sequence[Tensor], tables: Sequence[Tensor]) -> Tensor:
-        """Map [S, T, C] to [S, T, C]; see `RelativeAttention.forward`."""
-        x = x + self.self_attn(self.norm_mha(x), caches, tables)
-        return x + self.feed_forward(self.norm_ff(x))
+    def forward(
+        self,
+        x: Tensor,
+        change: Tensor | None,
+        seen: Tensor,
+        cache: ColumnCache,
+        layer: int,
+        history: int,
+    ) -> Tensor:
+        """Run the layer; see `RelativeAttention.forward`.
+
+        Args:
+            x: residual stream, float32 [S, T, C]; what comes before the feed-forward is added.
+            change: of the layer before [S, T, C], not added yet.
+            seen: see there.
+            cache: see there.
+            layer: see there.
+            history: see there.
+
+        Returns:
+            What the feed-forward adds [S, T, C].
+        """
+        norms = [(norm.weight, norm.bias) for norm in (self.norm_mha, self.norm_ff)]
+        y = gated_norm(x, change, None, norms[0], LAYER_NORM_EPS, seen.dtype)
+        change = self.self_attn(y, seen, cache, layer, history)
+        y = gated_norm(x, change, None, norms[1], LAYER_NORM_EPS, seen.dtype)
+        return cast(Tensor, self.feed_forward(y))
 
 
 class InputProjection(nn.Module):
@@ -186,11 +199,12 @@ class InputProjection(nn.Module):
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
-        self.out = nn.Sequential(nn.Linear(n_in, n_out), nn.LayerNorm(n_out, eps=INPUT_NORM_EPS))
+        self.out = nn.Sequential(Linear(n_in, n_out), nn.LayerNorm(n_out, eps=INPUT_NORM_EPS))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [S, T, C_in] to [S, T, C_out]."""
-        x = self.out(x)
+        """Map [S, T, C_in] to float32 [S, T, C_out]."""
+        linear, norm = self.out
+        x = norm(linear(x).float())
         return x * math.sqrt(x.shape[2])
 
 
@@ -199,14 +213,16 @@ class LookaheadLayer(nn.Module):
 
     def __init__(self, width: int, lookahead: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv1d(width, width, kernel_size=lookahead + 1)
-        self.conv2 = CausalConv1d(width, width, kernel_size=3)
+        self.conv1 = TapConvolution(width, width, kernel_size=lookahead + 1)
+        self.conv2 = TapConvolution(width, width, kernel_size=3)
 
-    def forward(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Map [S, t, C] to [S, t - lookahead, C]; context [S, C, 2] is the causal one's past."""
-        ahead = F.leaky_relu(self.conv1(x.transpose(1, 2)), LEAKY_SLOPE)
-        out, context = self.conv2(ahead, context)  # [S, C, t - lookahead]
-        return out.transpose(1, 2) + x[:, : out.shape[2]], context
+    def forward(
+        self, x: Tensor, tail: Tensor, n_codes: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Map [S, t, C] to [S, t - lookahead, C]; the tail [S, 2, C] is the causal one's past."""
+        ahead = F.leaky_relu(self.conv1(x).float(), LEAKY_SLOPE)
+        joined, tail = with_past(ahead, tail, n_codes)
+        return x[:, : ahead.shape[1]] + self.conv2(joined).float(), tail
 
 
 class UpsampleLayer(nn.Module):
@@ -214,12 +230,14 @@ class UpsampleLayer(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.conv = CausalConv1d(width, width, kernel_size=2 * UPSAMPLING + 1)
+        self.conv = TapConvolution(width, width, kernel_size=2 * UPSAMPLING + 1)
 
-    def forward(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Map [S, T, C] to [S, 2T, C]; context [S, C, 4] is the upsampled past."""
-        out, context = self.conv(x.repeat_interleave(UPSAMPLING, dim=1).transpose(1, 2), context)
-        return out.transpose(1, 2), context
+    def forward(
+        self, x: Tensor, tail: Tensor, n_frames: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Map [S, T, C] to [S, 2T, C]; the tail [S, 4, C] is the upsampled past."""
+        joined, tail = with_past(x.repeat_interleave(UPSAMPLING, dim=1), tail, n_frames)
+        return self.conv(joined), tail
 
 
 class FlowEncoder(nn.Module):
@@ -229,6 +247,7 @@ class FlowEncoder(nn.Module):
         super().__init__()
         width = config.output_size
         self.config = config
+        self.dtype = torch.float32
         self.embed = InputProjection(config.input_size, width)
         self.pre_lookahead_layer = LookaheadLayer(width, config.pre_lookahead_len)
         self.encoders = nn.ModuleList(ConformerLayer(config) for _ in range(config.num_blocks))
@@ -239,53 +258,55 @@ class FlowEncoder(nn.Module):
         )
         self.after_norm = nn.LayerNorm(width, eps=INPUT_NORM_EPS)
 
-    def new_cache(self) -> EncoderCache:
-        """Cache of a stream that has heard nothing, beside the weights."""
-        like, config = self.after_norm.weight, self.config
-        column = (1, config.attention_heads, 0, 2 * config.head_dim)
-        return EncoderCache(
-            lookahead=like.new_zeros(1, config.output_size, 2),
-            upsample=like.new_zeros(1, config.output_size, 2 * UPSAMPLING),
-            token_rate=like.new_zeros(config.num_blocks, *column),
-            mel_rate=like.new_zeros(config.num_up_blocks, *column),
-        )
-
-    def forward(
-        self, x: Tensor, caches: Sequence[EncoderCache], *, is_last: bool
-    ) -> tuple[Tensor, list[EncoderCache]]:
-        """Encode the next piece of S streams.
+    def pack(self, n_frames: int, dtype: torch.dtype) -> None:
+        """Lay the weights out to compute in `dtype`.
 
         Args:
-            x: embedded codes [S, t, C_in], the last `pre_lookahead_len` of them look-ahead
-                unless `is_last`.
-            caches: one per stream; not changed.
-            is_last: nothing follows, the look-ahead is zeros.
+            n_frames: the most mel frames that are remembered and new together.
+            dtype: of products, keys and values.
+        """
+        self.dtype = dtype
+        pack_all(self, dtype)
+        for layers, n_positions in (
+            (self.encoders, n_frames // UPSAMPLING),
+            (self.up_encoders, n_frames),
+        ):
+            for layer in layers:
+                cast(ConformerLayer, layer).self_attn.pack(n_positions, dtype)
+
+    def forward(
+        self, x: Tensor, batch: ChunkBatch, tails: dict[str, Tensor], new_tails: dict[str, Tensor]
+    ) -> Tensor:
+        """Encode the next codes and remember them in the streams.
+
+        Args:
+            x: embedded codes [S, t + look-ahead, C_in].
+            batch: the chunk.
+            tails: ends of the chunks before it, by name.
+            new_tails: receives those of this one.
 
         Returns:
-            Features [S, 2t', C] with t' the codes consumed, and the grown (untrimmed) caches.
+            Features, float32 [S, T, C]; behind a stream's end they mean nothing.
         """
-        x = self.embed(x)
-        if is_last:
-            x = F.pad(x, (0, 0, 0, self.config.pre_lookahead_len))
-        x, lookahead = self.pre_lookahead_layer(x, torch.cat([c.lookahead for c in caches]))
-        x, token_rate = _run_layers(self.encoders, x, [c.token_rate for c in caches])
-        x, upsample = self.up_layer(x, torch.cat([c.upsample for c in caches]))
-        x = self.up_embed(x)
-        x, mel_rate = _run_layers(self.up_encoders, x, [c.mel_rate for c in caches])
-        grown = [
-            EncoderCache(lookahead[s : s + 1].clone(), upsample[s : s + 1].clone(), *attention)
-            for s, attention in enumerate(zip(token_rate, mel_rate, strict=True))
-        ]
-        return self.after_norm(x), grown
+        given = torch.arange(x.shape[1], device=x.device) < batch.table["n_given"]
+        x = self.embed(x) * given[:, :, None]
+        x, tail = self.pre_lookahead_layer(x, tails["lookahead"], batch.n_codes)
+        new_tails["lookahead"][:] = tail
+        history = batch.shape.history
+        x = self._run(self.encoders, x, batch.token_rate, history // UPSAMPLING)
+        x, tail = self.up_layer(x, tails["upsample"], batch.n_frames)
+        new_tails["upsample"][:] = tail
+        x = self._run(self.up_encoders, self.up_embed(x), batch.mel_rate, history)
+        return cast(Tensor, self.after_norm(x))
 
-
-def _run_layers(
-    layers: nn.ModuleList, x: Tensor, caches: Sequence[Tensor]
-) -> tuple[Tensor, list[Tensor]]:
-    """Run layers over [S, T, C] with per-stream caches [layers, 1, heads, L, 2 * head_dim]."""
-    n_new, width = x.shape[1], x.shape[2]
-    grown = [F.pad(cache, (0, 0, 0, n_new)) for cache in caches]
-    tables = [relative_positions(n_new, cache.shape[3], width, x) for cache in grown]
-    for index, layer in enumerate(layers):
-        x = layer(x, [cache[index] for cache in grown], tables)
-    return x, grown
+    def _run(self, layers: nn.ModuleList, x: Tensor, cache: ColumnCache, history: int) -> Tensor:
+        """Run the layers of one rate over x [S, T, C] and store their keys and values."""
+        shape = (len(layers), *x.shape[:2], 3 * x.shape[2])
+        seen = torch.empty(shape, dtype=self.dtype, device=x.device)
+        x = x.float().contiguous()
+        change: Tensor | None = None
+        for index, layer in enumerate(layers):
+            change = layer(x, change, seen[index], cache, index, history)
+        store_columns(seen, cache, 0)
+        assert change is not None
+        return x + change.float()

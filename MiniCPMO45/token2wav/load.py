@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from MiniCPMO45.checkpoint_error import CheckpointError
 from MiniCPMO45.token2wav.config import Token2WavConfig, list_differences
+from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.flow_yaml import read_flow_yaml
-from MiniCPMO45.token2wav.hift import fold_weight_norm
+from MiniCPMO45.token2wav.hift import HiFT, fold_weight_norm
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
 
 logger = logging.getLogger(__name__)
@@ -111,7 +112,6 @@ def build_token2wav(
     options: VocoderOptions | None = None,
     *,
     device: torch.device | str = "cpu",
-    flow_dtype: torch.dtype = torch.float32,
 ) -> Token2Wav:
     """Make a ready vocoder from tensors.
 
@@ -121,20 +121,17 @@ def build_token2wav(
         hift: tensors of the generator by name.
         options: how it runs.
         device: where the weights go.
-        flow_dtype: float32, or a half type for the flow alone; the generator stays float32.
 
     Raises:
         CheckpointError: the tensors do not fit the sizes.
     """
     with torch.device("meta"):
-        model = Token2Wav(config, options)
-    adopt_weights(model.flow, clean_names(flow), "flow")
-    adopt_weights(model.hift, clean_names(hift), "hift")
-    model.hift.to(torch.float32)
-    fold_weight_norm(model.hift)
-    model.flow.to(device=device, dtype=flow_dtype)
-    model.hift.to(device=device)
-    return model.requires_grad_(False).eval()
+        modules = Flow(config.flow), HiFT(config.hift)
+    for module, tensors, name in zip(modules, (flow, hift), ("flow", "hift"), strict=True):
+        adopt_weights(module, clean_names(tensors), name)
+        fold_weight_norm(module.to(torch.float32))
+        module.to(device=device).requires_grad_(False).eval()
+    return Token2Wav(*modules, options)
 
 
 def read_config(folder: Path) -> Token2WavConfig:
@@ -163,7 +160,6 @@ def load_token2wav(
     *,
     config: Token2WavConfig | None = None,
     device: torch.device | str = "cpu",
-    flow_dtype: torch.dtype = torch.float32,
 ) -> Token2Wav:
     """Load the vocoder from a folder with `flow` and `hift` as `.safetensors` or `.pt`.
 
@@ -172,7 +168,6 @@ def load_token2wav(
         options: how it runs.
         config: sizes (default: `read_config`).
         device: where the weights go.
-        flow_dtype: see `build_token2wav`.
 
     Raises:
         CheckpointError: a weight file is missing, damaged, or does not fit the sizes.
@@ -183,7 +178,6 @@ def load_token2wav(
         read_state_dict(_find_weights(folder, "hift")),
         options,
         device=device,
-        flow_dtype=flow_dtype,
     )
 
 

@@ -1,33 +1,58 @@
-"""Speech codes to 24 kHz samples: flow and HiFT with every cache passed in and out.
+"""Speech codes to 24 kHz samples: flow and HiFT for streams of any age and voice in one batch.
 
-Never keeps anything of a stream or a voice; the module is weights and options.
+On a card batches have a few fixed sizes, captured as graphs; elsewhere they are just as large as
+what is asked. Never keeps anything of a stream or a voice.
 Source: docs/specification/model.md#7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from MiniCPMO45.configuration_minicpmo import SpeechTiming
-from MiniCPMO45.token2wav.config import HISTORY_FRAMES, Token2WavConfig
-from MiniCPMO45.token2wav.estimator_cache import SPARE_FRAMES
-from MiniCPMO45.token2wav.flow import NOISE_SEED, Flow, draw_flow_noise
-from MiniCPMO45.token2wav.hift import OVERLAP_FRAMES, HiFT, Overlap
-from MiniCPMO45.token2wav.vocoder_state import VocoderState, VoiceBase
-from MiniCPMO45.token2wav.voice import MEL_FRAMES_PER_CODE, VoicePrompt
+from MiniCPMO45.device.graphs import Piece
+from MiniCPMO45.device.kernels.stream_attention import load_tails, store_tails
+from MiniCPMO45.token2wav.batch import (
+    LARGEST_CALL_CODES,
+    LARGEST_VOICE_FRAMES,
+    ChunkBatch,
+    ChunkInput,
+    ChunkShape,
+    FlowSchedule,
+    check_codes,
+    check_voice_length,
+)
+from MiniCPMO45.token2wav.chunking import HOP_CODES, WINDOW_CODES
+from MiniCPMO45.token2wav.config import (
+    HISTORY_FRAMES,
+    OVERLAP_FRAMES,
+    UPSAMPLING,
+    Token2WavConfig,
+)
+from MiniCPMO45.token2wav.flow import Flow, draw_flow_noise
+from MiniCPMO45.token2wav.hift import Ends, HiFT, Overlap
+from MiniCPMO45.token2wav.vocoder_state import (
+    Ledgers,
+    SpeechStream,
+    StreamMemory,
+    VoiceBase,
+    ledgers_for,
+)
+from MiniCPMO45.token2wav.voice import VoicePrompt
 
 TIMING = SpeechTiming()
-MAX_FRAMES = 1000  # prompt, history and one chunk; section 7.1
-LARGEST_CHUNK_FRAMES = 56  # 28 codes without look-ahead
-
-
-class VoiceTooLongError(ValueError):
-    """The voice prompt leaves no room for history and a chunk."""
+HISTORY = LARGEST_VOICE_FRAMES + HISTORY_FRAMES
+FIRST_PART_CODES = 12  # an early part of a second
+CHUNK_CODES = (FIRST_PART_CODES, HOP_CODES, WINDOW_CODES, LARGEST_CALL_CODES)
+CAPTURED_CODES = (FIRST_PART_CODES, HOP_CODES, WINDOW_CODES)
+ROWS = (1, 2, 4, 8, 16, 32, 64)
+LOOKAHEAD = (TIMING.silence_code,) * TIMING.lookahead_codes  # what follows a voice's prompt
+OVERLAP = ("mel", "source", "speech")  # names among a stream's tails
 
 
 @dataclass(frozen=True)
@@ -36,13 +61,14 @@ class VocoderOptions:
 
     Attributes:
         n_steps: ODE steps of a stream.
-        n_steps_whole: ODE steps of a whole utterance.
-        noise_seed: seed of the flow's starting noise where none is given.
+        dtype: of the flow's products, keys and values; None is float16 on a card, whose mantissa
+            is that of TF32, and float32 elsewhere.
+        has_fixed_sizes: pad batches to a few sizes; None does so on a card.
     """
 
     n_steps: int = 5
-    n_steps_whole: int = 10
-    noise_seed: int = NOISE_SEED
+    dtype: torch.dtype | None = None
+    has_fixed_sizes: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -55,20 +81,142 @@ class StreamCall:
         is_last: nothing follows in this turn.
     """
 
-    state: VocoderState
+    state: SpeechStream
     codes: Sequence[int]
     is_last: bool = False
 
+    @property
+    def n_codes(self) -> int:
+        """Codes consumed."""
+        return len(self.codes) - (0 if self.is_last else TIMING.lookahead_codes)
 
-class Token2Wav(nn.Module):
-    """Flow and HiFT."""
 
-    def __init__(self, config: Token2WavConfig, options: VocoderOptions | None = None) -> None:
-        super().__init__()
-        self.config = config
-        self.options = options or VocoderOptions()
-        self.flow = Flow(config.flow)
-        self.hift = HiFT(config.hift)
+def run_flow(flow: Flow, batch: ChunkBatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Run the flow alone.
+
+    Args:
+        flow: the weights.
+        batch: a loaded chunk.
+
+    Returns:
+        mel, float32 [S, T, bins]; the streams' flat tails before the chunk and after it, of which
+        only the flow's are filled in.
+    """
+    old = load_tails(batch.table, batch.layout.size)
+    new = torch.empty_like(old)
+    mel = flow(batch, batch.layout.split(old), batch.layout.split(new))
+    return mel, old, new
+
+
+class Program:
+    """A chunk of S streams.
+
+    Attributes:
+        batch: its inputs.
+    """
+
+    def __init__(self, flow: Flow, hift: HiFT, batch: ChunkBatch, *, has_overlap: bool) -> None:
+        """Allocate what the generator needs.
+
+        Args:
+            flow: codes to mel.
+            hift: mel to samples.
+            batch: inputs of the flow.
+            has_overlap: streams may have started; all have in an exact batch.
+        """
+        self.batch = batch
+        self._flow, self._hift, self._has_overlap = flow, hift, has_overlap
+        config = hift.config
+        frames = batch.shape.frames + (OVERLAP_FRAMES if has_overlap else 0)
+        self._held = OVERLAP_FRAMES * config.samples_per_frame
+        shape = (len(batch.start), frames * config.samples_per_frame, config.nb_harmonics + 1)
+        self._noise = torch.zeros(shape, device=batch.start.device)
+
+    def load(
+        self, inputs: Sequence[ChunkInput], generators: Sequence[torch.Generator | None]
+    ) -> list[Ledgers]:
+        """Write a chunk's inputs.
+
+        Args:
+            inputs: at most S.
+            generators: sources of the excitation's noise, one per input; None leaves it out.
+
+        Returns:
+            The ledgers of each stream after the chunk; the streams are not changed.
+        """
+        after = self.batch.load(inputs)
+        for row, each, generator in zip(self._noise, inputs, generators, strict=False):
+            if generator is None:
+                row.zero_()
+                continue
+            n_frames = UPSAMPLING * each.n_codes + (OVERLAP_FRAMES if each.has_started else 0)
+            drawn = row[: n_frames * self._hift.config.samples_per_frame]
+            if generator.device == row.device:
+                drawn.normal_(generator=generator)
+            else:
+                drawn.copy_(torch.randn(drawn.shape, generator=generator, device=generator.device))
+        return after
+
+    def run(self) -> Tensor:
+        """Compute the chunk; reads the inputs and writes the streams' memory.
+
+        Returns:
+            Samples, float32 [S, 8 * 480 and those of the chunk], the first 8 * 480 zeros; with an
+            overlap 8 * 480 more follow at the end.
+        """
+        batch = self.batch
+        mel, old, new = run_flow(self._flow, batch)
+        tails, new_tails = batch.layout.split(old), batch.layout.split(new)
+        overlap = Overlap(*(tails[name] for name in OVERLAP)) if self._has_overlap else None
+        ends = None
+        if batch.n_frames is not None:
+            ends = Ends(batch.n_frames, batch.table["has_started"])
+        speech, kept = self._hift(mel, self._noise, overlap, ends)
+        for name, part in zip(OVERLAP, (kept.mel, kept.source, kept.speech), strict=True):
+            new_tails[name].copy_(part)
+        store_tails(new, batch.table)
+        return F.pad(speech, (self._held, 0))
+
+
+@dataclass(frozen=True)
+class ProgramKey:
+    """What a program is made for: ODE steps, streams, codes and history, see `Program`."""
+
+    n_steps: int
+    n_rows: int
+    shape: ChunkShape
+    has_overlap: bool = True
+
+
+class Token2Wav:
+    """Flow and HiFT, and the programs that run them.
+
+    Attributes:
+        flow: codes to mel.
+        hift: mel to samples.
+        options: how it runs.
+        config: sizes of both.
+    """
+
+    def __init__(self, flow: Flow, hift: HiFT, options: VocoderOptions | None = None) -> None:
+        """Lay out the weights.
+
+        Args:
+            flow: float32, where it shall run.
+            hift: float32, its weight norms folded.
+            options: how it runs.
+        """
+        self.flow, self.hift, self.options = flow, hift, options or VocoderOptions()
+        self.config = Token2WavConfig(flow.config, hift.config)
+        is_on_card = flow.device.type == "cuda"
+        dtype = self.options.dtype or (torch.float16 if is_on_card else torch.float32)
+        flow.pack(HISTORY + UPSAMPLING * LARGEST_CALL_CODES, dtype)
+        if is_on_card:
+            hift.pack(dtype)
+        fixed = self.options.has_fixed_sizes
+        self._has_fixed_sizes = is_on_card if fixed is None else fixed
+        self._schedules: dict[int, FlowSchedule] = {}
+        self._pieces: dict[ProgramKey, tuple[Program, Piece[Tensor]]] = {}
 
     @property
     def device(self) -> torch.device:
@@ -77,7 +225,12 @@ class Token2Wav(nn.Module):
 
     @torch.no_grad()
     def set_up(
-        self, voice: VoicePrompt, *, n_steps: int | None = None, noise: Tensor | None = None
+        self,
+        voice: VoicePrompt,
+        *,
+        n_steps: int | None = None,
+        noise: Tensor | None = None,
+        lookahead: Sequence[int] = LOOKAHEAD,
     ) -> VoiceBase:
         """Run the voice prompt once; the result serves any number of streams.
 
@@ -85,66 +238,61 @@ class Token2Wav(nn.Module):
             voice: the voice.
             n_steps: ODE steps (default `options.n_steps`).
             noise: starting noise of the flow [1, bins, N], N at least P + 100 + the largest
-                chunk's frames (default drawn from `options.noise_seed`).
+                chunk's frames (default drawn from a fixed seed).
+            lookahead: codes behind the prompt, silence by default.
 
         Raises:
             VoiceTooLongError: P + 100 + 56 frames are more than 1000.
             ValueError: the noise does not even cover the prompt.
         """
         check_voice_length(voice.frames)
-        flow, steps = self.flow, n_steps or self.options.n_steps
-        voice = voice.to(self.device)
-        noise = self._noise_table(noise, voice.frames + SPARE_FRAMES)
-        schedule = flow.make_schedule(steps)
-        speaker = flow.project_speaker(voice.speaker)
-        ahead = self._prompt_lookahead(voice.codes)
-        mu, (encoder,) = flow.encode(
-            torch.cat((voice.codes, ahead), dim=1), [flow.encoder.new_cache()], is_last=False
+        flow, steps, voice = self.flow, n_steps or self.options.n_steps, voice.to(self.device)
+        if noise is None:
+            n_frames = voice.frames + HISTORY_FRAMES + UPSAMPLING * LARGEST_CALL_CODES
+            noise = draw_flow_noise(n_frames, self.config.flow.output_size)
+        memory = StreamMemory.allocate(
+            self.config, steps, voice.frames, device=self.device, dtype=flow.dtype
         )
-        estimator = flow.new_estimator_cache(steps, voice.frames)
-        start = self._noise_slice(noise, 0, voice.frames)
-        prompt = voice.mel.to(flow.dtype)
-        flow.integrate(mu, speaker, prompt, start, schedule, [estimator], [voice.frames])
-        return VoiceBase(voice.frames, speaker, noise, schedule, encoder, estimator)
+        speaker = flow.project_speaker(voice.speaker)
+        base = VoiceBase(voice.frames, steps, speaker, noise.to(self.device), memory)
+        n_codes = voice.codes.shape[1]
+        shape = ChunkShape(n_codes, 0, is_exact=not self._has_fixed_sizes)
+        batch = self._batch(ProgramKey(steps, 1, shape))
+        batch.prompt = voice.mel
+        codes = [*voice.codes[0].tolist(), *lookahead]
+        batch.load([ChunkInput(codes, n_codes, base, memory, ledgers_for(voice.frames, 0))])
+        _, old, new = run_flow(flow, batch)
+        before, after = batch.layout.split(old), batch.layout.split(new)
+        for name in OVERLAP:
+            after[name].copy_(before[name])
+        store_tails(new, batch.table)
+        return base
 
     @torch.no_grad()
-    def new_state(self, base: VoiceBase, generator: torch.Generator | None = None) -> VocoderState:
+    def new_state(self, base: VoiceBase, generator: torch.Generator | None = None) -> SpeechStream:
         """Allocate a stream that starts from `base`.
 
         Args:
             base: result of `set_up`.
             generator: source of the excitation's noise; None leaves the noise out.
         """
-        estimator = self.flow.new_estimator_cache(base.n_steps, base.frames + SPARE_FRAMES)
-        estimator.load(base.estimator)
-        return VocoderState(base, base.encoder, estimator, generator=generator)
+        return SpeechStream.open(base, self.config, generator)
 
-    def stream(self, state: VocoderState, codes: Sequence[int], is_last: bool = False) -> Tensor:
-        """Answer one stream.
-
-        Args:
-            state: the stream; updated.
-            codes: the next codes, the last 3 of them look-ahead unless `is_last`.
-            is_last: nothing follows in this turn.
-
-        Returns:
-            Samples at 24 kHz, float32 [n]: 960 per code consumed; at the end 3840 more if
-            anything came before (the first call of a turn starts with 3840 zeros instead).
-
-        Raises:
-            ValueError: too few or too many codes; the state is as before.
-        """
+    def stream(self, state: SpeechStream, codes: Sequence[int], is_last: bool = False) -> Tensor:
+        """Answer one stream; see `stream_many`."""
         return self.stream_many([StreamCall(state, codes, is_last)])[0]
 
     @torch.no_grad()
     def stream_many(self, calls: Sequence[StreamCall]) -> list[Tensor]:
-        """Answer several streams, together where their shapes agree.
+        """Answer several streams in as few batches as their ODE steps allow.
 
         Args:
             calls: one per stream; a state may occur once.
 
         Returns:
-            Samples per call, see `stream`.
+            Samples per call at 24 kHz, float32 [n] beside the weights: 960 per code consumed; at
+            the end 3840 more if anything came before (the first call of a turn starts with 3840
+            zeros instead).
 
         Raises:
             ValueError: a call is wrong; no state has changed.
@@ -153,202 +301,95 @@ class Token2Wav(nn.Module):
             raise ValueError("a stream may be answered only once at a time")
         groups: dict[Hashable, list[int]] = {}
         for index, call in enumerate(calls):
-            check_codes(len(call.codes), call.is_last, call.state.hift is not None)
-            groups.setdefault(_shape_of(call), []).append(index)
+            check_codes(len(call.codes), call.is_last, call.state.has_started)
+            alike = (call.n_codes, call.state.has_started)
+            group = (call.state.base.n_steps, None if self._has_fixed_sizes else alike)
+            groups.setdefault(group, []).append(index)
         answers: dict[int, Tensor] = {}
         for indices in groups.values():
-            samples = self._answer([calls[index] for index in indices])
-            answers.update(zip(indices, samples.unbind(0), strict=True))
+            for start in range(0, len(indices), ROWS[-1]):
+                batch = indices[start : start + ROWS[-1]]
+                answers.update(zip(batch, self._answer([calls[i] for i in batch]), strict=True))
         return [answers[index] for index in range(len(calls))]
 
     @torch.no_grad()
-    def mel(self, calls: Sequence[StreamCall]) -> Tensor:
-        """Turn the next codes of streams of one shape into mel; the flow half of `stream`.
+    def pieces(self, rows: Sequence[int] = ROWS) -> list[Piece[Tensor]]:
+        """Return the usual chunks, to be captured before the first call; others are not captured.
 
         Args:
-            calls: streams with the same number of codes, steps and end mark.
-
-        Returns:
-            mel [S, T, bins]; encoder and estimator caches of the states are updated.
+            rows: numbers of streams.
         """
-        flow, first = self.flow, calls[0]
-        codes = torch.tensor([list(call.codes) for call in calls], device=self.device)
-        states = [call.state for call in calls]
-        mu, grown = flow.encode(codes, [s.encoder for s in states], is_last=first.is_last)
-        n_frames = mu.shape[1]
-        noise = [self._noise_slice(s.base.noise, s.noise_offset, n_frames) for s in states]
-        mel = flow.integrate(
-            mu,
-            torch.cat([s.base.speaker for s in states]),
-            None,
-            torch.cat(noise),
-            first.state.base.schedule,
-            [s.estimator for s in states],
-            [s.base.frames for s in states],
-        )
-        for state, cache in zip(states, grown, strict=True):
-            state.chunks += 1
-            state.encoder = cache.trim(state.base.frames)
-        return mel
-
-    @torch.no_grad()
-    def mel_of_whole(
-        self,
-        voice: VoicePrompt,
-        codes: Sequence[int],
-        *,
-        n_steps: int | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        """Turn all codes of an utterance into mel at once, without caches.
-
-        Args:
-            voice: the voice.
-            codes: all speech codes.
-            n_steps: ODE steps (default `options.n_steps_whole`).
-            noise: starting noise [1, bins, N], N at least the frames of prompt and codes.
-
-        Returns:
-            mel [1, 2 * len(codes), bins], the prompt removed.
-        """
-        flow = self.flow
-        voice = voice.to(self.device)
-        spoken = torch.tensor([list(codes)], dtype=torch.long, device=self.device)
-        joined = torch.cat((voice.codes, spoken), dim=1)
-        mu, _ = flow.encode(joined, [flow.encoder.new_cache()], is_last=True)
-        prompt = torch.zeros_like(mu)
-        prompt[:, : voice.frames] = voice.mel.to(flow.dtype)
-        noise = self._noise_table(noise, mu.shape[1])
-        mel = flow.integrate(
-            mu,
-            flow.project_speaker(voice.speaker),
-            prompt,
-            self._noise_slice(noise, 0, mu.shape[1]),
-            flow.make_schedule(n_steps or self.options.n_steps_whole),
-        )
-        return mel[:, voice.frames :]
-
-    @torch.no_grad()
-    def synthesize(
-        self,
-        voice: VoicePrompt,
-        codes: Sequence[int],
-        generator: torch.Generator | None = None,
-        *,
-        n_steps: int | None = None,
-        noise: Tensor | None = None,
-    ) -> Tensor:
-        """Speak a whole utterance at once; arguments as in `mel_of_whole`.
-
-        Returns:
-            Samples at 24 kHz, float32 [960 * len(codes)].
-        """
-        mel = self.mel_of_whole(voice, codes, n_steps=n_steps, noise=noise)
-        samples, _ = self.hift(mel.float(), self._source_noise([generator], mel.shape[1]), None)
-        return samples[0]
-
-    def _answer(self, calls: Sequence[StreamCall]) -> Tensor:
-        """Samples [S, n] of calls of one shape."""
-        mel = self.mel(calls).float()  # [S, T, bins]
-        states, held = [call.state for call in calls], OVERLAP_FRAMES * self._samples_per_frame
-        ends = [state.hift for state in states if state.hift is not None]
-        overlap = (
-            Overlap(*(torch.cat(parts) for parts in zip(*map(_parts, ends), strict=True)))
-            if ends
-            else None
-        )
-        n_frames = mel.shape[1] + (OVERLAP_FRAMES if ends else 0)
-        noise = self._source_noise([s.generator for s in states], n_frames)
-        samples, kept = self.hift(mel, noise, overlap)
-        for row, state in enumerate(states):
-            state.hift = Overlap(*(part[row : row + 1].clone() for part in _parts(kept)))
-        if calls[0].is_last:
-            return samples
-        out = samples[:, :-held]
-        return out if ends else F.pad(out, (held, 0))
-
-    @property
-    def _samples_per_frame(self) -> int:
-        return self.config.hift.samples_per_frame
-
-    def _source_noise(
-        self, generators: Sequence[torch.Generator | None], n_frames: int
-    ) -> Tensor | None:
-        """Draws of the excitation's noise [S, L, harmonics + 1]; None when nobody draws."""
-        if all(generator is None for generator in generators):
-            return None
-        config = self.config.hift
-        shape = (n_frames * config.samples_per_frame, config.nb_harmonics + 1)
-        rows = [
-            torch.zeros(shape, device=self.device)
-            if generator is None
-            else torch.randn(shape, generator=generator, device=generator.device)
-            for generator in generators
+        keys = [
+            ProgramKey(self.options.n_steps, n_rows, ChunkShape(n_codes, HISTORY, is_exact=False))
+            for n_rows in sorted(rows, reverse=True)
+            for n_codes in sorted(CAPTURED_CODES, reverse=True)
         ]
-        return torch.stack([row.to(self.device) for row in rows])
+        return [self._piece(key)[1] for key in keys]
 
-    def _prompt_lookahead(self, codes: Tensor) -> Tensor:
-        n_ahead = self.config.flow.encoder.pre_lookahead_len
-        return torch.full_like(codes[:, :1], TIMING.silence_code).expand(1, n_ahead)
+    def _answer(self, calls: Sequence[StreamCall]) -> list[Tensor]:
+        program, run = self._prepared(self._key_of(calls))
+        inputs = [ChunkInput.of(call.state, call.codes, call.n_codes) for call in calls]
+        try:
+            after = program.load(inputs, [call.state.generator for call in calls])
+            samples = run()
+        finally:
+            program.batch.release()
+        if self._has_fixed_sizes:
+            samples = samples[: len(calls)].clone()  # the next replay writes over the original
+        return [self._finish(*each) for each in zip(calls, after, samples.unbind(0), strict=True)]
 
-    def _noise_table(self, noise: Tensor | None, n_frames: int) -> Tensor:
-        """The given noise, or a drawn one, beside the weights [1, bins, N]."""
-        if noise is None:
-            n_bins = self.config.flow.output_size
-            noise = draw_flow_noise(n_frames, n_bins, self.options.noise_seed)
-        return noise.to(self.device)
+    def _key_of(self, calls: Sequence[StreamCall]) -> ProgramKey:
+        """What a batch needs: the next fixed size, or its own."""
+        states, n_codes = [call.state for call in calls], max(call.n_codes for call in calls)
+        n_steps = states[0].base.n_steps
+        if self._has_fixed_sizes:
+            shape = ChunkShape(_smallest(CHUNK_CODES, n_codes), HISTORY, is_exact=False)
+            return ProgramKey(n_steps, _smallest(ROWS, len(calls)), shape)
+        history = max(state.noise_offset for state in states)
+        shape = ChunkShape(n_codes, history, is_exact=True)
+        return ProgramKey(n_steps, len(calls), shape, has_overlap=states[0].has_started)
 
-    def _noise_slice(self, noise: Tensor, offset: int, n_frames: int) -> Tensor:
-        """Rows of the noise table as the flow takes them [1, n_frames, bins]."""
-        part = noise[:, :, offset : offset + n_frames]
-        if part.shape[2] < n_frames:
-            raise ValueError(f"the flow noise ends at frame {noise.shape[2]}")
-        return part.transpose(1, 2).to(self.flow.dtype)
+    def _finish(self, call: StreamCall, after: Ledgers, samples: Tensor) -> Tensor:
+        """Adopt a chunk in its stream and cut out what it says."""
+        state, per_frame = call.state, self.config.hift.samples_per_frame
+        held = OVERLAP_FRAMES * per_frame
+        had_started, n_new = state.has_started, UPSAMPLING * call.n_codes * per_frame
+        state.ledgers = after
+        state.chunks += 1
+        total = n_new + (held if had_started else 0)
+        state.has_started = total >= held
+        if call.is_last:
+            return samples[held : held + total]
+        return samples[held : held + n_new] if had_started else samples[:n_new]
 
+    def _piece(self, key: ProgramKey) -> tuple[Program, Piece[Tensor]]:
+        """A program that is kept, and may be captured."""
+        if key not in self._pieces:
+            with torch.inference_mode(False), torch.no_grad():  # it outlives the call
+                program = self._program(key)
+                program.load((), ())  # so that it may be rehearsed
+            name = f"vocoder, {key.n_rows} x {key.shape.codes} codes"
+            self._pieces[key] = program, Piece(name, program.run)
+        return self._pieces[key]
 
-def _parts(overlap: Overlap) -> tuple[Tensor, Tensor, Tensor]:
-    return overlap.mel, overlap.source, overlap.speech
+    def _prepared(self, key: ProgramKey) -> tuple[Program, Callable[[], Tensor]]:
+        if not self._has_fixed_sizes:
+            program = self._program(key)
+            return program, program.run
+        program, piece = self._piece(key)
+        return program, piece.run
 
+    def _program(self, key: ProgramKey) -> Program:
+        return Program(self.flow, self.hift, self._batch(key), has_overlap=key.has_overlap)
 
-def check_voice_length(frames: int) -> None:
-    """Refuse a voice prompt that is too long to stream with.
-
-    Args:
-        frames: mel frames of the prompt, 50 per second.
-
-    Raises:
-        VoiceTooLongError: P + 100 + 56 frames are more than 1000.
-    """
-    most = MAX_FRAMES - HISTORY_FRAMES - LARGEST_CHUNK_FRAMES
-    if frames > most:
-        per_second = TIMING.codes_per_second * TIMING.mel_frames_per_code
-        raise VoiceTooLongError(
-            f"the reference voice lasts {frames / per_second:.1f} s ({frames} mel frames); at "
-            f"most {most / per_second:.1f} s ({most} frames) can be used, 3 to 10 s are best"
-        )
-
-
-def check_codes(n_codes: int, is_last: bool, has_started: bool) -> None:
-    """Refuse a call that no stream can answer.
-
-    Args:
-        n_codes: codes given, look-ahead included.
-        is_last: nothing follows in this turn.
-        has_started: a call of this turn came before.
-
-    Raises:
-        ValueError: too few or too many codes.
-    """
-    frames = MEL_FRAMES_PER_CODE * (n_codes if is_last else n_codes - TIMING.lookahead_codes)
-    if frames <= 0:
-        raise ValueError(f"{n_codes} codes are too few for a chunk")
-    if frames > SPARE_FRAMES - HISTORY_FRAMES:
-        raise ValueError(f"{n_codes} codes are too many for one chunk")
-    if not is_last and not has_started and frames < OVERLAP_FRAMES:
-        raise ValueError(f"{n_codes} codes are too few for the first chunk of a turn")
+    def _batch(self, key: ProgramKey) -> ChunkBatch:
+        if key.n_steps not in self._schedules:
+            with torch.inference_mode(False):  # it outlives the call
+                self._schedules[key.n_steps] = self.flow.make_schedule(key.n_steps)
+        schedule = self._schedules[key.n_steps]
+        return ChunkBatch(self.config, key.shape, key.n_rows, schedule, self.flow.dtype)
 
 
-def _shape_of(call: StreamCall) -> Hashable:
-    """Calls with equal results can be answered in one batch."""
-    started = call.state.hift is not None
-    return len(call.codes), call.is_last, started, call.state.base.schedule.deltas
+def _smallest(sizes: Sequence[int], needed: int) -> int:
+    """Smallest of ascending sizes that is enough."""
+    return next(size for size in sizes if size >= needed)

@@ -1,117 +1,349 @@
-"""What the vocoder remembers: of a voice (shared, read only) and of one stream (owned)."""
+"""What the vocoder remembers: of a voice (shared, read only) and of one stream (owned).
+
+A stream's memory is sized by its voice and the ODE steps and written in place: a chunk allocates
+nothing that lasts, closing a stream frees it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import prod
+from typing import Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from MiniCPMO45.token2wav.estimator_cache import EstimatorCache
-from MiniCPMO45.token2wav.flow import FlowSchedule
-from MiniCPMO45.token2wav.flow_encoder import EncoderCache
-from MiniCPMO45.token2wav.hift import Overlap
+from MiniCPMO45.device.stream_table import DROPPED
+from MiniCPMO45.token2wav.config import (
+    CONV_KERNEL,
+    GUIDANCE_ROWS,
+    HISTORY_FRAMES,
+    LOOKAHEAD_TAIL,
+    OVERLAP_FRAMES,
+    UPSAMPLE_TAIL,
+    UPSAMPLING,
+    Token2WavConfig,
+)
+
+CONVOLUTIONS = 2  # causal ones in a block of the estimator
+
+KNOWN_ORDERS = 4096  # a running turn repeats a few of them
+
+Columns = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class ColumnLedger:
+    """Occupied columns in the order the cache's rule counts them.
+
+    After every chunk columns 0 ... length - 1 are occupied, so a length says what can be seen.
+
+    Attributes:
+        first: columns kept from the front of the order.
+        last: columns kept from its end.
+        newest_first: a new chunk goes to the front, as in the estimator; else to the end.
+        order: the occupied columns, 32-bit integers; bytes, because those are quickly looked up.
+
+    Source: docs/specification/model.md#7.2 and #7.3.
+    """
+
+    first: int
+    last: int
+    newest_first: bool
+    order: bytes = b""
+
+    @property
+    def columns(self) -> Columns:
+        """The occupied columns in order, read only."""
+        return np.frombuffer(self.order, np.int32)
+
+    @property
+    def length(self) -> int:
+        """Columns occupied."""
+        return len(self.order) // np.dtype(np.int32).itemsize
+
+    @property
+    def capacity(self) -> int:
+        """Columns that can be occupied."""
+        return self.first + self.last
+
+    def filled(self, columns: Sequence[int]) -> Self:
+        """Return a ledger of the same rule with these columns, 0 ... n - 1 in some order."""
+        return replace(self, order=np.array(columns, np.int32).tobytes())
+
+    def append(self, n_new: int) -> tuple[Columns, ColumnLedger]:
+        """Place a chunk.
+
+        Args:
+            n_new: columns of the chunk.
+
+        Returns:
+            Target of each new column, `DROPPED` where it is not kept; and the ledger afterwards.
+        """
+        return _append(self, n_new)
+
+    def ages(self) -> Columns:
+        """Distance of each column to the next new one [length], at least 1; read only."""
+        return _ages(self.order)
+
+
+@lru_cache(maxsize=KNOWN_ORDERS)
+def _append(ledger: ColumnLedger, n_new: int) -> tuple[Columns, ColumnLedger]:
+    new = np.arange(-1, -1 - n_new, -1, dtype=np.int32)  # places are found below
+    parts = (new, ledger.columns) if ledger.newest_first else (ledger.columns, new)
+    order = np.concatenate(parts)
+    if len(order) > ledger.capacity:
+        order = np.concatenate((order[: ledger.first], order[len(order) - ledger.last :]))
+    is_new = order < 0
+    is_free = np.ones(len(order), bool)
+    is_free[order[~is_new]] = False
+    places = np.flatnonzero(is_free).astype(np.int32)
+    targets = np.full(n_new, DROPPED, np.int32)
+    targets[-1 - order[is_new]] = places
+    order[is_new] = places
+    return targets, replace(ledger, order=order.tobytes())
+
+
+@lru_cache(maxsize=KNOWN_ORDERS)
+def _ages(order: bytes) -> Columns:
+    columns = np.frombuffer(order, np.int32)
+    ages = np.empty_like(columns)
+    ages[columns] = np.arange(len(columns), 0, -1)
+    return ages
+
+
+Ledgers = tuple[ColumnLedger, ColumnLedger, ColumnLedger]  # estimator, token rate, mel rate
+
+
+@dataclass(frozen=True)
+class TailLayout:
+    """Where the pieces of fixed size lie in a stream's flat memory of tails.
+
+    Attributes:
+        shapes: name to shape, in order of their places.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, config: Token2WavConfig, n_steps: int) -> TailLayout:
+        """Return the layout for a vocoder and a number of ODE steps."""
+        estimator, width = config.flow.estimator, config.flow.encoder.output_size
+        held = OVERLAP_FRAMES * config.hift.samples_per_frame
+        return cls(
+            {
+                "convolution": (
+                    n_steps,
+                    estimator.depth,
+                    CONVOLUTIONS,
+                    GUIDANCE_ROWS,
+                    CONV_KERNEL - 1,
+                    estimator.hidden_size,
+                ),
+                "lookahead": (LOOKAHEAD_TAIL, width),
+                "upsample": (UPSAMPLE_TAIL, width),
+                "mel": (OVERLAP_FRAMES, config.hift.in_channels),
+                "source": (held,),
+                "speech": (held,),
+            }
+        )
+
+    @property
+    def size(self) -> int:
+        """Values of one stream."""
+        return sum(prod(shape) for shape in self.shapes.values())
+
+    def split(self, tails: Tensor) -> dict[str, Tensor]:
+        """Return views of tails [..., size] as [..., *shape] by name."""
+        sizes = [prod(shape) for shape in self.shapes.values()]
+        parts = zip(self.shapes.items(), tails.split(sizes, dim=-1), strict=True)
+        return {name: part.unflatten(-1, shape) for (name, shape), part in parts}
+
+
+@dataclass(frozen=True)
+class StreamMemory:
+    """Tensors of one stream; written in place.
+
+    Attributes:
+        estimator: keys and values [steps * depth, 2, heads, columns, 2 * head_dim].
+        token_rate: of the encoder's layers at 25/s [layers, 1, heads, columns / 2, 2 * head_dim].
+        mel_rate: of its layers at 50/s [layers, 1, heads, columns, 2 * head_dim].
+        tails: everything of fixed size, float32, see `TailLayout`.
+    """
+
+    estimator: Tensor
+    token_rate: Tensor
+    mel_rate: Tensor
+    tails: Tensor
+
+    @classmethod
+    def allocate(
+        cls,
+        config: Token2WavConfig,
+        n_steps: int,
+        columns: int,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> StreamMemory:
+        """Take memory.
+
+        Args:
+            config: sizes.
+            n_steps: ODE steps.
+            columns: mel frames that can be remembered; 0 for a row that belongs to no stream.
+            device: where the memory shall be.
+            dtype: of keys and values.
+        """
+        encoder, estimator = config.flow.encoder, config.flow.estimator
+        of_encoder = (encoder.attention_heads, 2 * encoder.head_dim)
+        shapes = (
+            (n_steps * estimator.depth, GUIDANCE_ROWS, columns),
+            (encoder.num_blocks, 1, columns // UPSAMPLING),
+            (encoder.num_up_blocks, 1, columns),
+        )
+        widths = ((estimator.num_heads, 2 * estimator.head_dim), of_encoder, of_encoder)
+        caches = [
+            torch.empty((layers, group, heads, length, width), device=device, dtype=dtype)
+            for (layers, group, length), (heads, width) in zip(shapes, widths, strict=True)
+        ]
+        tails = torch.zeros(TailLayout.of(config, n_steps).size, device=device)
+        return cls(caches[0], caches[1], caches[2], tails)
+
+    @property
+    def caches(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys and values, in the order of a stream's ledgers."""
+        return self.estimator, self.token_rate, self.mel_rate
+
+    @property
+    def nbytes(self) -> int:
+        """Size of everything."""
+        return sum(tensor.nbytes for tensor in (*self.caches, self.tails))
+
+    def clone(self) -> StreamMemory:
+        """Return an independent copy."""
+        estimator, token_rate, mel_rate = (cache.clone() for cache in self.caches)
+        return StreamMemory(estimator, token_rate, mel_rate, self.tails.clone())
+
+    def load(self, other: StreamMemory) -> None:
+        """Copy what another one with as many or fewer columns remembers; in its places."""
+        for mine, theirs in zip(self.caches, other.caches, strict=True):
+            mine[:, :, :, : theirs.shape[3]] = theirs
+        self.tails.copy_(other.tails)
+
+
+def ledgers_for(prompt_frames: int, history_frames: int) -> Ledgers:
+    """Ledgers of a stream that remembers nothing yet.
+
+    Args:
+        prompt_frames: mel frames of its voice, which stay.
+        history_frames: newest ones that stay beside them.
+    """
+    of_codes = prompt_frames // UPSAMPLING, history_frames // UPSAMPLING
+    return (
+        ColumnLedger(prompt_frames, history_frames, newest_first=True),
+        ColumnLedger(*of_codes, newest_first=False),
+        ColumnLedger(prompt_frames, history_frames, newest_first=False),
+    )
 
 
 @dataclass(frozen=True)
 class VoiceBase:
-    """Caches right after a voice prompt; every turn of every stream starts from a copy.
+    """Memory right after a voice prompt; every turn of every stream starts from a copy.
 
     Attributes:
         frames: P, mel frames of the prompt.
+        n_steps: ODE steps of its streams.
         speaker: the estimator's speaker condition [1, bins].
         noise: starting noise of the flow [1, bins, N].
-        schedule: time steps of the flow.
-        encoder: the encoder's caches.
-        estimator: the estimator's caches, exactly P columns.
+        memory: what the prompt leaves, exactly P columns in order.
     """
 
     frames: int
+    n_steps: int
     speaker: Tensor
     noise: Tensor
-    schedule: FlowSchedule
-    encoder: EncoderCache
-    estimator: EstimatorCache
-
-    @property
-    def n_steps(self) -> int:
-        """ODE steps the caches were made for."""
-        return len(self.schedule.deltas)
+    memory: StreamMemory
 
     @property
     def nbytes(self) -> int:
         """Memory of everything held."""
-        tensors = self.speaker.nbytes + self.noise.nbytes + self.schedule.modulation.nbytes
-        return tensors + self.encoder.nbytes + self.estimator.nbytes
-
-
-class SpeechStream(Protocol):
-    """One stream of speech, whoever vocodes it; all that a conversation knows of it.
-
-    Attributes:
-        chunks: how many calls have changed it.
-    """
-
-    chunks: int
-
-    @property
-    def nbytes(self) -> int:
-        """Memory this stream owns; the voice is not counted."""
-        ...
-
-    def reset(self) -> None:
-        """Start a new turn with the same voice."""
-        ...
+        return self.speaker.nbytes + self.noise.nbytes + self.memory.nbytes
 
 
 @dataclass
-class VocoderState:
-    """One stream of speech of `Token2Wav`.
+class SpeechStream:
+    """One stream of speech.
 
     Attributes:
         base: the voice it speaks with.
-        encoder: caches of the flow encoder.
-        estimator: caches of the estimator, this stream's own memory.
-        hift: overlap of the waveform generator; None at the start of a turn.
+        memory: what it remembers.
+        ledgers: what the columns of the three caches hold.
+        has_started: whether a turn is running, so that the last samples wait for a cross-fade.
         generator: source of the excitation's noise; None leaves the noise out.
         chunks: how many calls have changed it.
     """
 
     base: VoiceBase
-    encoder: EncoderCache
-    estimator: EstimatorCache
-    hift: Overlap | None = None
+    memory: StreamMemory
+    ledgers: Ledgers
+    has_started: bool = False
     generator: torch.Generator | None = field(default=None, repr=False)
     chunks: int = 0
+
+    @classmethod
+    def open(
+        cls, base: VoiceBase, config: Token2WavConfig, generator: torch.Generator | None = None
+    ) -> SpeechStream:
+        """Allocate a stream at the start of a turn, beside its voice.
+
+        Args:
+            base: the voice.
+            config: the vocoder's sizes.
+            generator: source of the excitation's noise; None leaves the noise out.
+        """
+        like, columns = base.memory.estimator, base.frames + HISTORY_FRAMES
+        memory = StreamMemory.allocate(
+            config, base.n_steps, columns, device=like.device, dtype=like.dtype
+        )
+        ledgers = ledgers_for(base.frames, HISTORY_FRAMES)
+        stream = cls(base, memory, ledgers, generator=generator)
+        stream.reset()
+        return stream
 
     @property
     def noise_offset(self) -> int:
         """Mel frame at which the next chunk's slice of the flow noise starts."""
-        return self.estimator.length
+        return self.ledgers[0].length
 
     @property
     def nbytes(self) -> int:
         """Memory this stream owns; the base is not counted."""
-        return (
-            self.encoder.nbytes
-            + self.estimator.nbytes
-            + (self.hift.nbytes if self.hift is not None else 0)
-        )
+        return self.memory.nbytes
 
-    def clone(self) -> VocoderState:
-        """Return a snapshot that goes on exactly like this state; the base is shared."""
+    def clone(self) -> SpeechStream:
+        """Return a snapshot that goes on exactly like this stream; the base is shared."""
         generator = None
         if self.generator is not None:
             generator = torch.Generator(device=self.generator.device)
             generator.set_state(self.generator.get_state())
-        return VocoderState(self.base, self.encoder, self.estimator.clone(), self.hift, generator)
+        return replace(self, memory=self.memory.clone(), generator=generator)
 
     def reset(self) -> None:
         """Start a new turn with the same voice; copies the prompt's columns only.
 
         The generator goes on where it is.
         """
-        self.encoder = self.base.encoder
-        self.estimator.load(self.base.estimator)
-        self.hift = None
+        self.memory.load(self.base.memory)
+        of_estimator, of_codes, of_frames = self.ledgers
+        n_frames, n_codes = self.base.frames, self.base.frames // UPSAMPLING
+        self.ledgers = (
+            of_estimator.filled(range(n_frames)),
+            of_codes.filled(range(n_codes)),
+            of_frames.filled(range(n_frames)),
+        )
+        self.has_started = False

@@ -20,9 +20,9 @@ from MiniCPMO45.executor import MissingVoiceError
 from MiniCPMO45.kv_cache import CacheFullError
 from MiniCPMO45.processing_minicpmo import ProcessingError, PromptTooLongError
 from MiniCPMO45.session import SnapshotError
+from MiniCPMO45.token2wav.batch import VoiceTooLongError
 from MiniCPMO45.token2wav.prompt import VoiceSampleError
 from MiniCPMO45.token2wav.speech_tokenizer_onnx import SpeechTokenizerFileError
-from MiniCPMO45.token2wav.vocoder import VoiceTooLongError
 from MiniCPMO45.tokenization_minicpmo_fast import TokenizerError
 from MiniCPMO45.unit_results import UnitOrderError
 

@@ -37,7 +37,7 @@ from MiniCPMO45.steps import (
 )
 from MiniCPMO45.streaming_mel import MelState
 from MiniCPMO45.token2wav.chunking import Piece, count_samples
-from MiniCPMO45.token2wav.vocoder_state import VocoderState
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 from MiniCPMO45.windows import WindowState
 
 R = TypeVar("R")
@@ -85,7 +85,7 @@ def cached_angles(kv: KvHandle) -> Tensor:
     return torch.atan2(keys[:, 1], keys[:, 0])
 
 
-class ToneVoice(VocoderState):
+class ToneVoice(SpeechStream):
     """A voice that counts what happens to it."""
 
     def __init__(self) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Sequence
 
+import torch
+from torch import Tensor, nn
+
+from MiniCPMO45.device.kernels.stream_attention import store_tails
+from MiniCPMO45.token2wav.batch import ChunkBatch, ChunkInput, ChunkShape
 from MiniCPMO45.token2wav.config import (
     EstimatorConfig,
     F0Config,
@@ -13,8 +17,11 @@ from MiniCPMO45.token2wav.config import (
     HiFTConfig,
     Token2WavConfig,
 )
+from MiniCPMO45.token2wav.flow import Flow
+from MiniCPMO45.token2wav.hift import HiFT
 from MiniCPMO45.token2wav.load import build_token2wav
-from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions, run_flow
+from MiniCPMO45.token2wav.vocoder_state import StreamMemory, VoiceBase, ledgers_for
 from MiniCPMO45.token2wav.voice import VoicePrompt
 
 PROMPT_CODES = 52  # a little over two seconds: P = 104 frames, so that trimming keeps both ends
@@ -46,10 +53,9 @@ def toy_weights(seed: int = 7) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Random tensors of flow and generator under the checkpoint's names."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Token2Wav(toy_config())
-        hift = model.hift.state_dict()
+        config = toy_config()
+        flow, hift = Flow(config.flow).state_dict(), HiFT(config.hift).state_dict()
         hift["f0_predictor.classifier.bias"] = torch.tensor([PITCH_HZ])
-        flow = model.flow.state_dict()
         for name in flow:
             if "pos_bias" in name:
                 flow[name] = torch.randn(flow[name].shape)
@@ -76,3 +82,68 @@ def toy_codes(n_codes: int, seed: int = 11) -> list[int]:
     """Random speech codes."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 6561, (n_codes,), generator=generator).tolist()
+
+
+class Outputs:
+    """What a module has answered, in order."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.all: list[Tensor] = []
+        self._hook = module.register_forward_hook(lambda _, __, answer: self.all.append(answer))
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._hook.remove()
+
+
+class FlowStreams:
+    """Streams of the flow alone that begin with nothing to remember.
+
+    Attributes:
+        bases: speaker, noise and memory of each.
+        ledgers: what the columns of their caches hold.
+    """
+
+    def __init__(
+        self, vocoder: Token2Wav, n_frames: int, n_rows: int = 1, n_steps: int = 2
+    ) -> None:
+        self.vocoder, flow = vocoder, vocoder.config.flow
+        self.n_steps = n_steps
+        generator = torch.Generator().manual_seed(5)
+        self.bases = [
+            VoiceBase(
+                n_frames,
+                n_steps,
+                torch.randn(1, flow.output_size, generator=generator),
+                torch.randn(1, flow.output_size, n_frames, generator=generator),
+                StreamMemory.allocate(
+                    vocoder.config, n_steps, n_frames, device=vocoder.device, dtype=torch.float32
+                ),
+            )
+            for _ in range(n_rows)
+        ]
+        self.ledgers = [ledgers_for(n_frames, 0) for _ in range(n_rows)]
+
+    @torch.no_grad()
+    def feed(
+        self,
+        codes: Sequence[Sequence[int]],
+        n_codes: Sequence[int],
+        rows: Sequence[int] = (0,),
+        *,
+        is_exact: bool = True,
+    ) -> Tensor:
+        """Feed the next codes of some rows; mel [S, T, bins]."""
+        history = max(self.ledgers[row][0].length for row in rows)
+        shape = ChunkShape(max(n_codes), history, is_exact)
+        schedule = self.vocoder.flow.make_schedule(self.n_steps)
+        batch = ChunkBatch(self.vocoder.config, shape, len(rows), schedule, torch.float32)
+        inputs = [
+            ChunkInput(given, n, self.bases[row], self.bases[row].memory, self.ledgers[row])
+            for row, given, n in zip(rows, codes, n_codes, strict=True)
+        ]
+        for row, after in zip(rows, batch.load(inputs), strict=True):
+            self.ledgers[row] = after
+        mel, _, new = run_flow(self.vocoder.flow, batch)
+        store_tails(new, batch.table)
+        return mel

@@ -6,7 +6,7 @@ Source of every defect: docs/specification/model.md#10. What a recording cannot 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -19,9 +19,7 @@ from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.rope import Rope
 from MiniCPMO45.steps import DrawCodes, DrawnCodes, EncodeClips
-from MiniCPMO45.token2wav.config import HISTORY_FRAMES
-from MiniCPMO45.token2wav.flow_encoder import UPSAMPLING
-from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
+from MiniCPMO45.token2wav.vocoder import Token2Wav
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,45 +86,3 @@ class RecordedExecutor(Executor):
         return [
             [pool(model.audio_projection_layer(rows), step) for rows in of_one] for of_one in frames
         ]
-
-
-def with_weights_of(vocoder: Token2Wav, kind: type[Token2Wav]) -> Token2Wav:
-    """Return a vocoder of another class with the weights of a loaded one."""
-    with torch.device("meta"):
-        made = kind(vocoder.config, vocoder.options)
-    made.flow, made.hift = vocoder.flow, vocoder.hift
-    return made.eval()
-
-
-class RecordedVocoder(Token2Wav):
-    """D28: both rates of the flow encoder share one array, whose oldest columns stay."""
-
-    @torch.no_grad()
-    def mel(self, calls: Sequence[StreamCall]) -> Tensor:
-        """Turn the next codes into mel, then cut the token-rate history the recorded way."""
-        held = [call.state.encoder.token_rate for call in calls]
-        mel = super().mel(calls)
-        n_new = mel.shape[1] // UPSAMPLING
-        for call, old in zip(calls, held, strict=True):
-            cache, prompt = call.state.encoder, call.state.base.frames
-            grown = torch.cat((old, cache.token_rate[:, :, :, -n_new:]), dim=3)
-            call.state.encoder = replace(cache, token_rate=_frozen(grown, prompt))
-        return mel
-
-
-def _frozen(token_rate: Tensor, prompt_frames: int) -> Tensor:
-    """Cut a history that stands twice in one array to the prompt and the history at 50/s."""
-    doubled = torch.cat((token_rate, token_rate), dim=3)
-    length = doubled.shape[3]
-    if length <= prompt_frames + HISTORY_FRAMES:
-        return token_rate
-    first, last = doubled[:, :, :, :prompt_frames], doubled[:, :, :, length - HISTORY_FRAMES :]
-    cut = torch.cat((first, last), dim=3)
-    return cut[:, :, :, : cut.shape[3] // UPSAMPLING].contiguous()
-
-
-class LookaheadVocoder(Token2Wav):
-    """A later package's vocoder: it looks ahead of the prompt with the prompt's first codes."""
-
-    def _prompt_lookahead(self, codes: Tensor) -> Tensor:
-        return codes[:, : self.config.flow.encoder.pre_lookahead_len]

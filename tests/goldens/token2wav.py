@@ -9,14 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.token2wav.config import Token2WavConfig
-from MiniCPMO45.token2wav.flow_encoder import EncoderCache
+from MiniCPMO45.token2wav.config import UPSAMPLING, Token2WavConfig
 from MiniCPMO45.token2wav.load import build_token2wav
-from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav, VocoderOptions
-from MiniCPMO45.token2wav.vocoder_state import VocoderState, VoiceBase
+from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, ledgers_for
 from MiniCPMO45.token2wav.voice import VoicePrompt
 from tests.goldens.folder import GoldenFolder
-from tests.goldens.recorded_model import LookaheadVocoder, RecordedVocoder, with_weights_of
+from tests.goldens.recorded_vocoder import OutputLog, RecordedVocoder, recorded_caches
 from tests.goldens.report import Report
 from tests.goldens.voice import compare_causal_waves
 
@@ -65,32 +64,31 @@ def load_voice(folder: GoldenFolder) -> tuple[VoicePrompt, Tensor]:
 def _compare_overlap(folder: GoldenFolder, report: Report) -> None:
     recorded, meta = folder.tensors(OVERLAP), folder.meta(f"{OVERLAP}_meta")
     steps = meta["ode_steps"]
-    options = VocoderOptions(n_steps=steps, n_steps_whole=steps)
-    vocoder = with_weights_of(load_vocoder(folder, options), RecordedVocoder)
+    loaded = load_vocoder(folder, VocoderOptions(n_steps=steps))
+    vocoder = RecordedVocoder(loaded.flow, loaded.hift, loaded.options)
     voice, noise = load_voice(folder)
     inputs = ("prompt_tokens", "prompt_speaker", "prompt_mel", "initial_noise", "whole_tokens")
     report.given(*(f"{OVERLAP}/{name}" for name in inputs))
     base = vocoder.set_up(voice, noise=noise)
-    _compare_prompt(base, recorded, report)
+    _compare_prompt(vocoder, base, recorded, report)
     _compare_streaming(vocoder, base, recorded, meta, report)
     _compare_settings(OVERLAP, vocoder, base, meta, report)
     _compare_whole(vocoder, voice, noise, recorded, report)
     _compare_hift(vocoder, recorded, report)
 
 
-def _compare_prompt(base: VoiceBase, recorded: dict[str, np.ndarray], report: Report) -> None:
+def _compare_prompt(
+    vocoder: Token2Wav, base: VoiceBase, recorded: dict[str, np.ndarray], report: Report
+) -> None:
     """The caches after the voice prompt, in the recording's layout."""
-    attention = base.estimator.ordered_attention()
-    actual = {
-        "prompt_conformer_cnn_cache": _encoder_tails(base.encoder),
-        "prompt_conformer_att_cache": _encoder_columns(base.encoder),
-    }
+    filled = [ledger.append(ledger.capacity)[1] for ledger in ledgers_for(base.frames, 0)]
+    found = recorded_caches(vocoder, base.n_steps, base.memory, (filled[0], filled[1], filled[2]))
+    actual = {}
     for name in recorded:
         steps = [int(step) for step in re.findall(r"\d+", name)]
-        if name.startswith("prompt_estimator_att_cache"):
-            actual[name] = attention[steps]
-        elif name.startswith("prompt_estimator_cnn_cache"):
-            actual[name] = base.estimator.convolution[steps]
+        for kind, value in found.items():
+            if name.startswith(f"prompt_{kind}"):
+                actual[name] = value[steps] if steps else value
     for name, value in actual.items():
         expected = recorded[name]
         report.close(f"{OVERLAP}/{name}", value, expected, rtol_of_max=CACHE_RTOL_OF_MAX)
@@ -103,19 +101,17 @@ def _compare_streaming(
     meta: dict,
     report: Report,
 ) -> None:
-    """Mel and waveform of every chunk; the flow runs twice, in two streams of one voice."""
-    mel_only, whole_way = vocoder.new_state(base), vocoder.new_state(base)
-    shapes = []
+    """Mel and waveform of every chunk."""
+    state, mels, shapes = vocoder.new_state(base), OutputLog(vocoder.flow), []
     codes = _chunks(recorded, "tokens")
     for index, chunk in enumerate(codes):
         name, is_last = f"{OVERLAP}/chunk{index}", index == len(codes) - 1
         report.given(f"{name}_tokens")
-        mel = vocoder.mel([StreamCall(mel_only, chunk.tolist(), is_last)])
-        wave = vocoder.stream(whole_way, chunk.tolist(), is_last)
+        wave = vocoder.stream(state, chunk.tolist(), is_last)
         expected = recorded[f"chunk{index}_mel"]
-        report.close(f"{name}_mel", mel[0].T, expected, rtol_of_max=MEL_RTOL_OF_MAX)
+        report.close(f"{name}_mel", mels.last[0].T, expected, rtol_of_max=MEL_RTOL_OF_MAX)
         _close_wave(report, f"{name}_wav", wave, recorded[f"chunk{index}_wav"])
-        shapes.append(_cache_shapes(whole_way))
+        shapes.append(_cache_shapes(vocoder, state))
     report.exact(f"{OVERLAP}_meta/chunk_sizes", [len(c) for c in codes], meta["chunk_sizes"])
     expected_shapes = meta["cache_shapes_after_chunk"]
     report.exact(f"{OVERLAP}_meta/cache_shapes_after_chunk", shapes, expected_shapes)
@@ -136,14 +132,20 @@ def _compare_whole(
     recorded: dict[str, np.ndarray],
     report: Report,
 ) -> None:
-    codes, flow = recorded["whole_tokens"].tolist(), vocoder.flow
-    embedded = flow.input_embedding(torch.tensor([codes]))
-    encoded, _ = flow.encoder(embedded, [flow.encoder.new_cache()], is_last=True)
-    expected = recorded["whole_encoder_out"]
-    name = f"{OVERLAP}/whole_encoder_out"
-    report.close(name, encoded[0], expected, rtol_of_max=HIDDEN_RTOL_OF_MAX)
-    mel = vocoder.mel_of_whole(voice, codes, noise=noise)[0].T
-    name = f"{OVERLAP}/whole_mel"
+    """A whole utterance is a prompt with nothing behind it, of which only a part has a mel."""
+    codes = torch.from_numpy(recorded["whole_tokens"]).long()[None]
+    features, mels = OutputLog(vocoder.flow.encoder), OutputLog(vocoder.flow)
+    no_mel = torch.zeros(1, UPSAMPLING * codes.shape[1], voice.mel.shape[2])
+    vocoder.set_up(VoicePrompt(codes, voice.speaker, no_mel), noise=noise, lookahead=())
+    name, expected = f"{OVERLAP}/whole_encoder_out", recorded["whole_encoder_out"]
+    report.close(name, features.last[0], expected, rtol_of_max=HIDDEN_RTOL_OF_MAX)
+    joined = VoicePrompt(
+        torch.cat((voice.codes, codes), dim=1),
+        voice.speaker,
+        torch.cat((voice.mel, no_mel), dim=1),
+    )
+    vocoder.set_up(joined, noise=noise, lookahead=())
+    name, mel = f"{OVERLAP}/whole_mel", mels.last[0, voice.frames :].T
     report.close(name, mel, recorded["whole_mel"], rtol_of_max=MEL_RTOL_OF_MAX)
 
 
@@ -178,21 +180,21 @@ def _compare_noisy_source(
 def _compare_causal(folder: GoldenFolder, report: Report) -> None:
     """The flow with look-ahead from the prompt and per-rate trimming, then the causal HiFT."""
     recorded, meta = folder.tensors(CAUSAL), folder.meta(f"{CAUSAL}_meta")
-    options = VocoderOptions(n_steps=meta["ode_steps"])
-    vocoder = with_weights_of(load_vocoder(folder, options), LookaheadVocoder)
+    vocoder = load_vocoder(folder, VocoderOptions(n_steps=meta["ode_steps"]))
     voice, noise = load_voice(folder)
-    base = vocoder.set_up(voice, noise=noise)
-    state = vocoder.new_state(base)
+    n_ahead = vocoder.config.flow.encoder.pre_lookahead_len
+    base = vocoder.set_up(voice, noise=noise, lookahead=voice.codes[0, :n_ahead].tolist())
+    state, log = vocoder.new_state(base), OutputLog(vocoder.flow)
     codes = _chunks(recorded, "tokens")
     mels, shapes = [], []
     for index, chunk in enumerate(codes):
         name = f"{CAUSAL}/chunk{index}"
         report.given(f"{name}_tokens")
-        call = StreamCall(state, chunk.tolist(), index == len(codes) - 1)
-        mels.append(vocoder.mel([call])[0].T)
+        vocoder.stream(state, chunk.tolist(), index == len(codes) - 1)
+        mels.append(log.last[0].T)
         expected = recorded[f"chunk{index}_mel"]
         report.close(f"{name}_mel", mels[-1], expected, rtol_of_max=MEL_RTOL_OF_MAX)
-        shapes.append(_cache_shapes(state))
+        shapes.append(_cache_shapes(vocoder, state))
     report.exact(f"{CAUSAL}_meta/chunk_sizes", [len(c) for c in codes], meta["chunk_sizes"])
     expected_shapes = meta["cache_shapes_after_chunk"]
     report.exact(f"{CAUSAL}_meta/cache_shapes_after_chunk", shapes, expected_shapes)
@@ -207,24 +209,9 @@ def _chunks(recorded: dict[str, np.ndarray], what: str) -> list[np.ndarray]:
     return [found[index] for index in sorted(found)]
 
 
-def _encoder_tails(cache: EncoderCache) -> Tensor:
-    return torch.cat((cache.lookahead, cache.upsample), dim=2)
-
-
-def _encoder_columns(cache: EncoderCache) -> Tensor:
-    """Both rates in one array, the token-rate columns twice over, as the recording has them."""
-    doubled = torch.cat((cache.token_rate, cache.token_rate), dim=3)
-    return torch.cat((doubled, cache.mel_rate))
-
-
-def _cache_shapes(state: VocoderState) -> dict[str, list[int]]:
-    tensors = {
-        "conformer_cnn_cache": _encoder_tails(state.encoder),
-        "conformer_att_cache": _encoder_columns(state.encoder),
-        "estimator_cnn_cache": state.estimator.convolution,
-        "estimator_att_cache": state.estimator.ordered_attention(),
-    }
-    return {name: list(tensor.shape) for name, tensor in tensors.items()}
+def _cache_shapes(vocoder: Token2Wav, state: SpeechStream) -> dict[str, list[int]]:
+    caches = recorded_caches(vocoder, state.base.n_steps, state.memory, state.ledgers)
+    return {name: list(tensor.shape) for name, tensor in caches.items()}
 
 
 def _close_wave(report: Report, name: str, actual: Tensor, expected: np.ndarray) -> None:

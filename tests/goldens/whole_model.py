@@ -13,16 +13,12 @@ from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
-from MiniCPMO45.token2wav.vocoder_state import VocoderState
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 from MiniCPMO45.token2wav.voice import VoicePrompt
 from MiniCPMO45.transformer import Decoder, PagedBatch
 from tests.goldens.folder import GoldenFolder
-from tests.goldens.recorded_model import (
-    GappedRope,
-    RecordedExecutor,
-    RecordedVocoder,
-    with_weights_of,
-)
+from tests.goldens.recorded_model import GappedRope, RecordedExecutor
+from tests.goldens.recorded_vocoder import RecordedVocoder
 from tests.goldens.report import Report
 
 HIDDEN = {"rtol_of_max": 1e-4}
@@ -85,7 +81,7 @@ def build(folder: GoldenFolder) -> WholeModel:
     if (folder.path / "token2wav_weights").is_dir():
         options = VocoderOptions(n_steps=SERVED_STEPS)
         loaded = load_token2wav(folder.path / "token2wav_weights", options)
-        vocoder = with_weights_of(loaded, RecordedVocoder)
+        vocoder = RecordedVocoder(loaded.flow, loaded.hift, options)
     executor = RecordedExecutor(model, vocoder)
     llm_log, tts_log = DecoderLog(), DecoderLog(executor.speech_rope)
     llm_log.watch(model.llm.model)
@@ -94,7 +90,7 @@ def build(folder: GoldenFolder) -> WholeModel:
     return WholeModel(model, executor, processor, llm_log, tts_log)
 
 
-def recorded_voice(folder: GoldenFolder, vocoder: Token2Wav) -> VocoderState:
+def recorded_voice(folder: GoldenFolder, vocoder: Token2Wav) -> SpeechStream:
     """The voice of the chat and duplex recordings: given prompt, given noise, silent excitation."""
     given = folder.tensors("token2wav_overlap")
     voice = VoicePrompt(

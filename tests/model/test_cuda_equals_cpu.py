@@ -73,8 +73,8 @@ def _tensors(answer: object) -> Iterator[Tensor]:
 def record(folder: Path, device: str) -> list[tuple[str, Tensor]]:
     """Every answer of a scripted conversation with pictures and a voice."""
     folder.mkdir()
-    toy = build_toy(folder)
-    model, vocoder = toy.model.to(device), toy.vocoder.to(device)  # type: ignore[arg-type]
+    toy = build_toy(folder, device=device)
+    model, vocoder = toy.model, toy.vocoder
     executor = Executor(model, vocoder)
     tokens = toy.tokenizer.special
     words = text_ids(toy.tokenizer, WORDS)

@@ -10,18 +10,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from MiniCPMO45.token2wav.dit import CausalConvBlock
-from MiniCPMO45.token2wav.estimator_cache import EstimatorCache
 from MiniCPMO45.token2wav.flow import Flow, draw_flow_noise
-from tests.fakes.toy_vocoder import toy_vocoder
+from MiniCPMO45.token2wav.vocoder import Token2Wav
+from tests.fakes.toy_vocoder import FlowStreams, Outputs, toy_codes, toy_vocoder, toy_voice
 
 BINS = 80
 
 
 @pytest.fixture(scope="module")
-def flow() -> Flow:
-    """The toy flow."""
-    return toy_vocoder().flow
+def vocoder() -> Token2Wav:
+    """The toy vocoder."""
+    return toy_vocoder()
+
+
+@pytest.fixture(scope="module")
+def flow(vocoder: Token2Wav) -> Flow:
+    """Its flow."""
+    return vocoder.flow
 
 
 def plain_estimate(flow: Flow, x: Tensor, condition: Tensor, time: float, owner: Tensor) -> Tensor:
@@ -80,72 +85,33 @@ def plain_flow(
     return x
 
 
-def test_chunks_through_caches_equal_one_masked_run(flow: Flow) -> None:
-    pieces = [20, 10, 16]
-    total, prompt_frames = sum(pieces), pieces[0]
-    mu, noise = torch.randn(1, total, BINS), torch.randn(1, total, BINS)
-    speaker, prompt = torch.randn(1, BINS), torch.zeros(1, total, BINS)
-    prompt[:, :prompt_frames] = torch.randn(1, prompt_frames, BINS)
-    schedule, cache = flow.make_schedule(2), flow.new_estimator_cache(2, total)
-    out: list[Tensor] = []
+def test_chunks_through_caches_equal_one_masked_run(vocoder: Token2Wav) -> None:
+    """The codes' features are taken as they are; the encoder has a test of its own."""
+    flow, pieces = vocoder.flow, [10, 5, 8]
+    features, streams = Outputs(flow.encoder), FlowStreams(vocoder, 2 * sum(pieces))
+    codes, out, start = toy_codes(sum(pieces)), [], 0
+    for size in pieces:
+        out.append(streams.feed([codes[start : start + size + 3]], [size])[0])
+        start += size
+    features.close()
+    base = streams.bases[0]
+    frames = [2 * size for size in pieces]
     with torch.no_grad():
-        for part in torch.arange(total).split(pieces):
-            given = None if out else prompt[:, part]
-            out.append(
-                flow.integrate(
-                    mu[:, part],
-                    speaker,
-                    given,
-                    noise[:, part],
-                    schedule,
-                    [cache],
-                    [prompt_frames],
-                )
-            )
-        expected = plain_flow(flow, mu[0], speaker, prompt[0], noise[0], pieces)
-    torch.testing.assert_close(torch.cat(out, dim=1)[0], expected, atol=1e-4, rtol=1e-4)
+        mu = flow.encoder_proj(torch.cat(features.all, dim=1)[0])
+        expected = plain_flow(flow, mu, base.speaker, torch.zeros_like(mu), base.noise[0].T, frames)
+    torch.testing.assert_close(torch.cat(out), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_a_run_without_caches_equals_a_first_chunk(flow: Flow) -> None:
-    mu, noise, speaker = torch.randn(1, 12, BINS), torch.randn(1, 12, BINS), torch.randn(1, BINS)
-    schedule, cache = flow.make_schedule(3), flow.new_estimator_cache(3, 12)
+def test_the_voice_s_mel_is_a_condition_of_its_prompt(vocoder: Token2Wav) -> None:
+    flow, voice = vocoder.flow, toy_voice(12)
+    mels, features = Outputs(flow), Outputs(flow.encoder)
+    base = vocoder.set_up(voice)
+    mels.close()
+    features.close()
     with torch.no_grad():
-        alone = flow.integrate(mu, speaker, None, noise, schedule)
-        first = flow.integrate(mu, speaker, None, noise, schedule, [cache], [12])
-    torch.testing.assert_close(alone, first, atol=1e-5, rtol=1e-5)
-    assert cache.length == 12
-
-
-def test_streams_answered_together_equal_each_alone(flow: Flow) -> None:
-    """Also with histories of different length."""
-    mu, noise = torch.randn(2, 10, BINS), torch.randn(2, 10, BINS)
-    speaker, schedule = torch.randn(2, BINS), flow.make_schedule(2)
-    with torch.no_grad():
-        caches = [flow.new_estimator_cache(2, 40) for _ in range(2)]
-        flow.integrate(mu[1:], speaker[1:], None, noise[1:], schedule, caches[1:], [20])
-        copies = [cache.clone() for cache in caches]
-        together = flow.integrate(mu, speaker, None, noise, schedule, caches, [20, 20])
-        for row in range(2):
-            part = slice(row, row + 1)
-            alone = flow.integrate(
-                mu[part], speaker[part], None, noise[part], schedule, [copies[row]], [20]
-            )
-            torch.testing.assert_close(together[row], alone[0], atol=1e-5, rtol=1e-5)
-            assert caches[row].columns == copies[row].columns
-
-
-@pytest.mark.parametrize("cuts", [[1, 2], [4], [1, 2, 3, 4, 5]])
-def test_the_convolution_block_may_be_cut_anywhere(cuts: list[int]) -> None:
-    block = CausalConvBlock(6).requires_grad_(False)
-    x = torch.randn(2, 7, 6)
-    whole = block(x, 0, None)
-    cache = EstimatorCache(torch.empty(1, 1, 2, 1, 9, 2), torch.zeros(1, 1, 2, 12, 2))
-    pieces = []
-    for piece in x.tensor_split(cuts, dim=1):
-        steps = cache.begin(piece.shape[1])
-        pieces.append(block(piece, 0, steps))
-        cache.commit(steps, piece.shape[1], 9)
-    torch.testing.assert_close(torch.cat(pieces, dim=1), whole)
+        mu, noise = flow.encoder_proj(features.all[0][0]), base.noise[0, :, : voice.frames].T
+        expected = plain_flow(flow, mu, base.speaker, voice.mel[0], noise, [voice.frames])
+    torch.testing.assert_close(mels.all[0][0], expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("n_steps", [1, 5, 10])
@@ -154,7 +120,7 @@ def test_the_schedule_is_a_quarter_of_a_cosine(flow: Flow, n_steps: int) -> None
     times = torch.tensor([0.0, *schedule.deltas]).cumsum(0)
     expected = [1.0 - math.cos(math.pi / 2 * k / n_steps) for k in range(n_steps + 1)]
     torch.testing.assert_close(times, torch.tensor(expected), atol=1e-6, rtol=0.0)
-    assert schedule.modulation.blocks.shape[:3] == (n_steps, 2, 9)
+    assert schedule.blocks.shape[:3] == (n_steps, 2, 9)
 
 
 def test_no_step_is_refused(flow: Flow) -> None:

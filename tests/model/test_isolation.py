@@ -17,7 +17,6 @@ from MiniCPMO45.executor import Executor
 from MiniCPMO45.session import Session
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.steps import run_alone
-from MiniCPMO45.token2wav.vocoder_state import VocoderState
 from tests.fakes.batching import run_together
 from tests.model.talks import Heard, Talk
 from tests.model.toy import Toy, speech
@@ -137,12 +136,12 @@ def _fingerprint(*modules: nn.Module) -> str:
 
 def test_a_conversation_changes_nothing_of_the_model(toy: Toy, make: MakeExecutor) -> None:
     executor, talks = _open(toy, make)
-    before = _fingerprint(toy.model, toy.vocoder)
+    before = _fingerprint(toy.model, toy.vocoder.flow, toy.vocoder.hift)
     head = executor.speech_head.clone()
     run_together([talk.whole() for talk in talks], executor)
     for talk in talks:
         talk.session.close()
-    assert _fingerprint(toy.model, toy.vocoder) == before
+    assert _fingerprint(toy.model, toy.vocoder.flow, toy.vocoder.hift) == before
     assert torch.equal(executor.speech_head, head)
     assert not any(each.training or each._forward_hooks for each in toy.model.modules())
 
@@ -174,14 +173,13 @@ def test_a_conversation_changes_nothing_of_the_capability(toy: Toy, make: MakeEx
 def _tensors_of(session: Session) -> dict[str, Tensor]:
     """What costs memory, by the place it is reached from."""
     vocoder, logits = session.speech.vocoder, session.turn.logits
-    assert isinstance(vocoder, VocoderState)
-    assert logits is not None
+    assert vocoder is not None and logits is not None
     return {
         "audio encoder": session.hearing.cache.kv,
         "mel": session.hearing.mel.samples,
         "logits": logits,
-        "vocoder": vocoder.estimator.attention,
-        "vocoder tail": vocoder.estimator.convolution,
+        "vocoder": vocoder.memory.estimator,
+        "vocoder tail": vocoder.memory.tails,
     }
 
 

@@ -1,44 +1,83 @@
-"""Streams of the whole vocoder: lengths, isolation, snapshots, both history rules."""
+"""Streams of the vocoder: lengths, isolation, snapshots; alone, batched, padded or not."""
 
 from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
+from MiniCPMO45.token2wav.batch import VoiceTooLongError, check_voice_length
 from MiniCPMO45.token2wav.chunking import Piece, SpeechBuffer, count_samples
 from MiniCPMO45.token2wav.vocoder import (
     StreamCall,
     Token2Wav,
-    VoiceTooLongError,
-    check_voice_length,
+    VocoderOptions,
 )
-from MiniCPMO45.token2wav.vocoder_state import VocoderState, VoiceBase
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase
 from MiniCPMO45.token2wav.voice import VoicePrompt
 from tests.fakes.toy_vocoder import PROMPT_CODES, toy_codes, toy_vocoder, toy_voice
 
+WAVE_TOLERANCE = 2e-5  # float32 sums in another order; the excitation adds up phases
+VOICES = ((PROMPT_CODES, 3), (30, 9), (75, 5))  # codes and seed; around the history's length
+
+# Codes of each call of three streams; 0 leaves a stream out.
+WHOLE, FIRST, REST = 28, 13, 18
+TURNS = (
+    (WHOLE, FIRST, 0),
+    (WHOLE, REST, WHOLE),
+    (WHOLE, WHOLE, WHOLE),
+    (FIRST, WHOLE, WHOLE),
+    (REST, WHOLE, WHOLE),
+    (WHOLE, WHOLE, FIRST),
+    (WHOLE, 9, REST),
+    (WHOLE, WHOLE, WHOLE),
+)
+
 
 @pytest.fixture(scope="module")
-def vocoder() -> Token2Wav:
-    """The toy vocoder, corrected history."""
+def exact() -> Token2Wav:
+    """The toy vocoder with batches just as large as what is asked."""
     return toy_vocoder()
 
 
 @pytest.fixture(scope="module")
-def base(vocoder: Token2Wav) -> VoiceBase:
-    """The toy voice, ready."""
-    return vocoder.set_up(toy_voice())
+def padded() -> Token2Wav:
+    """The same weights with the few sizes that a card has."""
+    return toy_vocoder(VocoderOptions(n_steps=2, has_fixed_sizes=True))
+
+
+@pytest.fixture(scope="module", params=["exact", "padded"])
+def vocoder(request: pytest.FixtureRequest, exact: Token2Wav, padded: Token2Wav) -> Token2Wav:
+    """Either of them."""
+    return exact if request.param == "exact" else padded
+
+
+@pytest.fixture(scope="module")
+def bases(exact: Token2Wav) -> list[VoiceBase]:
+    """Three voices of different lengths."""
+    return [exact.set_up(toy_voice(*voice)) for voice in VOICES]
+
+
+@pytest.fixture(scope="module")
+def base(bases: list[VoiceBase]) -> VoiceBase:
+    """The first of them."""
+    return bases[0]
 
 
 def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def speak(vocoder: Token2Wav, state: VocoderState, pieces: list[Piece]) -> list[Tensor]:
+def speak(vocoder: Token2Wav, state: SpeechStream, pieces: list[Piece]) -> list[Tensor]:
     return [vocoder.stream(state, piece.codes, piece.is_last) for piece in pieces]
+
+
+def say(vocoder: Token2Wav, state: SpeechStream, n_codes: int = WHOLE, seed: int = 0) -> Tensor:
+    return vocoder.stream(state, toy_codes(n_codes, seed))
 
 
 def turn(n_codes: int, seed: int = 11, unit: int = 25) -> list[Piece]:
@@ -50,16 +89,26 @@ def turn(n_codes: int, seed: int = 11, unit: int = 25) -> list[Piece]:
     return pieces
 
 
-def tensors_of(state: VocoderState) -> list[Tensor]:
-    """Everything a state remembers, in a fixed order."""
-    hift = [] if state.hift is None else list(vars(state.hift).values())
-    own = [state.estimator.ordered_attention(), state.estimator.convolution]
-    return [*vars(state.encoder).values(), *own, *hift]
+def memory_of(stream: SpeechStream) -> list[Tensor]:
+    """Everything a stream remembers, in an order that places do not change."""
+    caches = [
+        cache.index_select(3, torch.from_numpy(ledger.columns.copy()).long())
+        for cache, ledger in zip(stream.memory.caches, stream.ledgers, strict=True)
+    ]
+    return [*caches, stream.memory.tails.clone()]
 
 
-def assert_same(a: VocoderState, b: VocoderState) -> None:
-    pairs = list(zip(tensors_of(a), tensors_of(b), strict=True))
-    assert all(torch.equal(x, y) for x, y in pairs)
+def tensors_of(stream: SpeechStream) -> tuple[Tensor, ...]:
+    return (*stream.memory.caches, stream.memory.tails)
+
+
+def assert_same(a: list[Tensor], b: list[Tensor]) -> None:
+    assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def assert_near(a: list[Tensor], b: list[Tensor], atol: float = 1e-4, rtol: float = 1e-4) -> None:
+    for x, y in zip(a, b, strict=True):
+        torch.testing.assert_close(x, y, atol=atol, rtol=rtol)
 
 
 @pytest.mark.parametrize("n_codes, unit", [(150, 25), (44, 25), (30, 7), (5, 5), (4, 4), (1, 1)])
@@ -81,7 +130,7 @@ def test_history_stays_bounded_and_the_noise_repeats(vocoder: Token2Wav, base: V
     sizes = []
     for piece in turn(175)[:7]:
         vocoder.stream(state, piece.codes)
-        sizes.append((state.noise_offset, state.encoder.token_rate.shape[3]))
+        sizes.append((state.noise_offset, state.ledgers[1].length))
     prompt = 2 * PROMPT_CODES
     assert sizes[0] == (prompt + 50, PROMPT_CODES + 25)
     assert sizes[1:] == [(prompt + 100, PROMPT_CODES + 50)] * 6
@@ -101,6 +150,41 @@ def test_interleaved_streams_equal_each_alone_bit_for_bit(
             assert torch.equal(samples, alone[i][step])
 
 
+def test_a_padded_batch_of_all_ages_speaks_like_each_stream_alone(
+    exact: Token2Wav, padded: Token2Wav, bases: list[VoiceBase]
+) -> None:
+    states = [exact.new_state(base, seeded(i)) for i, base in enumerate(bases)]
+    streams = [padded.new_state(base, seeded(i)) for i, base in enumerate(bases)]
+    for step, counts in enumerate(TURNS):
+        spoken = [(i, toy_codes(n, 10 * step + i)) for i, n in enumerate(counts) if n]
+        expected = [exact.stream(states[i], codes) for i, codes in spoken]
+        samples = padded.stream_many([StreamCall(streams[i], codes) for i, codes in spoken])
+        assert_near(samples, expected, atol=WAVE_TOLERANCE, rtol=0.0)
+        for i, _ in spoken:
+            assert_near(memory_of(streams[i]), memory_of(states[i]))
+            assert streams[i].noise_offset == states[i].noise_offset
+
+
+def test_the_codes_decide_what_is_heard(vocoder: Token2Wav, base: VoiceBase) -> None:
+    """So that the comparisons here compare speech, not silence."""
+    one, other = (say(vocoder, vocoder.new_state(base), WHOLE, seed) for seed in (1, 2))
+    assert (one - other).abs().max() > 50 * WAVE_TOLERANCE
+
+
+@pytest.mark.parametrize("n_codes", [1, 3, 4, 11, 25, 28])
+@pytest.mark.parametrize("n_before", [0, 1, 3])
+def test_the_end_of_a_turn_is_exact_at_any_length(
+    exact: Token2Wav, padded: Token2Wav, bases: list[VoiceBase], n_codes: int, n_before: int
+) -> None:
+    answers = []
+    for vocoder in (exact, padded):
+        state = vocoder.new_state(bases[1], seeded(1))
+        for step in range(n_before):
+            say(vocoder, state, WHOLE, step)
+        answers.append(vocoder.stream(state, toy_codes(n_codes, 77), is_last=True))
+    assert_near(answers[1:], answers[:1], atol=WAVE_TOLERANCE, rtol=0.0)
+
+
 def test_a_snapshot_goes_on_exactly_alike(vocoder: Token2Wav, base: VoiceBase) -> None:
     pieces = turn(150)
     state = vocoder.new_state(base, seeded(4))
@@ -108,10 +192,9 @@ def test_a_snapshot_goes_on_exactly_alike(vocoder: Token2Wav, base: VoiceBase) -
     snapshot = state.clone()
     first = speak(vocoder, state, pieces[2:])
     rolled_back = snapshot.clone()
-    assert_same(rolled_back, snapshot)
+    assert_same(memory_of(rolled_back), memory_of(snapshot))
     for _ in range(2):
-        again = speak(vocoder, rolled_back, pieces[2:])
-        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+        assert_same(first, speak(vocoder, rolled_back, pieces[2:]))
         rolled_back = snapshot
 
 
@@ -120,67 +203,95 @@ def test_reset_equals_a_new_stream_and_allocates_nothing(
 ) -> None:
     state = vocoder.new_state(base)
     speak(vocoder, state, turn(120))
-    memory = state.estimator.attention.data_ptr()
+    places = [tensor.data_ptr() for tensor in tensors_of(state)]
     state.reset()
-    assert state.estimator.attention.data_ptr() == memory
+    assert places == [tensor.data_ptr() for tensor in tensors_of(state)]
     fresh = vocoder.new_state(base)
-    assert_same(state, fresh)
-    again, first = speak(vocoder, state, turn(60)), speak(vocoder, fresh, turn(60))
-    assert all(torch.equal(a, b) for a, b in zip(again, first, strict=True))
+    assert_same(memory_of(state), memory_of(fresh))
+    assert_same(speak(vocoder, state, turn(60)), speak(vocoder, fresh, turn(60)))
 
 
-def test_many_streams_at_once_equal_each_alone(vocoder: Token2Wav, base: VoiceBase) -> None:
+def test_many_streams_at_once_equal_each_alone(vocoder: Token2Wav, bases: list[VoiceBase]) -> None:
     """Different ages, lengths and endings, answered in the order asked."""
-    other = vocoder.set_up(toy_voice(30, seed=9))
-    bases = [base, base, other, base, other]
-    states = [vocoder.new_state(b, seeded(i)) for i, b in enumerate(bases)]
+    states = [vocoder.new_state(bases[i % 2], seeded(i)) for i in range(5)]
     for index in (1, 2):
-        vocoder.stream(states[index], toy_codes(28))
+        say(vocoder, states[index])
     copies = [state.clone() for state in states]
     codes = [toy_codes(n, seed=n) for n in (28, 28, 28, 12, 5)]
-    lasts = [False, False, False, False, True]
-    calls = [StreamCall(*each) for each in zip(states, codes, lasts, strict=True)]
+    ends = [False, False, False, False, True]
+    calls = [StreamCall(*each) for each in zip(states, codes, ends, strict=True)]
     answers = vocoder.stream_many(calls)
-    for samples, copy, each, is_last in zip(answers, copies, codes, lasts, strict=True):
-        alone = vocoder.stream(copy, each, is_last)
-        torch.testing.assert_close(samples, alone, atol=2e-3, rtol=0.0)
+    alone = [vocoder.stream(*each) for each in zip(copies, codes, ends, strict=True)]
+    assert_near(answers, alone, atol=WAVE_TOLERANCE, rtol=0.0)
     for state, copy in zip(states, copies, strict=True):
-        for a, b in zip(tensors_of(state), tensors_of(copy), strict=True):
-            torch.testing.assert_close(a, b, atol=2e-3, rtol=1e-3)
+        assert_near(memory_of(state), memory_of(copy))
 
 
-def test_the_base_is_shared_and_never_written_to(vocoder: Token2Wav) -> None:
+def test_more_streams_than_a_batch_holds_are_all_answered(
+    vocoder: Token2Wav, bases: list[VoiceBase]
+) -> None:
+    streams = [vocoder.new_state(bases[i % 2]) for i in range(66)]
+    answers = vocoder.stream_many([StreamCall(stream, toy_codes(13)) for stream in streams])
+    assert [len(samples) for samples in answers] == [9600] * 66
+    for i in (1, 64, 65):
+        torch.testing.assert_close(answers[i], answers[i % 2], atol=WAVE_TOLERANCE, rtol=0.0)
+
+
+def test_streams_of_other_step_counts_are_answered_in_one_call(vocoder: Token2Wav) -> None:
+    bases = [vocoder.set_up(toy_voice(), n_steps=n) for n in (2, 4)]
+    assert [base.memory.estimator.shape[0] for base in bases] == [2 * 2, 4 * 2]
+    streams = [vocoder.new_state(base) for base in bases]
+    answers = vocoder.stream_many([StreamCall(stream, toy_codes(WHOLE)) for stream in streams])
+    alone = [vocoder.stream(vocoder.new_state(base), toy_codes(WHOLE)) for base in bases]
+    assert_near(answers, alone, atol=WAVE_TOLERANCE, rtol=0.0)
+
+
+def test_the_voice_is_shared_and_never_written_to(vocoder: Token2Wav) -> None:
     base = vocoder.set_up(toy_voice())
-    encoder = [tensor.clone() for tensor in vars(base.encoder).values()]
-    before = [*encoder, base.estimator.attention.clone(), base.estimator.convolution.clone()]
+    watched = [*base.memory.caches, base.memory.tails, base.noise, base.speaker]
+    before = [tensor.clone() for tensor in watched]
     speak(vocoder, vocoder.new_state(base), turn(90))
-    after = [
-        *vars(base.encoder).values(),
-        base.estimator.attention,
-        base.estimator.convolution,
-    ]
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert_same(before, watched)
 
 
-def test_the_module_is_the_same_after_use(vocoder: Token2Wav, base: VoiceBase) -> None:
-    weights = {name: tensor.clone() for name, tensor in vocoder.state_dict().items()}
-    attributes = {name: set(vars(module)) for name, module in vocoder.named_modules()}
+def test_a_prompt_leaves_the_same_memory_padded_or_not(exact: Token2Wav, padded: Token2Wav) -> None:
+    memories = [vocoder.set_up(toy_voice()).memory for vocoder in (exact, padded)]
+    ours, theirs = ([*memory.caches, memory.tails] for memory in memories)
+    assert_near(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_the_weights_are_the_same_after_use(vocoder: Token2Wav, base: VoiceBase) -> None:
+    modules = (vocoder.flow, vocoder.hift)
+    weights = [{n: t.clone() for n, t in module.state_dict().items()} for module in modules]
+    attributes = [set(vars(each)) for module in modules for each in module.modules()]
     speak(vocoder, vocoder.new_state(base), turn(60))
-    vocoder.synthesize(toy_voice(), toy_codes(10))
-    assert all(torch.equal(weights[name], t) for name, t in vocoder.state_dict().items())
-    assert attributes == {name: set(vars(module)) for name, module in vocoder.named_modules()}
-    assert not list(vocoder.buffers())
+    for before, module in zip(weights, modules, strict=True):
+        assert all(torch.equal(before[name], t) for name, t in module.state_dict().items())
+        assert not list(module.buffers())
+    assert attributes == [set(vars(each)) for module in modules for each in module.modules()]
 
 
-def test_a_dropped_stream_frees_its_memory(vocoder: Token2Wav, base: VoiceBase) -> None:
-    state = vocoder.new_state(base)
-    vocoder.stream(state, toy_codes(28))
-    watched = [
-        weakref.ref(tensor) for tensor in (state.estimator.attention, state.encoder.mel_rate)
-    ]
-    del state
+def test_dropped_streams_free_their_memory_whatever_is_asked_next(
+    vocoder: Token2Wav, base: VoiceBase
+) -> None:
+    streams = [vocoder.new_state(base) for _ in range(2)]
+    vocoder.stream_many([StreamCall(stream, toy_codes(WHOLE)) for stream in streams])
+    watched = [weakref.ref(tensor) for stream in streams for tensor in tensors_of(stream)]
+    del streams
     gc.collect()
-    assert [ref() for ref in watched] == [None, None]
+    assert [ref() for ref in watched] == [None] * 8
+    say(vocoder, vocoder.new_state(base))
+
+
+def test_streams_of_a_chunk_that_fails_are_freed_too(vocoder: Token2Wav) -> None:
+    short = replace(vocoder.set_up(toy_voice()), noise=torch.zeros(1, 80, 10))
+    stream = vocoder.new_state(short)
+    with pytest.raises(ValueError, match="the flow noise ends"):
+        say(vocoder, stream)
+    watched = weakref.ref(stream.memory.tails)
+    del stream
+    gc.collect()
+    assert watched() is None
 
 
 def test_noise_comes_from_the_stream_s_generator_alone(vocoder: Token2Wav, base: VoiceBase) -> None:
@@ -206,11 +317,12 @@ def test_noise_that_ends_too_early_is_refused(vocoder: Token2Wav) -> None:
         vocoder.set_up(toy_voice(), noise=torch.zeros(1, 80, 20))
 
 
-def test_steps_of_a_stream_are_those_of_its_voice(vocoder: Token2Wav) -> None:
-    base = vocoder.set_up(toy_voice(), n_steps=4)
-    state = vocoder.new_state(base)
-    assert base.n_steps == 4 and state.estimator.attention.shape[0] == 4
-    assert vocoder.stream(state, toy_codes(28)).shape == (24_000,)
+def test_look_ahead_of_the_prompt_is_silence_unless_given(exact: Token2Wav) -> None:
+    voice = toy_voice()
+    silent, given = exact.set_up(voice), exact.set_up(voice, lookahead=toy_codes(3))
+    assert not torch.equal(silent.memory.mel_rate, given.memory.mel_rate)
+    named = exact.set_up(voice, lookahead=(4218, 4218, 4218))
+    assert torch.equal(silent.memory.mel_rate, named.memory.mel_rate)
 
 
 @pytest.mark.parametrize(
@@ -220,15 +332,15 @@ def test_steps_of_a_stream_are_those_of_its_voice(vocoder: Token2Wav) -> None:
 def test_a_wrong_call_is_refused_and_changes_nothing(
     vocoder: Token2Wav, base: VoiceBase, n_codes: int, is_last: bool, started: bool
 ) -> None:
-    state, bystander = vocoder.new_state(base), vocoder.new_state(base)
+    stream, bystander = vocoder.new_state(base), vocoder.new_state(base)
     if started:
-        vocoder.stream(state, toy_codes(28))
-    before, before_bystander = state.clone(), bystander.clone()
-    good = StreamCall(bystander, toy_codes(28))
+        say(vocoder, stream)
+    before = [memory_of(each) for each in (stream, bystander)]
+    good = StreamCall(bystander, toy_codes(WHOLE))
     with pytest.raises(ValueError, match="codes are too"):
-        vocoder.stream_many([good, StreamCall(state, toy_codes(n_codes), is_last)])
-    assert_same(state, before)
-    assert_same(bystander, before_bystander)
+        vocoder.stream_many([good, StreamCall(stream, toy_codes(n_codes), is_last)])
+    for each, tensors in zip((stream, bystander), before, strict=True):
+        assert_same(memory_of(each), tensors)
 
 
 def test_one_stream_cannot_be_asked_twice_at_once(vocoder: Token2Wav, base: VoiceBase) -> None:
@@ -253,18 +365,9 @@ def test_a_voice_s_parts_belong_together(shapes: tuple[tuple[int, ...], ...]) ->
         VoicePrompt(torch.zeros(codes, dtype=torch.long), torch.zeros(speaker), torch.zeros(mel))
 
 
-def test_a_whole_utterance_is_as_long_as_its_codes(vocoder: Token2Wav) -> None:
-    voice, codes = toy_voice(), toy_codes(31)
-    samples = vocoder.synthesize(voice, codes, seeded(1))
-    assert samples.shape == (31 * 960,)
-    assert torch.equal(samples, vocoder.synthesize(voice, codes, seeded(1)))
-    assert not torch.equal(samples, vocoder.synthesize(voice, codes))
-
-
 def test_memory_is_counted(vocoder: Token2Wav, base: VoiceBase) -> None:
-    state = vocoder.new_state(base)
-    frames = 2 * PROMPT_CODES
-    assert state.estimator.attention.shape == (2, 2, 2, 2, frames + 200, 16)
-    assert base.estimator.attention.shape == (2, 2, 2, 2, frames, 16)
-    assert state.nbytes > 4 * 2 * 2 * 2 * 2 * (frames + 200) * 16
-    assert base.nbytes > 4 * 2 * 2 * 2 * 2 * frames * 16
+    stream = vocoder.new_state(base)
+    assert stream.memory.estimator.shape == (2 * 2, 2, 2, base.frames + 100, 16)
+    assert base.memory.estimator.shape == (2 * 2, 2, 2, base.frames, 16)
+    assert stream.nbytes == sum(tensor.nbytes for tensor in tensors_of(stream))
+    assert base.nbytes > base.memory.nbytes > 0

@@ -30,7 +30,7 @@ from MiniCPMO45.tiny_weights import tiny_tensors
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
-from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VocoderState, VoiceBase
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase
 from MiniCPMO45.token2wav.voice import VoicePrompt
 from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 from MiniCPMO45.unit_policy import UnitPolicy
@@ -73,7 +73,7 @@ class Toy:
         policy = UnitPolicy(self.tokenizer.special, self.device)
         return DuplexCapability(self.config, self.tokenizer, policy, defaults=defaults)
 
-    def open_voice(self, generator: torch.Generator | None = None) -> VocoderState:
+    def open_voice(self, generator: torch.Generator | None = None) -> SpeechStream:
         """A fresh stream in the toy voice, opened the way the executor opens one."""
         with torch.inference_mode():
             return self.vocoder.new_state(self.voice, generator)

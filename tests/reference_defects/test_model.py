@@ -7,8 +7,8 @@ import torch
 
 from MiniCPMO45.rope import Rope, apply_rotation, inverse_frequencies
 from MiniCPMO45.token2wav.prompt import voice_key
-from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav, VocoderOptions
-from tests.goldens.recorded_model import RecordedVocoder, with_weights_of
+from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+from tests.goldens.recorded_vocoder import OutputLog, RecordedVocoder
 from tests.goldens.report import Report
 from tests.goldens.token2wav import MEL_RTOL_OF_MAX, load_vocoder, load_voice
 from tests.model.toy import Toy
@@ -49,22 +49,26 @@ def test_d28_the_token_rate_history_goes_on(recorded: Recorded) -> None:
 
     def fits(vocoder: Token2Wav, chunks: int) -> list[bool]:
         state, report = vocoder.new_state(vocoder.set_up(voice, noise=noise)), Report()
+        mels = OutputLog(vocoder.flow)
         for index in range(chunks):
             codes = want[f"chunk{index}_tokens"].tolist()
             is_last = f"chunk{index + 1}_tokens" not in want
-            mel = vocoder.mel([StreamCall(state, codes, is_last)])[0].T
+            vocoder.stream(state, codes, is_last)
             expected = want[f"chunk{index}_mel"]
-            report.close("mel", mel, expected, rtol_of_max=MEL_RTOL_OF_MAX)
+            report.close("mel", mels.last[0].T, expected, rtol_of_max=MEL_RTOL_OF_MAX)
         return [row.passed for row in report.rows]
 
     n_chunks = sum(name.endswith("_mel") and name.startswith("chunk") for name in want)
-    assert all(fits(with_weights_of(ours, RecordedVocoder), n_chunks))
+    assert all(fits(RecordedVocoder(ours.flow, ours.hift, ours.options), n_chunks))
     assert fits(ours, n_chunks)[0] and not all(fits(ours, n_chunks)), "not from the third chunk on"
 
 
 def test_d29_a_stream_holds_the_steps_it_takes(toy: Toy) -> None:
-    held = toy.open_voice().estimator.attention
-    assert held.shape[0] == toy.voice.n_steps < 16, "the reference allocates 16 steps"
+    depth = toy.vocoder.config.flow.estimator.depth
+    held = toy.open_voice().memory.estimator
+    assert held.shape[0] == toy.voice.n_steps * depth < 16 * depth, (
+        "the reference allocates 16 steps"
+    )
 
 
 def test_a_voice_is_not_rounded_to_16_bits() -> None:

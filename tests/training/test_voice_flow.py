@@ -8,8 +8,11 @@ from random import Random
 import torch
 from torch import Tensor
 
-from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.flow import Flow
+from MiniCPMO45.token2wav.hift import HiFT
+from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
 from MiniCPMO45.token2wav.voice import VoicePrompt
+from tests.fakes.toy_vocoder import Outputs
 from tests.training.voice_recordings import recordings
 from training.nano.voice.alphabet import CODES_USED, TIMING
 from training.nano.voice.flow_batch import Layout, encode, integrate
@@ -35,21 +38,26 @@ def _spread(model: torch.nn.Module) -> None:
 
 def test_one_pass_over_whole_utterances_equals_the_served_chunks() -> None:
     torch.manual_seed(0)
-    model = Token2Wav(vocoder_config(), VocoderOptions(n_steps=N_STEPS)).eval()
-    _spread(model)
+    sizes = vocoder_config()
+    flow = Flow(sizes.flow).requires_grad_(False)
+    _spread(flow)
+    model = Token2Wav(flow, HiFT(sizes.hift), VocoderOptions(n_steps=N_STEPS))
+    mels = Outputs(flow)
     drawn = torch.tensor(CODES_USED)[torch.randint(len(CODES_USED), (1, PROMPT_CODES + N_CODES))]
     drawn[:, PROMPT_CODES : PROMPT_CODES + 3] = TIMING.silence_code
     codes = drawn[0, PROMPT_CODES:].tolist()
     voice = _voice(drawn[:, :PROMPT_CODES])
     base = model.set_up(voice)
     state = model.new_state(base)
-    chunks, starts = [], []
+    starts = []
+    mels.all.clear()
     for start in range(0, N_CODES - 3, 25):
         stop = min(start + 25, N_CODES - 3) + 3
         starts.append(state.noise_offset)
-        chunks.append(model.mel([StreamCall(state, codes[start:stop])]))
+        model.stream(state, codes[start:stop])
     starts.append(state.noise_offset)
-    chunks.append(model.mel([StreamCall(state, codes[-3:], is_last=True)]))
+    model.stream(state, codes[-3:], is_last=True)
+    chunks = list(mels.all)
     noise = [base.noise[:, :, : voice.frames].transpose(1, 2)]
     for start, chunk in zip(starts, chunks, strict=True):
         noise.append(base.noise[:, :, start : start + chunk.shape[1]].transpose(1, 2))
@@ -62,7 +70,7 @@ def test_one_pass_over_whole_utterances_equals_the_served_chunks() -> None:
 
 def test_padding_behind_a_short_utterance_changes_nothing() -> None:
     torch.manual_seed(1)
-    flow = Token2Wav(vocoder_config()).flow.eval()
+    flow = Flow(vocoder_config().flow)
     drawn = torch.tensor(CODES_USED)[torch.randint(len(CODES_USED), (2, PROMPT_CODES + 60))]
     lengths = torch.tensor([60, 41])
     with torch.no_grad():
@@ -75,7 +83,7 @@ def test_padding_behind_a_short_utterance_changes_nothing() -> None:
 
 def test_an_utterance_is_encoded_alike_whatever_follows_in_its_row() -> None:
     torch.manual_seed(2)
-    flow = Token2Wav(vocoder_config()).flow.eval()
+    flow = Flow(vocoder_config().flow)
     gap = TIMING.lookahead_codes
     first, second = 41, 30
     drawn = torch.tensor(CODES_USED)[

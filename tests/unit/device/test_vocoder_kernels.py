@@ -13,12 +13,11 @@ from torch import Tensor, nn
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from MiniCPMO45.device import stream_plain
 from MiniCPMO45.device.kernels import (
     convolutions,
     snakes,
+    stream_attention,
     stream_norms,
-    streams,
     wave_transforms,
 )
 from MiniCPMO45.device.kernels.convolutions import Convolution, Upsampling, convolve, upsample
@@ -50,7 +49,7 @@ def both(monkeypatch: pytest.MonkeyPatch, work: Callable[[], T]) -> tuple[T, T]:
     """What an operation gives by its kernel, and in its plain form."""
     answers = []
     for is_kernel in (True, False):
-        for module in (convolutions, snakes, wave_transforms):
+        for module in (convolutions, snakes, stream_attention, stream_norms, wave_transforms):
             monkeypatch.setattr(module, "runs_kernels", lambda x, chosen=is_kernel: chosen)
         answers.append(work())
     return answers[0], answers[1]
@@ -100,64 +99,87 @@ LAYOUTS = pytest.mark.parametrize(
 @DTYPES
 @LAYOUTS
 def test_attention_sees_the_past_and_the_chunk(
-    device: str, dtype: torch.dtype, is_paired: bool, group: int, has_bias: bool
+    device: str,
+    dtype: torch.dtype,
+    is_paired: bool,
+    group: int,
+    has_bias: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stage = scene(device, dtype, is_paired=is_paired, group=group)
     rows = STREAMS * group
     qkv = torch.randn(rows, FRAMES, 3 * HEADS * WIDTH).to(device, dtype)
     bias = torch.randn(HEADS, rows * FRAMES, HISTORY + 2 * FRAMES - 1).to(device, dtype)
     given = (qkv, bias if has_bias else None, stage.cache, 1)
-    assert_near(streams.attend(*given), stream_plain.attend(*given))
+    assert_near(*both(monkeypatch, lambda: stream_attention.attend(*given)))
 
 
 @DEVICES
 @DTYPES
 @LAYOUTS
 def test_columns_go_where_the_table_says(
-    device: str, dtype: torch.dtype, is_paired: bool, group: int, has_bias: bool
+    device: str,
+    dtype: torch.dtype,
+    is_paired: bool,
+    group: int,
+    has_bias: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    stored = []
-    for twin in (streams, stream_plain):
+    def store() -> list[Tensor]:
         stage = scene(device, dtype, is_paired=is_paired, group=group)
         new = torch.randn(LAYERS, STREAMS * group, FRAMES, 3 * HEADS * WIDTH)
         before = [memory.clone() for memory in stage.memory]
-        twin.store_columns(new.to(device, dtype), stage.cache, 0)
+        stream_attention.store_columns(new.to(device, dtype), stage.cache, 0)
         assert not any(torch.equal(a, b) for a, b in zip(before, stage.memory, strict=True))
-        stored.append(stage.memory)
+        return stage.memory
+
+    stored = both(monkeypatch, store)
     assert all(torch.equal(a, b) for a, b in zip(*stored, strict=True))
 
 
 @DEVICES
-def test_tails_are_fetched_and_put_back(device: str) -> None:
-    stage = scene(device, torch.float32, is_paired=True, group=1)
-    tails = streams.load_tails(stage.table, TAILS)
-    assert torch.equal(tails, torch.stack(stage.tails))
-    streams.store_tails(tails + 1, stage.table)
-    assert torch.equal(torch.stack(stage.tails), tails + 1)
+def test_tails_are_fetched_and_put_back(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch_and_put() -> Tensor:
+        stage = scene(device, torch.float32, is_paired=True, group=1)
+        tails = stream_attention.load_tails(stage.table, TAILS)
+        assert torch.equal(tails, torch.stack(stage.tails))
+        stream_attention.store_tails(tails + 1, stage.table)
+        assert torch.equal(torch.stack(stage.tails), tails + 1)
+        return tails
+
+    assert torch.equal(*both(monkeypatch, fetch_and_put))
 
 
 @DEVICES
 @DTYPES
 @pytest.mark.parametrize("has_change, has_gate", [(True, True), (True, False), (False, False)])
-def test_the_gated_norm(device: str, dtype: torch.dtype, has_change: bool, has_gate: bool) -> None:
+def test_the_gated_norm(
+    device: str,
+    dtype: torch.dtype,
+    has_change: bool,
+    has_gate: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     torch.manual_seed(1)
     x = torch.randn(STREAMS, FRAMES, CHANNELS, device=device)
     change = torch.randn_like(x).to(dtype) if has_change else None
     gate, scale, shift = torch.randn(3, CHANNELS, device=device)
-    sums = x.clone(), x.clone()
-    answers = [
-        twin.gated_norm(each, change, gate if has_gate else None, (scale, shift), 1e-6, dtype)
-        for twin, each in zip((stream_norms, stream_plain), sums, strict=True)
-    ]
-    assert_near(*answers)
-    assert_near(*sums)
+
+    def work() -> tuple[Tensor, Tensor]:
+        total = x.clone()
+        chosen = gate if has_gate else None
+        y = stream_norms.gated_norm(total, change, chosen, (scale, shift), 1e-6, dtype)
+        return y, total
+
+    for ours, theirs in zip(*both(monkeypatch, work), strict=True):
+        assert_near(ours, theirs)
 
 
 @DEVICES
 @DTYPES
 @pytest.mark.parametrize("has_mish", [False, True])
 def test_norms_in_front_of_causal_convolutions(
-    device: str, dtype: torch.dtype, has_mish: bool
+    device: str, dtype: torch.dtype, has_mish: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = scene(device, dtype, is_paired=True, group=2)
     x = torch.randn(2 * STREAMS, FRAMES, CHANNELS, device=device)
@@ -165,33 +187,39 @@ def test_norms_in_front_of_causal_convolutions(
     gate, scale, shift = torch.randn(3, CHANNELS, device=device)
     old = torch.randn(STREAMS, 3, 2, 2, CHANNELS, device=device)[:, 1]
     n_frames = stage.table["n_new"][:, 0]
-    answers = []
-    for twin in (stream_norms, stream_plain):
+
+    def work() -> tuple[Tensor, Tensor, Tensor]:
         new = torch.zeros(STREAMS, 3, 2, 2, CHANNELS, device=device)
-        tails = (old, new[:, 1])
-        total = x.clone()
+        tails, total, affine = (old, new[:, 1]), x.clone(), (scale, shift)
         if has_mish:
-            y = twin.norm_mish_unfold(change, (scale, shift), 1e-6, tails, n_frames)
+            y = stream_norms.norm_mish_unfold(change, affine, 1e-6, tails, n_frames)
         else:
-            y = twin.gated_norm_unfold(
-                total, change, gate, (scale, shift), 1e-6, tails, n_frames, dtype
+            y = stream_norms.gated_norm_unfold(
+                total, change, gate, affine, 1e-6, tails, n_frames, dtype
             )
-        answers.append((y, total, new))
-    for ours, theirs in zip(*answers, strict=True):
+        return y, total, new
+
+    for ours, theirs in zip(*both(monkeypatch, work), strict=True):
         assert_near(ours, theirs)
 
 
 @DEVICES
 @DTYPES
-def test_heads_are_normalised_in_place(device: str, dtype: torch.dtype) -> None:
+def test_heads_are_normalised_in_place(
+    device: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(2)
     qkv = torch.randn(STREAMS, FRAMES, 3 * HEADS * WIDTH).to(device, dtype)
     weights = torch.randn(2, 2, WIDTH, device=device)
-    both = qkv.clone(), qkv.clone()
-    for twin, each in zip((stream_norms, stream_plain), both, strict=True):
-        assert twin.norm_heads(each, weights, 1e-5, HEADS) is each
-    assert_near(*both)
-    assert torch.equal(both[0][:, :, 2 * HEADS * WIDTH :], qkv[:, :, 2 * HEADS * WIDTH :])
+
+    def work() -> Tensor:
+        given = qkv.clone()
+        assert stream_norms.norm_heads(given, weights, 1e-5, HEADS) is given
+        return given
+
+    ours, theirs = both(monkeypatch, work)
+    assert_near(ours, theirs)
+    assert torch.equal(ours[:, :, 2 * HEADS * WIDTH :], qkv[:, :, 2 * HEADS * WIDTH :])
 
 
 @DEVICES

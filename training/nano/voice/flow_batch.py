@@ -13,11 +13,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from MiniCPMO45.token2wav.config import HISTORY_FRAMES
-from MiniCPMO45.token2wav.dit import BLOCK_NORM_EPS, MODULATION_CHUNKS, DiT, DiTBlock
-from MiniCPMO45.token2wav.flow import Flow
-from MiniCPMO45.token2wav.flow_encoder import (
+from MiniCPMO45.token2wav.config import (
+    CONV_KERNEL,
+    HISTORY_FRAMES,
+    LOOKAHEAD_TAIL,
+    UPSAMPLE_TAIL,
     UPSAMPLING,
+)
+from MiniCPMO45.token2wav.flow import BLOCK_NORM_EPS, MODULATION_CHUNKS, DiT, DiTBlock, Flow
+from MiniCPMO45.token2wav.flow_encoder import (
     ConformerLayer,
     RelativeAttention,
     relative_positions,
@@ -121,9 +125,9 @@ def encode(flow: Flow, codes: Tensor, layout: Layout) -> Tensor:
     x = encoder.embed(flow.input_embedding(codes)) * layout.is_real[..., None]
     width = x.shape[2]
     x = F.pad(x, (0, 0, 0, encoder.config.pre_lookahead_len))
-    x, _ = encoder.pre_lookahead_layer(x, x.new_zeros(len(x), width, 2))
+    x, _ = encoder.pre_lookahead_layer(x, x.new_zeros(len(x), LOOKAHEAD_TAIL, width))
     x = _run(encoder.encoders, x, layout)
-    x, _ = encoder.up_layer(x, x.new_zeros(len(x), width, 2 * UPSAMPLING))
+    x, _ = encoder.up_layer(x, x.new_zeros(len(x), UPSAMPLE_TAIL, width))
     x = _run(encoder.up_encoders, encoder.up_embed(x), layout.upsampled())
     return flow.encoder_proj(encoder.after_norm(x))
 
@@ -232,8 +236,15 @@ def _run_block(block: DiTBlock, x: Tensor, embedded: Tensor, bias: Tensor) -> Te
     parts = block.adaLN_modulation(embedded)[:, None].chunk(MODULATION_CHUNKS, dim=2)
     sa, ca, ga, sm, cm, gm, sv, cv, gv = parts
     x = x + ga * _mix(block, _modulated(x, ca, sa), bias)
-    x = x + gv * block.conv(_modulated(x, cv, sv), 0, None)
+    x = x + gv * _convolve(block, _modulated(x, cv, sv))
     return x + gm * block.mlp(_modulated(x, cm, sm))
+
+
+def _convolve(block: DiTBlock, x: Tensor) -> Tensor:
+    """Run the causal convolutions over whole utterances; zeros are before the first frame."""
+    first, norm, second = block.conv.layers
+    before = (0, 0, CONV_KERNEL - 1, 0)
+    return second(F.pad(F.mish(norm(first(F.pad(x, before)))), before))
 
 
 def _mix(block: DiTBlock, x: Tensor, bias: Tensor) -> Tensor:

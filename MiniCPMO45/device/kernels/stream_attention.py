@@ -1,15 +1,15 @@
-"""Triton kernels that reach the memory of streams; imported only for tensors on a card.
+"""Attention over the memory of streams, and how chunks are written to it.
 
-Each has a twin of the same signature in `stream_plain`, which says in plain words what it does.
+Kernels find the keys, values and tails of a stream by the addresses in a `StreamTable`.
 """
 
 from __future__ import annotations
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
+from torch.nn import functional as F
 
+from MiniCPMO45.device.kernels.available import runs_kernels, tl, triton
 from MiniCPMO45.device.stream_table import ColumnCache, StreamTable
 
 COPY_BLOCK = 1024  # values one program copies
@@ -18,6 +18,30 @@ FEW_QUERIES, MANY_QUERIES = 16, 64  # frames per program: small ones while progr
 MANY_PROGRAMS = 128  # about the processors of a large card
 KEY_BLOCK = 64
 CAPACITY, LENGTH = tl.constexpr(1), tl.constexpr(2)  # places behind a cache's address in a row
+
+
+def load_tails(table: StreamTable, size: int) -> Tensor:
+    """Copy the flat tails of the streams.
+
+    Args:
+        table: names their memory "tails".
+        size: values of one stream.
+
+    Returns:
+        float32 [S, size].
+    """
+    if runs_kernels(table.rows):
+        return _launch_load_tails(table, size)
+    return torch.stack(list(table.memory["tails"]))
+
+
+def store_tails(tails: Tensor, table: StreamTable) -> None:
+    """Put tails [S, size] back into the streams."""
+    if runs_kernels(tails):
+        _launch_store_tails(tails, table)
+        return
+    for memory, row in zip(table.memory["tails"], tails, strict=True):
+        memory.copy_(row)
 
 
 @triton.jit(do_not_specialize=["stride", "address_at", "size"])
@@ -32,8 +56,7 @@ def _copy_tails(plan, stride, address_at, flat, size, OUT: tl.constexpr, BLOCK: 
         tl.store(flat + stream * size + places, tl.load(tails + places, mask=inside), mask=inside)
 
 
-def load_tails(table: StreamTable, size: int) -> Tensor:
-    """See `stream_ops.load_tails`."""
+def _launch_load_tails(table: StreamTable, size: int) -> Tensor:
     rows = table.rows
     tails = torch.empty((rows.shape[0], size), dtype=torch.float32, device=rows.device)
     grid = (triton.cdiv(size, COPY_BLOCK), rows.shape[0])
@@ -42,12 +65,49 @@ def load_tails(table: StreamTable, size: int) -> Tensor:
     return tails
 
 
-def store_tails(tails: Tensor, table: StreamTable) -> None:
-    """See `stream_ops.store_tails`."""
+def _launch_store_tails(tails: Tensor, table: StreamTable) -> None:
     rows, size = table.rows, tails.shape[1]
     grid = (triton.cdiv(size, COPY_BLOCK), rows.shape[0])
     place = table.place("tails")
     _copy_tails[grid](rows, rows.stride(0), place, tails, size, OUT=True, BLOCK=COPY_BLOCK)
+
+
+def attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> Tensor:
+    """Attend from the new frames of every stream to what it remembers and to themselves.
+
+    Args:
+        qkv: queries, keys and values [S * group, T, 3 * heads * d]; the group's rows share a
+            stream.
+        bias: scores by distance [heads, S * group * T, W], distance -(T - 1) first; not yet
+            divided by sqrt(d). None where positions do not count.
+        cache: the streams' memory.
+        layer: which of its layers.
+
+    Returns:
+        [S * group, T, heads * d] in the dtype of `qkv`.
+    """
+    if runs_kernels(qkv):
+        return _launch_attend(qkv, bias, cache, layer)
+    n_frames, table = qkv.shape[1], cache.table
+    split = qkv.unflatten(2, (3, cache.heads, -1)).unflatten(0, (len(table.rows), -1))
+    query, key, value = split.permute(3, 0, 1, 4, 2, 5)  # [S, group, heads, T, d] each
+    frames, scale = torch.arange(n_frames, device=qkv.device), query.shape[4] ** -0.5
+    outputs = []
+    for stream in range(len(table.rows)):
+        length = table.value(cache.column("length"), stream)
+        n_new = table.value(cache.n_new, stream)
+        old_keys, old_values = cache.views(stream, layer)
+        keys = torch.cat((old_keys[:, :, :length], key[stream, :, :, :n_new]), dim=2)
+        values = torch.cat((old_values[:, :, :length], value[stream, :, :, :n_new]), dim=2)
+        mask = None
+        if bias is not None:
+            ages = table[cache.column("ages")][stream, :length]
+            distances = torch.cat((ages, -frames[:n_new])) + frames[:, None] + (n_frames - 1)
+            of_stream = bias.unflatten(1, (len(table.rows), -1, n_frames))[:, stream]
+            mask = of_stream.transpose(0, 1)  # [group, heads, T, W]
+            mask = mask.gather(3, distances.expand(*mask.shape[:2], -1, -1)) * scale
+        outputs.append(F.scaled_dot_product_attention(query[stream], keys, values, attn_mask=mask))
+    return torch.cat(outputs).transpose(1, 2).flatten(2)  # [rows, T, heads * d]
 
 
 @triton.jit
@@ -127,7 +187,7 @@ def _memory_of(
         "bias_head",
     ]
 )
-def _attend(
+def _attend_blocks(
     qkv,
     bias,
     out,
@@ -183,13 +243,12 @@ def _attend(
     tl.store(at + head * D + channel[None, :], mixed, mask=is_query[:, None])
 
 
-def attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> Tensor:
-    """See `stream_ops.attend`."""
+def _launch_attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> Tensor:
     n_rows, n_frames, width = qkv.shape
     rows, head_dim = cache.table.rows, width // (3 * cache.heads)
     out = torch.empty((n_rows, n_frames, width // 3), dtype=qkv.dtype, device=qkv.device)
     queries = MANY_QUERIES if n_rows * cache.heads >= MANY_PROGRAMS else FEW_QUERIES
-    _attend[(triton.cdiv(n_frames, queries), cache.heads, n_rows)](
+    _attend_blocks[(triton.cdiv(n_frames, queries), cache.heads, n_rows)](
         qkv,
         qkv if bias is None else bias,
         out,
@@ -214,6 +273,31 @@ def attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> 
     return out
 
 
+def store_columns(new: Tensor, cache: ColumnCache, first_layer: int) -> None:
+    """Write the keys and values of a chunk into the columns the table names.
+
+    Args:
+        new: what `attend` was given, layer by layer [layers, S * group, T, 3 * heads * d].
+        cache: the streams' memory.
+        first_layer: where in it the layers begin.
+    """
+    if runs_kernels(new):
+        _launch_store_columns(new, cache, first_layer)
+        return
+    table, n_layers = cache.table, len(new)
+    split = new.unflatten(3, (3, cache.heads, -1)).unflatten(1, (len(table.rows), -1))
+    for stream in range(len(table.rows)):
+        targets = table[cache.column("targets")][stream, : new.shape[2]]
+        kept = targets >= 0
+        written = split[:, stream, :, :, 1:]  # [layers, group, T, 2, heads, d]
+        if cache.is_paired:
+            columns = written.permute(0, 1, 4, 2, 3, 5).flatten(4)  # [layers, group, heads, T, 2 d]
+        else:
+            columns = written[:, 0].permute(0, 2, 3, 1, 4)  # [layers, 2, heads, T, d]
+        memory = cache.memory_of(stream)[first_layer : first_layer + n_layers]
+        memory.index_copy_(3, targets[kept], columns[:, :, :, kept])
+
+
 @triton.jit(
     do_not_specialize=[
         "plan_stride",
@@ -224,7 +308,7 @@ def attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> 
         "n_frames",
     ]
 )
-def _store_columns(
+def _store_frames(
     new,
     plan,
     plan_stride,
@@ -262,11 +346,10 @@ def _store_columns(
         tl.store(cache + of_layer + place, values)
 
 
-def store_columns(new: Tensor, cache: ColumnCache, first_layer: int) -> None:
-    """See `stream_ops.store_columns`."""
+def _launch_store_columns(new: Tensor, cache: ColumnCache, first_layer: int) -> None:
     n_layers, n_rows, n_frames, width = new.shape
     rows = cache.table.rows
-    _store_columns[(n_frames, n_rows, n_layers)](
+    _store_frames[(n_frames, n_rows, n_layers)](
         new,
         rows,
         rows.stride(0),

@@ -1,0 +1,95 @@
+"""The vocoder as it was recorded, and its memory in the layout of the recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from MiniCPMO45.token2wav.batch import LARGEST_CALL_CODES
+from MiniCPMO45.token2wav.config import HISTORY_FRAMES, UPSAMPLING
+from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
+from MiniCPMO45.token2wav.vocoder_state import (
+    ColumnLedger,
+    Ledgers,
+    SpeechStream,
+    StreamMemory,
+    TailLayout,
+    VoiceBase,
+)
+
+
+class RecordedVocoder(Token2Wav):
+    """D28: both rates of the flow encoder share one array, whose oldest columns stay."""
+
+    def new_state(self, base: VoiceBase, generator: torch.Generator | None = None) -> SpeechStream:
+        """Allocate a stream with room for columns that are cut afterwards."""
+        stream = super().new_state(base, generator)
+        held, (of_estimator, of_codes, of_frames) = stream.memory.token_rate, stream.ledgers
+        n_columns = held.shape[3] + LARGEST_CALL_CODES
+        room = held.new_empty(*held.shape[:3], n_columns, held.shape[4])
+        room[:, :, :, : held.shape[3]] = held
+        stream.memory = replace(stream.memory, token_rate=room)
+        ledger = ColumnLedger(n_columns, 0, newest_first=False, order=of_codes.order)
+        stream.ledgers = (of_estimator, ledger, of_frames)
+        return stream
+
+    @torch.no_grad()
+    def stream_many(self, calls: Sequence[StreamCall]) -> list[Tensor]:
+        """Answer streams, then cut their token-rate history the recorded way."""
+        samples = super().stream_many(calls)
+        for state in (call.state for call in calls):
+            of_estimator, ledger, of_frames = state.ledgers
+            kept = _frozen(ordered(state.memory.token_rate, ledger), state.base.frames)
+            state.memory.token_rate[:, :, :, : kept.shape[3]] = kept
+            state.ledgers = (of_estimator, ledger.filled(range(kept.shape[3])), of_frames)
+        return samples
+
+
+def _frozen(token_rate: Tensor, prompt_frames: int) -> Tensor:
+    """Cut a history that stands twice in one array to the prompt and the history at 50/s."""
+    doubled = torch.cat((token_rate, token_rate), dim=3)
+    length = doubled.shape[3]
+    if length <= prompt_frames + HISTORY_FRAMES:
+        return token_rate
+    first, last = doubled[:, :, :, :prompt_frames], doubled[:, :, :, length - HISTORY_FRAMES :]
+    cut = torch.cat((first, last), dim=3)
+    return cut[:, :, :, : cut.shape[3] // UPSAMPLING]
+
+
+class OutputLog:
+    """What a module has answered, in order."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.outputs: list[Tensor] = []
+        module.register_forward_hook(lambda _module, _inputs, answer: self.outputs.append(answer))
+
+    @property
+    def last(self) -> Tensor:
+        """The last answer."""
+        return self.outputs[-1]
+
+
+def ordered(cache: Tensor, ledger: ColumnLedger) -> Tensor:
+    """The occupied columns of a cache [layers, group, heads, n, 2 * d] in their order."""
+    return cache.index_select(3, torch.tensor(ledger.columns.tolist(), dtype=torch.long))
+
+
+def recorded_caches(
+    vocoder: Token2Wav, n_steps: int, memory: StreamMemory, ledgers: Ledgers
+) -> dict[str, Tensor]:
+    """What a stream remembers, in the recordings' layout and by their names."""
+    estimator, of_codes, of_frames = (
+        ordered(cache, ledger) for cache, ledger in zip(memory.caches, ledgers, strict=True)
+    )
+    tails = TailLayout.of(vocoder.config, n_steps).split(memory.tails)
+    of_steps = tails["convolution"]  # [N, depth, convolution, row, tap, C]
+    return {
+        "conformer_cnn_cache": torch.cat((tails["lookahead"], tails["upsample"])).T[None],
+        # Both rates in one array, the token-rate columns twice over.
+        "conformer_att_cache": torch.cat((of_codes.repeat(1, 1, 1, UPSAMPLING, 1), of_frames)),
+        "estimator_cnn_cache": of_steps.permute(0, 1, 3, 2, 5, 4).flatten(3, 4),
+        "estimator_att_cache": estimator.unflatten(0, (n_steps, -1)),
+    }

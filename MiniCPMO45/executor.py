@@ -15,11 +15,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from MiniCPMO45.audio_cache import new_audio_cache
-from MiniCPMO45.audio_encoder import StreamItem, encode_clips, encode_streams
+from MiniCPMO45.audio_embedder import AudioEmbedder, StreamItem
+from MiniCPMO45.audio_encoder import new_audio_cache
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.device import ops
-from MiniCPMO45.device.encoders_audio import AudioStreamEncoder
 from MiniCPMO45.device.graphs import capture_all
 from MiniCPMO45.device.memory import (
     FEWEST_PAGES,
@@ -117,7 +116,7 @@ class Executor:
         speech_rows = SPEECH_ROWS_EACH * self.options.most_conversations
         limits = self._limits(min(self.options.most_rows, speech_rows))
         self._speech = SpeechRunner(model.tts, self.speech_head, self.tts_store, limits)
-        self._parts = _Parts(model, has_graphs=self._has_graphs)
+        self._parts = _Parts(model)
         self._handlers: dict[type, Callable[[Sequence[Any]], list[Any]]] = {
             LlmForward: self._run_llm,
             ChooseToken: self._choose_tokens,
@@ -237,12 +236,11 @@ class Executor:
     def _capture(self) -> CardMemory:
         parts, start = self._parts, time.perf_counter()
         rows = buckets_up_to(self.options.most_conversations, DECODE_BUCKETS)
-        audio = [] if parts.audio is None else parts.audio.pieces(rows)
         families = (
             self._text.prefill_pieces,
             self._text.decode_pieces,
             self._speech.pieces,
-            [*audio, *parts.vision.pieces()],
+            [*parts.audio.pieces(rows), *parts.vision.pieces()],
             [] if self.vocoder is None else self.vocoder.pieces(rows),
         )
         for part in (self.llm_store, self.tts_store, parts.vision):
@@ -294,25 +292,11 @@ class Executor:
         return answers
 
     def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
-        model = self.model
-        return [
-            encode_clips(
-                model.apm,
-                model.audio_projection_layer,
-                [mel.to(self.device) for mel in request.mels],
-                block_frames=request.block_frames,
-                pool_step=model.config.audio_pool_step,
-            )
-            for request in requests
-        ]
+        return [self._parts.audio.embed_clips(each.mels, each.block_frames) for each in requests]
 
     def _encode_streams(self, requests: Sequence[EncodeStream]) -> list[Tensor]:
-        items = [StreamItem(r.mel, r.cache, r.prefix_frames, r.suffix_frames) for r in requests]
-        if self._parts.audio is not None:
-            return self._parts.audio.encode(items)
-        model = self.model
-        return encode_streams(
-            model.apm, model.audio_projection_layer, items, pool_step=model.config.audio_pool_step
+        return self._parts.audio.embed_streams(
+            [StreamItem(r.mel, r.cache, r.prefix_frames, r.suffix_frames) for r in requests]
         )
 
     def prepare_slices(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
@@ -347,21 +331,17 @@ class _Parts:
 
     Attributes:
         vision: the picture encoder.
-        audio: the audio encoder's passes for streams; None where they are not captured.
+        audio: the audio encoder.
     """
 
     def __init__(
         self,
         model: MiniCPMOForConditionalGeneration,
-        *,
-        has_graphs: bool,
     ) -> None:
         self.vision = SliceEncoder(model.vpm, model.resampler)
-        self.audio: AudioStreamEncoder | None = None
-        if has_graphs:
-            self.audio = AudioStreamEncoder(
-                model.apm, model.audio_projection_layer, pool_step=model.config.audio_pool_step
-            )
+        self.audio = AudioEmbedder(
+            model.apm, model.audio_projection_layer, pool_step=model.config.audio_pool_step
+        )
 
 
 def _decide(logits: Tensor, decision: TextDecision) -> int | Exception:

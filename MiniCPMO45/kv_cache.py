@@ -20,7 +20,7 @@ from torch import Tensor
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.device import ops
 from MiniCPMO45.device.row_map import PAGE_TOKENS
-from MiniCPMO45.device.upload import upload
+from MiniCPMO45.device.transfers import upload
 from MiniCPMO45.rope import Rope
 
 SLOTS = 512  # caches open at a time: conversations and forks of theirs

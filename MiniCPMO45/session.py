@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from MiniCPMO45.audio_cache import AudioCache
+from MiniCPMO45.audio_encoder import AudioCache
 from MiniCPMO45.kv_cache import KvHandle
 from MiniCPMO45.prompts import TurnOpening
 from MiniCPMO45.settings import DuplexSettings

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.audio_cache import AudioCache
+from MiniCPMO45.audio_encoder import AudioCache
 from MiniCPMO45.code_rule import CodeRule
 from MiniCPMO45.kv_cache import KvHandle
 from MiniCPMO45.picture_slices import Slice

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.device.graphs import Piece
-from MiniCPMO45.device.upload import upload_array
+from MiniCPMO45.device.transfers import upload_array
 from MiniCPMO45.encoder_layers import fuse_attention
 from MiniCPMO45.image_processing import PATCH_SIDE, PATCH_VALUES
 from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer

@@ -21,7 +21,7 @@ from benchmarks.scripted import Act, ScriptedAnswers
 from benchmarks.stage_clock import StageClock
 from benchmarks.summary import Unit
 from benchmarks.talker import WINDOW_SWING, Script, Talker, acts_of, kind_of
-from MiniCPMO45.audio_cache import new_audio_cache
+from MiniCPMO45.audio_encoder import new_audio_cache
 from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.settings import WindowMode
 from MiniCPMO45.speech import CODES_PER_UNIT

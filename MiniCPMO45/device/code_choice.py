@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.code_rule import MIN_KEPT, PENALTY_WINDOW
-from MiniCPMO45.device.inverse_cdf import pick
+from MiniCPMO45.device.draws import pick
 
 MOST_CANDIDATES = 256  # largest top-k; ties beyond are lost
 INTEGERS = (

@@ -24,8 +24,8 @@ from MiniCPMO45.device.code_choice import (
     REALS,
     UNIFORM,
 )
-from MiniCPMO45.device.host_draws import draw_uniforms
-from MiniCPMO45.device.staging import Staging
+from MiniCPMO45.device.draws import draw_uniforms
+from MiniCPMO45.device.transfers import Staging
 from MiniCPMO45.speech import CODES_PER_REQUEST
 from MiniCPMO45.steps import DrawCodes
 

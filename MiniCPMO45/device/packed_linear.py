@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-M = TypeVar("M", bound=nn.Module)
 Affine = tuple[Tensor, Tensor]  # scale and shift of a norm
 
 
@@ -124,15 +121,3 @@ def with_past(x: Tensor, tail: Tensor, n_frames: Tensor | None) -> tuple[Tensor,
         return joined, joined[:, -tail.shape[1] :]
     places = n_frames + torch.arange(tail.shape[1], device=x.device)  # [S, n]
     return joined, joined.gather(1, places[:, :, None].expand(-1, -1, x.shape[2]))
-
-
-def pack_norm(norm: nn.LayerNorm) -> Affine:
-    """Scale and shift, float32 [width] each."""
-    return norm.weight.detach().float(), norm.bias.detach().float()
-
-
-def all_of(kind: type[M], modules: Iterable[nn.Module]) -> list[M]:
-    """Return modules as what they are; torch's containers only promise modules."""
-    found = list(modules)
-    assert all(isinstance(module, kind) for module in found)
-    return found  # type: ignore[return-value]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.device.row_map import NO_POSITION, RowMap
-from MiniCPMO45.device.upload import upload
+from MiniCPMO45.device.transfers import upload
 from MiniCPMO45.kv_cache import KvHandle, KvStore
 
 NO_VECTOR = -1

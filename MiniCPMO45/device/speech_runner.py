@@ -26,8 +26,7 @@ from MiniCPMO45.device.packed_rows import (
     gather_vectors,
     passes,
 )
-from MiniCPMO45.device.readback import read_back
-from MiniCPMO45.device.upload import upload
+from MiniCPMO45.device.transfers import read_back, upload
 from MiniCPMO45.kv_cache import KvStore
 from MiniCPMO45.steps import DrawCodes, DrawnCodes, SpeechCodes, SpokenText
 from MiniCPMO45.transformer import PagedBatch

@@ -101,21 +101,19 @@ class ColumnCache:
     """The attention caches of a table's streams, all of one kind.
 
     A stream's memory is [layers, group, heads, capacity, 2 * d], keys and values of a column side
-    by side; or, where it is not paired, [layers, 2, heads, capacity, d] and the group is 1.
+    by side.
 
     Attributes:
         table: tells of the streams.
         name: prefix of its columns `address`, `capacity`, `length`, `targets` and `ages`.
         n_new: name of the number of new columns.
         heads: attention heads.
-        is_paired: see above.
     """
 
     table: StreamTable
     name: str
     n_new: str
     heads: int
-    is_paired: bool = True
 
     @staticmethod
     def sizes(name: str, n_new: int, n_ages: int = 0) -> dict[str, int]:
@@ -148,8 +146,5 @@ class ColumnCache:
 
     def views(self, stream: int, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of a stream's layer [group, heads, capacity, d] each."""
-        memory = self.memory_of(stream)[layer]
-        if not self.is_paired:
-            return memory[:1], memory[1:]
-        keys, values = memory.chunk(2, dim=-1)
+        keys, values = self.memory_of(stream)[layer].chunk(2, dim=-1)
         return keys, values

@@ -24,7 +24,7 @@ from MiniCPMO45.device.packed_rows import (
     gather_vectors,
     passes,
 )
-from MiniCPMO45.device.readback import read_back
+from MiniCPMO45.device.transfers import read_back
 from MiniCPMO45.device.unit_sampler import UnitSampler
 from MiniCPMO45.kv_cache import KvStore
 from MiniCPMO45.steps import LlmForward, TextDecision, TokenIds

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from MiniCPMO45.device.inverse_cdf import pick
+from MiniCPMO45.device.draws import pick
 
 MOST_RECENT = 512  # ids a repetition penalty looks back at
 MOST_CANDIDATES = 256  # largest top-k; ties beyond are lost

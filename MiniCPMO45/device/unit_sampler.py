@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.device import unit_choice
-from MiniCPMO45.device.host_draws import draw_uniforms
-from MiniCPMO45.device.staging import Staging
+from MiniCPMO45.device.draws import draw_uniforms
+from MiniCPMO45.device.transfers import Staging
 from MiniCPMO45.device.unit_choice import (
     INTEGERS,
     MOST_CANDIDATES,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from MiniCPMO45.audio_cache import new_audio_cache
+from MiniCPMO45.audio_encoder import new_audio_cache
 from MiniCPMO45.configuration_minicpmo import AudioConfig, DecoderConfig, SpeechTiming
 from MiniCPMO45.device.ops import rotate
 from MiniCPMO45.kv_cache import KvHandle, KvRows, KvStore

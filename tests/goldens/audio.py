@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from MiniCPMO45.audio_cache import AudioCache, new_audio_cache
+from MiniCPMO45.audio_embedder import AudioEmbedder, StreamItem
 from MiniCPMO45.audio_encoder import (
+    AudioCache,
     AudioEncoder,
     AudioProjection,
-    StreamItem,
-    encode_stream_frames,
+    new_audio_cache,
     pool,
 )
 from MiniCPMO45.audio_features import clip_mels
@@ -154,9 +154,8 @@ def _compare_stream(
         actual[f"chunk{index}_mel"] = unit.mel
         actual[f"chunk{index}_encoder_out"] = unit.frames
         actual[f"chunk{index}_embeds"] = unit.embeds
-    for layer in range(folder.config.audio_config.encoder_layers):
-        actual[f"final_kv_key_{layer}"] = cache.keys(layer)
-        actual[f"final_kv_value_{layer}"] = cache.values(layer)
+    for layer, held in enumerate(cache.kv[:, 0, :, : cache.length]):
+        actual[f"final_kv_key_{layer}"], actual[f"final_kv_value_{layer}"] = held.chunk(2, dim=-1)
     for key, want in sorted(expected.items()):
         _close(report, f"{name}/{key}", actual[key], want)
 
@@ -164,6 +163,7 @@ def _compare_stream(
 def _stream(hearing: Hearing, cache: AudioCache, audio: np.ndarray, n_units: int) -> Iterator[Unit]:
     """Run a stream as a duplex session would: left-padded first unit, then a second at a time."""
     timing = StreamTiming()
+    embedder = AudioEmbedder(hearing.encoder, nn.Identity(), pool_step=1)
     state = MelState()
     buffer = np.zeros(0, dtype=np.float32)
     for index in range(n_units):
@@ -177,7 +177,7 @@ def _stream(hearing: Hearing, cache: AudioCache, audio: np.ndarray, n_units: int
         context = timing.redundancy_frames
         item = StreamItem(mel, cache, context if index else 0, context)
         length_before = cache.length
-        frames = encode_stream_frames(hearing.encoder, [item])[0]
+        [frames] = embedder.embed_streams([item])
         embeds = pool(hearing.projection(frames), hearing.pool_step)
         note = {
             "chunk": index,

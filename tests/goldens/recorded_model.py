@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from MiniCPMO45.audio_encoder import AudioEncoder, pool
 from MiniCPMO45.audio_features import encoder_frame_count
+from MiniCPMO45.encoder_layers import DenseAttention
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.rope import Rope
@@ -44,7 +43,7 @@ class GappedRope(Rope):
 def recorded_clip_frames(
     encoder: AudioEncoder, mels: Sequence[Tensor], block_frames: int | None
 ) -> list[Tensor]:
-    """Encode clips as `encode_clip_frames` does, but for D3.
+    """Encode clips as `AudioEmbedder.embed_clips` does, but for D3.
 
     The convolutions run over the padding, and the mask compares encoder frames with lengths in
     mel frames, so that a clip in a batch sees some of its padding.
@@ -57,11 +56,8 @@ def recorded_clip_frames(
     if block_frames is not None:
         block = seen // block_frames
         mask = mask & (block[None, :] <= block[:, None])
-    attend = partial(F.scaled_dot_product_attention, attn_mask=mask[:, None])
     hidden = hidden + encoder.embed_positions.weight[: len(seen)]
-    for layer in encoder.layers:
-        hidden = layer(hidden, attend)
-    rows = encoder.layer_norm(hidden)
+    rows = encoder.transform(hidden, DenseAttention(encoder.heads, mask[:, None]))
     return [row[: encoder_frame_count(mel.shape[1])] for row, mel in zip(rows, mels, strict=True)]
 
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
+from functools import cached_property
 
 import pytest
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import WhisperConfig
+from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
-from MiniCPMO45.audio_cache import AudioCache, new_audio_cache
+from MiniCPMO45.audio_embedder import UNIT, AudioEmbedder, StreamItem
 from MiniCPMO45.audio_encoder import (
+    AudioCache,
     AudioEncoder,
     AudioProjection,
-    StreamItem,
-    encode_clip_frames,
-    encode_clips,
-    encode_stream_frames,
-    encode_streams,
+    new_audio_cache,
     pool,
 )
 from MiniCPMO45.audio_features import LogFloor, embedding_count, log_mel
@@ -38,6 +39,16 @@ class Ears:
 
     encoder: AudioEncoder
     projection: AudioProjection
+
+    @cached_property
+    def frames(self) -> AudioEmbedder:
+        """The encoder's frames, neither projected nor averaged."""
+        return AudioEmbedder(self.encoder, nn.Identity(), pool_step=1)
+
+    @cached_property
+    def embedder(self) -> AudioEmbedder:
+        """The same with projection and pooling."""
+        return AudioEmbedder(self.encoder, self.projection)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +81,7 @@ def _item(mel: Tensor, cache: AudioCache, is_first: bool = False) -> StreamItem:
 def _run(ears: Ears, units: list[Tensor], cache: AudioCache | None = None) -> list[Tensor]:
     cache = cache or new_audio_cache(CONFIG)
     return [
-        encode_stream_frames(ears.encoder, [_item(mel, cache, is_first=index == 0)])[0]
+        ears.frames.embed_streams([_item(mel, cache, is_first=index == 0)])[0]
         for index, mel in enumerate(units)
     ]
 
@@ -109,7 +120,7 @@ def test_units_through_the_cache_equal_one_pass_with_blocks(ears: Ears) -> None:
     mel = _mel(802)
     cache = new_audio_cache(CONFIG)
     frames = torch.cat(_run(ears, _units(mel), cache))
-    whole = encode_clip_frames(ears.encoder, [mel], block_frames=BLOCK)[0][:400]
+    whole = ears.frames.embed_clips([mel], BLOCK)[0][:400]
     torch.testing.assert_close(frames, whole, atol=1e-4, rtol=0)
     assert cache.length == 400
 
@@ -121,11 +132,104 @@ def test_a_stream_of_audio_equals_the_whole_clip(ears: Ears) -> None:
     embeddings = []
     for index, piece in enumerate([audio[:FIRST_SAMPLES], *audio[FIRST_SAMPLES:].split(16_000)]):
         item = _item(push(state, piece), cache, is_first=index == 0)
-        embeddings += encode_streams(ears.encoder, ears.projection, [item])
+        embeddings += ears.embedder.embed_streams([item])
     assert [len(rows) for rows in embeddings] == [10] * 4
     mel = log_mel(audio, LogFloor.FIXED)
-    whole = encode_clips(ears.encoder, ears.projection, [mel], block_frames=BLOCK)[0]
+    whole = ears.embedder.embed_clips([mel], BLOCK)[0]
     torch.testing.assert_close(torch.cat(embeddings), whole[:40], atol=1e-4, rtol=0)
+
+
+class Stock:
+    """The stock encoder's layers with our weights."""
+
+    def __init__(self, encoder: AudioEncoder) -> None:
+        config = WhisperConfig(
+            d_model=CONFIG.d_model,
+            encoder_layers=CONFIG.encoder_layers,
+            encoder_attention_heads=CONFIG.encoder_attention_heads,
+            encoder_ffn_dim=CONFIG.encoder_ffn_dim,
+            max_source_positions=CONFIG.max_source_positions,
+        )
+        self.encoder = WhisperEncoder._from_config(config, attn_implementation="eager").eval()
+        self.encoder.load_state_dict(encoder.state_dict())
+
+    @torch.no_grad()
+    def frames(self, units: list[StreamItem]) -> Tensor:
+        """Frames of a stream's units: each sees itself and those before it."""
+        rows = []
+        for item in units:
+            hidden = F.gelu(self.encoder.conv1(item.mel[None]))
+            hidden = F.gelu(self.encoder.conv2(hidden))[0].T
+            rows.append(hidden[item.context :][: item.n_new])
+        counts = torch.tensor([item.n_new for item in units])
+        number = torch.arange(len(units)).repeat_interleave(counts)
+        hidden = (torch.cat(rows) + self.encoder.embed_positions.weight[: len(number)])[None]
+        hides = (number[None, :] > number[:, None])[None, None]
+        mask = torch.zeros(hides.shape).masked_fill(hides, float("-inf"))
+        for layer in self.encoder.layers:
+            hidden = layer(hidden, mask)
+        return self.encoder.layer_norm(hidden)[0]
+
+
+def test_clips_are_those_of_the_stock_layers(ears: Ears) -> None:
+    stock = Stock(ears.encoder)
+    mels = [_mel(n, seed=n) for n in (340, 77, 200)]
+    together = ears.frames.embed_clips(mels, None)
+    for mel, frames in zip(mels, together, strict=True):
+        expected = stock.frames([StreamItem(mel, new_audio_cache(CONFIG), 0, 0)])
+        torch.testing.assert_close(frames, expected, atol=1e-5, rtol=0)
+        [alone] = ears.frames.embed_clips([mel], None)
+        torch.testing.assert_close(alone, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("has_fixed_passes", [False, True])
+def test_units_of_any_length_are_those_of_the_stock_layers(
+    ears: Ears, has_fixed_passes: bool
+) -> None:
+    """Whole, short, longer than a unit and without context; streams of other ages beside them."""
+    nothing, fixed = nn.Identity(), has_fixed_passes
+    frames = AudioEmbedder(ears.encoder, nothing, pool_step=1, has_fixed_passes=fixed)
+    shapes = [(102, 0, 2), (104, 2, 2), (61, 2, 2), (104, 0, 0), (120, 2, 2), (9, 2, 2), (3, 1, 0)]
+    caches = [new_audio_cache(CONFIG) for _ in range(3)]
+    streams: list[list[StreamItem]] = [[], [], []]
+    heard: list[list[Tensor]] = [[], [], []]
+    for step in range(len(shapes) + 2):
+        indices = [i for i in range(3) if 0 <= step - i < len(shapes)]
+        items = []
+        for i in indices:
+            n_frames, prefix, suffix = shapes[step - i] if i == 0 else (102, 0, 2)
+            if i > 0 and step > i:
+                n_frames, prefix, suffix = 104, 2, 2
+            mel = _mel(n_frames, seed=10 * step + i)
+            items.append(StreamItem(mel, caches[i], prefix, suffix))
+        for i, item, rows in zip(indices, items, frames.embed_streams(items), strict=True):
+            streams[i].append(item)
+            heard[i].append(rows)
+    assert UNIT.fits(streams[0][2]) and not UNIT.fits(streams[0][4])
+    stock = Stock(ears.encoder)
+    for units, parts in zip(streams, heard, strict=True):
+        torch.testing.assert_close(torch.cat(parts), stock.frames(units), atol=2e-5, rtol=0)
+
+
+def test_gradients_reach_every_weight_that_was_fused(ears: Ears) -> None:
+    encoder = AudioEncoder(CONFIG)
+    encoder.load_state_dict(ears.encoder.state_dict())
+    AudioEmbedder(encoder, nn.Identity())
+    mel = torch.stack([_mel(120, seed=1), _mel(120, seed=2)])
+    frames = encoder(mel, encoder.clip_batch(120, torch.tensor([120, 80]), BLOCK))
+    frames.square().mean().backward()
+    assert all(weight.grad is not None for weight in encoder.parameters())
+    frames.detach_()
+    [served, *_] = AudioEmbedder(encoder, nn.Identity(), pool_step=1).embed_clips([mel[0]], BLOCK)
+    torch.testing.assert_close(frames[0], served, atol=1e-5, rtol=0)
+
+
+def test_dropped_streams_free_their_memory_whatever_is_encoded_next(ears: Ears) -> None:
+    caches = [new_audio_cache(CONFIG) for _ in range(2)]
+    ears.frames.embed_streams([_item(_mel(102), cache, is_first=True) for cache in caches])
+    watched = [weakref.ref(cache.kv) for cache in caches]
+    caches.clear()
+    assert [ref() for ref in watched] == [None, None]
 
 
 def test_the_cache_is_emptied_before_positions_run_out(ears: Ears) -> None:
@@ -134,12 +238,12 @@ def test_the_cache_is_emptied_before_positions_run_out(ears: Ears) -> None:
     frames, lengths = [], []
     for index, mel in enumerate(units):
         item = _item(mel, cache, is_first=index == 0)
-        frames += encode_stream_frames(ears.encoder, [item])
+        frames += ears.frames.embed_streams([item])
         lengths.append(cache.length)
     assert lengths == [50 * (unit % FIRST_RESET_UNIT + 1) for unit in range(60)]
     fresh = new_audio_cache(CONFIG)
     again = [
-        encode_stream_frames(ears.encoder, [_item(mel, fresh)])[0]
+        ears.frames.embed_streams([_item(mel, fresh)])[0]
         for mel in units[FIRST_RESET_UNIT : FIRST_RESET_UNIT + 3]
     ]
     for one, other in zip(frames[FIRST_RESET_UNIT:], again, strict=False):
@@ -155,7 +259,7 @@ def test_streams_in_one_step_equal_streams_alone(ears: Ears) -> None:
     newcomer = _mel(102, seed=9)
     items = [_item(units[-1], cache) for units, cache in zip(streams, caches, strict=True)]
     items.insert(1, _item(newcomer, new_audio_cache(CONFIG), is_first=True))
-    together = encode_stream_frames(ears.encoder, items)
+    together = ears.frames.embed_streams(items)
     for one, other in zip([together[0], *together[2:]], alone, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
     torch.testing.assert_close(together[1], _run(ears, [newcomer])[0], atol=1e-5, rtol=0)
@@ -166,21 +270,21 @@ def test_turns_taken_by_two_streams_change_nothing(ears: Ears) -> None:
     expected = _run(ears, first)
     caches = new_audio_cache(CONFIG), new_audio_cache(CONFIG)
     for index, (mine, other) in enumerate(zip(first, second, strict=True)):
-        got = encode_stream_frames(ears.encoder, [_item(mine, caches[0], index == 0)])[0]
-        encode_stream_frames(ears.encoder, [_item(other, caches[1], index == 0)])
+        got = ears.frames.embed_streams([_item(mine, caches[0], index == 0)])[0]
+        ears.frames.embed_streams([_item(other, caches[1], index == 0)])
         assert torch.equal(got, expected[index])
 
 
 def test_a_cache_cannot_take_part_twice(ears: Ears) -> None:
     cache = new_audio_cache(CONFIG)
     with pytest.raises(ValueError, match="only once"):
-        encode_stream_frames(ears.encoder, [_item(_mel(104), cache), _item(_mel(104), cache)])
+        ears.frames.embed_streams([_item(_mel(104), cache), _item(_mel(104), cache)])
 
 
 def test_a_unit_of_context_only_is_refused_and_changes_nothing(ears: Ears) -> None:
     cache = new_audio_cache(CONFIG)
     with pytest.raises(ValueError, match="context"):
-        encode_stream_frames(ears.encoder, [_item(_mel(4), cache)])
+        ears.frames.embed_streams([_item(_mel(4), cache)])
     assert cache.length == 0
 
 
@@ -190,9 +294,9 @@ def test_a_clip_does_not_depend_on_its_neighbours(
     ears: Ears, block_frames: int | None, short: int
 ) -> None:
     mels = [_mel(601, seed=1), _mel(short, seed=2)]
-    together = encode_clip_frames(ears.encoder, mels, block_frames=block_frames)
+    together = ears.frames.embed_clips(mels, block_frames)
     for mel, frames in zip(mels, together, strict=True):
-        alone = encode_clip_frames(ears.encoder, [mel], block_frames=block_frames)[0]
+        alone = ears.frames.embed_clips([mel], block_frames)[0]
         torch.testing.assert_close(frames, alone, atol=1e-5, rtol=0)
 
 
@@ -200,7 +304,7 @@ def test_blocks_hide_what_comes_later(ears: Ears) -> None:
     mel = _mel(400)
     changed = mel.clone()
     changed[:, 202:] += 1.0
-    one, other = encode_clip_frames(ears.encoder, [mel, changed], block_frames=BLOCK)
+    one, other = ears.frames.embed_clips([mel, changed], BLOCK)
     torch.testing.assert_close(one[:100], other[:100], atol=1e-5, rtol=0)
     assert (one[100:150] - other[100:150]).abs().max() > 1e-3
 
@@ -208,18 +312,18 @@ def test_blocks_hide_what_comes_later(ears: Ears) -> None:
 @pytest.mark.parametrize("n_samples", [800, 1281, 16_560])
 def test_clips_give_the_promised_number_of_embeddings(ears: Ears, n_samples: int) -> None:
     mel = _mel(-(-n_samples // 160))
-    rows = encode_clips(ears.encoder, ears.projection, [mel], block_frames=BLOCK)[0]
+    rows = ears.embedder.embed_clips([mel], BLOCK)[0]
     assert rows.shape == (embedding_count(n_samples), LLM_WIDTH)
 
 
 def test_no_clips_and_no_streams_give_nothing(ears: Ears) -> None:
-    assert encode_clips(ears.encoder, ears.projection, [], block_frames=None) == []
-    assert encode_streams(ears.encoder, ears.projection, []) == []
+    assert ears.embedder.embed_clips([], None) == []
+    assert ears.embedder.embed_streams([]) == []
 
 
 def test_clips_past_the_last_position_are_refused(ears: Ears) -> None:
     with pytest.raises(ValueError, match="positions"):
-        encode_clip_frames(ears.encoder, [_mel(3002)], block_frames=BLOCK)
+        ears.frames.embed_clips([_mel(3002)], BLOCK)
 
 
 def test_pooling_averages_whole_groups() -> None:
@@ -231,7 +335,7 @@ def test_modules_are_the_same_after_use(ears: Ears) -> None:
     before = {name: weight.clone() for name, weight in ears.encoder.state_dict().items()}
     attributes = [set(vars(module)) for module in ears.encoder.modules()]
     _run(ears, _units(_mel(302)))
-    encode_clip_frames(ears.encoder, [_mel(200), _mel(300)], block_frames=BLOCK)
+    ears.frames.embed_clips([_mel(200), _mel(300)], BLOCK)
     assert all(torch.equal(w, before[name]) for name, w in ears.encoder.state_dict().items())
     assert [set(vars(module)) for module in ears.encoder.modules()] == attributes
 
@@ -245,9 +349,9 @@ def test_bfloat16_weights_take_float32_mels(ears: Ears) -> None:
     encoder, projection = encoder.bfloat16(), projection.bfloat16()
     mel = _mel(102)
     cache = new_audio_cache(CONFIG, dtype=torch.bfloat16)
-    rows = encode_streams(encoder, projection, [_item(mel, cache, is_first=True)])[0]
+    rows = AudioEmbedder(encoder, projection).embed_streams([_item(mel, cache, is_first=True)])[0]
     exact_cache = new_audio_cache(CONFIG)
-    exact = encode_streams(ears.encoder, ears.projection, [_item(mel, exact_cache, is_first=True)])
+    exact = ears.embedder.embed_streams([_item(mel, exact_cache, is_first=True)])
     assert rows.dtype is torch.bfloat16
     torch.testing.assert_close(rows.float(), exact[0], atol=0.06, rtol=0.05)
 
@@ -256,11 +360,11 @@ def test_a_cut_cache_repeats_a_unit(ears: Ears) -> None:
     first, second, third = _units(_mel(302))
     cache = new_audio_cache(CONFIG)
     _run(ears, [first], cache)
-    expected = encode_stream_frames(ears.encoder, [_item(second, cache)])[0]
+    expected = ears.frames.embed_streams([_item(second, cache)])[0]
     cache.truncate(50)
-    encode_stream_frames(ears.encoder, [_item(third, cache)])
+    ears.frames.embed_streams([_item(third, cache)])
     cache.truncate(50)
-    assert torch.equal(encode_stream_frames(ears.encoder, [_item(second, cache)])[0], expected)
+    assert torch.equal(ears.frames.embed_streams([_item(second, cache)])[0], expected)
     with pytest.raises(ValueError, match="cannot cut"):
         cache.truncate(101)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.audio_cache import new_audio_cache
+from MiniCPMO45.audio_encoder import new_audio_cache
 from MiniCPMO45.code_rule import CodeRule
 from MiniCPMO45.executor import Executor, MissingVoiceError
 from MiniCPMO45.image_processing import to_patches

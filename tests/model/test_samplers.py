@@ -13,7 +13,7 @@ from torch import Tensor
 
 from MiniCPMO45.code_rule import CodeRule
 from MiniCPMO45.device.code_sampler import CodeSampler
-from MiniCPMO45.device.inverse_cdf import pick
+from MiniCPMO45.device.draws import pick
 from MiniCPMO45.device.unit_sampler import UnitSampler
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.steps import DrawCodes, TextDecision, TextMarkers

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from MiniCPMO45 import vision_encoder
 from MiniCPMO45.configuration_minicpmo import SliceConfig, VisionConfig
+from MiniCPMO45.device.transfers import STAGED_BYTES, upload_array
 from MiniCPMO45.image_processing import Patches
 from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer
 from MiniCPMO45.picture_slices import PixelSlice, Slice, patches_of, slice_image
@@ -135,3 +136,16 @@ def test_a_smaller_slice_does_not_see_the_one_before(encoder: SliceEncoder) -> N
     encoder.encode([patches(32, 34, seed=2)])
     assert PADDED == 32 * 34
     assert torch.equal(encoder.encode([small])[0], before)
+
+
+@pytest.mark.parametrize("kind", ["large", "read-only", "turned", "empty"])
+def test_an_array_arrives_whole(kind: str) -> None:
+    """Larger ones in parts."""
+    numbers = np.arange(3 * STAGED_BYTES // 4, dtype=np.float32).reshape(-1, 16)
+    fixed = numbers[:5].copy()
+    fixed.flags.writeable = False
+    given = {"large": numbers, "read-only": fixed, "turned": numbers.T[::-1], "empty": numbers[:0]}
+    copy = upload_array(given[kind], torch.device("cpu"))
+    np.testing.assert_array_equal(copy.numpy(), given[kind])
+    copy += 1
+    np.testing.assert_array_equal(numbers[:2, 0], [0, 16])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import nn
 
-from MiniCPMO45.audio_encoder import encode_clip_frames
+from MiniCPMO45.audio_embedder import AudioEmbedder
 from MiniCPMO45.audio_features import LogFloor, clip_mels
 from MiniCPMO45.steps import EncodeClips
 from tests.goldens.audio import HIDDEN_RTOL_OF_MAX, load_hearing
@@ -24,8 +25,9 @@ def test_d3_a_clip_does_not_see_its_padding(recorded: Recorded) -> None:
         torch.randn(80, n, generator=torch.Generator().manual_seed(n)) for n in (300, 99)
     )
     with torch.inference_mode():
-        [alone] = encode_clip_frames(hearing.encoder, [short], block_frames=None)
-        beside = encode_clip_frames(hearing.encoder, [long, short], block_frames=None)[1]
+        embedder = AudioEmbedder(hearing.encoder, nn.Identity(), pool_step=1)
+        [alone] = embedder.embed_clips([short], None)
+        beside = embedder.embed_clips([long, short], None)[1]
         rule = recorded_clip_frames(hearing.encoder, [long, short], None)[1]
     limit = HIDDEN_RTOL_OF_MAX * alone.abs().max()
     assert (beside - alone).abs().max() < limit < (rule - alone).abs().max()
@@ -63,7 +65,7 @@ def test_d6_context_frames_do_not_enter_the_cache(toy: Toy) -> None:
 def test_d33_a_conversation_starts_deaf(toy: Toy) -> None:
     executor, duplex = toy.executor(), toy.duplex()
     first, second = (executor.open_session(name, seed=0) for name in ("first", "second"))
-    first.hearing.cache.advance(UNIT_FRAMES)
+    first.hearing.cache.length += UNIT_FRAMES
     for _ in prepare(duplex, second):
         break
     assert second.hearing.cache.length == 0, "the reference keeps the first one's cache"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
-from MiniCPMO45.audio_cache import new_audio_cache
-from MiniCPMO45.audio_encoder import StreamItem, encode_clip_frames, encode_stream_frames
+from MiniCPMO45.audio_embedder import AudioEmbedder, StreamItem
+from MiniCPMO45.audio_encoder import new_audio_cache
 from MiniCPMO45.audio_features import clip_mels
 from MiniCPMO45.streaming_mel import MelState, push
 from tests.training.conftest import Nano
@@ -23,6 +24,7 @@ UNITS = 32  # past the point at which mel buffer and encoder begin anew
 
 def test_streams(nano: Nano) -> None:
     encoder = nano.fresh_brain().apm.eval()
+    embedder = AudioEmbedder(encoder, nn.Identity(), pool_step=1)
     torch.manual_seed(3)
     audio = 0.05 * torch.randn(1, stream_samples(UNITS))
     audio[:, 190_000:200_000] *= 20
@@ -38,7 +40,7 @@ def test_streams(nano: Nano) -> None:
             first = stream_samples(unit) if unit else 0
             mel = push(state, audio[0, first : stream_samples(unit + 1)])
             item = StreamItem(mel, cache, CONTEXT if unit else 0, CONTEXT)
-            served += encode_stream_frames(encoder, [item])
+            served += embedder.embed_streams([item])
     torch.testing.assert_close(heard, torch.cat(served), atol=1e-3, rtol=1e-3)
 
 
@@ -48,9 +50,8 @@ def test_clips(nano: Nano) -> None:
     clips = [0.1 * torch.randn(n) for n in (16_560, 23_456, 48_001)]
     with torch.inference_mode():
         for block in (None, 50):
-            served = encode_clip_frames(
-                encoder, [clip_mels(clip)[0] for clip in clips], block_frames=block
-            )
+            embedder = AudioEmbedder(encoder, nn.Identity(), pool_step=1)
+            served = embedder.embed_clips([clip_mels(clip)[0] for clip in clips], block)
             padded = torch.nn.utils.rnn.pad_sequence(clips, batch_first=True)
             sizes = torch.tensor([len(clip) for clip in clips])
             rows = clip_frames(encoder, padded, sizes, block)

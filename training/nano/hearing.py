@@ -1,7 +1,7 @@
 """What the served encoder makes of whole conversations, computed in batches on one device.
 
-Equal to feeding `streaming_mel.push` and `encode_stream_frames` unit by unit (a test compares
-them), but without a Python step per unit. Uses the served modules and mel functions.
+Equal to feeding `streaming_mel.push` and `AudioEmbedder.embed_streams` unit by unit (a test
+compares them), but without a Python step per unit. Uses the served modules and mel functions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.audio_encoder import AudioEncoder, AudioProjection, encode_padded_clips
+from MiniCPMO45.audio_encoder import AudioEncoder, AudioProjection
 from MiniCPMO45.audio_features import (
     DYNAMIC_RANGE_LOG10,
     FIXED_FLOOR_LOG10,
@@ -31,6 +31,7 @@ from MiniCPMO45.audio_features import (
     encoder_frame_count,
 )
 from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND, StreamTiming
+from MiniCPMO45.encoder_layers import DenseAttention
 from MiniCPMO45.mel import mel_filter_bank
 from MiniCPMO45.streaming_mel import (
     DROP_FROM_SAMPLES,
@@ -92,7 +93,7 @@ def stream_frames(encoder: AudioEncoder, mels: Sequence[Tensor]) -> Tensor:
     for start in range(0, hidden.shape[1], UNITS_BEFORE_RESET):
         rows = hidden[:, start : start + UNITS_BEFORE_RESET].flatten(1, 2)
         pieces.append(_encoded(encoder, rows))
-    return encoder.layer_norm(torch.cat(pieces, dim=1))
+    return torch.cat(pieces, dim=1)
 
 
 def embed_frames(projection: AudioProjection, frames: Tensor) -> Tensor:
@@ -115,7 +116,7 @@ def clip_frames(
         encoder: the encoder's weights.
         clips: float32 [N, n] at 16 kHz on the encoder's device, zero behind each clip's end.
         sizes: samples of each clip, int64 [N], on the same device.
-        block_frames: see `encode_clip_frames`.
+        block_frames: see `AudioEncoder.clip_batch`.
         change: of the spectrograms [N, 80, T].
 
     Returns:
@@ -128,9 +129,8 @@ def clip_frames(
     n_frames = _mel_frames(clips.shape[1])
     mels = (logs[:, :, :n_frames].maximum(floor) + SHIFT) / SCALE
     is_sound = torch.arange(n_frames, device=clips.device) < lengths[:, None]
-    return encode_padded_clips(
-        encoder, change(mels) * is_sound[:, None], lengths, block_frames=block_frames
-    )
+    batch = encoder.clip_batch(n_frames, lengths, block_frames)
+    return encoder(change(mels) * is_sound[:, None], batch)
 
 
 def encoder_rows(n_samples: int) -> int:
@@ -185,9 +185,7 @@ def _encoded(encoder: AudioEncoder, rows: Tensor) -> Tensor:
     rows = rows + encoder.embed_positions.weight[: rows.shape[1]]
     unit = torch.arange(rows.shape[1], device=rows.device) // ENCODER_FRAMES_PER_SECOND
     mask = unit[None, :] <= unit[:, None]
-    for layer in encoder.layers:
-        rows = layer(rows, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
-    return rows
+    return encoder.transform(rows, DenseAttention(encoder.heads, mask))
 
 
 @cache

@@ -161,18 +161,11 @@ def _memory_of(
     GROUP: tl.constexpr,
     HEADS: tl.constexpr,
     D: tl.constexpr,
-    PAIRED: tl.constexpr,
 ):
-    """Where the keys of a stream's head begin, and how far from a key its value is."""
+    """Where the columns of a stream's head begin."""
     capacity = tl.load(described + CAPACITY)
     cache = tl.multiple_of(tl.load(described).to(tl.pointer_type(element)), 16)
-    if PAIRED:
-        cache += ((layer * GROUP + member) * HEADS + head) * capacity * (2 * D)
-        to_value = capacity * 0 + D
-    else:
-        cache += (2 * layer * HEADS + head) * capacity * D
-        to_value = HEADS * capacity * D
-    return cache, to_value
+    return cache + ((layer * GROUP + member) * HEADS + head) * capacity * (2 * D)
 
 
 @triton.jit(
@@ -204,7 +197,6 @@ def _attend_blocks(
     GROUP: tl.constexpr,
     HEADS: tl.constexpr,
     D: tl.constexpr,
-    PAIRED: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
@@ -216,11 +208,8 @@ def _attend_blocks(
     mine = plan + (row // GROUP).to(tl.int64) * plan_stride
     length = tl.load(mine + cache_at + LENGTH).to(tl.int32)
     n_new = tl.load(mine + n_new_at).to(tl.int32)
-    COLUMN: tl.constexpr = 2 * D if PAIRED else D
     element: tl.constexpr = qkv.dtype.element_ty
-    cache, to_value = _memory_of(
-        mine + cache_at, layer, row % GROUP, head, element, GROUP, HEADS, D, PAIRED
-    )
+    cache = _memory_of(mine + cache_at, layer, row % GROUP, head, element, GROUP, HEADS, D)
     new = qkv + row.to(tl.int64) * n_frames * (3 * HEADS * D) + head * D
     is_query = frames < n_frames
     at = new + frames[:, None] * (3 * HEADS * D) + channel[None, :]
@@ -230,9 +219,7 @@ def _attend_blocks(
     lowest = tl.full((QUERIES,), float("-inf"), tl.float32)
     so_far = (lowest, tl.zeros((QUERIES,), tl.float32), tl.zeros((QUERIES, D), tl.float32))
     # What is remembered, then the chunk itself.
-    so_far = _absorb(
-        query, cache, COLUMN, to_value, length, scores, so_far, HAS_BIAS, False, D, KEYS
-    )
+    so_far = _absorb(query, cache, 2 * D, D, length, scores, so_far, HAS_BIAS, False, D, KEYS)
     new += HEADS * D
     ROW: tl.constexpr = 3 * HEADS * D
     _, total, mixed = _absorb(
@@ -265,7 +252,6 @@ def _launch_attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: 
         GROUP=n_rows // rows.shape[0],
         HEADS=cache.heads,
         D=head_dim,
-        PAIRED=cache.is_paired,
         HAS_BIAS=bias is not None,
         QUERIES=queries,
         KEYS=KEY_BLOCK,
@@ -290,10 +276,7 @@ def store_columns(new: Tensor, cache: ColumnCache, first_layer: int) -> None:
         targets = table[cache.column("targets")][stream, : new.shape[2]]
         kept = targets >= 0
         written = split[:, stream, :, :, 1:]  # [layers, group, T, 2, heads, d]
-        if cache.is_paired:
-            columns = written.permute(0, 1, 4, 2, 3, 5).flatten(4)  # [layers, group, heads, T, 2 d]
-        else:
-            columns = written[:, 0].permute(0, 2, 3, 1, 4)  # [layers, 2, heads, T, d]
+        columns = written.permute(0, 1, 4, 2, 3, 5).flatten(4)  # [layers, group, heads, T, 2 d]
         memory = cache.memory_of(stream)[first_layer : first_layer + n_layers]
         memory.index_copy_(3, targets[kept], columns[:, :, :, kept])
 
@@ -320,7 +303,6 @@ def _store_frames(
     GROUP: tl.constexpr,
     HEADS: tl.constexpr,
     D: tl.constexpr,
-    PAIRED: tl.constexpr,
 ):
     layer = tl.program_id(2)
     row = tl.program_id(1)
@@ -337,12 +319,8 @@ def _store_frames(
         source = (1 + part) * (HEADS * D) + inner
         values = tl.load(new + flat * (3 * HEADS * D) + head[:, None] * D + source[None, :])
         of_layer = (first_layer + layer).to(tl.int64) * HEADS * capacity * (2 * D)
-        if PAIRED:
-            of_layer = of_layer * GROUP + (row % GROUP) * HEADS * capacity * (2 * D)
-            place = (head[:, None] * capacity + target) * (2 * D) + channel[None, :]
-        else:
-            place = (part[None, :] * HEADS + head[:, None]) * capacity * D
-            place += target * D + inner[None, :]
+        of_layer = of_layer * GROUP + (row % GROUP) * HEADS * capacity * (2 * D)
+        place = (head[:, None] * capacity + target) * (2 * D) + channel[None, :]
         tl.store(cache + of_layer + place, values)
 
 
@@ -361,5 +339,4 @@ def _launch_store_columns(new: Tensor, cache: ColumnCache, first_layer: int) -> 
         GROUP=n_rows // rows.shape[0],
         HEADS=cache.heads,
         D=width // (3 * cache.heads),
-        PAIRED=cache.is_paired,
     )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from MiniCPMO45.code_rule import PENALTY_WINDOW
 from MiniCPMO45.device import code_choice, unit_choice
-from MiniCPMO45.device.host_draws import draw_uniforms
+from MiniCPMO45.device.draws import draw_uniforms
 from tests.unit.device.test_kernels import on_both
 
 pytest.importorskip("triton", reason="Triton is not installed")

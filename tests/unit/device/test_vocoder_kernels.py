@@ -68,7 +68,7 @@ class Scene:
         return self.cache.table
 
 
-def scene(device: str, dtype: torch.dtype, *, is_paired: bool, group: int) -> Scene:
+def scene(device: str, dtype: torch.dtype, *, group: int) -> Scene:
     torch.manual_seed(0)
     random = np.random.default_rng(0)
     sizes = {"n_new": 1, "tails": 1} | ColumnCache.sizes("kv", FRAMES, HISTORY)
@@ -83,16 +83,14 @@ def scene(device: str, dtype: torch.dtype, *, is_paired: bool, group: int) -> Sc
         host["kv ages"][row, :length] = random.permutation(length) + 1
         host["kv targets"][row] = DROPPED
         host["kv targets"][row, 1:n_new] = random.permutation(capacity)[1:n_new]
-        shape = (HEADS, capacity, 2 * WIDTH) if is_paired else (HEADS, capacity, WIDTH)
-        memory.append(torch.randn(LAYERS, group if is_paired else 2, *shape).to(device, dtype))
+        shape = (LAYERS, group, HEADS, capacity, 2 * WIDTH)
+        memory.append(torch.randn(shape).to(device, dtype))
     tails = [torch.randn(TAILS, device=device) for _ in range(STREAMS)]
     table.upload({"kv address": memory, "tails": tails})
-    return Scene(ColumnCache(table, "kv", "n_new", HEADS, is_paired), memory, tails)
+    return Scene(ColumnCache(table, "kv", "n_new", HEADS), memory, tails)
 
 
-LAYOUTS = pytest.mark.parametrize(
-    "is_paired, group, has_bias", [(True, 2, False), (True, 1, True), (False, 1, False)]
-)
+LAYOUTS = pytest.mark.parametrize("group, has_bias", [(2, False), (1, True), (1, False)])
 
 
 @DEVICES
@@ -101,12 +99,11 @@ LAYOUTS = pytest.mark.parametrize(
 def test_attention_sees_the_past_and_the_chunk(
     device: str,
     dtype: torch.dtype,
-    is_paired: bool,
     group: int,
     has_bias: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    stage = scene(device, dtype, is_paired=is_paired, group=group)
+    stage = scene(device, dtype, group=group)
     rows = STREAMS * group
     qkv = torch.randn(rows, FRAMES, 3 * HEADS * WIDTH).to(device, dtype)
     bias = torch.randn(HEADS, rows * FRAMES, HISTORY + 2 * FRAMES - 1).to(device, dtype)
@@ -120,13 +117,12 @@ def test_attention_sees_the_past_and_the_chunk(
 def test_columns_go_where_the_table_says(
     device: str,
     dtype: torch.dtype,
-    is_paired: bool,
     group: int,
     has_bias: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def store() -> list[Tensor]:
-        stage = scene(device, dtype, is_paired=is_paired, group=group)
+        stage = scene(device, dtype, group=group)
         new = torch.randn(LAYERS, STREAMS * group, FRAMES, 3 * HEADS * WIDTH)
         before = [memory.clone() for memory in stage.memory]
         stream_attention.store_columns(new.to(device, dtype), stage.cache, 0)
@@ -140,7 +136,7 @@ def test_columns_go_where_the_table_says(
 @DEVICES
 def test_tails_are_fetched_and_put_back(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fetch_and_put() -> Tensor:
-        stage = scene(device, torch.float32, is_paired=True, group=1)
+        stage = scene(device, torch.float32, group=1)
         tails = stream_attention.load_tails(stage.table, TAILS)
         assert torch.equal(tails, torch.stack(stage.tails))
         stream_attention.store_tails(tails + 1, stage.table)
@@ -181,7 +177,7 @@ def test_the_gated_norm(
 def test_norms_in_front_of_causal_convolutions(
     device: str, dtype: torch.dtype, has_mish: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = scene(device, dtype, is_paired=True, group=2)
+    stage = scene(device, dtype, group=2)
     x = torch.randn(2 * STREAMS, FRAMES, CHANNELS, device=device)
     change = torch.randn_like(x).to(dtype)
     gate, scale, shift = torch.randn(3, CHANNELS, device=device)

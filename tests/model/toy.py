@@ -99,7 +99,7 @@ def build_toy(folder: Path, seed: int = 0, device: str = "cpu") -> Toy:
     )
     vocoder = load_token2wav(
         folder,
-        VocoderOptions(n_steps=FLOW_STEPS),
+        VocoderOptions(n_steps=FLOW_STEPS, dtype=torch.float32),
         config=Token2WavConfig.from_dict(vocoder_config()),
         device=torch.device(device),
     )

@@ -162,7 +162,7 @@ def convolve(
         padding=layer.padding,
         dilation=layer.dilation,
     )
-    total = y.transpose(1, 2).float()
+    total = _in_order(y)
     for each in added:
         total = total + each
     if factor != 1.0:
@@ -354,4 +354,10 @@ def upsample(x: Tensor, layer: Upsampling, lengths: Tensor | None) -> Tensor:
     y = F.conv_transpose1d(
         x.transpose(1, 2), weight, bias.to(x.dtype), stride=layer.stride, padding=layer.padding
     )
-    return y.transpose(1, 2).float()
+    return _in_order(y)
+
+
+def _in_order(y: Tensor) -> Tensor:
+    """Return [S, C, T] as float32 [S, T, C], laid out so where kernels read it."""
+    signal = y.transpose(1, 2).float()
+    return signal.contiguous() if runs_kernels(signal) else signal

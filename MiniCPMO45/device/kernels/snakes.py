@@ -80,8 +80,6 @@ def branch(
     """
     if runs_kernels(x):
         assert lengths is not None
-        x = x.contiguous()  # too few channels for a kernel were convolved channel by channel
-        upsampled = None if upsampled is None else upsampled.contiguous()
         return x, _launch_branch(x, upsampled, alphas, lengths, dtype).unbind(0)
     if upsampled is not None:
         if upsampled.shape[1] < x.shape[1]:

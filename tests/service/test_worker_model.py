@@ -166,7 +166,7 @@ def test_half_duplex_goes_on_after_a_failed_turn(worker: RunningWorker, failing:
             await talk.prepared(config={"vad": vad, "generation": generation})
             await talk.say("audio_chunk", audio=SILENCE)
             first = (await say_something(talk, 1))[-1]
-            failing.passes_until_failure = 6
+            failing.passes_until_failure = 3
             broken = await say_something(talk, 2)
             warnings = [each for each in broken if each["type"] == "warning"]
             assert [each["code"] for each in warnings] == ["generation_failed"]

@@ -1,4 +1,4 @@
-"""Keeps the module map of docs/architecture.md true: `python -m scripts.module_map`.
+"""Keeps docs/module-map.md true: `python -m scripts.module_map`.
 
 A table stands between `<!-- map: PATTERN... -->` and `<!-- end -->`. It names every module that
 fits one of its patterns and no earlier table's, with the first paragraph of the module's docstring.
@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 
 from tests.source_tree import ROOT, SourceFile, python_files
 
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "module-map.md"
 TABLE = re.compile(r"(<!-- map: (?P<patterns>[^>]*) -->\n).*?(<!-- end -->)", re.DOTALL)
 HEAD = "| file | one sentence |\n|---|---|\n"
 

@@ -1,4 +1,4 @@
-"""The countable part of the house rules of docs/architecture.md, section 13.
+"""The countable part of the house rules in docs/house-rules.md.
 
 Exemptions stand here, each with its reason; an exemption nobody needs any more fails too.
 """

@@ -1,4 +1,4 @@
-"""Imports point down the layers of docs/architecture.md, section 2."""
+"""Imports point down the layers of docs/architecture.md, section 4."""
 
 from __future__ import annotations
 
@@ -225,4 +225,4 @@ def test_media_leave_torch_out() -> None:
 def test_the_module_map_is_true() -> None:
     page = module_map.PAGE.read_text(encoding="utf8")
     is_true = module_map.rewritten(page) == page
-    assert is_true, "the module map of docs/architecture.md is out of date: make map"
+    assert is_true, "docs/module-map.md is out of date: make map"

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from MiniCPMO45.device.graphs import Piece
+from MiniCPMO45.device.kernels.available import HAS_TRITON
 from MiniCPMO45.device.transfers import upload_array
 from MiniCPMO45.encoder_layers import fuse_attention
 from MiniCPMO45.image_processing import PATCH_SIDE, PATCH_VALUES
@@ -88,7 +88,7 @@ class SliceEncoder:
 
         Slices that were not prepared are prepared inside `encode`. A card resizes pictures itself.
         """
-        is_left = self._is_on_card and find_spec("triton") is not None
+        is_left = self._is_on_card and HAS_TRITON
         return tuple(slices) if is_left else tuple(patches_of(slices))
 
     def rehearse(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -25,11 +24,12 @@ from MiniCPMO45.device.code_choice import (
     UNIFORM,
 )
 from MiniCPMO45.device.draws import draw_uniforms
+from MiniCPMO45.device.kernels.available import HAS_TRITON
 from MiniCPMO45.device.transfers import Staging
 from MiniCPMO45.speech import CODES_PER_REQUEST
 from MiniCPMO45.steps import DrawCodes
 
-if HAS_TRITON := find_spec("triton") is not None:
+if HAS_TRITON:
     from MiniCPMO45.device.kernels import code_choice as card_choice
 
 KEEPS_ALL = 2.0  # a top-p no sum of probabilities reaches

@@ -6,15 +6,14 @@ record no gradients and know no autocast: they run in inference mode only.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from MiniCPMO45.device.kernels.available import HAS_TRITON
 from MiniCPMO45.device.row_map import NO_POSITION, PAGE_TOKENS, RowMap, Span
 
-if HAS_TRITON := find_spec("triton") is not None:
+if HAS_TRITON:
     from MiniCPMO45.device.kernels.attention import Attention
     from MiniCPMO45.device.kernels.few_rows import multiply_rows
     from MiniCPMO45.device.kernels.norms import normalise_rows, silu_gate

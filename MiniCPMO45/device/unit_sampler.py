@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from MiniCPMO45.device import unit_choice
 from MiniCPMO45.device.draws import draw_uniforms
+from MiniCPMO45.device.kernels.available import HAS_TRITON
 from MiniCPMO45.device.transfers import Staging
 from MiniCPMO45.device.unit_choice import (
     INTEGERS,
@@ -28,7 +28,7 @@ from MiniCPMO45.special_tokens import SpecialTokens
 from MiniCPMO45.steps import TextDecision
 from MiniCPMO45.unit_policy import MIN_TEMPERATURE, UnitPolicy
 
-if HAS_TRITON := find_spec("triton") is not None:
+if HAS_TRITON:
     from MiniCPMO45.device.kernels import unit_choice as card_choice
 
 KEEPS_ALL = 2.0  # a top-p no sum of probabilities reaches

@@ -1,10 +1,11 @@
-"""Triton where it is installed; elsewhere stand-ins with which a file of kernels can be imported.
+"""Triton where it can run; elsewhere stand-ins with which a file of kernels can be imported.
 
 An operation stands in one file: its plain form in PyTorch, which says what it does, and its kernel.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -12,7 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-HAS_TRITON = find_spec("triton") is not None
+# Without a card only Triton's interpreter runs kernels; importing the compiler would take memory.
+HAS_TRITON = find_spec("triton") is not None and (
+    torch.cuda.is_available() or "TRITON_INTERPRET" in os.environ
+)
 
 
 class _Absent:

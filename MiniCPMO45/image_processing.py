@@ -56,10 +56,6 @@ class SlicePlan:
             return [self.source]
         return [self.source] + [self.cell] * (self.grid[0] * self.grid[1])
 
-    def patch_grids(self, patch_size: int = PATCH_SIDE) -> list[tuple[int, int]]:
-        """Rows and columns of patches of every slice."""
-        return [(height // patch_size, width // patch_size) for width, height in self.sizes]
-
 
 @dataclass(frozen=True, eq=False)
 class Patches:
@@ -199,24 +195,6 @@ def to_strip(patches: Patches, patch_size: int = PATCH_SIDE) -> np.ndarray:
     """
     tiles = patches.values.reshape(-1, CHANNELS, patch_size, patch_size)
     return tiles.transpose(1, 2, 0, 3).reshape(CHANNELS, patch_size, -1)  # [3, p, p * L]
-
-
-def from_strip(strip: np.ndarray, rows: int, cols: int) -> Patches:
-    """Inverse of `to_strip`.
-
-    Args:
-        strip: float32 [3, p, p * rows * cols].
-        rows: patches from top to bottom.
-        cols: patches from left to right.
-
-    Raises:
-        ValueError: the strip does not hold rows * cols patches.
-    """
-    channels, side, length = strip.shape
-    if length != side * rows * cols:
-        raise ValueError(f"a strip of {length} columns does not hold {rows}x{cols} patches")
-    tiles = strip.reshape(channels, side, rows * cols, side).transpose(2, 0, 1, 3)
-    return Patches(tiles.reshape(rows * cols, -1), rows, cols)  # [L, 3 * p * p]
 
 
 def stack_frames(frames: Sequence[Image.Image]) -> Image.Image:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from MiniCPMO45.chat import ChatCapability, ChatReply
+from MiniCPMO45.chat import ChatCapability
 from MiniCPMO45.checkpoint_source import find_checkpoint
 from MiniCPMO45.device.memory import DeviceOptions
 from MiniCPMO45.duplex import DuplexCapability
@@ -170,21 +170,6 @@ class UnifiedModel:
         """Return a fresh conversation; `close` it to free its caches."""
         return self.executor.open_session(session_id, seed=seed)
 
-    def init_token2wav_cache(self, session: Session, prompt_speech_16k: np.ndarray) -> Steps[None]:
-        """Give a conversation its voice.
-
-        Args:
-            session: the conversation; speech of a running turn is forgotten.
-            prompt_speech_16k: float32 [n] at 16 kHz, from 0.5 s; 16.88 s of it are used.
-
-        Raises:
-            VoiceSampleError: the recording cannot serve as a voice.
-            MissingVoiceError: the checkpoint has no vocoder.
-        """
-        generator = session.sampler.generator
-        session.speech.vocoder = yield OpenVoice(prompt_speech_16k, generator)
-        session.reset_speech()
-
     def streaming_prefill(
         self, session: Session, message: Message, options: PieceOptions | None = None
     ) -> Steps[str]:
@@ -202,18 +187,6 @@ class UnifiedModel:
         if enable_speculative_snapshot:
             session.take_snapshot()
         return self.streaming.generate(session, settings)
-
-    def non_streaming_prefill(
-        self, session: Session, messages: Sequence[Message], options: PieceOptions | None = None
-    ) -> Steps[str]:
-        """Feed a whole history; see `StreamingCapability.prefill_history`."""
-        return self.streaming.prefill_history(session, messages, options)
-
-    def non_streaming_generate(
-        self, session: Session, settings: GenerationSettings
-    ) -> Steps[ChatReply]:
-        """Write a reply over a kept cache and speak it as a whole."""
-        return self.chat.reply_over_cache(self.streaming, session, settings)
 
     def duplex_prepare(
         self,

@@ -98,21 +98,17 @@ def slice_image(image: Image.Image, max_slice_nums: int, config: SliceConfig) ->
     return SlicedImage((overview, *cells), plan.grid)
 
 
-def render_slices(slices: Sequence[PixelSlice]) -> list[Image.Image]:
-    """Resize pictures with Pillow and return the slices' parts, in order.
-
-    Neighbours that are parts of the same resized picture share the work.
-    """
-    return list(_rendered(slices))
-
-
 def patches_of(slices: Sequence[Slice]) -> list[Patches]:
     """Return the patch vectors of slices, in order; those that are pixels are resized first."""
-    rendered = _rendered([each for each in slices if isinstance(each, PixelSlice)])
+    rendered = render_slices([each for each in slices if isinstance(each, PixelSlice)])
     return [to_patches(next(rendered)) if isinstance(each, PixelSlice) else each for each in slices]
 
 
-def _rendered(slices: Sequence[PixelSlice]) -> Iterator[Image.Image]:
+def render_slices(slices: Sequence[PixelSlice]) -> Iterator[Image.Image]:
+    """Resize pictures with Pillow and yield the slices' parts, in order.
+
+    Neighbours that are parts of the same resized picture share the work.
+    """
     for _, parts in groupby(slices, key=lambda each: (id(each.pixels), each.resized)):
         whole: Image.Image | None = None
         for part in parts:

@@ -36,23 +36,6 @@ def audio_placeholder(n_embeddings: int, special: SpecialTokens) -> Placeholder:
     return Placeholder(ids, ((1, 1 + n_embeddings),))
 
 
-def chunked_audio_placeholder(
-    n_embeddings: int, per_chunk: int, special: SpecialTokens
-) -> Placeholder:
-    """Return the placeholder of a clip whose seconds are marked one by one.
-
-    Args:
-        n_embeddings: slots of the whole clip.
-        per_chunk: slots of one chunk; the last chunk may have fewer.
-        special: control ids.
-    """
-    chunks = [
-        audio_placeholder(min(per_chunk, n_embeddings - done), special)
-        for done in range(0, n_embeddings, per_chunk)
-    ]
-    return _joined(chunks)
-
-
 def image_placeholder(
     grid: tuple[int, int] | None,
     query_num: int,

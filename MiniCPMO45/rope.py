@@ -68,17 +68,3 @@ def _tables(positions: Tensor, frequencies: Tensor, dtype: torch.dtype) -> tuple
     angles = positions.float()[:, None] * frequencies  # [n, d/2]
     angles = torch.cat((angles, angles), dim=-1)  # [n, d]
     return angles.cos().to(dtype), angles.sin().to(dtype)
-
-
-def apply_rotation(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate heads.
-
-    Args:
-        x: [n, heads, d].
-        cos: [n, d].
-        sin: [n, d].
-
-    Returns:
-        [n, heads, d] in the dtype of `x`.
-    """
-    return x * cos[:, None] + rotate_half(x) * sin[:, None]

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
-from MiniCPMO45 import prompts
-
 # Marks a spoken reply may not contain. Source: docs/specification/model.md#5.4.
 ASCII_MARKS = (":", "#", "@", "*", "(", ")", "[", "]", "&", "/", "$")
 FULL_WIDTH_MARKS = ("：", "；", "“", "”", "‘", "’", "【", "】", "「", "」", "（", "）")
@@ -54,10 +52,6 @@ class SpecialTokens:
     bad_token_ids: tuple[int, ...]
     ascii_mark_ids: tuple[int, ...]
     full_width_mark_ids: tuple[int, ...]
-    reply_prefix: tuple[int, ...]
-    next_user_prefix: tuple[int, ...]
-    duplex_suffix: tuple[int, ...]
-    context_marker: tuple[int, ...]
     unk: int = _named(UNK_TOKEN)
     endoftext: int = _named("<|endoftext|>")
     im_start: int = _named("<|im_start|>")
@@ -105,12 +99,6 @@ class SpecialTokens:
             bad_token_ids=vocabulary.bad_token_ids,
             ascii_mark_ids=_single_ids(vocabulary, ASCII_MARKS),
             full_width_mark_ids=_single_ids(vocabulary, FULL_WIDTH_MARKS),
-            reply_prefix=tuple(vocabulary.encode(prompts.reply_prefix())),
-            next_user_prefix=tuple(
-                vocabulary.encode(prompts.user_piece("", prompts.TurnOpening.AFTER_REPLY))
-            ),
-            duplex_suffix=tuple(vocabulary.encode(prompts.DUPLEX_SUFFIX)),
-            context_marker=tuple(vocabulary.encode(prompts.CONTEXT_MARKER)),
         )
 
     @property

@@ -70,11 +70,6 @@ class MelState:
         return self.buffer.between(0, self.buffer.length)
 
     @property
-    def left_samples_dropped(self) -> int:
-        """Audio dropped from the buffer since the start of the stream."""
-        return self.base_frames * HOP_SAMPLES
-
-    @property
     def full_frames(self) -> int:
         """Frames of the buffer, counting one whose window reaches over the end."""
         return self.buffer_len_samples // HOP_SAMPLES

@@ -42,18 +42,6 @@ class MiniCPMTTS(nn.Module):
             for _ in range(config.num_vq)
         )
 
-    def embed_spoken(self, ids: Tensor, hidden: Tensor) -> Tensor:
-        """Condition rows for spoken text.
-
-        Args:
-            ids: [n] language-model token ids.
-            hidden: [n, llm width] the hidden state of each of those tokens.
-
-        Returns:
-            [n, width]: text embedding plus the L2-normalised projected hidden state.
-        """
-        return self.emb_text(ids) + F.normalize(self.projector_semantic(hidden), dim=-1)
-
     def folded_head(self) -> Tensor:
         """Return the output matrix [codes, width] with the weight norm multiplied out."""
         prefix = "head_code.0.parametrizations.weight"

@@ -1,7 +1,6 @@
 """The operations a decoder step is made of: Triton kernels on a card, plain PyTorch elsewhere.
 
-No kernel allocates lasting memory or synchronises, so every operation may be captured. Kernels
-record no gradients and know no autocast: they run in inference mode only.
+No kernel allocates lasting memory or synchronises, so every operation may be captured.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.device.kernels.available import HAS_TRITON
+from MiniCPMO45.device.kernels.available import HAS_TRITON, runs_kernels
 from MiniCPMO45.device.row_map import NO_POSITION, PAGE_TOKENS, RowMap, Span
 
 if HAS_TRITON:
@@ -21,11 +20,6 @@ if HAS_TRITON:
     from MiniCPMO45.device.kernels.plans import attention_plan, product_plan
     from MiniCPMO45.device.kernels.runs import advance_positions
     from MiniCPMO45.device.kernels.shift import shift_tokens
-
-
-def runs_kernels(x: Tensor) -> bool:
-    """Whether an operation on `x` launches kernels; else it is computed in plain PyTorch."""
-    return x.is_cuda and HAS_TRITON and torch.is_inference_mode_enabled()
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

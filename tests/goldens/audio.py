@@ -18,7 +18,7 @@ from MiniCPMO45.audio_encoder import (
     new_audio_cache,
     pool,
 )
-from MiniCPMO45.audio_features import clip_mels
+from MiniCPMO45.audio_features import HOP_SAMPLES, clip_mels
 from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.streaming_mel import MelState, push
 from tests.goldens.folder import GoldenFolder
@@ -202,7 +202,7 @@ def _mel_note(state: MelState, mel: Tensor, timing: StreamTiming) -> dict[str, A
         "base_T": state.base_frames,
         "stable_T_global": state.stable_frames_global,
         "buffer_len_samples": state.buffer_len_samples,
-        "left_samples_dropped": state.left_samples_dropped,
+        "left_samples_dropped": state.base_frames * HOP_SAMPLES,
         "core_start": state.core_start,
         "core_end": state.core_end,
     }

@@ -79,7 +79,7 @@ class Pictures:
         return slice_image(self.original(name), limit, self.folder.config.slice_config)
 
     def _render(self, name: str) -> list[Image.Image]:
-        return render_slices(self.sliced(name).slices)
+        return list(render_slices(self.sliced(name).slices))
 
     def _patches(self, name: str) -> list[Patches]:
         side = self.folder.config.slice_config.patch_size

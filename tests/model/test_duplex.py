@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from MiniCPMO45.audio_features import LogFloor, clip_mels
-from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.prompts import CONTEXT_MARKER, DUPLEX_SUFFIX, duplex_prefix
 from MiniCPMO45.special_tokens import SpecialTokens
 from MiniCPMO45.steps import DrawCodes, EncodeClips, LlmForward, SpokenText
 from MiniCPMO45.unit_results import UnitOrderError, UnitResult
@@ -55,7 +55,7 @@ def test_prepare_feeds_the_prompt_around_the_voice_sample(toy: Toy) -> None:
     assert window.preserved == session.kv.length
     assert window.prefix == session.kv.length - len(after)
     assert window.suffix_ids == tuple(after)
-    assert window.marker_ids == toy.tokenizer.special.context_marker
+    assert window.marker_ids == tuple(toy.tokenizer.encode(CONTEXT_MARKER))
 
 
 def test_the_voice_sample_has_a_floor_of_its_own(toy: Toy) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from MiniCPMO45.prompts import CONTEXT_MARKER
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
 from MiniCPMO45.special_tokens import SpecialTokens
 from MiniCPMO45.steps import DrawCodes, Emit, LlmForward, Vocode, resume
@@ -146,7 +147,7 @@ def test_the_context_window_carries_what_was_said(toy: Toy) -> None:
     bench.unit(tokens.speak, bench.c, tokens.turn_eos, tokens.listen)
     bench.unit(tokens.listen)
     state = bench.session.window
-    carried = [*tokens.context_marker, bench.a, bench.b, bench.c]
+    carried = [*toy.tokenizer.encode(CONTEXT_MARKER), bench.a, bench.b, bench.c]
     cached = cached_labels(bench.session.kv)
     assert cached[: state.preserved] == [*head[: state.prefix], *carried, *state.suffix_ids]
     assert len(cached) == state.preserved + 13

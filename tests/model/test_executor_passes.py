@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from core.processors.device import cache_room
@@ -130,7 +131,8 @@ def _speech_rows(toy: Toy, request: DrawCodes) -> Tensor:
     for piece in request.pieces:
         ids = torch.tensor(piece.ids)
         if isinstance(piece, SpokenText):
-            rows.append(tts.embed_spoken(ids, piece.hidden))
+            states = F.normalize(tts.projector_semantic(piece.hidden), dim=-1)
+            rows.append(tts.emb_text(ids) + states)
         else:
             rows.append(
                 tts.emb_code[0](ids) if isinstance(piece, SpeechCodes) else tts.emb_text(ids)

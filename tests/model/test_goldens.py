@@ -96,7 +96,7 @@ def test_pictures_recorded_columns_first_are_compared_and_noted(
     recorded = np.asarray(resize(tall, slice_.resized))
 
     def compare(report: Report) -> None:
-        report.exact("rgb", np.asarray(render_slices([slice_])[0]), recorded)
+        report.exact("rgb", np.asarray(next(render_slices([slice_]))), recorded)
 
     report = Report()
     resizing.compare_in_either_order("tall", report, compare)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
-from MiniCPMO45.steps import DrawCodes, SpokenText, run_alone
+from MiniCPMO45.steps import DrawCodes, SpokenText
 from tests.fakes.scripted import CODE_EOS, spoken
 from tests.model.toy import Toy
 from tests.model.turns import VARIED, ScriptedTurns, ToyTurns
@@ -20,7 +20,7 @@ def test_a_whole_reply_over_a_cache_is_the_streamed_one(toy: Toy) -> None:
     whole, streamed = ToyTurns(toy), ToyTurns(toy)
     for talk in (whole, streamed):
         talk.prefill("user", "tell me")
-    reply = whole.run(whole.model.non_streaming_generate(whole.session, VARIED))
+    reply = whole.reply_over_cache(VARIED)
     result = streamed.generate(VARIED)[1]
     assert (reply.text, reply.ids) == (result.text, result.ids)
     assert whole.session.kv.length == streamed.session.kv.length
@@ -34,7 +34,7 @@ def test_a_whole_reply_over_a_cache_is_spoken_with_its_own_states(toy: Toy, limi
     ids = talk.script(" good morning to you")[:limit]
     talk.executor.codes = [1, 2, 3, CODE_EOS]
     settings = replace(SPOKEN, max_new_tokens=limit)
-    reply = run_alone(talk.model.non_streaming_generate(talk.session, settings), talk.executor)
+    reply = talk.reply_over_cache(settings)
     assert [*reply.ids] == ids
     first = talk.executor.of_kind(DrawCodes)[0]
     assert spoken(first) == tuple(ids)

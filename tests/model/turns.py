@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from MiniCPMO45.chat import ChatReply
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.message_input import PieceOptions
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
@@ -123,9 +124,13 @@ class ScriptedTurns:
     def prefill_history(self, history: Sequence[tuple[str, Content]], **options: Any) -> str:
         """Feed a whole history."""
         messages = [Message(role, content) for role, content in history]
-        steps = self.model.non_streaming_prefill(
-            self.session, messages, PieceOptions(omni_mode=False, **options)
-        )
+        pieces = PieceOptions(omni_mode=False, **options)
+        steps = self.model.streaming.prefill_history(self.session, messages, pieces)
+        return run_alone(steps, self.executor)
+
+    def reply_over_cache(self, settings: GenerationSettings) -> ChatReply:
+        """Write and speak a whole reply behind what the cache holds."""
+        steps = self.model.chat.reply_over_cache(self.model.streaming, self.session, settings)
         return run_alone(steps, self.executor)
 
     def stop_after(self, n_passes: int) -> None:
@@ -183,7 +188,12 @@ class ToyTurns:
         """Feed a whole history."""
         messages = [Message(role, content) for role, content in history]
         pieces = PieceOptions(omni_mode=False, **options)
-        return self.run(self.model.non_streaming_prefill(self.session, messages, pieces))
+        return self.run(self.model.streaming.prefill_history(self.session, messages, pieces))
+
+    def reply_over_cache(self, settings: GenerationSettings) -> ChatReply:
+        """Write and speak a whole reply behind what the cache holds."""
+        model = self.model
+        return self.run(model.chat.reply_over_cache(model.streaming, self.session, settings))
 
     def generate(
         self, settings: GenerationSettings = GREEDY, **options: Any

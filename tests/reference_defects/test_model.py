@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from MiniCPMO45.rope import Rope, apply_rotation, inverse_frequencies
+from MiniCPMO45.device.ops import rotate
+from MiniCPMO45.rope import Rope, inverse_frequencies
 from MiniCPMO45.token2wav.prompt import voice_key
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
 from tests.goldens.recorded_vocoder import OutputLog, RecordedVocoder
@@ -32,7 +33,7 @@ def test_d2_a_moved_key_equals_one_computed_there() -> None:
     bare = torch.randn(1, 1, HEAD_DIM, generator=torch.Generator().manual_seed(0))
 
     def key(rope: Rope, position: int) -> torch.Tensor:
-        return apply_rotation(bare, *rope.tables(torch.tensor([position]), torch.float32))
+        return rotate(bare, *rope.tables(torch.tensor([position]), torch.float32))
 
     rule = ours.move(key(rounded, FAR), FAR, 100)  # exact angles on keys of a rounded table
     assert (rule - key(rounded, 100)).abs().max() > 0.1

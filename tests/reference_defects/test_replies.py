@@ -136,7 +136,7 @@ def test_d15_a_whole_reply_over_a_cache_is_spoken(toy: Toy) -> None:
     talk = ScriptedTurns(toy, has_voice=True)
     talk.prefill("user", "hello")
     ids = talk.script(" yes")
-    reply = run_alone(talk.model.non_streaming_generate(talk.session, SPOKEN), talk.executor)
+    reply = talk.reply_over_cache(SPOKEN)
     late = 10  # positions by which the rule takes the states too late: none is left
     assert len(ids[late:]) == 0
     assert (reply.text, list(groups(talk)[0])) == (" yes", ids)

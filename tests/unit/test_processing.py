@@ -187,4 +187,5 @@ def test_a_piece_stands_inside_the_callers_text(processor: MiniCPMOProcessor) ->
         PromptOptions(omni_mode=True),
     )
     assert prompt.text == f"<|tts_eos|><|im_end|>\n<|im_start|>user\nHi{prompts.AUDIO_MARKER}"
-    assert prompt.ids[:6] == processor.tokenizer.special.next_user_prefix
+    opening = prompts.user_piece("", prompts.TurnOpening.AFTER_REPLY)
+    assert list(prompt.ids[:6]) == processor.tokenizer.encode(opening)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from MiniCPMO45.rope import Rope, apply_rotation, inverse_frequencies
+from MiniCPMO45.device.ops import rotate
+from MiniCPMO45.rope import Rope, inverse_frequencies
 
 HEAD_DIM = 16
 THETA = 1_000_000.0
@@ -29,7 +30,7 @@ def _bare_keys(count: int, seed: int = 0) -> Tensor:
 def _keys_at(rope: Rope, bare: Tensor, start: int) -> Tensor:
     """Keys as the decoder computes them, laid out as the cache holds them [heads, n, d]."""
     cos, sin = rope.tables(torch.arange(start, start + len(bare)), bare.dtype)
-    return apply_rotation(bare, cos, sin).transpose(0, 1)
+    return rotate(bare, cos, sin).transpose(0, 1)
 
 
 def test_frequencies_fall_from_one_geometrically() -> None:

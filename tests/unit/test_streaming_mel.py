@@ -87,7 +87,6 @@ def test_a_stream_follows_the_recorded_trace() -> None:
     for unit, piece in enumerate(_duplex_pieces(audio)):
         mel = push(state, piece)
         assert (state.core_start, state.core_end) == (unit * 100, unit * 100 + 100)
-        assert state.left_samples_dropped == state.base_frames * 160
         if unit in TRACE:
             seen = (
                 mel.shape[1],

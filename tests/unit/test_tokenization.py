@@ -247,10 +247,11 @@ def test_published_ids(published: MiniCPMOTokenizerFast) -> None:
     names = (UNK_TOKEN, *CONTROL_TOKENS)
     assert [published.token_id(n) for n in names[1:]] == list(range(151_643, N_PUBLISHED))
     special = published.special
-    assert special.reply_prefix == REPLY_PREFIX
-    assert special.next_user_prefix == NEXT_USER_PREFIX
-    assert special.duplex_suffix == (151_699, 151_645)
-    assert special.context_marker == (271, 19_702, 25, 220)
+    assert tuple(published.encode(prompts.reply_prefix())) == REPLY_PREFIX
+    opening = prompts.user_piece("", prompts.TurnOpening.AFTER_REPLY)
+    assert tuple(published.encode(opening)) == NEXT_USER_PREFIX
+    assert tuple(published.encode(prompts.DUPLEX_SUFFIX)) == (151_699, 151_645)
+    assert tuple(published.encode(prompts.CONTEXT_MARKER)) == (271, 19_702, 25, 220)
     assert special.ascii_mark_ids == ASCII_MARK_IDS
     assert special.full_width_mark_ids == WIDE_MARK_IDS
     assert special.reply_terminators == {151_704, 151_645, 128_247}

@@ -38,5 +38,9 @@ else:
 
 
 def runs_kernels(x: Tensor) -> bool:
-    """Whether an operation on x is a kernel: on a card, and where no gradient is wanted."""
-    return x.is_cuda and HAS_TRITON and not torch.is_grad_enabled()
+    """Whether an operation on x launches kernels; else it is computed in plain PyTorch.
+
+    Kernels record no gradients and know no autocast.
+    """
+    is_plain = torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type)
+    return x.is_cuda and HAS_TRITON and not is_plain

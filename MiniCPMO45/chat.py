@@ -152,10 +152,11 @@ class ChatCapability:
         result, hidden = yield from streaming.write_with_hidden(session, settings)
         waveform = None
         speaks = settings.generate_audio and session.speech.vocoder is not None
-        if speaks and result.ids and not session.stop.is_set():
+        said = result.ids[: self.policy.tokens.spoken_count(result.ids)]
+        if speaks and said and not session.stop.is_set():
             assert hidden is not None
             waveform = yield from self.speech.speak_whole(
-                session, result.ids, hidden, settings.speech
+                session, said, hidden[: len(said)], settings.speech
             )
         return ChatReply(
             result.text,
@@ -190,21 +191,27 @@ class ChatCapability:
     def _write(
         self, session: Session, logits: Tensor, settings: GenerationSettings
     ) -> Steps[Draft]:
-        """Draw one token after another; the last one is not fed."""
-        ids: list[int] = []
+        """Feed what the reply begins with, then draw one token after another.
+
+        The last token drawn is not fed.
+        """
+        ids = self.tokenizer.encode_said(settings.reply_start)
         hidden: list[Tensor] = []
+        if ids:
+            output = yield LlmForward(session.kv, (TokenIds(tuple(ids)),))
+            hidden, logits = list(output.hidden), output.logits
         terminators, generator = self.policy.tokens.chat_terminators, session.sampler.generator
-        while not session.stop.is_set():
+        limit = settings.max_new_tokens
+        while len(ids) < limit and not session.stop.is_set():
             token = self.policy.next_one_shot(logits, ids, settings, generator)
             if token in terminators:
                 return Draft(tuple(ids), tuple(hidden), has_ended=True)
             ids.append(token)
-            if len(ids) >= settings.max_new_tokens:
-                return Draft(tuple(ids), tuple(hidden))
-            output = yield LlmForward(session.kv, (TokenIds((token,)),))
-            hidden.append(output.hidden[-1])
-            logits = output.logits
-        return Draft(tuple(ids), tuple(hidden), was_stopped=True)
+            if len(ids) < limit:
+                output = yield LlmForward(session.kv, (TokenIds((token,)),))
+                hidden.append(output.hidden[-1])
+                logits = output.logits
+        return Draft(tuple(ids), tuple(hidden), was_stopped=len(ids) < limit)
 
     def _clean(self, ids: Sequence[int]) -> str:
         """Return a reply's text without the marks around it."""
@@ -229,13 +236,11 @@ class ChatCapability:
             hidden: [n, hidden] of the prompt's and the reply's rows that were fed.
             settings: how speech is drawn.
         """
-        tokens, length = self.policy.tokens, len(prompt.ids) + len(draft.ids)
-        ids = (*prompt.ids, *draft.ids)
+        tokens = self.policy.tokens
+        ids = (*prompt.ids, *draft.ids[: tokens.spoken_count(draft.ids)])
         start = _last(ids, tokens.tts_bos, 0) + 1
         stop = _last(ids, tokens.tts_eos, start)
-        if stop < 0:
-            stop = length + int(draft.has_ended)  # the terminator is part of the sequence
-        stop = min(stop, len(hidden), length)
+        stop = min(stop if stop >= 0 else len(ids), len(hidden))
         if stop <= start:
             return None
         return (

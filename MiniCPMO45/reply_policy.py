@@ -55,7 +55,7 @@ class ReplyPolicy:
         """
         logits = logits.float()
         terminators = sorted(self.tokens.reply_terminators)
-        if settings.generate_audio:
+        if settings.generate_audio and self.tokens.spoken_count(ids) == len(ids):
             forbidden = self._forbidden[settings.forbid_full_width_marks]
             logits = logits.index_fill(0, forbidden, -torch.inf)
         if len(ids) < settings.min_new_tokens:

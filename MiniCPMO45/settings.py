@@ -30,7 +30,11 @@ class SpeechSampling:
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """How the text of a turn-based reply is drawn. Source: docs/specification/model.md#5.4."""
+    """How the text of a turn-based reply is drawn. Source: docs/specification/model.md#5.4.
+
+    A reply begins with `reply_start`, whose tokens are fed instead of drawn; they count, so a
+    `max_new_tokens` of no more than these ends the reply with them.
+    """
 
     max_new_tokens: int = 256
     min_new_tokens: int = 0
@@ -45,6 +49,7 @@ class GenerationSettings:
     use_speech_template: bool = True
     generate_audio: bool = True
     forbid_full_width_marks: bool = False
+    reply_start: str = ""
     speech: SpeechSampling = field(default_factory=SpeechSampling)
 
 

@@ -6,6 +6,7 @@ them (terminators, forbidden marks, fixed prefixes) live here too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ ASCII_MARKS = (":", "#", "@", "*", "(", ")", "[", "]", "&", "/", "$")
 FULL_WIDTH_MARKS = ("：", "；", "“", "”", "‘", "’", "【", "】", "「", "」", "（", "）")
 
 UNK_TOKEN = "<unk>"
+TOOL_CALL = "<tool_call>"  # begins a function call; an ordinary entry, too
 END_OF_SEQUENCE = "</s>"  # an ordinary entry of the published vocabulary; absent from others
 
 
@@ -48,6 +50,7 @@ class SpecialTokens:
     """Ids of the control tokens and of fixed texts. Source: docs/specification/model.md#3.1."""
 
     end_of_sequence: int | None
+    tool_call: int | None
     special_ids: frozenset[int]
     bad_token_ids: tuple[int, ...]
     ascii_mark_ids: tuple[int, ...]
@@ -95,6 +98,7 @@ class SpecialTokens:
         return cls(
             **{name: value for name, value in found.items() if value is not None},
             end_of_sequence=vocabulary.token_id(END_OF_SEQUENCE),
+            tool_call=vocabulary.token_id(TOOL_CALL),
             special_ids=vocabulary.special_ids,
             bad_token_ids=vocabulary.bad_token_ids,
             ascii_mark_ids=_single_ids(vocabulary, ASCII_MARKS),
@@ -134,6 +138,10 @@ class SpecialTokens:
     def untold_ids(self) -> frozenset[int]:
         """Ids left out when spoken text is carried over: special ones and unit controls."""
         return self.special_ids | self.unit_controls
+
+    def spoken_count(self, ids: Sequence[int]) -> int:
+        """Return how many tokens of a reply are said aloud: those before a function call."""
+        return ids.index(self.tool_call) if self.tool_call in ids else len(ids)
 
     def spoken_reply_forbidden(self, full_width_marks_allowed: bool = False) -> tuple[int, ...]:
         """Return the sorted ids a spoken streamed reply may not contain.

@@ -54,6 +54,7 @@ class _Reply:
     Attributes:
         ids: tokens drawn; the last one is not fed until its successor is wanted.
         hidden: state [hidden] of every token fed.
+        given: tokens that are fed before any is drawn.
         grouped: tokens handed to speech or to the caller.
         text_from: token from which text is decoded; what stands before it was handed out.
         text_sent: characters after that token that were handed to the caller.
@@ -61,6 +62,7 @@ class _Reply:
 
     ids: list[int] = field(default_factory=list)
     hidden: list[Tensor] = field(default_factory=list)
+    given: tuple[int, ...] = ()
     grouped: int = 0
     text_from: int = 0
     text_sent: int = 0
@@ -133,7 +135,8 @@ class StreamingCapability:
     def generate(self, session: Session, settings: GenerationSettings) -> Steps[ReplyResult]:
         """Write a reply, spoken as it is written; emits `ReplyPiece`s.
 
-        Speech takes tokens in groups. Text without speech is handed out token by token.
+        Speech takes tokens in groups. Text without speech is handed out token by token, and so is
+        a function call, which is never spoken.
 
         Args:
             session: a conversation whose user turn was prefilled. `session.stop` ends the reply.
@@ -154,6 +157,9 @@ class StreamingCapability:
             if reply.hit_limit:
                 yield from self._feed_held(session, reply)
             yield from self._hand_out(session, reply, settings, speaks)
+            if speaks and self._calls(reply):
+                yield from self.speech.finish(session, lambda: self._new_text(reply))
+                speaks = False
         if session.stop.is_set():
             reply.grouped = len(reply.hidden)
         elif speaks:
@@ -213,15 +219,20 @@ class StreamingCapability:
             use_tts_template=settings.use_speech_template,
             is_user_turn_open=session.turn.opening is TurnOpening.CONTINUED,
         )
-        return _Reply(next_pieces=(TokenIds(tuple(self.tokenizer.encode(prefix))),))
+        return _Reply(
+            given=tuple(self.tokenizer.encode_said(settings.reply_start)),
+            next_pieces=(TokenIds(tuple(self.tokenizer.encode(prefix))),),
+        )
 
     def _write(
         self, session: Session, reply: _Reply, settings: GenerationSettings, size: int
     ) -> Steps[None]:
-        """Draw up to `size` tokens."""
+        """Take up to `size` tokens: what is given, then what is drawn."""
         terminators = self.policy.tokens.reply_terminators
+        size -= yield from self._take_given(session, reply, size)
         for _ in range(size):
-            if session.stop.is_set():
+            reply.hit_limit = len(reply.ids) >= settings.max_new_tokens
+            if session.stop.is_set() or reply.hit_limit:
                 return
             output = yield LlmForward(session.kv, reply.next_pieces)
             if reply.ids:
@@ -234,9 +245,28 @@ class StreamingCapability:
                 return
             reply.ids.append(token)
             reply.next_pieces = (TokenIds((token,)),)
-            if len(reply.ids) >= settings.max_new_tokens:
-                reply.hit_limit = True
-                return
+        reply.hit_limit = not reply.given and len(reply.ids) >= settings.max_new_tokens
+
+    def _take_given(self, session: Session, reply: _Reply, size: int) -> Steps[int]:
+        """Take the next given tokens in one pass; the last one waits to be fed as a drawn one does.
+
+        Returns:
+            How many.
+        """
+        taken, reply.given = reply.given[:size], reply.given[size:]
+        if taken:
+            pieces = (*reply.next_pieces, TokenIds(taken[:-1]))
+            held = len(reply.ids[-1:])
+            output = yield LlmForward(session.kv, pieces, wants_logits=False)
+            known = len(output.hidden) - (held + len(taken) - 1)  # rows before the reply's
+            reply.hidden += output.hidden[known:]
+            reply.ids += taken
+            reply.next_pieces = (TokenIds(taken[-1:]),)
+        return len(taken)
+
+    def _calls(self, reply: _Reply) -> bool:
+        """Whether a function call has begun."""
+        return self.policy.tokens.spoken_count(reply.ids) < len(reply.ids)
 
     def _feed_held(self, session: Session, reply: _Reply) -> Steps[None]:
         """Feed the last token, so that its state exists and the cache holds the whole reply."""
@@ -248,20 +278,21 @@ class StreamingCapability:
     ) -> Steps[None]:
         """Give the tokens whose states exist to speech, or their text to the caller."""
         start, reply.grouped = reply.grouped, len(reply.hidden)
-        ids, hidden = reply.ids[start : reply.grouped], reply.hidden[start:]
+        ids = reply.ids[start : reply.grouped]
         if not speaks:
             text = self._new_text(reply)
             if text:
                 yield Emit(ReplyPiece(text))
             return
-        if not reply.ids:
+        ids = ids[: self.policy.tokens.spoken_count(ids)]
+        if not reply.ids or (not ids and not session.speech.codes):
             return
         yield from self.speech.speak_group(
             session,
             ids,
-            torch.stack(hidden),
+            torch.stack(reply.hidden[start:])[: len(ids)],
             settings.speech,
-            is_text_end=reply.has_ended or reply.hit_limit,
+            is_text_end=reply.has_ended or reply.hit_limit or self._calls(reply),
             take_text=lambda: self._new_text(reply),
         )
 

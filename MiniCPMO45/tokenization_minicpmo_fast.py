@@ -105,6 +105,10 @@ class MiniCPMOTokenizerFast(Qwen2Tokenizer):
         assert isinstance(text, str)
         return text
 
+    def encode_said(self, text: str) -> list[int]:
+        """Return the ids of what somebody says: control tokens that it spells out are left out."""
+        return [token for token in self.encode(text) if token not in self.special.untold_ids]
+
     def token_id(self, token: str) -> int | None:
         """Return the id of an exact vocabulary entry, or None."""
         return self.backend_tokenizer.token_to_id(token)

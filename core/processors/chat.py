@@ -333,8 +333,10 @@ class ChatView(TurnView):
             enable_thinking=request.enable_thinking,
             use_speech_template=request.use_tts_template or speaks,
             generate_audio=speaks,
+            reply_start=request.reply_start,
             speech=speech_sampling(request.tts.sampling),
         )
+        self._seed = request.seed
         settings = generation_settings(request.generation.model_copy(update=changes), base)
         options = PieceOptions(
             max_slice_nums=self._slices(request.image.max_slice_nums),

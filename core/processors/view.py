@@ -110,6 +110,7 @@ class View:
         self._session = session
         self._notices: list[OmniError] = []
         self._has_checked_voice = False
+        self._seed: int | None = None  # of the next conversation; None for the context's
 
     @property
     def session(self) -> Session:
@@ -168,7 +169,8 @@ class View:
     def _reopen(self, session_id: str) -> Session:
         self.cleanup()
         model = self.context.model
-        session = model.open_session(session_id, seed=self.context.seed)
+        seed = self.context.seed if self._seed is None else self._seed
+        session = model.open_session(session_id, seed=seed)
         session.settings = model.duplex.defaults  # the window counts in every mode
         return session
 

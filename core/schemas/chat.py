@@ -42,6 +42,15 @@ class ChatRequest(WireModel):
     use_tts_template: bool = Field(False, description="Prompt for a spoken reply.")
     omni_mode: bool = Field(False, description="Interleave pictures and sound second by second.")
     enable_thinking: bool = Field(False, description="Let the model think before it answers.")
+    reply_start: str = Field(
+        "",
+        max_length=limits.TEXT_MAX_CHARS,
+        description="Text the reply begins with, as if the model had chosen it; its tokens count, "
+        "so a reply of at most 1 new token is exactly this text.",
+    )
+    seed: int | None = Field(
+        None, ge=-(2**63), lt=2**63, description="Makes the draws of this reply repeatable."
+    )
     return_prompt: bool = Field(False, description="Return the prompt as the model saw it.")
 
 
@@ -95,6 +104,15 @@ class ChatSocketRequest(WireModel):
     use_tts_template: bool = Field(False, description="Prompt for a spoken reply.")
     omni_mode: bool = Field(False, description="Interleave pictures and sound second by second.")
     enable_thinking: bool = Field(False, description="Let the model think before it answers.")
+    reply_start: str = Field(
+        "",
+        max_length=limits.TEXT_MAX_CHARS,
+        description="Text the reply begins with, as if the model had chosen it; its tokens count, "
+        "so a reply of at most 1 new token is exactly this text.",
+    )
+    seed: int | None = Field(
+        None, ge=-(2**63), lt=2**63, description="Makes the draws of this reply repeatable."
+    )
 
     def to_request(self) -> ChatRequest:
         """Return the same request as `POST /api/chat` takes it."""
@@ -109,6 +127,8 @@ class ChatSocketRequest(WireModel):
             use_tts_template=self.use_tts_template,
             omni_mode=self.omni_mode,
             enable_thinking=self.enable_thinking,
+            reply_start=self.reply_start,
+            seed=self.seed,
         )
 
 

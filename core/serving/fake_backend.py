@@ -356,18 +356,19 @@ class FakeDuplexView(FakeView):
 class FakeChatView(FakeView):
     """One request, one reply."""
 
-    _max_words = 0
+    _max_words, _start = 0, ""
 
     async def feed_request(self, session_id: str, request: ChatRequest) -> str:
         """Feed the whole history."""
         self._speaks = request.tts.enabled
         self._max_words = request.generation.max_new_tokens
+        self._start = request.reply_start
         return await self._take_in(*map(line_of, request.messages))
 
     def reply(self, session_id: str, *, in_pieces: bool) -> AsyncGenerator[StreamingChunk, None]:
         """Answer it."""
-        sentence = f"This is a fixed answer, number {self._digest()}."
-        pieces = self._say(sentence, self._max_words)
+        sentence = f"{self._start} This is a fixed answer, number {self._digest()}."
+        pieces = self._say(sentence, max(self._max_words, len(self._start.split())))
         return pieces if in_pieces else self._whole(pieces)
 
     async def respond(self, request: ChatRequest) -> ChatResponse:

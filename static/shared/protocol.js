@@ -497,6 +497,8 @@
  * @property {boolean} [use_tts_template] Prompt for a spoken reply.
  * @property {boolean} [omni_mode] Interleave pictures and sound second by second.
  * @property {boolean} [enable_thinking] Let the model think before it answers.
+ * @property {string} [reply_start] Text the reply begins with, as if the model had chosen it; its tokens count, so a reply of at most 1 new token is exactly this text.
+ * @property {number | null} [seed] Makes the draws of this reply repeatable.
  */
 
 /** The request is in the KV cache.

@@ -11,6 +11,7 @@ import pytest
 
 from core.audio import encode_wire_audio, write_wav
 from core.capabilities import CAPABILITIES, ProcessorMode
+from core.engine.base import run_inline
 from core.errors import (
     AudioError,
     ContextFullError,
@@ -31,6 +32,7 @@ from core.schemas.common import (
     TTSConfig,
     TTSSamplingParams,
 )
+from core.schemas.streaming import StreamingChunk
 from MiniCPMO45.processing_minicpmo import PromptTooLongError
 from tests.model.toy import speech
 from tests.model.views import clean, load, prefill, user
@@ -190,6 +192,44 @@ def test_chat_speaks_in_the_callers_voice(processor: UnifiedProcessor, tmp_path:
     assert reply.audio_data is not None and reply.audio_path == str(path)
     assert path.stat().st_size > 44
     assert processor.chat.chat(request, generate_audio=False).audio_data is None
+
+
+def test_a_seed_makes_a_reply_repeatable(processor: UnifiedProcessor) -> None:
+    seeds = (1, 2, 1)
+    requests = [ChatRequest(messages=[user("hello")], generation=SHORT, seed=n) for n in seeds]
+    one, two, again = [processor.chat.chat(request).text for request in requests]
+    assert one == again != two
+    streamed = [fed_and_streamed(processor, request) for request in requests]
+    assert streamed[0] == streamed[2] != streamed[1]
+
+
+@pytest.mark.parametrize("most", [1, 12])
+def test_a_reply_begins_with_the_text_that_is_given(processor: UnifiedProcessor, most: int) -> None:
+    request = ChatRequest(
+        messages=[user("hello")],
+        generation=GenerationConfig(max_new_tokens=most),
+        tts=TTSConfig(enabled=True, ref_audio_data=encode_wire_audio(speech(1.5))),
+        reply_start="Good morning",
+    )
+    replies = processor.chat.chat(request), fed_and_streamed(processor, request)
+    for text, sound in ((replies[0].text, replies[0].audio_data), replies[1]):
+        assert sound
+        assert text.startswith("Good morning") and (text == "Good morning") == (most == 1)
+
+
+def fed_and_streamed(processor: UnifiedProcessor, request: ChatRequest) -> tuple[str, str]:
+    """Text and sound of the reply as a socket gets it."""
+    view = processor.chat
+
+    async def reply() -> list[StreamingChunk]:
+        await view.feed_request("x", request)
+        return [chunk async for chunk in view.reply("x")]
+
+    chunks = run_inline(reply())
+    return (
+        "".join(chunk.text_delta or "" for chunk in chunks),
+        "".join(chunk.audio_data or "" for chunk in chunks),
+    )
 
 
 def test_what_goes_wrong_in_chat_is_told(processor: UnifiedProcessor) -> None:

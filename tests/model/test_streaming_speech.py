@@ -18,7 +18,7 @@ from MiniCPMO45.steps import (
 )
 from tests.fakes.scripted import CODE_EOS, spoken
 from tests.model.toy import Toy, speech
-from tests.model.turns import SPOKEN, ScriptedTurns, ToyTurns, joined
+from tests.model.turns import GREEDY, SPOKEN, ScriptedTurns, ToyTurns, joined
 
 ANSWER = " I think that it is a very good day to go for a long walk and then read a book at home"
 
@@ -85,3 +85,46 @@ def test_a_run_of_codes_ends_when_the_model_says_so(toy: Toy) -> None:
     [run] = talk.executor.of_kind(Vocode)
     assert (run.codes[3:], run.is_last) == ((7, 8), True)
     assert np.all(joined(pieces)[1] != 0)
+
+
+@pytest.mark.parametrize("n_tokens", [1, 2, 10, 11, 12, 22])
+def test_a_text_that_is_given_is_spoken_with_its_own_states(toy: Toy, n_tokens: int) -> None:
+    talk = ScriptedTurns(toy, has_voice=True)
+    ids = talk.encode(ANSWER)[:n_tokens]
+    text = toy.tokenizer.decode(ids)
+    talk.prefill("user", "hello")
+    before = talk.session.kv.length
+    settings = replace(SPOKEN, reply_start=f"{text}<|tts_eos|>", max_new_tokens=1)
+    pieces, result = talk.generate(settings)
+    assert (joined(pieces)[0], result.text, result.ids) == (text, text, tuple(ids))
+    calls = conditions(talk)
+    assert [token for call in calls for token in spoken(call)] == ids
+    for call in calls:
+        for piece in call.pieces:
+            if isinstance(piece, SpokenText):
+                assert piece.hidden[:, 0].tolist() == [*piece.ids]
+    assert markers(calls[-1])[0] == talk.model.model.config.tts_config.text_eos_token_id
+    assert talk.cached[before:][-n_tokens:] == ids
+
+
+def test_a_reply_goes_on_after_what_is_given(toy: Toy) -> None:
+    talk = ScriptedTurns(toy)
+    talk.prefill("user", "hello")
+    talk.script(" and green")
+    pieces, result = talk.generate(replace(GREEDY, reply_start="The tree is big"))
+    assert joined(pieces)[0] == result.text == "The tree is big and green"
+
+
+@pytest.mark.parametrize("said", ["", " I", " I think that it is a very good day to go for a walk"])
+def test_a_function_call_is_written_and_not_spoken(toy: Toy, said: str) -> None:
+    call = '<tool_call>\n{"name": "f", "arguments": {"a": [1, 2]}}\n</tool_call>'
+    talk = ScriptedTurns(toy, has_voice=True)
+    talk.prefill("user", "hello")
+    talk.script(said + call)
+    pieces, _ = talk.generate(SPOKEN)
+    assert joined(pieces)[0] == said + call
+    calls = conditions(talk)
+    assert [token for each in calls for token in spoken(each)] == talk.encode(said)
+    assert bool(calls) == bool(said)
+    if said:
+        assert markers(calls[-1])[0] == talk.model.model.config.tts_config.text_eos_token_id

@@ -47,12 +47,12 @@ from gateway_modules.answers import (
     on_omni_error,
     on_unexpected,
 )
+from gateway_modules.certificates import certificate_names, ensure_certificate
 from gateway_modules.http_edge import HttpEdge
 from gateway_modules.openai import routes as openai_routes
 from gateway_modules.service import STATIC, Gateway, Timing, build_gateway
 from gateway_modules.web_files import StaticFolder
 from gateway_modules.web_server import GatewayServer, server_config
-from launcher.certificates import certificate_names, ensure_certificate
 
 TITLE: Final = "MiniCPM-o live"
 DESCRIPTION: Final = (

@@ -1,8 +1,8 @@
 """The end of the programs' log files, for administrators: a bounded part of a file at a time.
 
-Asked again with the last answer's cursor it goes on where it stopped, also when the file was turned
-over in between. Pages ask every few seconds: a stream to each of them would cost a task and a
-connection that outlives a drain, and proxies hold streams back. Blocks on the disk.
+With the last answer's cursor, reading continues where it stopped, also after a rotation. Pages
+poll: a stream to each of them would cost a task and a connection that outlives a drain, and
+proxies buffer streams. Blocks on the disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from core.schemas.common import WireModel
 
 LOGS_FOLDER: Final = "logs"  # below the data folder; the launcher's place for what programs print
 SUFFIX: Final = ".log"
-TURNED_OVER: Final = ".1"  # what the launcher copies a full file to before it empties it
+ROTATED: Final = ".1"  # what the launcher copies a full file to before it empties it
 SOURCE: Final = re.compile(r"gateway|launcher|worker_\d{1,3}")
 LINES_MAX: Final = 500  # ours
 READ_MAX_BYTES: Final = 256 * 1024  # ours
@@ -146,7 +146,7 @@ def _since(source: str, sources: list[str], path: Path, cursor: Cursor, limit: i
     if cursor.is_of(path):
         lines, offset = _lines_from(path, cursor.offset, limit)
         return _part(source, sources, lines, Cursor.at(path, offset), path)
-    older = path.with_name(path.name + TURNED_OVER)
+    older = path.with_name(path.name + ROTATED)
     lines = []
     if cursor.is_of(older):
         lines, offset = _lines_from(older, cursor.offset, limit)

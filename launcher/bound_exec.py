@@ -1,7 +1,7 @@
-"""Becomes a program that ends with its parent: `python bound_exec.py PARENT_PID COMMAND...`
+"""Runs a program that ends with its parent: `python bound_exec.py PARENT_PID COMMAND...`
 
 A killed launcher cannot stop what it started, so the kernel does: the program gets SIGTERM when
-its parent is gone. Only the standard library, and little of it: this runs before every program.
+its parent is gone. Standard library only: this runs before every program.
 """
 
 from __future__ import annotations
@@ -14,19 +14,13 @@ import sys
 PR_SET_PDEATHSIG = 1  # source: prctl(2), Linux
 
 
-def main(arguments: list[str]) -> None:
-    """Ask for the signal, then become the command; the process id stays.
-
-    Args:
-        arguments: the parent's process id and the command.
-    """
-    parent, command = int(arguments[0]), arguments[1:]
+def main(parent: int, command: list[str]) -> None:
+    """Request the signal, then become the command; the process id stays."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != parent:
-        return  # the parent ended before the signal was asked for
-    os.execvp(command[0], command)
+    if os.getppid() == parent:  # otherwise the parent ended before the signal was requested
+        os.execvp(command[0], command)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(int(sys.argv[1]), sys.argv[2:])

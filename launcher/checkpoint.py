@@ -1,4 +1,4 @@
-"""The checkpoint that is used when none is configured: the embedded one, else a toy."""
+"""The checkpoint used when none is configured: the embedded one, else a toy."""
 
 from __future__ import annotations
 
@@ -7,84 +7,88 @@ from pathlib import Path
 
 from config import PROJECT_ROOT
 from launcher.display import Display
-from launcher.plan import Pace, Planner
-from launcher.process import Child
+from launcher.pace import Pace
+from launcher.plan import Planner
+from launcher.processes import Child, until
 from launcher.supervisor import StartError
-from launcher.waiting import until
-from settings.embedded import CONFIG_FILE
+from settings.embedded import CONFIG_FILE, EMBEDDED_FOLDER, TOY_FOLDER
 
 EMBEDDED_SOURCE = PROJECT_ROOT / "assets" / "nano"
 SUMS_FILE = "SHA256SUMS"  # tells one release of the embedded checkpoint from another
 
 
-def is_checkpoint(folder: Path) -> bool:
-    """Whether a folder holds a checkpoint."""
+async def ensure_checkpoint(
+    planner: Planner, display: Display, pace: Pace, source: Path = EMBEDDED_SOURCE
+) -> Path:
+    """Return the default checkpoint, made if need be.
+
+    Args:
+        planner: knows the commands and folders.
+        display: for people.
+        pace: polling interval and limits.
+        source: the embedded checkpoint as it comes with the code.
+
+    Raises:
+        StartError: not even the toy one can be made.
+    """
+    maker = _Maker(planner, display, pace)
+    data_dir = planner.settings.service.data_dir
+    embedded, toy = data_dir / EMBEDDED_FOLDER, data_dir / TOY_FOLDER
+    if await maker.ensure_embedded(embedded, source / SUMS_FILE):
+        display.say(
+            "No model.model_path is configured: using the embedded model, nano. It is a "
+            "demonstration that understands and says a small set of things.",
+            "yellow",
+        )
+        return embedded
+    if not _is_checkpoint(toy):
+        display.say(f"Making a toy checkpoint in {shown(toy)}")
+        if failure := await maker.make(toy, planner.programs.tiny_checkpoint):
+            raise StartError(f"Making the toy checkpoint failed: it {failure}")
+    display.say(
+        f"No model.model_path is configured: using the toy model in {shown(toy)}. Its weights "
+        "are random, so what it says means nothing.",
+        "yellow",
+    )
+    return toy
+
+
+def shown(path: Path) -> str:
+    """Return a path for people: relative to the project if it lies there."""
+    return str(path.relative_to(PROJECT_ROOT)) if path.is_relative_to(PROJECT_ROOT) else str(path)
+
+
+def _content(file: Path) -> bytes | None:
+    return file.read_bytes() if file.is_file() else None
+
+
+def _is_checkpoint(folder: Path) -> bool:
     return (folder / CONFIG_FILE).is_file()
 
 
-class DefaultCheckpoint:
-    """Makes sure that there is something to load."""
-
-    def __init__(
-        self, planner: Planner, display: Display, pace: Pace, source: Path = EMBEDDED_SOURCE
-    ) -> None:
-        """Prepare; nothing is made yet.
-
-        Args:
-            planner: knows the commands and places.
-            display: for people.
-            pace: how often to look.
-            source: the embedded checkpoint as it comes with the code.
-        """
+class _Maker:
+    def __init__(self, planner: Planner, display: Display, pace: Pace) -> None:
         self._planner = planner
         self._display = display
         self._pace = pace
-        self._source = source
 
-    async def ensure(self) -> Path:
-        """Return a checkpoint, made if need be.
-
-        Raises:
-            StartError: not even the toy one can be made.
-        """
-        places = self._planner.places
-        if await self._has_embedded(places.embedded_checkpoint):
-            self._display.say(
-                "No model.model_path is configured: using the embedded model, nano. It is a "
-                "demonstration that understands and says a small set of things.",
-                "yellow",
-            )
-            return places.embedded_checkpoint
-        folder = places.tiny_checkpoint
-        if not is_checkpoint(folder):
-            self._display.say(f"Making a toy checkpoint in {shown(folder)}")
-            if said := await self._made(folder, self._planner.programs.tiny_checkpoint):
-                raise StartError(f"Making the toy checkpoint failed: it {said}")
-        self._display.say(
-            f"No model.model_path is configured: using the toy model in {shown(folder)}. Its "
-            "weights are random, so what it says means nothing.",
-            "yellow",
-        )
-        return folder
-
-    async def _has_embedded(self, folder: Path) -> bool:
+    async def ensure_embedded(self, folder: Path, sums: Path) -> bool:
         """Assemble the embedded checkpoint unless it is there in its newest form."""
-        command, sums = self._planner.programs.embedded_checkpoint, self._source / SUMS_FILE
-        if not self._planner.settings.model.embedded or not sums.is_file():
+        newest, exists = _content(sums), _is_checkpoint(folder)
+        if not self._planner.settings.model.embedded or newest is None:
             return False
-        is_there, present = is_checkpoint(folder), folder / SUMS_FILE
-        if is_there and present.is_file() and present.read_bytes() == sums.read_bytes():
+        if exists and _content(folder / SUMS_FILE) == newest:
             return True
         self._display.say(f"Assembling the embedded model in {shown(folder)}: once, 70 MB to fetch")
-        flags = ("--earlier", str(folder)) if is_there else ()
-        if not await self._made(folder, command, *flags):
+        flags = ("--earlier", str(folder)) if exists else ()
+        if not await self.make(folder, self._planner.programs.embedded_checkpoint, *flags):
             return True
-        what = "the earlier one is used" if is_there else "a toy takes its place"
-        self._display.say(f"The embedded model could not be assembled; {what}.", "yellow")
-        return is_there
+        instead = "the earlier one is used" if exists else "a toy takes its place"
+        self._display.say(f"The embedded model could not be assembled; {instead}.", "yellow")
+        return exists
 
-    async def _made(self, folder: Path, command: tuple[str, ...], *flags: str) -> str:
-        """Make a checkpoint aside and move it to its place; returns how it failed, or nothing."""
+    async def make(self, folder: Path, command: tuple[str, ...], *flags: str) -> str:
+        """Run a command that writes a checkpoint; return how it failed, or an empty text."""
         partial = folder.with_name(f"{folder.name}.tmp")
         shutil.rmtree(partial, ignore_errors=True)
         partial.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +101,7 @@ class DefaultCheckpoint:
         try:
             await until(lambda: child.has_ended, self._pace.poll_s)
             if not child.succeeded:
-                self._display.quote("It printed:", child.last_words())
+                self._display.quote("It printed:", child.last_lines())
                 return child.how_it_ended
             shutil.rmtree(folder, ignore_errors=True)
             partial.replace(folder)
@@ -106,8 +110,3 @@ class DefaultCheckpoint:
             child.kill()
             await until(lambda: child.has_ended, self._pace.poll_s, self._pace.end_margin_s)
             shutil.rmtree(partial, ignore_errors=True)
-
-
-def shown(path: Path) -> str:
-    """Return a path relative to the project if it lies there."""
-    return str(path.relative_to(PROJECT_ROOT)) if path.is_relative_to(PROJECT_ROOT) else str(path)

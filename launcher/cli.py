@@ -1,27 +1,25 @@
-"""The command line of the launcher."""
+"""The command line: `python -m launcher`, which `start_all.sh` runs."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
+from config import PRIVATE_UMASK, SettingsError, load_settings
 from launcher import control
-from launcher.administration import tell_administrator
 from launcher.display import Display
-from launcher.gpus import find_gpus
-from launcher.plan import Backend, Options, Pace, Planner, Programs
-from launcher.state import AlreadyRunningError, RunFolder
-from launcher.system import System
+from launcher.machine import find_gpus
+from launcher.pace import Pace
+from launcher.plan import Backend, Options, Planner, Programs
+from launcher.run_folder import AlreadyRunningError, RunFolder
+from launcher.system import EXIT_FAILED, System, announce_admin
 
-EXIT_FAILED = 1
 EXIT_USAGE = 2
 DETACH_FLAG = "--detach"
 STANDARD_OUTPUT = 1
@@ -29,12 +27,12 @@ STANDARD_OUTPUT = 1
 
 @dataclass(frozen=True)
 class Setup:
-    """What differs between the product and its tests.
+    """What tests replace.
 
     Attributes:
         entry: the command that runs this command line again.
         programs: commands of the programs.
-        pace: how often and how long.
+        pace: intervals and limits.
     """
 
     entry: tuple[str, ...] = (sys.executable, "-P", "-m", "launcher")
@@ -78,93 +76,62 @@ def create_app(setup: Setup) -> typer.Typer:
         detach: Annotated[bool, typer.Option(DETACH_FLAG, help="Run in the background.")] = False,
     ) -> None:
         """Start the gateway and its workers, watch them, and stop them on Ctrl-C."""
-        given = {"service.gateway_port": port, "service.https": https}
         try:
-            settings = load_settings(config, given)
+            settings = load_settings(config, {"service.gateway_port": port, "service.https": https})
         except SettingsError as error:
             typer.echo(f"The configuration cannot be used:\n{error}", err=True)
             raise typer.Exit(EXIT_USAGE) from None
         options = Options(config.resolve() if config else None, workers, backend)
-        command = Command(setup, settings, options)
+        planner = Planner(settings, options, setup.programs, os.environ, os.cpu_count() or 1)
+        folder = RunFolder(planner.run_folder)
         if status:
-            code = control.show_status(command.folder, Display())
+            code = control.show_status(folder, Display())
         elif stop:
             limit_s = 2 * (settings.service.drain_timeout_s + setup.pace.end_margin_s)
-            code = control.stop(command.folder, Display(), limit_s)
+            code = asyncio.run(control.stop(folder, Display(), limit_s))
         elif detach:
-            code = command.run_detached(sys.argv[1:])
+            code = _detach(setup, planner, folder)
         else:
-            code = command.run()
+            code = _run(planner, folder, setup.pace)
         raise typer.Exit(code)
 
     return app
 
 
-@dataclass(frozen=True)
-class Command:
-    """One start."""
-
-    setup: Setup
-    settings: Settings
-    options: Options
-
-    @property
-    def planner(self) -> Planner:
-        """What to start."""
-        return Planner(
-            self.settings, self.options, self.setup.programs, os.environ, os.cpu_count() or 1
-        )
-
-    @property
-    def folder(self) -> RunFolder:
-        """Where the launcher keeps its files."""
-        return RunFolder(self.planner.places.run)
-
-    def run(self) -> int:
-        """Start, watch, stop; return the exit code."""
-        os.umask(PRIVATE_UMASK)
-        planner, folder = self.planner, self.folder
-        log = planner.log_file("launcher")
-        try:
-            with folder.held():
-                display = Display(log=None if _is_standard_output(log.path) else log.path)
+def _run(planner: Planner, folder: RunFolder, pace: Pace) -> int:
+    """Start, supervise, stop; return the exit code."""
+    os.umask(PRIVATE_UMASK)
+    log = planner.log_file("launcher").path
+    try:
+        with folder.held():
+            display = Display(log=None if _is_standard_output(log) else log)
+            try:
                 gpus = find_gpus(os.environ)
-                system = System(planner, folder, display, self.setup.pace, gpus)
-                try:
-                    return asyncio.run(system.run())
-                finally:
-                    display.close()
-        except AlreadyRunningError:
-            return self._already_running()
-        except (OSError, SettingsError) as error:
-            Display().trouble(str(error))
-            return EXIT_FAILED
-
-    def run_detached(self, arguments: Sequence[str]) -> int:
-        """Start in the background; return the exit code once it is up."""
-        if self.folder.launcher():
-            return self._already_running()
-        again = [argument for argument in arguments if argument != DETACH_FLAG]
-        log = self.planner.log_file("launcher")
-        code = control.detach([*self.setup.entry, *again], self.folder, log, Display())
-        record = self.folder.read()
-        if code == 0 and record is not None and record.urls:
-            tell_administrator(Display(), record.urls[0], self.settings)
-        return code
-
-    def _already_running(self) -> int:
-        launcher, record = self.folder.launcher(), self.folder.read()
-        display = Display()
-        who = f"process {launcher.pid}" if launcher else "another process"
-        display.trouble(f"It is already running here ({who}).")
-        for url in record.urls if record else []:
-            display.say(f"  {url}")
-        display.say("  look: ./start_all.sh --status   stop: ./start_all.sh --stop")
+                return asyncio.run(System(planner, folder, display, pace, gpus).run())
+            finally:
+                display.close()
+    except AlreadyRunningError:
+        return control.report_running(folder, Display())
+    except (OSError, SettingsError) as error:
+        Display().error(str(error))
         return EXIT_FAILED
 
 
+def _detach(setup: Setup, planner: Planner, folder: RunFolder) -> int:
+    """Start in the background; return the exit code once the system is up."""
+    if folder.launcher():
+        return control.report_running(folder, Display())
+    arguments = [argument for argument in sys.argv[1:] if argument != DETACH_FLAG]
+    log = planner.log_file("launcher")
+    code = control.detach([*setup.entry, *arguments], folder, log, Display())
+    record = folder.read()
+    if code == 0 and record and record.urls:
+        announce_admin(Display(), record.urls[0], planner.settings)
+    return code
+
+
 def _is_standard_output(path: Path) -> bool:
-    """Whether what is printed goes to this file anyway, as in the background."""
+    """Whether standard output already goes to this file, as it does in the background."""
     try:
         return os.path.samestat(os.fstat(STANDARD_OUTPUT), path.stat())
     except OSError:

@@ -11,65 +11,63 @@ from types import FrameType
 from rich.table import Table
 
 from launcher.display import Display
-from launcher.logs import LogFile
-from launcher.pids import ProcessId
-from launcher.state import Phase, RunFolder
+from launcher.processes import LogFile, ProcessId, end_processes, until
+from launcher.run_folder import Phase, RunFolder
+from launcher.system import EXIT_FAILED, EXIT_INTERRUPTED
 
 EXIT_NOT_RUNNING = 3  # source: Linux Standard Base, status of init scripts
-EXIT_INTERRUPTED = 130
-LOOK_S = 0.1
+POLL_S = 0.1
 REPORT_S = 5.0
 STYLES = {Phase.READY: "green", Phase.FAILED: "red", Phase.RESTARTING: "yellow"}
+COLUMNS = ("program", "state", "process", "address", "restarts", "on", "doing", "log")
 
 
 def show_status(folder: RunFolder, display: Display) -> int:
-    """Print what runs.
-
-    Returns:
-        Exit code: 0 if a launcher runs, 3 if none does.
-    """
+    """Print what runs; return 0 if a launcher runs and 3 if none does."""
     launcher, record = folder.launcher(), folder.read()
+    show = display.console.print
     if launcher is None:
-        leftovers = folder.leftovers()
-        display.console.print("Not running.")
-        for name, process in leftovers.items():
-            display.console.print(
-                f"Left behind by a killed launcher: {name}, process {process.pid}"
-            )
+        show("Not running.")
+        for name, process in folder.leftovers().items():
+            show(f"Left behind by a killed launcher: {name}, process {process.pid}")
         return EXIT_NOT_RUNNING
-    display.console.print(f"Launcher: process {launcher.pid}")
+    show(f"Launcher: process {launcher.pid}")
     if record is None:
-        display.console.print("It has only just started.")
+        show("It has only just started.")
         return 0
-    display.console.print(f"System: {record.phase} since {record.started:%Y-%m-%d %H:%M:%SZ}")
+    show(f"System: {record.phase} since {record.started:%Y-%m-%d %H:%M:%SZ}")
     for url in record.urls:
-        display.console.print(f"  {url}")
+        show(f"  {url}")
     table = Table(box=None, pad_edge=False)
-    for title in ("program", "state", "process", "address", "restarts", "on", "doing", "log"):
+    for title in COLUMNS:
         table.add_column(title, overflow="fold")
     for row in record.programs:
-        style = STYLES.get(row.phase, "")
-        table.add_row(
-            row.name,
-            f"[{style}]{row.phase}[/]" if style else row.phase.value,
-            str(row.pid or "-"),
-            row.url,
-            str(row.restarts),
-            row.runs_on,
-            row.note,
-            str(row.log),
-        )
-    display.console.print(table)
+        style = STYLES.get(row.phase, "none")
+        state, pid = f"[{style}]{row.phase}[/]", str(row.pid or "-")
+        place = (row.url, str(row.restarts), row.runs_on, row.note, str(row.log))
+        table.add_row(row.name, state, pid, *place)
+    show(table)
     return 0
 
 
-def stop(folder: RunFolder, display: Display, limit_s: float) -> int:
+def report_running(folder: RunFolder, display: Display) -> int:
+    """Say that the system runs already; return the exit code of a start that did not happen."""
+    launcher, record = folder.launcher(), folder.read()
+    who = f"process {launcher.pid}" if launcher else "another process"
+    display.error(f"It is already running here ({who}).")
+    for url in record.urls if record else []:
+        display.say(f"  {url}")
+    display.say("  look: ./start_all.sh --status   stop: ./start_all.sh --stop")
+    return EXIT_FAILED
+
+
+async def stop(folder: RunFolder, display: Display, limit_s: float) -> int:
     """Stop the running system, or what a killed launcher left of it.
 
     Args:
         folder: of the system.
         display: for people.
-        limit_s: longest wait for it to end by itself; then it is made to.
+        limit_s: longest wait for it to end by itself; then it is killed.
 
     Returns:
         Exit code: 0 when nothing runs any more, 1 otherwise.
@@ -80,48 +78,39 @@ def stop(folder: RunFolder, display: Display, limit_s: float) -> int:
         return 0
     if launcher:
         display.say(f"Stopping (process {launcher.pid}); running sessions may finish first.")
-        launcher.send(signal.SIGTERM)
-        if not _has_ended([launcher], limit_s, display):
-            launcher.send(signal.SIGTERM)  # the second one means: at once
-            if not _has_ended([launcher], limit_s, display):
-                launcher.kill_group()
-                _has_ended([launcher], LOOK_S, display)
-    leftovers = list(folder.leftovers().values())
-    for process in leftovers:
-        process.send(signal.SIGTERM)
-    if not _has_ended(leftovers, limit_s, display):
-        for process in leftovers:
-            process.kill_group()
+        for _ in range(2):  # the second signal means: at once
+            launcher.send(signal.SIGTERM)
+            if await _has_ended(launcher, limit_s, display):
+                break
+        launcher.kill_group()
+    await end_processes(folder.leftovers().values(), POLL_S, limit_s)
     if launcher and launcher.is_alive:
-        display.trouble("It could not be stopped.")
-        return 1
+        display.error("It could not be stopped.")
+        return EXIT_FAILED
     if folder.launcher() is None:
         folder.clear()
     display.say("Stopped.")
     return 0
 
 
-def _has_ended(processes: Sequence[ProcessId], limit_s: float, display: Display) -> bool:
-    """Wait for processes that are not our children; report while it takes long."""
-    begin_s = reported_s = time.monotonic()
-    while any(process.is_alive for process in processes):
-        now_s = time.monotonic()
-        if now_s - begin_s > limit_s:
+async def _has_ended(process: ProcessId, limit_s: float, display: Display) -> bool:
+    """Wait for the launcher to end, reporting every few seconds."""
+    begin_s = time.monotonic()
+    while not await until(lambda: not process.is_alive, POLL_S, min(REPORT_S, limit_s)):
+        waited_s = time.monotonic() - begin_s
+        if waited_s > limit_s:
             return False
-        if now_s - reported_s > REPORT_S:
-            reported_s = now_s
-            display.say(f"still running after {now_s - begin_s:.0f} s")
-        time.sleep(LOOK_S)
+        display.say(f"still running after {waited_s:.0f} s")
     return True
 
 
 def detach(command: Sequence[str], folder: RunFolder, log: LogFile, display: Display) -> int:
-    """Start the launcher in the background and follow it until the system is up.
+    """Start the launcher in the background and follow its log until the system is up.
 
     Args:
         command: that runs the launcher in the foreground.
         folder: of the system.
-        log: where the launcher prints to.
+        log: of the launcher.
         display: for people.
 
     Returns:
@@ -136,8 +125,8 @@ def detach(command: Sequence[str], folder: RunFolder, log: LogFile, display: Dis
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     try:
         while launcher.poll() is None:
             running, record = folder.launcher(), folder.read()
@@ -145,14 +134,14 @@ def detach(command: Sequence[str], folder: RunFolder, log: LogFile, display: Dis
             is_up = record is not None and record.phase is Phase.READY
             if is_up and running and running.pid == launcher.pid:
                 return 0
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
     except KeyboardInterrupt:
         launcher.terminate()
         launcher.wait()
-        _follow(log, shown_bytes, display)
         return EXIT_INTERRUPTED
-    _follow(log, shown_bytes, display)
-    return launcher.returncode or 1
+    finally:
+        _follow(log, shown_bytes, display)
+    return launcher.returncode or EXIT_FAILED
 
 
 def _follow(log: LogFile, shown_bytes: int, display: Display) -> int:

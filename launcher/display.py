@@ -1,4 +1,4 @@
-"""What a person sees: progress bars in a terminal, plain lines in a file."""
+"""What the launcher prints: progress bars in a terminal, time-stamped lines in a file."""
 
 from __future__ import annotations
 
@@ -16,25 +16,21 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
-    ProgressColumn,
     TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
 )
 
-PLAIN_LINE_STEP = 0.25  # of loading: a plain line is printed when this much more is done
+PLAIN_LINE_STEP = 0.25  # progress between two plain lines
 
 
 @dataclass(frozen=True)
 class Loading:
-    """How far one program is.
+    """Progress of one program.
 
     Attributes:
-        name: of the program.
-        stage: what it is doing.
         progress: 0 to 1, None if unknown.
-        is_done: nothing is left to do.
     """
 
     name: str
@@ -44,35 +40,29 @@ class Loading:
 
 
 class ForgivingStream(io.TextIOBase):
-    """A stream that may go away; a closed terminal is no reason to leave programs behind."""
+    """A stream that may go away: a closed terminal must not end the launcher."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Write to a stream for as long as it takes anything."""
         super().__init__()
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write, or do not."""
         with suppress(OSError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush, or do not."""
         with suppress(OSError):
             self._stream.flush()
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
         return self._stream.isatty()
 
     def fileno(self) -> int:
-        """Its descriptor."""
         return self._stream.fileno()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # read-only here
-        """How text becomes bytes."""
         return self._stream.encoding or "utf8"
 
 
@@ -83,82 +73,75 @@ class Display:
         """Print to a console.
 
         Args:
-            console: where to; None is standard output.
-            log: file that gets a copy, None for none.
+            console: None is standard output.
+            log: file that gets a copy.
         """
         output = cast(TextIO, ForgivingStream(sys.stdout))
         self.console = console or Console(file=output, highlight=False, soft_wrap=True)
         self._file: TextIO | None = None
-        self._log: ForgivingStream | None = None
         if log:
             log.parent.mkdir(parents=True, exist_ok=True)
             self._file = log.open("a", encoding="utf8", buffering=1)
-            self._log = ForgivingStream(self._file)
 
     def say(self, text: str, style: str = "") -> None:
-        """Print something that happened.
-
-        Args:
-            text: one or more lines.
-            style: of rich, for the console only.
-        """
-        is_terminal = self.console.is_terminal
+        """Print an event; the rich style is for the terminal only."""
         stamped = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ} {text}"
-        self._print(text if is_terminal else stamped, style)
+        self._print(text if self.console.is_terminal else stamped, style)
         self._copy(stamped)
 
     def show(self, text: str) -> None:
-        """Print what is for the person at the terminal alone: no file gets it."""
+        """Print what no file may contain: in a terminal only."""
         if self.console.is_terminal:
             self._print(text, "bold")
 
-    def trouble(self, text: str) -> None:
-        """Print something that went wrong."""
+    def error(self, text: str) -> None:
         self.say(text, "bold red")
 
     def quote(self, title: str, lines: Sequence[str]) -> None:
-        """Print what a program wrote, set off."""
+        """Print lines of another program."""
         self.say(title)
         for line in lines:
             self._print(f"  | {line}", "dim")
             self._copy(f"  | {line}")
 
+    def loading(self) -> LoadingProgress:
+        """Return a progress display for programs that start together."""
+        return LoadingProgress(self)
+
     def close(self) -> None:
-        """Close the copy."""
         if self._file:
             with suppress(OSError):
                 self._file.close()
 
     def _print(self, text: str, style: str) -> None:
-        # As it is: rich would find markup in `[of what]` and a disc in the fingerprint 99:CD:88.
+        # Verbatim: rich would find markup in `[of what]` and an emoji in the fingerprint 99:CD:88.
         self.console.print(text, style=style or None, markup=False, emoji=False)
 
     def _copy(self, text: str) -> None:
-        if self._log:
-            self._log.write(f"{text}\n")
-
-    def loading(self) -> LoadingBars | LoadingLines:
-        """Return a progress display for programs that start together."""
-        return LoadingBars(self.console) if self.console.is_terminal else LoadingLines(self)
+        if self._file:
+            with suppress(OSError):
+                self._file.write(f"{text}\n")
 
 
-class LoadingBars:
-    """One bar a program; drawn when told to, by nobody's thread."""
+class LoadingProgress:
+    """In a terminal one bar a program, elsewhere a line when something changes."""
 
-    def __init__(self, console: Console) -> None:
-        """Draw on a terminal."""
-        columns: list[ProgressColumn] = [
+    def __init__(self, display: Display) -> None:
+        self._display = display
+        self._shown: dict[str, Loading] = {}
+        self._bars = Progress(
             TextColumn("  {task.description:<10}"),
             BarColumn(bar_width=30),
             TaskProgressColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.fields[stage]}", markup=False),
-        ]
-        self._bars = Progress(*columns, console=console, auto_refresh=False)
+            console=display.console,
+            auto_refresh=False,
+            disable=not display.console.is_terminal,
+        )
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
-        """Begin drawing."""
         self._bars.start()
         return self
 
@@ -168,58 +151,30 @@ class LoadingBars:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave the last picture standing."""
         self._bars.stop()
 
     def show(self, programs: Iterable[Loading]) -> None:
-        """Draw how far each program is."""
+        """Print the progress of each program."""
         for program in programs:
-            task = self._tasks.get(program.name)
-            if task is None:
-                task = self._bars.add_task(program.name, total=None, stage=program.stage)
-                self._tasks[program.name] = task
-            known = program.progress if not program.is_done else 1.0
-            self._bars.update(
-                task,
-                stage=program.stage,
-                total=None if known is None else 1.0,
-                completed=known or 0.0,
-            )
-            if program.is_done:
-                self._bars.stop_task(task)
-        self._bars.refresh()
-
-
-class LoadingLines:
-    """A line when something changes."""
-
-    def __init__(self, display: Display) -> None:
-        """Print through a display."""
-        self._display = display
-        self._shown: dict[str, Loading] = {}
-
-    def __enter__(self) -> Self:
-        """Begin."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End; nothing is left open."""
-
-    def show(self, programs: Iterable[Loading]) -> None:
-        """Print what changed."""
-        for program in programs:
-            before = self._shown.get(program.name)
-            if before is None or _differs(before, program):
+            if not self._bars.disable:
+                self._draw(program)
+            elif _differs(self._shown.get(program.name), program):
                 self._shown[program.name] = program
                 share = "" if program.progress is None else f" {program.progress:.0%}"
                 self._display.say(f"{program.name}: {program.stage}{share}")
+        self._bars.refresh()
+
+    def _draw(self, program: Loading) -> None:
+        if program.name not in self._tasks:
+            self._tasks[program.name] = self._bars.add_task(program.name, stage=program.stage)
+        task, known = self._tasks[program.name], 1.0 if program.is_done else program.progress
+        total = None if known is None else 1.0
+        self._bars.update(task, stage=program.stage, total=total, completed=known or 0.0)
+        if program.is_done:
+            self._bars.stop_task(task)
 
 
-def _differs(before: Loading, now: Loading) -> bool:
-    grown = (now.progress or 0.0) - (before.progress or 0.0)
-    return now.stage != before.stage or now.is_done != before.is_done or grown >= PLAIN_LINE_STEP
+def _differs(before: Loading | None, now: Loading) -> bool:
+    if before is None or (now.stage, now.is_done) != (before.stage, before.is_done):
+        return True
+    return (now.progress or 0.0) - (before.progress or 0.0) >= PLAIN_LINE_STEP

@@ -1,4 +1,4 @@
-"""Asking a program over HTTP how it is."""
+"""Health checks of the programs over HTTP."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ class Health:
     """What a program answered.
 
     Attributes:
-        answers: it spoke.
-        is_ready: it does its work.
-        progress: of loading, 0 to 1, if it says.
-        stage: what it is doing, for a person to read.
-        problem: why it never will be ready, if so.
+        progress: of loading, 0 to 1, if known.
+        stage: what it is doing, for people.
+        problem: why it will never be ready.
     """
 
     answers: bool = False
@@ -32,88 +30,76 @@ class Health:
 
 
 class GatewayAnswer(BaseModel):
-    """The part of the gateway's answer that matters here."""
+    """The part of the gateway's answer that is used here."""
 
     status: str
     ready: bool = True
-    workers_ready: int | None = None
 
 
 class HealthClient:
-    """Asks; one connection pool for all programs of this machine."""
+    """HTTP client with one connection pool for all programs of this machine."""
 
     def __init__(self, limit_s: float) -> None:
-        """Prepare for plain HTTP.
-
-        Args:
-            limit_s: longest wait for one answer.
-        """
         # Proxies from the environment are for other machines.
         self._plain = httpx.AsyncClient(trust_env=False, timeout=limit_s)
         self._limit_s = limit_s
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._plain.aclose()
 
     async def worker(self, url: str) -> Health:
         """Ask a worker."""
-        answer = await self._get(self._plain, url)
-        return Health() if answer is None else read_worker(answer)
+        answer = await _get(self._plain, url)
+        return read_worker(answer) if answer else Health()
 
     async def gateway(self, url: str, trusted: ssl.SSLContext | None) -> Health:
         """Ask the gateway.
 
         Args:
             url: of its health route.
-            trusted: what its certificate is checked against; None for plain HTTP.
+            trusted: its certificate must match; None for plain HTTP.
         """
         if trusted is None:
-            answer = await self._get(self._plain, url)
+            answer = await _get(self._plain, url)
         else:
-            # A new connection each time: this is what shows that a new client gets through.
-            async with httpx.AsyncClient(
-                trust_env=False, timeout=self._limit_s, verify=trusted
-            ) as client:
-                answer = await self._get(client, url)
-        return Health() if answer is None else read_gateway(answer)
+            # A new connection each time, to show that a new client gets through.
+            limit_s = self._limit_s
+            async with httpx.AsyncClient(trust_env=False, timeout=limit_s, verify=trusted) as new:
+                answer = await _get(new, url)
+        return read_gateway(answer) if answer else Health()
 
-    async def _get(self, client: httpx.AsyncClient, url: str) -> httpx.Response | None:
-        try:
-            return await client.get(url)
-        except httpx.HTTPError:
-            return None
+
+async def _get(client: httpx.AsyncClient, url: str) -> httpx.Response | None:
+    try:
+        return await client.get(url)
+    except httpx.HTTPError:
+        return None
 
 
 def read_worker(answer: httpx.Response) -> Health:
-    """Understand a worker's answer; one that is no worker's is a program not yet up."""
+    """Interpret a worker's answer; an unexpected one is a program that is not up yet."""
     if answer.status_code != httpx.codes.OK:
         return Health(answers=True, stage=f"answers with HTTP {answer.status_code}")
     try:
-        told = WorkerHealth.model_validate_json(answer.content)
+        health = WorkerHealth.model_validate_json(answer.content)
     except ValidationError:
         return Health(answers=True, stage="answers, but not as a worker does")
-    if told.worker_status is WorkerStatus.ERROR or told.status == "error":
-        return Health(answers=True, stage="error", problem=told.error or "it gave no reason")
-    stage = told.load_stage or "loading the model"
-    return Health(
-        answers=True,
-        is_ready=told.model_loaded,
-        progress=1.0 if told.model_loaded else told.load_progress,
-        stage=told.worker_status.value if told.model_loaded else stage,
-    )
+    if health.worker_status is WorkerStatus.ERROR or health.status == "error":
+        return Health(answers=True, stage="error", problem=health.error or "it gave no reason")
+    if health.model_loaded:
+        return Health(True, True, 1.0, health.worker_status.value)
+    return Health(True, False, health.load_progress, health.load_stage or "loading the model")
 
 
 def read_gateway(answer: httpx.Response) -> Health:
-    """Understand the gateway's answer."""
+    """Interpret the gateway's answer."""
     if answer.status_code != httpx.codes.OK:
         return Health(answers=True, stage=f"answers with HTTP {answer.status_code}")
     try:
-        told = GatewayAnswer.model_validate_json(answer.content)
+        is_ready = GatewayAnswer.model_validate_json(answer.content).ready
     except ValidationError:
         return Health(answers=True, stage="answers, but not as a gateway does")
-    stage = "ready" if told.ready else "waiting for workers"
-    return Health(answers=True, is_ready=told.ready, stage=stage)
+    return Health(True, is_ready, stage="ready" if is_ready else "waiting for workers")
 
 
 def trust(certfile: Path, *, is_self_made: bool) -> ssl.SSLContext:
@@ -121,7 +107,8 @@ def trust(certfile: Path, *, is_self_made: bool) -> ssl.SSLContext:
 
     Args:
         certfile: its certificate.
-        is_self_made: ours names this machine; a given one may name the world's view of it only.
+        is_self_made: it names this machine; a configured one may name public hosts only, so it
+            is not checked.
     """
     if is_self_made:
         return ssl.create_default_context(cafile=str(certfile))

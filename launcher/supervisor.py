@@ -1,70 +1,91 @@
-"""Starts the programs in order, keeps them running, and takes them down in the opposite order."""
+"""Starts the programs in order, restarts them when they die, stops them in reverse order."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
 import ssl
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TypeVar
 
-from launcher.display import Display
+from config import PROJECT_ROOT
+from launcher.display import Display, Loading
 from launcher.health import Health, HealthClient
-from launcher.logs import LogFile
-from launcher.plan import Pace, ProgramPlan
-from launcher.program import ManagedProgram
-from launcher.state import Phase, RunFolder, SystemRecord
-from launcher.waiting import until
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-
-Result = TypeVar("Result")
+from launcher.pace import Pace, Restarts
+from launcher.plan import ProgramPlan
+from launcher.processes import Child, LogFile, identify, until, write_pid_file
+from launcher.run_folder import Phase, ProgramRecord, RunFolder, SystemRecord
 
 
 class StartError(Exception):
     """The system could not be started; the text says what failed."""
 
 
-class StopRequestedError(Exception):
-    """Someone asked for the end."""
+@dataclass
+class Program:
+    """One program under supervision.
 
+    Attributes:
+        note: what it is doing or why it failed.
+        ready_since_s: on the loop's clock; None if it has not been ready since its start.
+    """
 
-class StopSwitch:
-    """Turned by signals: once to stop, twice to stop at once."""
+    plan: ProgramPlan
+    restarts: Restarts
+    phase: Phase = Phase.STOPPED
+    health: Health = field(default_factory=Health)
+    note: str = ""
+    child: Child | None = None
+    ready_since_s: float | None = None
 
-    def __init__(self) -> None:
-        """Nobody has asked for anything yet."""
-        self.asked = asyncio.Event()
-        self.hurry = asyncio.Event()
+    @property
+    def has_ended(self) -> bool:
+        return self.child is None or self.child.has_ended
 
-    def listen(self) -> None:
-        """Take the stop signals from now on, instead of dying of them."""
-        loop = asyncio.get_running_loop()
-        for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, self.turn)
+    @property
+    def is_ready(self) -> bool:
+        return self.phase is Phase.READY
 
-    def turn(self) -> None:
-        """Ask once more."""
-        (self.hurry if self.asked.is_set() else self.asked).set()
-
-    async def race(self, work: Coroutine[object, object, Result]) -> Result:
-        """Do some work unless the end is asked for first.
+    def start(self) -> None:
+        """Start it.
 
         Raises:
-            StopRequestedError: the end was asked for; the work was cancelled and has ended.
+            OSError: the command, its log or its pid file cannot be used.
         """
-        task = asyncio.create_task(work)
-        asked = asyncio.create_task(self.asked.wait())
-        try:
-            await asyncio.wait({task, asked}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise StopRequestedError
-            return task.result()
-        finally:
-            task.cancel()
-            asked.cancel()
-            await asyncio.gather(task, asked, return_exceptions=True)
+        self.phase, self.note = Phase.STARTING, ""
+        self.health, self.ready_since_s = Health(), None
+        plan = self.plan
+        self.child = Child(
+            plan.command, environment=plan.environment, folder=PROJECT_ROOT, log=plan.log
+        )
+        write_pid_file(plan.pid_file, identify(self.child.pid))
+
+    def update(self, health: Health, now_s: float) -> bool:
+        """Store the result of a health check; return whether the program's state changed."""
+        before = (self.phase, self.note)
+        self.health = health
+        if health.is_ready:
+            self.phase = Phase.READY
+            self.ready_since_s = self.ready_since_s or now_s
+        if health.answers:
+            self.note = health.stage
+        return before != (self.phase, self.note)
+
+    def loading(self) -> Loading:
+        stage = "ready" if self.is_ready else self.health.stage
+        return Loading(self.plan.name, stage, self.health.progress, self.is_ready)
+
+    def record(self) -> ProgramRecord:
+        return ProgramRecord(
+            name=self.plan.name,
+            phase=self.phase,
+            pid=None if self.child is None or self.child.has_ended else self.child.pid,
+            url=self.plan.url,
+            runs_on=self.plan.runs_on,
+            log=self.plan.log.path,
+            restarts=self.restarts.total,
+            note=self.note,
+        )
 
 
 class Supervisor:
@@ -84,11 +105,11 @@ class Supervisor:
         Args:
             folder: held by this process.
             display: for people.
-            pace: how often and how long.
-            drain_s: how long running sessions may go on after a stop was asked for.
+            pace: intervals and limits.
+            drain_s: how long running sessions may continue after a stop was requested.
             load_limit_s: longest wait for a model to load.
         """
-        self.switch = StopSwitch()
+        self.hurry = asyncio.Event()  # set: do not wait for running sessions
         self.urls: list[str] = []
         self._folder = folder
         self._display = display
@@ -96,13 +117,12 @@ class Supervisor:
         self._limits_s = (drain_s, load_limit_s)
         self._client = HealthClient(pace.answer_limit_s)
         self._trusted: ssl.SSLContext | None = None
-        self._phase = Phase.STARTING
-        self._started = datetime.now(UTC)
-        self._workers: list[ManagedProgram] = []
-        self._gateway: ManagedProgram | None = None
+        self._phase, self._started = Phase.STARTING, datetime.now(UTC)
+        self._workers: list[Program] = []
+        self._gateway: Program | None = None
 
     @property
-    def programs(self) -> list[ManagedProgram]:
+    def programs(self) -> list[Program]:
         """Every program, workers first."""
         return [*self._workers, *([self._gateway] if self._gateway else [])]
 
@@ -112,7 +132,7 @@ class Supervisor:
         Raises:
             StartError: one of them ended, failed or took too long.
         """
-        self._workers = [ManagedProgram(plan, self._pace.restarts) for plan in plans]
+        self._workers = [Program(plan, Restarts(self._pace.restarts)) for plan in plans]
         for program in self._workers:
             self._launch(program)
         limit_s = self._limits_s[1]
@@ -133,43 +153,40 @@ class Supervisor:
             StartError: it ended or does not answer.
         """
         self._trusted = trusted
-        self._gateway = ManagedProgram(plan, self._pace.restarts)
+        self._gateway = Program(plan, Restarts(self._pace.restarts))
         self._launch(self._gateway)
         late = await self._await_ready([self._gateway], self._pace.ready_limit_s)
         if late and not late.health.answers:
             self._quote(late)
             raise StartError("the gateway runs but does not answer")
         if late:
-            self._display.trouble(f"The gateway answers but is still {late.health.stage}.")
+            self._display.error(f"The gateway answers but is still {late.health.stage}.")
 
-    def say_it_is_up(self) -> None:
-        """Let other commands know that the system is up."""
-        self._phase = Phase.READY
-        self.save()
+    def set_phase(self, phase: Phase) -> None:
+        """Change the system's phase, which other commands read from disk."""
+        self._phase = phase
+        self._save()
 
     async def watch(self, more_logs: Sequence[LogFile] = ()) -> None:
         """Keep the programs running until cancelled.
 
         Args:
-            more_logs: to keep short besides the programs'.
+            more_logs: to rotate besides the programs'.
         """
         logs = [*(program.plan.log for program in self.programs), *more_logs]
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._tidy(logs))
+            group.create_task(self._rotate(logs))
             for program in self.programs:
                 group.create_task(self._keep(program))
 
-    async def take_down(self) -> None:
+    async def stop(self) -> None:
         """End the gateway, then the workers; running sessions may finish first."""
-        self._phase = Phase.STOPPING
-        self.save()
-        gateway = [self._gateway] if self._gateway else []
-        await self._end(gateway)
+        self.set_phase(Phase.STOPPING)
+        await self._end([self._gateway] if self._gateway else [])
         await self._end(self._workers)
         await self._client.close()
 
-    def save(self) -> None:
-        """Write the state down for other commands."""
+    def _save(self) -> None:
         record = SystemRecord(
             phase=self._phase,
             started=self._started,
@@ -179,85 +196,86 @@ class Supervisor:
         try:
             self._folder.write(record)
         except OSError as error:
-            self._display.trouble(f"The state cannot be written: {error}")
+            self._display.error(f"The state cannot be written: {error}")
 
-    def _launch(self, program: ManagedProgram) -> None:
+    def _launch(self, program: Program) -> None:
         try:
             program.start()
         except OSError as error:
             raise StartError(f"{program.plan.name} cannot be started: {error}") from error
-        self.save()
+        self._save()
 
-    async def _await_ready(
-        self, programs: Sequence[ManagedProgram], limit_s: float
-    ) -> ManagedProgram | None:
-        """Wait until each is ready; return one that took too long, None if none did.
+    async def _await_ready(self, programs: Sequence[Program], limit_s: float) -> Program | None:
+        """Wait until all are ready; return one that took too long, None if none did.
 
         Raises:
-            StartError: one ended or says that it failed.
+            StartError: one ended or reports that it failed.
         """
         deadline_s = self._now_s() + limit_s
-        with self._display.loading() as bars:
+        with self._display.loading() as progress:
             while True:
-                await asyncio.gather(*(self._ask(program) for program in programs))
+                await asyncio.gather(*(self._check(program) for program in programs))
                 for program in programs:
-                    self._refuse_failed(program)
-                bars.show(program.loading() for program in programs)
+                    self._raise_if_failed(program)
+                progress.show(program.loading() for program in programs)
                 late = next((program for program in programs if not program.is_ready), None)
                 if late is None or self._now_s() > deadline_s:
                     return late
                 await asyncio.sleep(self._pace.ask_s)
 
-    def _refuse_failed(self, program: ManagedProgram) -> None:
+    def _raise_if_failed(self, program: Program) -> None:
         reason = program.health.problem
-        if program.has_ended:
-            reason = program.how_it_ended
+        if program.child and program.has_ended:
+            reason = program.child.how_it_ended
         if reason:
             program.phase, program.note = Phase.FAILED, reason
             self._quote(program)
             raise StartError(f"{program.plan.name} failed while starting: {reason}")
 
-    async def _ask(self, program: ManagedProgram) -> Health:
+    async def _check(self, program: Program) -> Health:
         url = program.plan.health_url
         if program is self._gateway:
             health = await self._client.gateway(url, self._trusted)
         else:
             health = await self._client.worker(url)
-        if program.heard(health, self._now_s()):
-            self.save()
+        if program.update(health, self._now_s()):
+            self._save()
         return health
 
-    async def _keep(self, program: ManagedProgram) -> None:
-        """Start a program again each time it dies."""
+    async def _keep(self, program: Program) -> None:
+        """Restart a program each time it dies."""
         while True:
-            reason = await self._until_unwell(program)
-            healthy_s, restarts = program.healthy_s(self._now_s()), program.restarts
-            is_wanted = program.wants_restart
+            reason = await self._until_unhealthy(program)
+            delay_s = self._restart_delay_s(program)
             await self._kill(program)
-            delay_s = restarts.asked_for() if is_wanted else restarts.next_delay_s(healthy_s)
-            program.note = reason
-            self._announce_restart(program, delay_s, is_wanted=is_wanted)
-            self.save()
+            self._announce_restart(program, reason, delay_s)
+            self._save()
             await asyncio.sleep(delay_s)
             try:
                 program.start()
             except OSError as error:
-                self._display.trouble(f"{program.plan.name} cannot be started: {error}")
-            self.save()
+                self._display.error(f"{program.plan.name} cannot be started: {error}")
+            self._save()
 
-    def _announce_restart(
-        self, program: ManagedProgram, delay_s: float, *, is_wanted: bool
-    ) -> None:
-        what = f"{program.plan.name} {program.note}"
-        if program.restarts.are_too_many and not is_wanted:
+    def _restart_delay_s(self, program: Program) -> float:
+        if program.child and program.has_ended and program.child.requested_restart:
+            program.restarts.count_requested()
+            return 0.0
+        since_s, now_s = program.ready_since_s, self._now_s()
+        return program.restarts.next_delay_s(0.0 if since_s is None else now_s - since_s)
+
+    def _announce_restart(self, program: Program, reason: str, delay_s: float) -> None:
+        program.note = reason
+        what = f"{program.plan.name} {reason}"
+        if program.restarts.are_too_many and delay_s:
             program.phase = Phase.FAILED
             self._quote(program)
-            self._display.trouble(f"{what}; it died too often, the next try is in {delay_s:.1f} s")
+            self._display.error(f"{what}; it died too often, the next try is in {delay_s:.1f} s")
         else:
             program.phase = Phase.RESTARTING
             self._display.say(f"{what}; starting it again in {delay_s:.1f} s", "yellow")
 
-    async def _until_unwell(self, program: ManagedProgram) -> str:
+    async def _until_unhealthy(self, program: Program) -> str:
         """Return, in words, what is wrong with a program as soon as something is."""
         misses = 0
         asked_s = begun_s = self._now_s()
@@ -267,7 +285,7 @@ class Supervisor:
             if self._now_s() - asked_s < every_s:
                 continue
             asked_s, was_ready = self._now_s(), program.is_ready
-            health = await self._ask(program)
+            health = await self._check(program)
             if health.problem:
                 return f"reports an error: {health.problem}"
             if program.is_ready and not was_ready:
@@ -277,24 +295,26 @@ class Supervisor:
                 return "does not answer any more"
             if not program.is_ready and self._now_s() - begun_s > self._limits_s[1]:
                 return "did not become ready"
-        return program.how_it_ended or "could not be started"
+        return program.child.how_it_ended if program.child else "could not be started"
 
-    async def _tidy(self, logs: Sequence[LogFile]) -> None:
+    async def _rotate(self, logs: Sequence[LogFile]) -> None:
         while True:
             await asyncio.sleep(self._pace.watch_s)
             for log in logs:
                 try:
-                    log.turn_over()
+                    log.rotate()
                 except OSError as error:
-                    self._display.trouble(f"{log.path} could not be turned over: {error}")
+                    self._display.error(f"{log.path} could not be rotated: {error}")
 
-    async def _end(self, programs: Sequence[ManagedProgram]) -> None:
-        """End programs together: ask, wait for running sessions, kill what is left."""
+    async def _end(self, programs: Sequence[Program]) -> None:
+        """End programs together: SIGTERM, wait for running sessions, kill what is left."""
         for program in programs:
-            program.ask_to_end()
-        self.save()
+            if program.child:
+                program.phase = Phase.STOPPING
+                program.child.terminate()
+        self._save()
         await until(
-            lambda: self.switch.hurry.is_set() or all(one.has_ended for one in programs),
+            lambda: self.hurry.is_set() or all(one.has_ended for one in programs),
             self._pace.poll_s,
             self._limits_s[0] + self._pace.end_margin_s,
         )
@@ -303,19 +323,21 @@ class Supervisor:
                 self._display.say(f"{program.plan.name} has not ended and is killed.", "yellow")
             await self._kill(program)
             program.phase = Phase.STOPPED
-        self.save()
+        self._save()
 
-    async def _kill(self, program: ManagedProgram) -> None:
+    async def _kill(self, program: Program) -> None:
         """End a program at once; a driver may hold it for a while even then."""
-        program.kill()
+        if program.child:
+            program.child.kill()
         pace = self._pace
         if await until(lambda: program.has_ended, pace.poll_s, pace.end_margin_s):
             program.plan.pid_file.unlink(missing_ok=True)
         else:
-            self._display.trouble(f"{program.plan.name} could not be killed; the system holds it.")
+            self._display.error(f"{program.plan.name} could not be killed; the system holds it.")
 
-    def _quote(self, program: ManagedProgram) -> None:
-        self._display.quote(f"The end of {program.plan.log.path}:", program.last_words())
+    def _quote(self, program: Program) -> None:
+        lines = program.child.last_lines() if program.child else []
+        self._display.quote(f"The end of {program.plan.log.path}:", lines)
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()

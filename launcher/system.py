@@ -4,41 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Mapping
+from pathlib import Path
 
-from config import SettingsError
-from launcher.administration import tell_administrator
-from launcher.certificates import Certificate, ensure_certificate, lan_addresses
-from launcher.checkpoint import DefaultCheckpoint, shown
+from config import Settings, SettingsError
+from gateway_modules.admin_sessions import TOKEN_FILE, ensure_admin_token
+from gateway_modules.certificates import Certificate, ensure_certificate, lan_addresses
+from launcher.checkpoint import ensure_checkpoint, shown
 from launcher.display import Display
-from launcher.gpus import Gpu
 from launcher.health import trust
-from launcher.pids import ProcessId
-from launcher.plan import EVERY_ADDRESS, Backend, Pace, Planner, ProgramPlan, url_host
-from launcher.ports import PortError, check_port
-from launcher.state import RunFolder
-from launcher.supervisor import StartError, StopRequestedError, Supervisor
-from launcher.waiting import until
+from launcher.machine import Gpu, PortError, check_port
+from launcher.pace import Pace
+from launcher.plan import EVERY_ADDRESS, Backend, Planner, ProgramPlan, url_host
+from launcher.processes import end_processes
+from launcher.run_folder import Phase, RunFolder
+from launcher.supervisor import StartError, Supervisor
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130  # source: POSIX shells, 128 + SIGINT
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+CERTIFICATES_FOLDER = "certs"
 
 
 class System:
-    """Starts, watches and stops everything for one command."""
+    """Starts, supervises and stops everything for one command."""
 
     def __init__(
         self, planner: Planner, folder: RunFolder, display: Display, pace: Pace, gpus: list[Gpu]
     ) -> None:
-        """Prepare; nothing is started yet.
-
-        Args:
-            planner: knows what to start.
-            folder: held by this process.
-            display: for people.
-            pace: how often and how long.
-            gpus: that may be used.
-        """
         self._planner = planner
         self._folder = folder
         self._display = display
@@ -52,83 +44,88 @@ class System:
             drain_s=self._service.drain_timeout_s,
             load_limit_s=self._service.start_timeout_s,
         )
+        self._is_up = False
 
     async def run(self) -> int:
-        """Run until someone asks for the end, or the start fails.
+        """Run until a signal requests the end, or the start fails; return the exit code.
 
-        Returns:
-            Exit code of the command.
+        A second signal ends running sessions at once.
         """
-        switch = self._supervisor.switch
-        switch.listen()
-        is_up = False
+        work = asyncio.create_task(self._start_and_watch())
+        signals = 0
+
+        def on_signal() -> None:
+            nonlocal signals
+            signals += 1
+            if signals == 1:
+                work.cancel()
+            else:
+                self._supervisor.hurry.set()
+
+        for number in STOP_SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, on_signal)
         try:
-            await switch.race(self._clear_the_way())
-            await switch.race(self._start())
-            is_up = True
-            await switch.race(self._supervisor.watch([self._planner.log_file("launcher")]))
-        except StopRequestedError:
+            await work
+        except asyncio.CancelledError:
             self._display.say("Stopping; once more to end running sessions at once.")
-            return 0 if is_up else EXIT_INTERRUPTED
+            return 0 if self._is_up else EXIT_INTERRUPTED
         except (StartError, PortError, SettingsError, OSError) as error:
-            self._display.trouble(str(error))
+            self._display.error(str(error))
         finally:
-            await self._supervisor.take_down()
+            await self._supervisor.stop()
             self._folder.clear()
             self._display.say("Stopped.")
         return EXIT_FAILED
 
-    async def _clear_the_way(self) -> None:
-        """End what an earlier launcher left behind, and see that the ports are free."""
+    async def _start_and_watch(self) -> None:
+        await self._clean_up()
+        for plan in self._planner.workers(self._gpus, None):
+            check_port(plan.host, plan.port)
+        workers = self._planner.workers(self._gpus, await self._checkpoint())
+        self._describe(workers)
+        await self._supervisor.start_workers(workers)
+        await self._start_gateway(len(workers))
+        self._supervisor.set_phase(Phase.READY)
+        self._is_up = True
+        await self._supervisor.watch([self._planner.log_file("launcher")])
+
+    async def _clean_up(self) -> None:
+        """End what an earlier launcher left behind, and take its place."""
         leftovers = self._folder.leftovers()
-        if (self._folder.path / "launcher.pid").exists():
+        if self._folder.was_left:
             self._display.say("The last run did not end by itself; its files are removed.")
         if leftovers:
             self._display.say(f"Stopping what it left running: {', '.join(leftovers)}")
-        for process in leftovers.values():
-            process.send(signal.SIGTERM)
         limit_s = self._service.drain_timeout_s + self._pace.end_margin_s
-        if not await until(lambda: not _any_alive(leftovers), self._pace.poll_s, limit_s):
-            for process in leftovers.values():
-                process.kill_group()
-            await until(lambda: not _any_alive(leftovers), self._pace.poll_s, limit_s)
+        await end_processes(leftovers.values(), self._pace.poll_s, limit_s)
         self._folder.clear()
         self._folder.announce()
         check_port(self._service.gateway_host, self._service.gateway_port)
-        for plan in self._planner.workers(self._gpus, None):
-            check_port(plan.host, plan.port)
-
-    async def _start(self) -> None:
-        place = await self._checkpoint()
-        workers = self._planner.workers(self._gpus, place)
-        self._describe(workers)
-        await self._supervisor.start_workers(workers)
-        certificate = await self._certificate()
-        certfile, keyfile = self._service.ssl_certfile, self._service.ssl_keyfile
-        if certificate:
-            certfile, keyfile = certificate.certfile, certificate.keyfile
-        if not self._service.https:
-            certfile = keyfile = None
-        trusted = trust(certfile, is_self_made=certificate is not None) if certfile else None
-        addresses = await asyncio.to_thread(lan_addresses)
-        self._supervisor.urls = self._urls(addresses)
-        gateway = self._planner.gateway(len(workers), certfile, keyfile)
-        await self._supervisor.start_gateway(gateway, trusted)
-        self._announce(certificate)
-        self._supervisor.say_it_is_up()
 
     async def _checkpoint(self) -> str | None:
-        """Return the configured checkpoint, or the one that is used without, made if need be."""
+        """Return the configured checkpoint, else the default one."""
         configured = self._planner.settings.model.model_path
         if configured or self._planner.options.backend is Backend.FAKE:
             return configured
-        return str(await DefaultCheckpoint(self._planner, self._display, self._pace).ensure())
+        return str(await ensure_checkpoint(self._planner, self._display, self._pace))
 
-    async def _certificate(self) -> Certificate | None:
-        """Return the self-made certificate if it is the one to use."""
-        if not self._service.https or self._service.ssl_certfile:
-            return None
-        folder = self._planner.places.certificates
+    async def _start_gateway(self, worker_count: int) -> None:
+        certificate: Certificate | None = None
+        certfile: Path | None = None
+        keyfile: Path | None = None
+        if self._service.https:
+            certfile, keyfile = self._service.ssl_certfile, self._service.ssl_keyfile
+            if not certfile:
+                certificate = await self._self_signed()
+                certfile, keyfile = certificate.certfile, certificate.keyfile
+        trusted = trust(certfile, is_self_made=certificate is not None) if certfile else None
+        self._supervisor.urls = self._urls(await asyncio.to_thread(lan_addresses))
+        gateway = self._planner.gateway(worker_count, certfile, keyfile)
+        await self._supervisor.start_gateway(gateway, trusted)
+        self._announce(certificate)
+
+    async def _self_signed(self) -> Certificate:
+        folder = self._service.data_dir / CERTIFICATES_FOLDER
         certificate = await asyncio.to_thread(ensure_certificate, folder)
         if certificate.is_new:
             self._display.say(f"Made a self-signed certificate in {shown(folder)}")
@@ -141,7 +138,7 @@ class System:
             self._display.say("There are more workers than GPUs: some share one.", "yellow")
 
     def _urls(self, addresses: list[str]) -> list[str]:
-        """Return where people reach the gateway."""
+        """Return the gateway's URLs for people."""
         scheme = "https" if self._service.https else "http"
         port, host = self._service.gateway_port, self._service.gateway_host
         hosts = ["localhost", *addresses] if host in EVERY_ADDRESS else [host]
@@ -158,12 +155,28 @@ class System:
             say("  browsers warn once; compare it there")
         elif not self._service.https:
             say("  without TLS browsers give the microphone to http://localhost only,", "yellow")
-            say("  and everything said and every token passes in the clear", "yellow")
+            say("  and all speech and every token is sent unencrypted", "yellow")
         say(f"  {self._planner.settings.recording.summary}")
-        tell_administrator(self._display, self._supervisor.urls[0], self._planner.settings)
-        say(f"  logs: {shown(self._planner.places.logs)}")
+        announce_admin(self._display, self._supervisor.urls[0], self._planner.settings)
+        say(f"  logs: {shown(self._planner.logs)}")
         say("  stop: Ctrl-C, or ./start_all.sh --stop")
 
 
-def _any_alive(processes: Mapping[str, ProcessId]) -> bool:
-    return any(process.is_alive for process in processes.values())
+def announce_admin(display: Display, url: str, settings: Settings) -> None:
+    """Print where the administrator's token is; in a terminal, the link that contains it.
+
+    The link's token stands behind "#", which browsers send to no server; no file gets the link.
+
+    Raises:
+        OSError: the token can be neither read nor written.
+    """
+    security, data_dir = settings.security, settings.service.data_dir
+    if security.admin_token is not None:
+        display.say(f"  administration: {url}/admin, with security.admin_token")
+    elif security.insecure_admin:
+        display.say(f"  administration: {url}/admin, open to everybody", "yellow")
+    else:
+        token = ensure_admin_token(data_dir)
+        place = shown(data_dir / TOKEN_FILE)
+        display.say(f"  administration: {url}/admin, with the token in {place}")
+        display.show(f"  {url}/admin#token={token}")

@@ -306,5 +306,7 @@ class LoggingSettings(Section):
     json_lines: bool = Field(
         False, alias="json", description="One JSON object per line instead of text."
     )
-    file_max_mb: float = Field(20, gt=0, description="A log file is turned over at this, MB. Ours.")
-    files_kept: int = Field(3, ge=1, le=100, description="Log files turned over and kept. Ours.")
+    file_max_mb: float = Field(
+        20, gt=0, description="A log file is rotated at this size, MB. Ours."
+    )
+    files_kept: int = Field(3, ge=1, le=100, description="Rotated log files that are kept. Ours.")

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from launcher.cli import Setup, create_app
-from launcher.plan import Pace, Programs
-from launcher.restarts import RestartPolicy
+from launcher.pace import Pace, RestartPolicy
+from launcher.plan import Programs
 
 STAND_IN = (sys.executable, "-I", "-S", str(Path(__file__).with_name("stand_in.py")))
 

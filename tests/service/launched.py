@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from launcher.state import Phase, RunFolder, SystemRecord
+from launcher.run_folder import Phase, RunFolder, SystemRecord
 from tests.fakes.stand_in import Deeds
 from tests.source_tree import ROOT
 

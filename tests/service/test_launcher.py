@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.state import Phase
+from launcher.run_folder import Phase
 from tests.fakes.stand_in import Deeds
 from tests.pairing import taking_turns
 from tests.service.launched import LIMIT_S, Launched, eventually

@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 
 from launcher.cli import Setup, create_app
-from launcher.plan import Pace
-from launcher.restarts import RestartPolicy
+from launcher.pace import Pace, RestartPolicy
 
 MANY = 1_000_000
 

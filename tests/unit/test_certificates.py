@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from launcher.certificates import (
+from gateway_modules.certificates import (
     RENEW_BEFORE_DAYS,
     VALID_DAYS,
     Certificate,

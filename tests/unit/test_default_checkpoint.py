@@ -14,9 +14,10 @@ from rich.console import Console
 
 from config import Settings
 from core import nano_assets
-from launcher.checkpoint import DefaultCheckpoint
+from launcher.checkpoint import ensure_checkpoint
 from launcher.display import Display
-from launcher.plan import Options, Pace, Planner, Programs
+from launcher.pace import Pace
+from launcher.plan import Options, Planner, Programs
 from MiniCPMO45.whisper_encoder import SHARD_FILE
 from settings.embedded import default_checkpoint
 
@@ -54,8 +55,8 @@ class Machine:
     def ensure(self) -> Path:
         """Start."""
         display = Display(Console(file=self.printed, soft_wrap=True))
-        made = DefaultCheckpoint(self.planner, display, Pace(poll_s=0.01), self.source)
-        return asyncio.run(made.ensure())
+        pace = Pace(poll_s=0.01)
+        return asyncio.run(ensure_checkpoint(self.planner, display, pace, self.source))
 
 
 def test_the_embedded_checkpoint_is_assembled_once(tmp_path: Path) -> None:

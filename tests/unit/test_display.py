@@ -76,6 +76,6 @@ class ClosedTerminal(io.StringIO):
 def test_a_closed_terminal_stops_nothing() -> None:
     stream = cast(TextIO, ForgivingStream(ClosedTerminal()))
     display = Display(Console(file=stream, force_terminal=True))
-    display.trouble("x")
+    display.error("x")
     with display.loading() as bars:
         bars.show([Loading("worker_0", "starting")])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.gpus import VISIBLE, find_gpus
+from launcher.machine import VISIBLE, find_gpus
 
 LISTING = (
     "0, GPU-aaaa1111, Card A, 81559\n1, GPU-bbbb2222, Card B, [N/A]\n2, GPU-cccc3333, Card C, 16384"

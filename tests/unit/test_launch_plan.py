@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from config import Settings
-from launcher.gpus import Gpu
+from launcher.machine import Gpu
 from launcher.plan import (
     Backend,
     Options,

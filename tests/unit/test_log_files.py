@@ -1,4 +1,4 @@
-"""Log files that programs append to while the launcher turns them over."""
+"""Log files that programs append to while the launcher rotates them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.logs import TAIL_LINES, LogFile
+from launcher.processes import TAIL_LINES, LogFile
 
 
 @pytest.fixture
@@ -25,9 +25,9 @@ def test_a_writer_goes_on_in_the_emptied_file(log: LogFile) -> None:
     with log.open() as file:
         for letter in "abcd":
             file.write(letter.encode() * 100)
-            assert log.turn_over()
+            assert log.rotate()
         file.write(b"e")
-        assert not log.turn_over()
+        assert not log.rotate()
     assert contents(log) == {"worker_0.log": "e", "worker_0.log.1": "d", "worker_0.log.2": "c"}
     assert log.size() == 1
 
@@ -52,7 +52,7 @@ def test_the_tail_is_short_and_forgives_bytes_that_are_no_text(log: LogFile) -> 
 def test_a_missing_log_is_empty(log: LogFile) -> None:
     assert log.tail() == []
     assert log.size() == 0
-    assert not log.turn_over()
+    assert not log.rotate()
 
 
 def test_on_a_full_disk_it_is_emptied_all_the_same(
@@ -65,5 +65,5 @@ def test_on_a_full_disk_it_is_emptied_all_the_same(
         file.write(b"x" * 200)
     monkeypatch.setattr(shutil, "copyfile", no_room)
     with pytest.raises(OSError, match="No space"):
-        log.turn_over()
+        log.rotate()
     assert log.size() == 0

@@ -9,15 +9,14 @@ import pytest
 
 from core.errors import BadRequestError, NotFoundError
 from gateway_modules import log_tail
-from gateway_modules.log_tail import LogPart, LogTail, understood
-from launcher.logs import LogFile
-from launcher.plan import Places
+from gateway_modules.log_tail import LOGS_FOLDER, LogPart, LogTail, understood
+from launcher.processes import LogFile
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     """The gateway's log, empty."""
-    path = Places(tmp_path).logs / "gateway.log"
+    path = tmp_path / LOGS_FOLDER / "gateway.log"
     path.parent.mkdir()
     path.touch()
     return path
@@ -76,7 +75,7 @@ def test_nothing_is_lost_when_a_file_is_turned_over(tmp_path: Path, log: Path) -
     write(log, *(f"old line {number}" for number in range(20)))
     first = tail.read("gateway", None)
     write(log, "last of the old")
-    assert turning.turn_over()
+    assert turning.rotate()
     write(log, "first of the new")
     after = tail.read("gateway", first.cursor)
     assert texts(after) == ["last of the old", "first of the new"]
@@ -91,7 +90,7 @@ def test_a_file_that_was_turned_over_twice_goes_on_with_the_new_one(
     write(log, "the first of all lines")
     first = tail.read("gateway", None)
     for number in range(2):
-        turning.turn_over()
+        turning.rotate()
         write(log, f"file number {number}")
     assert texts(tail.read("gateway", first.cursor)) == ["file number 1"]
 

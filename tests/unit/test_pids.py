@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.pids import ProcessId, identify, read_pid_file, write_pid_file
-from launcher.ports import PortError, check_port
+from launcher.machine import PortError, check_port
+from launcher.processes import ProcessId, identify, read_pid_file, write_pid_file
 from tests.service.launched import eventually
 
 WITHOUT_FIRST_THREAD = """

@@ -1,4 +1,4 @@
-"""What the launcher says about the system on disk, for `--status`, `--stop` and `--detach`."""
+"""The launcher's files: its lock, process ids, and the state that other commands read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from core.files import write_file
-from launcher.pids import ProcessId, identify, read_pid_file, write_pid_file
+from launcher.processes import ProcessId, identify, read_pid_file, write_pid_file
 
 STATE_FILE = "state.json"
 LAUNCHER_PID_FILE = "launcher.pid"
@@ -21,7 +21,7 @@ LOCK_FILE = "lock"
 
 
 class Phase(StrEnum):
-    """Where the system, or one program of it, is in its life."""
+    """State of the system, or of one program."""
 
     STARTING = "starting"
     READY = "ready"
@@ -31,17 +31,15 @@ class Phase(StrEnum):
     STOPPED = "stopped"
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class ProgramRecord(_Record):
-    """One program.
+class ProgramRecord(BaseModel):
+    """State of one program.
 
     Attributes:
         note: what it is doing or why it failed.
         restarts: since the launcher started.
     """
+
+    model_config = ConfigDict(frozen=True)
 
     name: str
     phase: Phase
@@ -53,8 +51,10 @@ class ProgramRecord(_Record):
     note: str = ""
 
 
-class SystemRecord(_Record):
-    """The whole system."""
+class SystemRecord(BaseModel):
+    """State of the whole system."""
+
+    model_config = ConfigDict(frozen=True)
 
     phase: Phase
     started: datetime
@@ -67,19 +67,14 @@ class AlreadyRunningError(Exception):
 
 
 class RunFolder:
-    """The launcher's files; one launcher at a time holds them."""
+    """The folder of these files; one launcher at a time holds it."""
 
     def __init__(self, path: Path) -> None:
-        """Name the folder; nothing is written yet.
-
-        Args:
-            path: of the folder.
-        """
         self.path = path
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder for one launcher; the kernel lets go when the process ends.
+        """Hold the folder's lock, which the kernel releases when the process ends.
 
         Raises:
             AlreadyRunningError: another launcher holds it.
@@ -96,8 +91,13 @@ class RunFolder:
         finally:
             os.close(lock)
 
+    @property
+    def was_left(self) -> bool:
+        """Whether the last launcher ended without cleaning up."""
+        return (self.path / LAUNCHER_PID_FILE).exists()
+
     def announce(self) -> None:
-        """Write down this process as the launcher."""
+        """Record this process as the launcher."""
         write_pid_file(self.path / LAUNCHER_PID_FILE, identify(os.getpid()))
 
     def launcher(self) -> ProcessId | None:
@@ -106,12 +106,9 @@ class RunFolder:
 
     def leftovers(self) -> dict[str, ProcessId]:
         """Return programs that outlived their launcher, by name."""
-        found = {}
-        for path in sorted(self.path.glob("*.pid")):
-            process = read_pid_file(path)
-            if process and path.name != LAUNCHER_PID_FILE:
-                found[path.stem] = process
-        return found
+        paths = [path for path in self.path.glob("*.pid") if path.name != LAUNCHER_PID_FILE]
+        found = {path.stem: read_pid_file(path) for path in sorted(paths)}
+        return {name: process for name, process in found.items() if process}
 
     def clear(self) -> None:
         """Remove process ids and state."""
@@ -119,7 +116,6 @@ class RunFolder:
             path.unlink(missing_ok=True)
 
     def write(self, record: SystemRecord) -> None:
-        """Write the state, whole or not at all."""
         write_file(self.path / STATE_FILE, record.model_dump_json(indent=2).encode())
 
     def read(self) -> SystemRecord | None:

@@ -1,0 +1,106 @@
+"""What the machine offers: GPUs, as the driver's tool lists them, and free ports."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from launcher.processes import bound_command
+
+QUERY_LIMIT_S = 20
+QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits")
+QUERY_FIELDS = 4
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+MIB_PER_GIB = 1024
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU.
+
+    Attributes:
+        index: the driver's number.
+        visible_as: value of `CUDA_VISIBLE_DEVICES` for a process that sees it alone.
+        name: of the product.
+        memory_gib: 0 if unknown.
+    """
+
+    index: int
+    visible_as: str
+    name: str
+    memory_gib: float
+
+
+class PortError(Exception):
+    """A port cannot be listened on; the text says which and why."""
+
+
+def find_gpus(environment: Mapping[str, str] = os.environ) -> list[Gpu]:
+    """Return the GPUs this process may use, in the order in which it sees them."""
+    installed = _installed()
+    visible = environment.get(VISIBLE)
+    if visible is None or not installed:
+        return [gpu for gpu, _ in installed]
+    chosen: list[Gpu] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        match = next((gpu for gpu, uuid in installed if _names(entry, gpu, uuid)), None)
+        if match is None and entry.startswith("MIG-"):
+            match = Gpu(len(chosen), entry, "MIG slice", 0.0)
+        if match is None:
+            break  # what follows an unknown entry is invisible. Source: CUDA programming guide
+        chosen.append(Gpu(match.index, entry, match.name, match.memory_gib))
+    return chosen
+
+
+def _names(entry: str, gpu: Gpu, uuid: str) -> bool:
+    """Whether an entry of the variable is the GPU's number or the start of its UUID."""
+    return entry == str(gpu.index) or (entry.startswith("GPU-") and uuid.startswith(entry))
+
+
+def _installed() -> list[tuple[Gpu, str]]:
+    """Every GPU of the machine with its UUID; empty without a working driver."""
+    try:
+        answer = subprocess.run(
+            bound_command(QUERY), capture_output=True, text=True, timeout=QUERY_LIMIT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    found = []
+    for line in answer.stdout.splitlines():
+        fields = [part.strip() for part in line.split(",")]
+        if len(fields) != QUERY_FIELDS or not fields[0].isdigit():
+            continue
+        index, uuid, name, memory_mib = fields
+        memory_gib = float(memory_mib) / MIB_PER_GIB if memory_mib.isdigit() else 0.0
+        found.append((Gpu(int(index), index, name, memory_gib), uuid))
+    return found
+
+
+def check_port(host: str, port: int) -> None:
+    """Check that a server could listen on an address.
+
+    Raises:
+        PortError: it could not.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise PortError(f"{host} is no address of this machine: {error}") from error
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        # As servers do: connections of the last run that still linger are no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+            probe.listen(1)
+        except OSError as error:
+            reasons = {
+                errno.EADDRINUSE: "is already in use",
+                errno.EACCES: "may be used by the administrator only; choose one above 1023",
+            }
+            reason = reasons.get(error.errno or 0, f"cannot be used: {error.strerror}")
+            raise PortError(f"port {port} of {host} {reason}") from error

@@ -1,0 +1,279 @@
+"""Processes, their identity on disk, and the log files they append to."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+
+from core.files import write_file
+from core.schemas.worker import RESTART_EXIT_CODE
+
+BOUND_EXEC = Path(__file__).with_name("bound_exec.py")
+BYTES_PER_MB = 1_000_000
+TAIL_BYTES = 16_384
+TAIL_LINES = 25
+PS_LIMIT_S = 5
+# Source: proc(5), /proc/pid/stat, counted from 1.
+STATE_FIELD = 3
+THREADS_FIELD = 20
+START_TIME_FIELD = 22
+
+
+async def until(is_true: Callable[[], bool], poll_s: float, limit_s: float = math.inf) -> bool:
+    """Poll a condition; return whether it became true within the limit."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + limit_s
+    while not is_true():
+        if loop.time() > deadline_s:
+            return False
+        await asyncio.sleep(poll_s)
+    return True
+
+
+def bound_command(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the command such that the program ends when this process does, however it does."""
+    return (sys.executable, "-I", "-S", str(BOUND_EXEC), str(os.getpid()), *command)
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """One process; the start time distinguishes it from a later one with the same number.
+
+    Attributes:
+        started: in a form that can only be compared.
+    """
+
+    pid: int
+    started: str
+
+    @property
+    def is_alive(self) -> bool:
+        return _start_time(self.pid) == self.started != ""
+
+    def send(self, number: signal.Signals) -> bool:
+        """Send a signal; return whether the process was there to receive it."""
+        if not self.is_alive:
+            return False
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def kill_group(self) -> None:
+        """Kill the process, and its group if it leads one."""
+        if not self.is_alive:
+            return
+        try:
+            kill = os.killpg if os.getpgid(self.pid) == self.pid else os.kill
+            kill(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+
+def identify(pid: int) -> ProcessId:
+    return ProcessId(pid, _start_time(pid))
+
+
+def write_pid_file(path: Path, process: ProcessId) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, f"{process.pid} {process.started}\n".encode("ascii"))
+
+
+def read_pid_file(path: Path) -> ProcessId | None:
+    """Return the process a file names, None unless it is alive."""
+    try:
+        number, _, started = path.read_text(encoding="ascii").strip().partition(" ")
+        process = ProcessId(int(number), started)
+    except (OSError, ValueError):
+        return None
+    return process if process.is_alive else None
+
+
+async def end_processes(processes: Collection[ProcessId], poll_s: float, limit_s: float) -> None:
+    """End processes that are not our children: SIGTERM, and SIGKILL after the limit."""
+
+    def have_ended() -> bool:
+        return not any(process.is_alive for process in processes)
+
+    for process in processes:
+        process.send(signal.SIGTERM)
+    if not await until(have_ended, poll_s, limit_s):
+        for process in processes:
+            process.kill_group()
+        await until(have_ended, poll_s, limit_s)
+
+
+def _start_time(pid: int) -> str:
+    """Return when a process started; empty if it does not exist or all its threads have ended."""
+    if sys.platform == "linux":
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf8", errors="replace")
+        except OSError:
+            return ""
+        # The name in parentheses may contain anything, so fields are counted from its end.
+        fields = stat.rpartition(")")[2].split()
+        # A process whose first thread has ended holds its ports and memory until the last has.
+        is_first_over = fields[STATE_FIELD - 3] in {"Z", "X"}
+        is_over = is_first_over and int(fields[THREADS_FIELD - 3]) <= 1
+        return "" if is_over else fields[START_TIME_FIELD - 3]
+    answer = subprocess.run(
+        ["ps", "-o", "state=,lstart=", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        timeout=PS_LIMIT_S,
+        check=False,
+    )
+    state, _, started = answer.stdout.strip().partition(" ")
+    return "" if state.startswith("Z") else started.strip().replace(" ", "_")
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A log that a program appends to directly, so that the launcher cannot block it.
+
+    Rotation therefore copies and truncates.
+
+    Attributes:
+        path: of the current file; older ones are `path.1` (newest) to `path.kept`.
+        max_bytes: size at which it is rotated.
+        kept: number of older files.
+    """
+
+    path: Path
+    max_bytes: int
+    kept: int
+
+    def open(self) -> FileIO:
+        """Return the file for appending, which stays correct when it is truncated."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.rotate()
+        return FileIO(self.path, "ab")
+
+    def size(self) -> int:
+        """Return its length in bytes, 0 if it does not exist."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
+    def rotate(self) -> bool:
+        """Copy the file aside and empty it if it has grown too long; return whether it was done.
+
+        Lines written between the copy and the truncation are lost: a window of microseconds.
+
+        Raises:
+            OSError: the copy could not be written. The file is emptied all the same: without a
+                bound it would take the disk from the recordings.
+        """
+        if self.size() < self.max_bytes:
+            return False
+        older = [self.path.with_name(f"{self.path.name}.{n}") for n in range(1, self.kept + 1)]
+        for newer, target in reversed(list(zip(older, older[1:], strict=False))):
+            if newer.exists():
+                newer.replace(target)
+        try:
+            shutil.copyfile(self.path, older[0])
+        finally:
+            os.truncate(self.path, 0)
+        return True
+
+    def tail(self, since: int = 0) -> list[str]:
+        """Return the last lines written after the file had a length of `since` bytes."""
+        try:
+            with self.path.open("rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                begin = since if since <= end else 0  # rotated in the meantime
+                file.seek(max(begin, end - TAIL_BYTES))
+                text = file.read(TAIL_BYTES).decode("utf8", errors="replace")
+        except OSError:
+            return []
+        return text.splitlines()[-TAIL_LINES:]
+
+
+class Child:
+    """A child process in a process group of its own, so that Ctrl-C does not reach it."""
+
+    def __init__(
+        self, command: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: LogFile
+    ) -> None:
+        """Start it.
+
+        Raises:
+            OSError: it could not be started, or the log not be opened.
+        """
+        with log.open() as output:
+            self._log, self._log_begin = log, log.size()
+            self._process = subprocess.Popen(
+                bound_command(command),
+                env=dict(environment),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended; what it left in its group is then killed."""
+        had_ended = self._process.returncode is not None
+        if self._process.poll() is None:
+            return False
+        if not had_ended:
+            self._signal_group(signal.SIGKILL)
+        return True
+
+    @property
+    def how_it_ended(self) -> str:
+        """The exit status in words; empty while it runs."""
+        code = self._process.returncode
+        if code is None:
+            return ""
+        if code == RESTART_EXIT_CODE:
+            return "was asked to start again"
+        if code >= 0:
+            return f"ended with exit code {code}"
+        known = {int(number): number.name for number in signal.Signals}
+        return f"was ended by {known.get(-code, f'signal {-code}')}"
+
+    @property
+    def succeeded(self) -> bool:
+        return self._process.returncode == 0
+
+    @property
+    def requested_restart(self) -> bool:
+        return self._process.returncode == RESTART_EXIT_CODE
+
+    def last_lines(self) -> list[str]:
+        """Return the end of what it has printed since its start."""
+        return self._log.tail(self._log_begin)
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the program alone; it takes down its own helpers."""
+        if not self.has_ended:
+            self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL to the whole group."""
+        if not self.has_ended:
+            self._signal_group(signal.SIGKILL)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return  # the group is empty; macOS says so with the second

@@ -25,6 +25,7 @@ from settings.sections import (
     LimitSettings,
     LoggingSettings,
     ModelSettings,
+    OpenAiSettings,
     RecordingSettings,
     SecuritySettings,
     ServiceSettings,
@@ -52,6 +53,7 @@ __all__ = [
     "LimitSettings",
     "LoggingSettings",
     "ModelSettings",
+    "OpenAiSettings",
     "RecordingSettings",
     "SecuritySettings",
     "ServiceSettings",
@@ -107,6 +109,7 @@ class Settings(BaseSettings):
     half_duplex: HalfDuplexSettings = Field(default_factory=HalfDuplexSettings)
     security: SecuritySettings = Field(default_factory=SecuritySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
+    openai: OpenAiSettings = Field(default_factory=OpenAiSettings)
     logging: LoggingSettings = Field(default_factory=LoggingSettings)
 
     @classmethod

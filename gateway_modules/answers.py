@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, Response
 
 from core.errors import ErrorCode, InternalError, describe_error
 from core.schemas.common import WireModel
+from core.schemas.openai_errors import OPENAI_CODES
 
 CLIENT_LEFT: Final = 499  # nobody reads it; the usual number in logs
 RETRY_AFTER_S: Final = 5  # ours: told with "too many" and "try later"
@@ -40,16 +41,6 @@ CODE_OF_STATUS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
 
 
 OPENAI_PREFIX: Final = "/v1/"
-OPENAI_CODES: Final[Mapping[ErrorCode, str]] = MappingProxyType(
-    {
-        ErrorCode.UNAUTHORIZED: "invalid_api_key",
-        ErrorCode.QUEUE_FULL: "server_overloaded",
-        ErrorCode.NO_WORKER: "server_overloaded",
-        ErrorCode.CONTEXT_FULL: "context_length_exceeded",
-        ErrorCode.BAD_JSON: "invalid_value",
-        ErrorCode.INTERNAL: "internal_error",
-    }
-)
 FIELD: Final = re.compile(r"([a-z_]\w*(?:\.\w+|\[\d+\])*): ")  # at the beginning of a sentence
 
 

@@ -1,4 +1,4 @@
-"""The four kinds of client sockets: what each may say and where its worker listens. A table."""
+"""The kinds of client sockets: what each may say and where its worker listens. A table."""
 
 from __future__ import annotations
 
@@ -20,16 +20,23 @@ class SocketKind(StrEnum):
     CHAT = "chat"
     HALF_DUPLEX = "half_duplex"
     DUPLEX = "duplex"
+    REALTIME = "realtime"
+    LIVE = "live"
 
     @property
     def path(self) -> str:
-        """The path at a worker, and at the gateway before the session's id."""
+        """The path at a worker, and of our own kinds at the gateway before the session's id."""
         return f"/ws/{self.value}"
 
     @property
     def has_turns(self) -> bool:
         """It queues for each turn; otherwise once, for the whole session."""
         return self in (SocketKind.STREAMING, SocketKind.CHAT)
+
+    @property
+    def has_events(self) -> bool:
+        """It speaks one of OpenAI's protocols."""
+        return self in (SocketKind.REALTIME, SocketKind.LIVE)
 
     def request_type(self, session_id: str) -> RequestType:
         """Return what such a socket queues for."""
@@ -42,6 +49,10 @@ class SocketKind(StrEnum):
                 return RequestType.HALF_DUPLEX_AUDIO
             case SocketKind.DUPLEX:
                 return duplex_request_type(session_id)
+            case SocketKind.REALTIME:  # the same occupation of the engine, hence the same estimate
+                return RequestType.HALF_DUPLEX_AUDIO
+            case SocketKind.LIVE:
+                return RequestType.AUDIO_DUPLEX
 
 
 CLIENT_TYPES: Final[Mapping[SocketKind, frozenset[str]]] = MappingProxyType(

@@ -49,7 +49,7 @@ from gateway_modules.glance import glance
 from gateway_modules.kinds import SocketKind
 from gateway_modules.long_text import size_chars
 from gateway_modules.relay_notes import RelayNotes
-from gateway_modules.traffic import Traffic, Upward, Verdict
+from gateway_modules.traffic import QueueMessage, Traffic, Upward, Verdict
 from gateway_modules.worker_link import Request, WorkerLink, is_anybody_left
 from gateway_modules.worker_pool import WorkerPool
 
@@ -173,7 +173,7 @@ class Relay:
                 if isinstance(message, Queued | QueueDone):
                     secret = {"session_secret": self.request.session_secret}
                     message = message.model_copy(update=secret)
-                await self._send(message.to_json())
+                await self._send_own(message)
             case StartTimer(name, delay_s):
                 self._start_timer(name, delay_s)
             case StopTimer(name):
@@ -310,6 +310,11 @@ class Relay:
         except ClientGoneError as gone:
             self.tell_soon(Disconnected(str(gone)))
 
+    async def _send_own(self, message: QueueMessage) -> None:
+        text = self._traffic.spelled(message)
+        if text is not None:
+            await self._send(text)
+
     async def _tell(self, event: Event, parting: str | None = None) -> None:
         """Tell the machine something and wait until what it asked for is done."""
         told = _Told(event, parting)
@@ -322,7 +327,7 @@ class Relay:
         self._notes.error(error.code)
         self._notes.closing(CloseCode.INTERNAL, error.code)
         try:
-            await self._wire.send(ErrorMessage.of(error).to_json())
+            await self._wire.send(self._traffic.spelled(ErrorMessage.of(error)) or "")
         except ClientGoneError:
             return
         await self._wire.close(CloseCode.INTERNAL, error.code)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
@@ -15,6 +17,7 @@ from core.errors import (
     OmniError,
 )
 from core.logging_setup import log_context
+from core.protocols.event_queueing import EventQueueingMachine, WaitLimits
 from core.protocols.queueing import QueueingMachine
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, PREPARE_LIMIT_BYTES
 from core.schemas.queue import SESSION_SECRET_BYTES, ErrorMessage, check_session_id
@@ -22,6 +25,7 @@ from gateway_modules.app_registry import app_of_request
 from gateway_modules.client_wire import ClientGoneError, ClientWire
 from gateway_modules.diagnostics import DiagnosticsFile
 from gateway_modules.kinds import SocketKind
+from gateway_modules.openai.event_traffic import EventTraffic
 from gateway_modules.relay import Relay
 from gateway_modules.relay_notes import RelayNotes
 from gateway_modules.service import Gateway, gateway_of
@@ -58,13 +62,41 @@ async def chat(websocket: WebSocket) -> None:
     await serve(websocket, SocketKind.CHAT, generate_session_id("chat"))
 
 
-async def serve(websocket: WebSocket, kind: SocketKind, session_id: str) -> None:
+async def close_unaccepted(websocket: WebSocket, error: OmniError) -> None:
+    """Refuse a handshake as browsers' pages expect it."""
+    await websocket.close(int(error.close_code), error.message)
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """How a client comes in.
+
+    Attributes:
+        subprotocol: What is selected of those it offers.
+        query: What the worker's address says besides.
+        deny: Answers its handshake with an error.
+        tells_queue: It wants to know its place in the queue, though its protocol has none.
+    """
+
+    subprotocol: str | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+    deny: Callable[[WebSocket, OmniError], Awaitable[None]] = close_unaccepted
+    tells_queue: bool = True
+
+
+NATIVE: Final = Entrance()
+
+
+async def serve(
+    websocket: WebSocket, kind: SocketKind, session_id: str, entrance: Entrance = NATIVE
+) -> None:
     """Let a client in and serve it, or refuse it.
 
     Args:
         websocket: Not accepted yet.
         kind: Which path.
         session_id: What the client calls itself.
+        entrance: How it comes in.
     """
     gateway = gateway_of(websocket)
     client = gateway.door.limited_client(websocket)
@@ -75,19 +107,22 @@ async def serve(websocket: WebSocket, kind: SocketKind, session_id: str) -> None
                 stack.enter_context(gateway.live.counted(client))
             except OmniError as error:
                 _note_refusal(gateway, error)
-                await websocket.close(int(error.close_code), error.message)
+                await entrance.deny(websocket, error)
                 return
-            await websocket.accept()
+            await websocket.accept(entrance.subprotocol)
             lease = gateway.bytes_held.lease(client)
             stack.callback(lease.release)
             wire = ClientWire(websocket, gateway.sizes_of(kind), gateway.timing.pace, lease)
+            traffic = _traffic(gateway, kind, entrance)
             try:
-                relay = _relay(gateway, kind, check_session_id(session_id), websocket, wire)
+                request = _request(gateway, kind, check_session_id(session_id), websocket)
+                request = replace(request, query=entrance.query)
+                relay = _relay(gateway, wire, traffic, request)
                 await stack.enter_async_context(gateway.live.entered(relay))
                 stack.callback(gateway.cleanup.request)
             except OmniError as error:
                 _note_refusal(gateway, error)
-                await _refuse(wire, error)
+                await _refuse(wire, traffic, error)
                 return
             await relay.run()
 
@@ -106,14 +141,11 @@ def _check_open(gateway: Gateway, kind: SocketKind, session_id: str) -> None:
         raise NoWorkerError()
 
 
-def _relay(
-    gateway: Gateway, kind: SocketKind, session_id: str, websocket: WebSocket, wire: ClientWire
-) -> Relay:
-    request_type = kind.request_type(session_id)
+def _request(gateway: Gateway, kind: SocketKind, session_id: str, websocket: WebSocket) -> Request:
     timing = gateway.timing
-    request = Request(
+    return Request(
         kind=kind,
-        request_type=request_type,
+        request_type=kind.request_type(session_id),
         session_id=session_id,
         client=gateway.door.limited_client(websocket),
         address=gateway.door.client_address(websocket),
@@ -122,18 +154,23 @@ def _relay(
         tries=timing.connect_tries,
         patience_s=timing.patience_s,
     )
-    return Relay(
-        wire,
-        QueueingMachine(session_id, request_type, timing.queueing),
-        _traffic(gateway, kind),
-        gateway.pool,
-        request,
-        RelayNotes(gateway.metrics, request_type.value),
-    )
 
 
-def _traffic(gateway: Gateway, kind: SocketKind) -> Traffic:
+def _relay(gateway: Gateway, wire: ClientWire, traffic: Traffic, request: Request) -> Relay:
+    kind, queueing = request.request_type, gateway.timing.queueing
+    if request.kind.has_events:
+        wait = WaitLimits(max_wait_s=gateway.settings.openai.max_wait_s)
+        machine: QueueingMachine = EventQueueingMachine(request.session_id, kind, queueing, wait)
+    else:
+        machine = QueueingMachine(request.session_id, kind, queueing)
+    notes = RelayNotes(gateway.metrics, kind.value)
+    return Relay(wire, machine, traffic, gateway.pool, request, notes)
+
+
+def _traffic(gateway: Gateway, kind: SocketKind, entrance: Entrance) -> Traffic:
     match kind:
+        case SocketKind.REALTIME | SocketKind.LIVE:
+            return EventTraffic(tells_queue=entrance.tells_queue)
         case SocketKind.STREAMING:
             return TurnTraffic(gateway.voices)
         case SocketKind.CHAT:
@@ -143,10 +180,10 @@ def _traffic(gateway: Gateway, kind: SocketKind) -> Traffic:
             return LiveTraffic(kind, gateway.voices, diagnostics)
 
 
-async def _refuse(wire: ClientWire, error: OmniError) -> None:
+async def _refuse(wire: ClientWire, traffic: Traffic, error: OmniError) -> None:
     """Say why and close; a browser sees the reason only of a socket that was accepted."""
     try:
-        await wire.send(ErrorMessage.of(error).to_json())
+        await wire.send(traffic.spelled(ErrorMessage.of(error)) or "")
     except ClientGoneError:
         return
     await wire.close(error.close_code, error.code)

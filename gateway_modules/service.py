@@ -15,6 +15,7 @@ from config import PROJECT_ROOT, LimitSettings, Settings
 from core.metrics import GatewayMetrics, new_registry
 from core.protocols.events import ShuttingDown
 from core.protocols.queueing import QueueingLimits
+from core.schemas.limits import EVENT_LIMIT_BYTES
 from core.schemas.queue import SESSION_SECRET_HEADER
 from gateway_modules.admin_sessions import ensure_admin_token
 from gateway_modules.app_registry import AppRegistry
@@ -123,6 +124,8 @@ class Gateway:
     def sizes_of(self, kind: SocketKind) -> SizeLimits:
         """Return the longest messages of a client on such a socket."""
         limits = self.settings.limits
+        if kind.has_events:
+            return SizeLimits(EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES)
         if kind.has_turns:
             return SizeLimits(limits.chat_message_bytes, limits.chat_message_bytes)
         return SizeLimits(limits.prepare_bytes, limits.live_message_bytes)

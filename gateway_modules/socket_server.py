@@ -12,7 +12,12 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 
 from core.errors import CloseCode, RateLimitedError
-from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, MIB, PREPARE_LIMIT_BYTES
+from core.schemas.limits import (
+    CHAT_SOCKET_LIMIT_BYTES,
+    EVENT_LIMIT_BYTES,
+    MIB,
+    PREPARE_LIMIT_BYTES,
+)
 from gateway_modules.byte_budget import LEASE_MARK, ByteLease
 from gateway_modules.connections import BoundedReads, peer_of
 from gateway_modules.frame_splitter import FrameSplitter
@@ -27,8 +32,10 @@ LINGER_S: Final = 5.0  # ours
 # One message a little too long is still collected, so that its sender can be told why.
 CHAT_BYTES: Final = CHAT_SOCKET_LIMIT_BYTES + MIB
 LIVE_BYTES: Final = PREPARE_LIMIT_BYTES + MIB
+EVENT_BYTES: Final = EVENT_LIMIT_BYTES + MIB
 LIMITS_BYTES: Final = MappingProxyType(
     {SocketKind.HALF_DUPLEX.path: LIVE_BYTES, SocketKind.DUPLEX.path: LIVE_BYTES}
+    | dict.fromkeys(("/v1/realtime", "/realtime", "/v1/live/", "/live/"), EVENT_BYTES)
 )
 
 # Reading stops only after whole messages, so frames that complete none are limited by their

@@ -20,8 +20,10 @@ from core.errors import (
     OmniError,
     UnknownTypeError,
 )
+from core.protocols.effects import ServerMessage
 from core.protocols.events import ClientSaid
 from core.schemas import duplex
+from core.schemas.queue import Queued, QueueDone, QueueUpdate
 from core.schemas.worker import WorkerStatus
 from gateway_modules.diagnostics import DiagnosticsFile
 from gateway_modules.glance import glance, type_of
@@ -47,6 +49,8 @@ LAST_WORDS: Final = frozenset({"stopped", "timeout", "error"})
 NAMES: Final = frozenset({"ref_audio_id", "tts_ref_audio_id", "ref_audio_path"})
 NOTHING_READ: Final = ("", None)
 TURN_COMMANDS: Final = frozenset({"generate", "stop", "close", "heartbeat"})
+
+QueueMessage = ServerMessage | Queued | QueueUpdate | QueueDone
 
 # Any: a message of the client as JSON has it; what is not looked at goes on as it came.
 Raw = dict[str, Any]
@@ -106,6 +110,10 @@ class Traffic(ABC):
         Raises:
             OmniError: It cannot be understood.
         """
+
+    def spelled(self, message: QueueMessage) -> str | None:
+        """Return a message of the gateway's own as this client reads it; None: it reads none."""
+        return message.to_json()
 
     @abstractmethod
     def begin(self, text: str | None) -> None:

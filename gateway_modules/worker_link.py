@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -64,6 +64,7 @@ class Request:
         tries: How often to try to reach it.
         patience_s: How long to queue while there is no worker at all.
         goes_first: Its turn had come already, and its worker could not be reached.
+        query: What the worker's address says besides.
     """
 
     kind: SocketKind
@@ -77,6 +78,7 @@ class Request:
     tries: int = CONNECT_TRIES
     patience_s: float = PATIENCE_S
     goes_first: bool = False
+    query: Mapping[str, str] = field(default_factory=dict)
 
     def has(self, shown_secret: str) -> bool:
         """Whether this is the session's secret, compared in constant time."""
@@ -187,7 +189,7 @@ class WorkerLink:
     async def _serve(self, place: Place) -> Event:
         """Have a socket to the worker for as long as it lives; return how it ended."""
         request, worker = self._request, place.worker
-        query = worker_query(request.session_id, request.request_type)
+        query = {**worker_query(request.session_id, request.request_type), **request.query}
         tries = 1 if self._pool.has_room_beside(worker) else request.tries
         try:
             async with self._pool.client.connected(

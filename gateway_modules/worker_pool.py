@@ -337,7 +337,7 @@ class WorkerPool(WorkerSet):
     ) -> QueueEntry:
         kind = request_type_of(request_type)
         if not goes_first or self.is_stopped:
-            self._check_intake(client)
+            self.check_intake(client)
         entry = QueueEntry(
             QueueTicket(f"q_{secrets.token_hex(TICKET_BYTES)}", kind, session_id, self._clock()),
             asyncio.get_running_loop().create_future(),
@@ -349,7 +349,8 @@ class WorkerPool(WorkerSet):
         self._dispatch_next()
         return entry
 
-    def _check_intake(self, client: str | None) -> None:
+    def check_intake(self, client: str | None) -> None:
+        """Raise what `enqueue` would raise for this client now."""
         if self.is_stopped:
             raise ShuttingDownError()
         if self.is_intake_paused:
@@ -359,8 +360,7 @@ class WorkerPool(WorkerSet):
         if self.queue_full:
             raise QueueFullError(f"Queue full ({self.queue_length} requests)")
         if client and self._max_waiting_per_client:
-            waiting = self._line.waiting_of(client)
-            if waiting >= self._max_waiting_per_client:
+            if (waiting := self._line.waiting_of(client)) >= self._max_waiting_per_client:
                 raise QueueFullError(f"Queue full ({waiting} of your requests wait already)")
 
     def _dispatch_next(self) -> None:

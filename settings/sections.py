@@ -296,6 +296,14 @@ class LimitSettings(Section):
     )
 
 
+class OpenAiSettings(Section):
+    """OpenAI's protocols."""
+
+    max_wait_s: float = Field(
+        8, ge=0, le=wire.DURATION_MAX_S, description="Longest wait of a socket for a worker, s."
+    )
+
+
 class LoggingSettings(Section):
     """What the programs write down."""
 

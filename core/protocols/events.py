@@ -39,6 +39,7 @@ class TimerName(StrEnum):
     FRAME = "frame"  # a chunk waits so long for its picture
     STOPPING = "stopping"  # and the end for a running step
     QUEUE_UPDATE = "queue_update"  # the client hears how long it still waits
+    WAIT = "wait"  # the client waits no longer for a worker
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ MIB: Final = 1024 * 1024
 CHAT_SOCKET_LIMIT_BYTES: Final = 64 * MIB  # /ws/streaming and /ws/chat, client to server
 PREPARE_LIMIT_BYTES: Final = 8 * MIB  # half-duplex and duplex `prepare`
 LIVE_SOCKET_LIMIT_BYTES: Final = 2 * MIB  # any other half-duplex or duplex message
+EVENT_LIMIT_BYTES: Final = 20 * MIB  # OpenAI's protocols: 15 MiB of sound in Base64
 
 CHUNK_MAX_S: Final = 2.0
 REFERENCE_MAX_S: Final = 30.0

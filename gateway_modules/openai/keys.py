@@ -11,6 +11,7 @@ from core.errors import UnauthorizedError
 from gateway_modules.service import gateway_of
 
 BEARER = "bearer "
+SUBPROTOCOL_KEY = "openai-insecure-api-key."
 
 
 def check_key(connection: HTTPConnection) -> None:
@@ -27,11 +28,16 @@ def check_key(connection: HTTPConnection) -> None:
 
 
 def shown_key(connection: HTTPConnection) -> str:
-    """Return the key of the Authorization header, or of Azure's `api-key`; "" without one."""
+    """Return the key of the Authorization header, or of Azure's `api-key`; "" without one.
+
+    A page cannot set headers of a WebSocket: it names its key among the subprotocols.
+    """
     told = connection.headers.get("authorization", "")
     if told.lower().startswith(BEARER):
         return told[len(BEARER) :].strip()
-    return connection.headers.get("api-key", "")
+    offered = connection.scope.get("subprotocols", ())
+    keys = [name[len(SUBPROTOCOL_KEY) :] for name in offered if name.startswith(SUBPROTOCOL_KEY)]
+    return connection.headers.get("api-key", keys[0] if keys else "")
 
 
 NeedsKey = Depends(check_key)

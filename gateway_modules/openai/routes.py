@@ -56,7 +56,7 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
         raise NoWorkerError()
     text, voices, transcripts = await text_of(request), gateway.voices, gateway.transcripts
     asked, worker_text = await voices.run(_understood, text, voices, transcripts)
-    answer = Answer(asked, _served_model(gateway), voices, transcripts)
+    answer = Answer(asked, served_model(gateway), voices, transcripts)
     client = gateway.door.limited_client(request)
     messages = reply(gateway, worker_text, client, lambda: answer.is_over)
     try:
@@ -70,14 +70,14 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
     return StreamingResponse(events, media_type="text/event-stream", headers=dict(UNBUFFERED))
 
 
-def _served_model(gateway: Gateway) -> str:
+def served_model(gateway: Gateway) -> str:
     """Return the id of the model that the workers have loaded."""
     facts = loaded_model(gateway.pool.workers.values())
     return PUBLISHED if facts is None or facts.kind is ModelKind.FULL else facts.kind.value
 
 
 def _model(gateway: Gateway) -> Json:
-    return {"id": _served_model(gateway), "object": "model", "created": 0, "owned_by": OWNER}
+    return {"id": served_model(gateway), "object": "model", "created": 0, "owned_by": OWNER}
 
 
 def _understood(

@@ -89,6 +89,8 @@ class FakeWorker:
                 WebSocketRoute("/ws/chat", self._chat_socket),
                 WebSocketRoute("/ws/half_duplex", self._half_duplex),
                 WebSocketRoute("/ws/duplex", self._duplex),
+                WebSocketRoute("/ws/realtime", self._events),
+                WebSocketRoute("/ws/live", self._events),
             ]
         )
 
@@ -209,6 +211,14 @@ class FakeWorker:
                     case "close":
                         await socket.close()
                         return
+
+    async def _events(self, socket: WebSocket) -> None:
+        """One of OpenAI's protocols: a beginning, and what the script answers."""
+        async with self._session(socket) as messages:
+            if socket.url.path == "/ws/realtime":
+                await socket.send_json({"type": "session.created", "session": {}})
+            async for _ in messages:
+                continue
 
     async def _prefill(self, socket: WebSocket, message: Raw) -> None:
         expected = message.get("expect_hash")

@@ -98,6 +98,8 @@ PUBLIC = """
     / /check /turnbased /half_duplex /omni /audio_duplex /admin /s/{recording_id}
     /static/vendor/{library}/{name:path} /v1/models /v1/models/{model_id}
 """.split()
+SOCKET_PATHS = ("/ws/", "/v1/", "/realtime", "/live/")
+OPENAI_SOCKETS = ("/realtime", "/live/sessions")
 TABLE = [
     *(Row("GET", route) for route in PUBLIC),
     Row("HEAD", "/api/sessions/{recording_id}/assets/{path:path}"),
@@ -134,6 +136,7 @@ TABLE = [
     Row(WEBSOCKET, "/ws/half_duplex/{session_id}"),
     Row(WEBSOCKET, "/ws/duplex/{session_id}"),
     Row(WEBSOCKET, "/ws/chat"),
+    *(Row(WEBSOCKET, f"{base}{path}") for base in ("/v1", "") for path in OPENAI_SOCKETS),
     Row("GET", "/static"),
 ]
 SOCKET_ROWS = [row for row in TABLE if row.method == WEBSOCKET]
@@ -144,7 +147,7 @@ def test_every_route_has_a_row(tmp_path: Path) -> None:
     routes = set()
     for route in iter_route_contexts(create_app(settings_for(tmp_path)).routes):
         methods = getattr(route, "methods", None)
-        is_socket = methods is None and str(route.path).startswith("/ws/")
+        is_socket = methods is None and str(route.path).startswith(SOCKET_PATHS)
         known = {WEBSOCKET} if is_socket else set(methods or {"GET"})
         # A route of the framework's own answers HEAD like GET.
         routes |= {(method, route.path) for method in known if known != {"GET", "HEAD"}}

@@ -1,0 +1,176 @@
+"""The gateway's part of a socket of OpenAI's protocols, which know no queue.
+
+Nothing is said while the client waits, and the wait has an end. The client may speak at once: what
+it says is kept for the worker, in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from core.errors import BadPayloadError, QueueFullError, TooBigError
+from core.protocols.effects import (
+    ConnectWorker,
+    Enqueue,
+    Forward,
+    QueueEffect,
+    StartRelay,
+    StartTimer,
+    StopTimer,
+)
+from core.protocols.events import (
+    Assigned,
+    ClientSaid,
+    Event,
+    Opened,
+    PlaceChanged,
+    PlaceTaken,
+    Rejected,
+    TimerFired,
+    TimerName,
+    WorkerConnected,
+    WorkerMissed,
+)
+from core.protocols.machine import warn
+from core.protocols.queueing import (
+    CLOSED,
+    CONNECTING,
+    FAILED,
+    NOT_CLOSED,
+    OPEN,
+    QUEUED,
+    RELAYING,
+    TABLE,
+    WAITING,
+    QueueingLimits,
+    QueueingMachine,
+    QueueingPhase,
+)
+from core.protocols.tables import SAME, Index, Row, index_rows
+from core.schemas.queue import RequestType
+
+AUDIO: Final = "audio"
+"""The kind of an event that brings sound."""
+EVENT: Final = "event"
+"""The kind of any other event."""
+
+
+@dataclass(frozen=True)
+class WaitLimits:
+    """How long a client may wait, and what is kept of it meanwhile.
+
+    Attributes:
+        max_wait_s: longest wait; one that is estimated to be longer is refused at once. Ours: the
+            clients' own limits are 10 s.
+        max_events: events kept; one more ends the connection. Oldest sound is left out first.
+        max_audio_chars: sound kept, as Base64; the oldest is left out.
+    """
+
+    max_wait_s: float = 8.0
+    max_events: int = 64
+    max_audio_chars: int = 1024 * 1024
+
+
+class EventQueueingMachine(QueueingMachine):
+    """The rules of one client's socket that waits without being told so."""
+
+    def __init__(
+        self,
+        session_id: str,
+        request_type: RequestType,
+        limits: QueueingLimits | None = None,
+        wait: WaitLimits | None = None,
+    ) -> None:
+        """Begin before the socket is accepted."""
+        super().__init__(session_id, request_type, limits)
+        self._wait = wait or WaitLimits()
+        self._events: list[ClientSaid] = []
+
+    def handle(self, event: Event) -> list[QueueEffect]:
+        """Take in an event; see `QueueingMachine`."""
+        row = EVENT_ROWS.get((self._phase, event.kind))
+        return [] if row is None else row.action(self, event)
+
+    def wait(self, event: Opened) -> list[QueueEffect]:
+        """Queue at once, not for long."""
+        return [StartTimer(TimerName.WAIT, self._wait.max_wait_s), *self.open(event)]
+
+    def place_known(self, event: PlaceTaken | PlaceChanged) -> list[QueueEffect]:
+        """Refuse a wait that is going to be too long."""
+        if event.place.estimated_wait_s > self._wait.max_wait_s:
+            return self._fail(QueueFullError())
+        return []
+
+    def give_up(self, event: TimerFired) -> list[QueueEffect]:
+        """The wait was too long."""
+        return self._fail(QueueFullError())
+
+    def keep(self, event: ClientSaid) -> list[QueueEffect]:
+        """Keep an event for the worker."""
+        self._events.append(event)
+        sounds = [kept for kept in self._events if kept.kind == AUDIO]
+        sound_chars = sum(len(kept.text) for kept in sounds)
+        while sounds and (
+            sound_chars > self._wait.max_audio_chars or len(self._events) > self._wait.max_events
+        ):
+            oldest = sounds.pop(0)
+            self._events.remove(oldest)
+            sound_chars -= len(oldest.text)
+        if len(self._events) > self._wait.max_events:
+            return self._fail(QueueFullError("Too many events came before the session began."))
+        return []
+
+    def reach(self, event: Assigned) -> list[QueueEffect]:
+        """Reach the worker; from here on it is not the queue that one waits for."""
+        self._phase = QueueingPhase.CONNECTING
+        self._is_worker_ours = True
+        return [StopTimer(TimerName.WAIT), ConnectWorker()]
+
+    def begin(self, event: WorkerConnected) -> list[QueueEffect]:
+        """Pass on what was kept, then everything."""
+        self._phase = QueueingPhase.RELAYING
+        kept, self._events = self._events, []
+        return [*(Forward(said.text) for said in kept), StartRelay()]
+
+    def queue_again(self, event: WorkerMissed) -> list[QueueEffect]:
+        """Queue for another worker, for as long as at first."""
+        effects = self.worker_missed(event)
+        is_queued = any(isinstance(effect, Enqueue) for effect in effects)
+        timer: list[QueueEffect] = [StartTimer(TimerName.WAIT, self._wait.max_wait_s)]
+        return [*(timer if is_queued else ()), *effects]
+
+    def refuse_event(self, event: Rejected) -> list[QueueEffect]:
+        """Tell of an event that cannot be read; the session goes on unless it is too big."""
+        if isinstance(event.error, BadPayloadError) and not isinstance(event.error, TooBigError):
+            return [warn(event.error)]
+        return self._fail(event.error)
+
+
+MACHINE: Final = EventQueueingMachine
+WARNED: Final = f"Send(warning) {FAILED}"
+AS_BEFORE: Final = frozenset(
+    "queue_refused worker_closed worker_failed disconnected shutting_down".split()
+)
+EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
+    Row(OPEN, "opened", WAITING[0], "StartTimer(wait) Enqueue", MACHINE.wait),
+    *(row for row in TABLE if row.event in AS_BEFORE),
+    Row((CLOSED,), "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
+    Row(WAITING, "place_taken", f"{SAME} {CLOSED}", FAILED, MACHINE.place_known),
+    Row(WAITING, "place_changed", f"{SAME} {CLOSED}", FAILED, MACHINE.place_known),
+    Row(WAITING, "wait_timer", CLOSED, FAILED, MACHINE.give_up),
+    Row(WAITING, "assigned", CONNECTING[0], "StopTimer(wait) ConnectWorker", MACHINE.reach),
+    *(Row(QUEUED, kind, f"{SAME} {CLOSED}", FAILED, MACHINE.keep) for kind in (AUDIO, EVENT)),
+    Row(CONNECTING, "worker_connected", RELAYING[0], "Forward StartRelay", MACHINE.begin),
+    Row(
+        CONNECTING,
+        "worker_missed",
+        f"{WAITING[0]} {CLOSED}",
+        "StartTimer(wait) Send(error) ReleaseWorker Enqueue Close",
+        MACHINE.queue_again,
+    ),
+    Row(NOT_CLOSED, "rejected", f"{SAME} {CLOSED}", WARNED, MACHINE.refuse_event),
+)
+"""All transitions of a socket that waits without being told so."""
+
+EVENT_ROWS: Final[Index[EventQueueingMachine, QueueEffect]] = index_rows(EVENT_TABLE)

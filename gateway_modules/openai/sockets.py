@@ -1,0 +1,105 @@
+"""OpenAI's sockets: who may come in, and what the worker learns of the address.
+
+What passes on them is a machine's business at the worker; waiting and relaying are those of every
+other socket.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from fastapi import APIRouter, WebSocket
+from starlette.responses import JSONResponse
+
+from core.errors import BadRequestError, CloseCode, OmniError, RateLimitedError
+from gateway_modules.answers import OPENAI_PREFIX, RETRY_AFTER_S, error_answer, openai_error
+from gateway_modules.kinds import SocketKind
+from gateway_modules.openai.keys import check_key
+from gateway_modules.openai.routes import served_model
+from gateway_modules.routes_ws import Entrance, serve
+from gateway_modules.service import Gateway, gateway_of
+from recording.names import generate_session_id
+
+SUBPROTOCOL: Final = "realtime"
+BETA_SUBPROTOCOL: Final = "openai-beta.realtime-v1"
+BETA_HEADER: Final = "realtime=v1"
+VENDOR_EVENTS: Final = "minicpmo_events"
+UNSUPPORTED: Final = ("call_id", "intent")  # queries of other uses of the path
+
+router = APIRouter()
+
+
+@router.websocket("/v1/realtime")
+@router.websocket("/realtime")
+async def realtime(websocket: WebSocket) -> None:
+    """Speak OpenAI's Realtime protocol: turns over the half-duplex engine."""
+    query = {"beta": "1"} if _is_beta(websocket) else {}
+    await _let_in(websocket, SocketKind.REALTIME, query)
+
+
+@router.websocket("/v1/live/sessions")
+@router.websocket("/live/sessions")
+async def live(websocket: WebSocket) -> None:
+    """Speak GPT-Live: one continuous stream each way over the duplex engine."""
+    await _let_in(websocket, SocketKind.LIVE, {})
+
+
+async def _let_in(websocket: WebSocket, kind: SocketKind, query: dict[str, str]) -> None:
+    gateway = gateway_of(websocket)
+    try:
+        check_key(websocket)
+        _check_use(websocket)
+        _check_wait(gateway, websocket)
+    except OmniError as error:
+        await deny(websocket, error)
+        return
+    offers = SUBPROTOCOL in websocket.scope.get("subprotocols", ())
+    entrance = Entrance(
+        subprotocol=SUBPROTOCOL if offers else None,
+        query={**query, "model": served_model(gateway)},
+        deny=deny,
+        tells_queue=websocket.query_params.get(VENDOR_EVENTS) == "1",
+    )
+    await serve(websocket, kind, generate_session_id(kind.value), entrance)
+
+
+async def deny(websocket: WebSocket, error: OmniError) -> None:
+    """Answer the handshake with the reason; a server that is full says when to come again."""
+    if error.close_code is CloseCode.TRY_LATER:
+        headers = {"Retry-After": str(RETRY_AFTER_S)}
+        body = openai_error(error)
+        answer = JSONResponse(body, HTTPStatus.TOO_MANY_REQUESTS, headers)
+        await websocket.send_denial_response(answer)
+    else:
+        await websocket.send_denial_response(error_answer(error, OPENAI_PREFIX))
+
+
+def _is_beta(websocket: WebSocket) -> bool:
+    return websocket.headers.get(
+        "openai-beta", ""
+    ).strip() == BETA_HEADER or BETA_SUBPROTOCOL in websocket.scope.get("subprotocols", ())
+
+
+def _check_use(websocket: WebSocket) -> None:
+    """Refuse the uses of the path that are not served.
+
+    Raises:
+        BadRequestError: It is one of them.
+    """
+    for name in UNSUPPORTED:
+        if name in websocket.query_params:
+            raise BadRequestError(f"{name}: this use of the address is not served.")
+
+
+def _check_wait(gateway: Gateway, websocket: WebSocket) -> None:
+    """Refuse whoever would have to wait for too long, as far as that is known already.
+
+    Raises:
+        OmniError: The queue is full or moves too slowly.
+    """
+    pool = gateway.pool
+    pool.check_intake(gateway.door.limited_client(websocket))
+    waits = [item.estimated_wait_s for item in pool.get_queue_status().items]
+    if waits and max(waits) > gateway.settings.openai.max_wait_s:
+        raise RateLimitedError("The server is busy. Please try again later.")

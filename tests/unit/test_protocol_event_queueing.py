@@ -1,0 +1,135 @@
+"""OpenAI's sockets at the gateway: a wait without a word, its end, and what is kept meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.errors import BinaryMessageError, EndedByAdminError, TooBigError, WorkerUnreachableError
+from core.protocols.effects import Close, Enqueue, Forward, QueueEffect, Send, StartTimer, label
+from core.protocols.event_queueing import (
+    AUDIO,
+    EVENT,
+    EVENT_TABLE,
+    EventQueueingMachine,
+    WaitLimits,
+)
+from core.protocols.events import (
+    Assigned,
+    ClientSaid,
+    Disconnected,
+    Event,
+    Opened,
+    Place,
+    PlaceTaken,
+    Rejected,
+    TimerFired,
+    TimerName,
+    WorkerConnected,
+    WorkerMissed,
+)
+from core.protocols.tables import SAME
+from core.schemas.queue import ErrorMessage, RequestType
+
+
+class Stage:
+    """Tells a machine events; checks its table."""
+
+    def __init__(self, *events: Event, **limits: Any) -> None:
+        self.machine = EventQueueingMachine(
+            "realtime_1", RequestType.HALF_DUPLEX_AUDIO, wait=WaitLimits(**limits)
+        )
+        for event in events:
+            self.tell(event)
+
+    def tell(self, event: Event) -> list[QueueEffect]:
+        """Tell an event; what comes of it stands in the table."""
+        phase = self.machine.phase
+        effects = self.machine.handle(event)
+        rows = [row for row in EVENT_TABLE if phase in row.phases and row.event == event.kind]
+        assert len(rows) <= 1 and bool(rows) >= bool(effects)
+        if rows:
+            assert {label(effect) for effect in effects} <= set(rows[0].effects.split())
+            target = SAME if phase == self.machine.phase else self.machine.phase
+            assert target in rows[0].targets.split()
+        return effects
+
+
+def said(text: str, kind: str = EVENT) -> ClientSaid:
+    """An event of the client."""
+    return ClientSaid(kind, text)
+
+
+def told_codes(effects: list[QueueEffect]) -> list[str]:
+    """Codes of the errors that are sent."""
+    return [
+        effect.message.code.value
+        for effect in effects
+        if isinstance(effect, Send) and isinstance(effect.message, ErrorMessage)
+    ]
+
+
+def test_nothing_is_said_while_the_client_waits() -> None:
+    stage = Stage()
+    assert stage.tell(Opened()) == [
+        StartTimer(TimerName.WAIT, 8.0),
+        Enqueue(RequestType.HALF_DUPLEX_AUDIO),
+    ]
+    assert stage.tell(PlaceTaken(Place("q", 1, 5.0, 1))) == []
+
+
+def test_what_the_client_says_meanwhile_is_passed_on_in_order() -> None:
+    stage = Stage(Opened(), said("a"), said("b", AUDIO), Assigned("w"), said("c"))
+    effects = stage.tell(WorkerConnected())
+    assert [label(effect) for effect in effects] == ["Forward"] * 3 + ["StartRelay"]
+    assert effects[:3] == [Forward("a"), Forward("b"), Forward("c")]
+
+
+@pytest.mark.parametrize("ending", [PlaceTaken(Place("q", 1, 8.1, 1)), TimerFired(TimerName.WAIT)])
+def test_a_wait_that_is_too_long_is_refused(ending: Event) -> None:
+    stage = Stage(Opened())
+    effects = stage.tell(ending)
+    assert told_codes(effects) == ["queue_full"]
+    assert isinstance(effects[-1], Close) and effects[-1].code == 1013
+    assert stage.machine.is_closed
+
+
+def test_the_oldest_sound_is_left_out_when_too_much_is_kept() -> None:
+    sounds = [said(str(number) * 40, AUDIO) for number in range(3)]
+    stage = Stage(Opened(), said("update"), *sounds, Assigned("w"), max_audio_chars=100)
+    kept = [effect for effect in stage.tell(WorkerConnected()) if isinstance(effect, Forward)]
+    assert [effect.text for effect in kept] == ["update", "1" * 40, "2" * 40]
+
+
+def test_more_events_than_are_kept_end_the_connection() -> None:
+    stage = Stage(Opened(), said("a"), said("b", AUDIO), said("c"), max_events=2)
+    assert told_codes(stage.tell(said("d"))) == ["queue_full"]
+    assert stage.machine.is_closed
+
+
+def test_another_worker_is_waited_for_as_long_as_the_first() -> None:
+    stage = Stage(Opened(), said("a"), Assigned("w"))
+    effects = stage.tell(WorkerMissed(WorkerUnreachableError()))
+    assert [label(effect) for effect in effects] == ["StartTimer(wait)", "ReleaseWorker", "Enqueue"]
+    stage.tell(Assigned("other"))
+    assert stage.tell(WorkerConnected())[0] == Forward("a")
+
+
+def test_only_what_cannot_be_read_leaves_the_session_open() -> None:
+    stage = Stage(Opened(), Assigned("w"), WorkerConnected())
+    assert [label(one) for one in stage.tell(Rejected(BinaryMessageError()))] == ["Send(warning)"]
+    effects = stage.tell(Rejected(TooBigError()))
+    assert [label(one) for one in effects] == ["Send(error)", "ReleaseWorker", "Close"]
+    ended = Stage(Opened())
+    assert [label(one) for one in ended.tell(Rejected(EndedByAdminError()))] == [
+        "Send(error)",
+        "CancelTicket",
+        "Close",
+    ]
+
+
+def test_whoever_leaves_gives_back_what_was_taken() -> None:
+    assert [label(one) for one in Stage(Opened()).tell(Disconnected())] == ["CancelTicket"]
+    left = Stage(Opened(), Disconnected())
+    assert [label(one) for one in left.tell(Assigned("w"))] == ["ReleaseWorker"]

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from core.errors import OmniError
 from core.schemas.chat import ChatChunk, ChatDone
+from core.stop_sequences import StopFilter
 from gateway_modules.answers import openai_error
 from gateway_modules.openai.chat_request import CompletionRequest
 from gateway_modules.openai.sound import spoken
-from gateway_modules.openai.stop_sequences import StopFilter
 from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.openai.worker_turn import ReplyMessage
 from gateway_modules.voice_library import VoiceLibrary

@@ -27,7 +27,7 @@ class StopFilter:
         if found:
             self.has_stopped, self._kept = True, ""
             return text[: min(found)]
-        kept = max((_overlap(text, sequence) for sequence in self._sequences), default=0)
+        kept = max((overlap(text, sequence) for sequence in self._sequences), default=0)
         self._kept = text[len(text) - kept :]
         return text[: len(text) - kept]
 
@@ -37,7 +37,7 @@ class StopFilter:
         return kept
 
 
-def _overlap(text: str, sequence: str) -> int:
+def overlap(text: str, sequence: str) -> int:
     """Return how many characters at the end of a text are the beginning of a sequence."""
     longest = min(len(text), len(sequence) - 1)
     return next((n for n in range(longest, 0, -1) if text.endswith(sequence[:n])), 0)

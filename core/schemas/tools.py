@@ -1,0 +1,21 @@
+"""A function that a reply may call, as OpenAI's protocols describe it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import Field
+
+from core.schemas.common import WireModel
+from core.schemas.limits import TEXT_MAX_CHARS
+
+FUNCTIONS_MAX: Final = 128  # Source: OpenAI's API reference, "tools"
+NAME: Final = r"^[a-zA-Z0-9_-]{1,64}$"  # same, "function.name"
+
+
+class Function(WireModel):
+    """A function that a reply may call."""
+
+    name: str = Field(pattern=NAME)
+    description: str | None = Field(None, max_length=TEXT_MAX_CHARS)
+    parameters: dict[str, Any] | None = None  # Any: a JSON schema

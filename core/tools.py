@@ -1,0 +1,310 @@
+"""Function calls in text: the prompt that offers functions, calls in a history, a reply's parser.
+
+Pure, so that the gateway and the worker's machines share it. The format is the one the language
+model was trained on. Source: the chat template of Qwen3; docs/specification/model.md#3.3.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from core.schemas.tools import Function
+from core.stop_sequences import overlap
+
+CALL_START: Final = "<tool_call>"
+CALL_END: Final = "</tool_call>"
+MARKS: Final = (CALL_START, CALL_END)
+
+# What stands before the arguments of a call; they begin with the bracket that follows.
+HEAD: Final = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=\{)')
+ARGUMENTS_DEPTH: Final = 2  # brackets that are open inside a call's arguments
+PROMPT: Final = """\
+# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+{lines}
+</tools>
+
+For each function call, return a json object with function name and arguments within \
+<tool_call></tool_call> XML tags:
+<tool_call>
+{{"name": <function-name>, "arguments": <args-json-object>}}
+</tool_call>"""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Which functions a reply may call.
+
+    Attributes:
+        functions: none of them has the name of another.
+        must_call: the reply is a call and nothing else; it cannot be spoken.
+    """
+
+    functions: tuple[Function, ...] = ()
+    must_call: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the functions."""
+        return frozenset(function.name for function in self.functions)
+
+    @property
+    def prompt(self) -> str:
+        """What ends the system message; "" without functions."""
+        if not self.functions:
+            return ""
+        lines = (
+            {"type": "function", "function": function.model_dump(exclude_none=True)}
+            for function in self.functions
+        )
+        return PROMPT.format(lines="\n".join(_to_json(line) for line in lines))
+
+    @property
+    def reply_start(self) -> str:
+        """What the reply has to begin with; "" where it may begin with anything."""
+        if not self.must_call:
+            return ""
+        if len(self.functions) > 1:
+            return CALL_START + '\n{"name":'
+        return f'{CALL_START}\n{{"name": {_to_json(self.functions[0].name)}, "arguments":'
+
+
+def call_text(name: str, arguments: str) -> str:
+    """Return one call of an assistant's message; several are joined by line feeds.
+
+    Args:
+        name: of the function.
+        arguments: a JSON object as text.
+    """
+    inner = f'{{"name": {_to_json(name)}, "arguments": {arguments.strip() or "{}"}}}'
+    return f"{CALL_START}\n{inner}\n{CALL_END}"
+
+
+def outputs_text(outputs: Iterable[str]) -> str:
+    """Return the user's message that has what functions returned, in the order of their calls."""
+    return "\n".join(f"<tool_response>\n{output}\n</tool_response>" for output in outputs)
+
+
+@dataclass(frozen=True)
+class Said:
+    """Text besides calls."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class CallBegun:
+    """A call's function is known."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class CallArguments:
+    """The next characters of the arguments of the call that began last."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class CallDone:
+    """A call is complete.
+
+    Attributes:
+        name: of a function that was offered.
+        arguments: a JSON object as text: what the pieces were, joined.
+    """
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class CallInvalid:
+    """A call that is none; what follows is dropped."""
+
+    reason: str
+
+
+CallEvent = Said | CallBegun | CallArguments | CallDone | CallInvalid
+
+
+class CallParser:
+    """Tells text and calls of a reply apart while it comes, however it is cut into pieces.
+
+    White space around calls is dropped. Without functions everything is text.
+    """
+
+    def __init__(self, names: Collection[str]) -> None:
+        """Begin before a reply that may call functions of these names."""
+        self._names = names
+        self._kept = ""  # text that may belong to a mark, or stand before one
+        self._call: _Call | None = None
+        self._has_failed = False
+        self.n_calls = 0
+
+    def feed(self, text: str) -> list[CallEvent]:
+        """Take a piece of the reply; return what is certain."""
+        if not self._names:
+            return [Said(text)] if text else []
+        events: list[CallEvent] = []
+        rest = self._kept + text
+        self._kept = ""
+        while rest and not self._has_failed:
+            rest = self._take(rest, events)
+        return events
+
+    def flush(self) -> list[CallEvent]:
+        """Return what was kept back when nothing follows."""
+        if self._has_failed:
+            return []
+        if self._call is not None:
+            return [self._fail("the call does not end")]
+        kept, self._kept = self._kept, ""
+        return [Said(kept)] if kept.strip() or (kept and not self.n_calls) else []
+
+    def _take(self, text: str, events: list[CallEvent]) -> str:
+        """Take the next run of text, or of a call; return what is left."""
+        if self._call is not None:
+            return self._take_call(self._call, text, events)
+        at, mark = min(
+            ((text.find(mark), mark) for mark in MARKS if mark in text), default=(-1, "")
+        )
+        if at < 0:
+            sure = text[: len(text) - max(overlap(text, mark) for mark in MARKS)].rstrip()
+            self._kept = text[len(sure) :]
+        else:
+            sure = text[:at].rstrip()
+        events += [Said(sure)] if sure else []
+        if mark == CALL_START:
+            self._call = _Call()
+        return text[at + len(mark) :] if mark else ""
+
+    def _take_call(self, call: _Call, text: str, events: list[CallEvent]) -> str:
+        left = call.feed(text)
+        if call.is_broken or (call.name is not None and call.name not in self._names):
+            events.append(self._fail("it calls no function that was offered"))
+            return ""
+        events += call.news()
+        if left is None:
+            return ""
+        self._call = None
+        done = call.parsed()
+        if done is None or done.name not in self._names:
+            events.append(self._fail("it is not a name and arguments as JSON"))
+            return ""
+        if call.name is None:  # in another order than usual, so nothing of it was told
+            events += [CallBegun(done.name), CallArguments(done.arguments)]
+        events.append(done)
+        self.n_calls += 1
+        return left
+
+    def _fail(self, reason: str) -> CallInvalid:
+        self._has_failed, self._call, self._kept = True, None, ""
+        return CallInvalid(reason)
+
+
+class _Place(Enum):
+    """What a character stands in."""
+
+    JSON = auto()
+    STRING = auto()
+    ESCAPE = auto()
+
+
+class _Call:
+    """The text of one call: where its arguments are, and where it ends.
+
+    Attributes:
+        name: of the function, once it is known that the arguments follow.
+        is_broken: it does not begin as an object does.
+    """
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.is_broken = False
+        self._text = ""
+        self._place = _Place.JSON
+        self._depth = 0
+        self._arguments_at = 0
+        self._arguments_end: int | None = None
+        self._told = 0  # end of what was told of the arguments
+
+    def feed(self, text: str) -> str | None:
+        """Take more; return what follows the call's object, None while it goes on."""
+        before, self._text = len(self._text), self._text + text
+        for index in range(before, len(self._text)):
+            self._step(self._text[index])
+            if self.is_broken:
+                return None
+            if self.name is None and self._depth == ARGUMENTS_DEPTH:
+                self._find_head(index)
+            if self.name is not None and self._depth == 1 and self._arguments_end is None:
+                self._arguments_end = index + 1
+            if self._depth == 0 and self._text[index] == "}":
+                left, self._text = self._text[index + 1 :], self._text[: index + 1]
+                return left
+        return None
+
+    def news(self) -> list[CallEvent]:
+        """Return what became known since the last time."""
+        if self.name is None:
+            return []
+        begun: list[CallEvent] = [] if self._told else [CallBegun(self.name)]
+        start = self._told or self._arguments_at
+        self._told = self._arguments_end or len(self._text)
+        fresh = self._text[start : self._told]
+        return [*begun, CallArguments(fresh)] if fresh else begun
+
+    def parsed(self) -> CallDone | None:
+        """Return the whole call, None if it is none."""
+        try:
+            value = json.loads(self._text, parse_constant=_no_constant)
+        except (ValueError, RecursionError):
+            return None
+        name, arguments = value.get("name"), value.get("arguments", {})
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            return None
+        if self.name is None:
+            return CallDone(name, _to_json(arguments))
+        if self.name != name:
+            return None
+        return CallDone(name, self._text[self._arguments_at : self._arguments_end])
+
+    def _find_head(self, index: int) -> None:
+        """Look whether the arguments begin with the bracket at an index."""
+        head = HEAD.match(self._text)
+        if head is not None and head.end() == index:
+            self.name, self._arguments_at = head[1], index
+
+    def _step(self, character: str) -> None:
+        """Go on by one character."""
+        match self._place:
+            case _Place.ESCAPE:
+                self._place = _Place.STRING
+            case _Place.STRING:
+                self._place = {'"': _Place.JSON, "\\": _Place.ESCAPE}.get(character, self._place)
+            case _Place.JSON:
+                if character == '"':
+                    self._place = _Place.STRING
+                self._depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(character, 0)
+                is_outside = self._depth == 0 and not (character.isspace() or character == "}")
+                self.is_broken = is_outside or self._depth < 0
+
+
+def _no_constant(constant: str) -> None:
+    """Refuse NaN and Infinity, which Python would take."""
+    raise ValueError(constant)
+
+
+def _to_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

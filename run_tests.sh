@@ -26,6 +26,9 @@ case " $* " in
 *" --all "*) scripts/find_gate_programs.sh || without+=(--without gates) ;;
 esac
 
+# Kept compiled even where that is turned off, as in images of containers: each process of the tests
+# would compile them all anew.
+unset PYTHONDONTWRITEBYTECODE
 # One thread a process: the tests run on all cores, and toy tensors gain nothing from more threads.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 PATH=$node:$PATH exec .venv/bin/python -m scripts.run_stages "$@" ${without[@]+"${without[@]}"}

@@ -1,7 +1,8 @@
 """Runs every check and every test: `./run_tests.sh` has set the environment up before.
 
-Stages follow one another in groups; the stages of a group run beside each other. A stage leaves
-`data/tests/STAGE.xml` (JUnit), `STAGE.slowest.txt` and, where others ran beside it, `STAGE.log`.
+Stages follow one another in groups; the stages of a group run beside each other, so that some
+compute while others wait. A stage leaves `data/tests/STAGE.xml` (JUnit), `STAGE.slowest.txt` and,
+where others ran beside it, `STAGE.log`.
 """
 
 from __future__ import annotations
@@ -74,13 +75,13 @@ def page_modules() -> Stage:
 
 
 def static_checks() -> list[Stage]:
-    """Return what is checked without running the programs, longest first."""
+    """Return what is checked without running the programs, quickest to say something first."""
     return [
-        Stage("types", (*PYTHON, "mypy"), share=0.06),
-        page_modules(),
-        Stage("types of the pages", ("npm", "run", "--silent", "check"), share=0.02),
         Stage("lint", (*PYTHON, "ruff", "check", "."), share=0.02),
         Stage("format", (*PYTHON, "ruff", "format", "--check", "."), share=0.02),
+        Stage("types of the pages", ("npm", "run", "--silent", "check"), share=0.02),
+        page_modules(),
+        Stage("types", (*PYTHON, "mypy"), share=0.06),
     ]
 
 
@@ -94,15 +95,17 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
     chosen: tuple[str, ...] = ()
     if is_everything:
         chosen = ("-m", f"{EVERYWHERE} and not realtime and not gate")
-    has_browser = "browser" not in left_out
-    yield static_checks()
-    # A file's tests stay in one process: recordings share what was computed from them.
-    apart = ("-n", "auto", "--dist", "loadfile")
-    yield [pytest_stage("tests", "--ignore=tests/browser", *apart, *chosen, share=0.62)]
-    if has_browser:
+    # A file's tests stay in one process: recordings share what was computed from them. What to
+    # begin with is chosen in tests/conftest.py.
+    apart = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
+    stages = [pytest_stage("tests", "--ignore=tests/browser", *apart, *chosen, share=0.62)]
+    if "browser" not in left_out:
         # Each process has a system and up to two browsers of its own.
         few = ("--maxprocesses", "4", "--ignore=tests/browser/measured")
-        yield [pytest_stage("browser tests", "tests/browser", *apart, *few, *chosen, share=0.23)]
+        stages.append(
+            pytest_stage("browser tests", "tests/browser", *apart, *few, *chosen, share=0.23)
+        )
+    yield [*stages, *static_checks()]
     if is_everything:
         # What is measured has the machine to itself.
         marks = ("-m", f"{EVERYWHERE} and realtime", "-rP")
@@ -111,8 +114,8 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
         yield [pytest_stage("real-time tests", "tests", *ignored, *marks)]
     if is_everything and "gates" not in left_out:
         # What is measured together goes to one process.
-        apart = ("-n", "auto", "--dist", "loadgroup")
-        yield [pytest_stage("gates", "tests/gates", "-m", f"{EVERYWHERE} and gate", *apart)]
+        together = ("-n", "auto", "--dist", "loadgroup")
+        yield [pytest_stage("gates", "tests/gates", "-m", f"{EVERYWHERE} and gate", *together)]
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,7 @@ def start(stage: Stage, *, is_alone: bool) -> Running:
         print(f"\n== {stage.name}", flush=True)
         process = subprocess.Popen(stage.command, cwd=ROOT)
     else:
+        print(f"-- {stage.name}: begins, and writes to {os.path.relpath(log, ROOT)}", flush=True)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 stage.command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
@@ -173,13 +177,14 @@ def wait(running: dict[int, Running]) -> Outcome:
 
 
 def run_group(stages: Sequence[Stage]) -> list[Outcome]:
-    """Run stages beside each other, as many at once as there are cores."""
+    """Run stages beside each other: one more than there are cores, because most of them wait."""
+    at_once = 1 + (os.cpu_count() or 1)
     waiting = list(stages)
     running: dict[int, Running] = {}
     outcomes = []
     try:
         while waiting or running:
-            while waiting and len(running) < (os.cpu_count() or 1):
+            while waiting and len(running) < at_once:
                 begun = start(waiting.pop(0), is_alone=len(stages) == 1)
                 running[begun.process.pid] = begun
             outcomes.append(wait(running))
@@ -200,10 +205,11 @@ def main() -> int:
     given = parser.parse_args()
     shutil.rmtree(REPORTS, ignore_errors=True)
     REPORTS.mkdir(parents=True)
+    begun_s = time.monotonic()
     outcomes = []
     for group in groups(is_everything=given.all, left_out=given.left_out):
         outcomes += run_group(group)
-    print("\n" + stage_reports.table(outcomes))
+    print("\n" + stage_reports.table(outcomes, time.monotonic() - begun_s))
     if given.left_out:
         print(f"\nLeft out, because this machine lacks their programs: {', '.join(given.left_out)}")
     failed = [outcome.name for outcome in outcomes if not outcome.has_passed]

@@ -89,8 +89,13 @@ def outgrown(outcomes: Sequence[Outcome]) -> list[str]:
     return found
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
-    """Return wall time, processor time and share of all stages as lines."""
+def table(outcomes: Sequence[Outcome], wall_s: float) -> str:
+    """Return wall time, processor time and share of all stages as lines.
+
+    Args:
+        outcomes: of all stages.
+        wall_s: what they took together; some ran beside each other.
+    """
     taken = {outcome.name: share for outcome, share in shares(outcomes)}
     lines = [f"{'stage':24}{'wall s':>8}{'cpu s':>8}{'share':>8}{'budget':>8}"]
     for outcome in outcomes:
@@ -99,6 +104,5 @@ def table(outcomes: Sequence[Outcome]) -> str:
         lines.append(
             f"{outcome.name:24}{outcome.wall_s:8.0f}{outcome.cpu_s:8.0f}{share:>8}{budget:>8}"
         )
-    wall_s = sum(outcome.wall_s for outcome in outcomes)
-    lines.append(f"{'sum':24}{wall_s:8.0f}{sum(outcome.cpu_s for outcome in outcomes):8.0f}")
+    lines.append(f"{'all':24}{wall_s:8.0f}{sum(outcome.cpu_s for outcome in outcomes):8.0f}")
     return "\n".join(lines)

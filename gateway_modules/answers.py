@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import structlog
 from fastapi.exceptions import RequestValidationError
@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from core.errors import ErrorCode, InternalError, describe_error
+from core.errors import ErrorCode, InternalError, OmniError, describe_error
 from core.schemas.common import WireModel
 from core.schemas.openai_errors import OPENAI_CODES
 
@@ -42,6 +42,12 @@ CODE_OF_STATUS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
 
 OPENAI_PREFIX: Final = "/v1/"
 FIELD: Final = re.compile(r"([a-z_]\w*(?:\.\w+|\[\d+\])*): ")  # at the beginning of a sentence
+
+
+class OpenAIError(OmniError):
+    """An error that has a name only where OpenAI's clients read it."""
+
+    openai_code: ClassVar[str]
 
 
 class Problem(WireModel):
@@ -81,10 +87,11 @@ def error_answer(error: BaseException, path: str = "") -> Response:
 def openai_error(error: BaseException) -> dict[str, Any]:
     """Describe an error as OpenAI's clients read it; of one that is not ours nothing is told."""
     fields = describe_error(error)
-    return openai_body(fields.http_status, fields.message, fields.code)
+    code = error.openai_code if isinstance(error, OpenAIError) else fields.code
+    return openai_body(fields.http_status, fields.message, code)
 
 
-def openai_body(status: int, message: str, code: ErrorCode) -> dict[str, Any]:
+def openai_body(status: int, message: str, code: ErrorCode | str) -> dict[str, Any]:
     """Return the body of an answer; a message that begins with a field's name names it apart."""
     kind = "invalid_request_error"
     if code is ErrorCode.RATE_LIMITED:
@@ -97,7 +104,7 @@ def openai_body(status: int, message: str, code: ErrorCode) -> dict[str, Any]:
             "message": message,
             "type": kind,
             "param": field[1] if field else None,
-            "code": OPENAI_CODES.get(code, code.value),
+            "code": OPENAI_CODES.get(code, str(code)) if isinstance(code, ErrorCode) else code,
         }
     }
 

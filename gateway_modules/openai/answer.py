@@ -9,14 +9,24 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from core.errors import OmniError
+from core.errors import ErrorCode, OmniError
 from core.schemas.chat import ChatChunk, ChatDone
 from core.stop_sequences import StopFilter
-from gateway_modules.answers import openai_error
+from core.tools import (
+    CallArguments,
+    CallBegun,
+    CallDone,
+    CallEvent,
+    CallInvalid,
+    CallParser,
+    Said,
+)
+from gateway_modules.answers import OpenAIError, openai_error
 from gateway_modules.openai.chat_request import CompletionRequest
 from gateway_modules.openai.sound import spoken
 from gateway_modules.openai.transcripts import Transcripts
@@ -27,6 +37,13 @@ ID_BYTES: Final = 12
 DONE: Final = "data: [DONE]\n\n"
 
 Json = dict[str, Any]  # Any: a JSON object
+
+
+class InvalidToolCallError(OpenAIError):
+    """The model called what is no function."""
+
+    code = ErrorCode.GENERATION_FAILED
+    openai_code = "invalid_tool_call"
 
 
 @dataclass
@@ -49,39 +66,37 @@ class Answer:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
-        """Look for the request's stop sequences."""
+        """Look for the request's stop sequences, and for calls of its functions."""
         self._stop = StopFilter(self.request.stop_sequences)
+        self._parser = CallParser(self.request.offer.names)
         self._text = ""
+        self._calls: list[CallDone] = []
+        self._call_ids: list[str] = []
 
     @property
     def is_over(self) -> bool:
-        """A stop sequence was found: the worker need not go on."""
-        return self._stop.has_stopped
+        """A stop sequence was found, or the one call there may be: the worker need not go on."""
+        return self._stop.has_stopped or self._has_its_call
 
-    async def whole(self, messages: AsyncIterator[ReplyMessage]) -> Json:
+    @property
+    def _has_its_call(self) -> bool:
+        return bool(self._calls) and not self.request.parallel_tool_calls
+
+    async def whole(self, messages: AsyncGenerator[ReplyMessage]) -> Json:
         """Return the answer when it is complete."""
         pieces: list[str] = []
-        async for message in messages:
-            if isinstance(message, ChatChunk) and not self.is_over:
-                self._take(message.text_delta or "")
-                pieces += [message.audio_data] if message.audio_data else []
-            elif isinstance(message, ChatDone):
-                self._text += self._stop.flush()
-                choice = {
-                    "index": 0,
-                    "message": await self._message(pieces),
-                    "logprobs": None,
-                    "finish_reason": self._reason(message),
-                }
-                return {
-                    **self._head("chat.completion"),
-                    "choices": [choice],
-                    "usage": _usage(message),
-                }
+        async with aclosing(messages):
+            async for message in messages:
+                if isinstance(message, ChatChunk) and not self.is_over:
+                    self._take(message.text_delta or "")
+                    pieces += [message.audio_data] if message.audio_data else []
+                elif isinstance(message, ChatDone):
+                    self._rest(message)
+                    return await self._completion(pieces, message)
         raise AssertionError("a reply ends with `done`")
 
     async def events(
-        self, first: ReplyMessage, messages: AsyncIterator[ReplyMessage]
+        self, first: ReplyMessage, messages: AsyncGenerator[ReplyMessage]
     ) -> AsyncIterator[str]:
         """Yield server-sent events; an error in the middle of the answer is one too."""
         yield self._event({"role": "assistant", "content": None if self.request.speaks else ""})
@@ -97,17 +112,68 @@ class Answer:
                 message = await anext(messages, None)
         except OmniError as error:
             yield f"data: {json.dumps(openai_error(error))}\n\n"
+        finally:
+            await messages.aclose()
         yield DONE
 
-    def _take(self, text: str) -> str:
-        """Add to the answer's text; return what of it may be sent now."""
-        fresh = self._stop.feed(text)
-        self._text += fresh
-        return fresh
+    def _take(self, text: str) -> list[Json]:
+        """Add to the answer; return what of it may be sent now.
+
+        Raises:
+            InvalidToolCallError: The model called what is no function.
+        """
+        return self._told(self._parser.feed(self._stop.feed(text)))
+
+    def _rest(self, done: ChatDone) -> list[Json]:
+        """Return what was kept back; see `_take`. A call that was cut is no error."""
+        events = [*self._parser.feed(self._stop.flush()), *self._parser.flush()]
+        if self._is_cut(done) or self._stop.has_stopped:
+            events = [event for event in events if not isinstance(event, CallInvalid)]
+        return self._told(events)
+
+    def _told(self, events: list[CallEvent]) -> list[Json]:
+        deltas: list[Json] = []
+        for event in events:
+            if self._has_its_call:
+                break
+            match event:
+                case Said(text):
+                    self._text += text
+                    deltas.append(self._text_delta(text))
+                case CallBegun(name):
+                    self._call_ids.append(f"call_{secrets.token_hex(ID_BYTES)}")
+                    called = {"name": name, "arguments": ""}
+                    begun = {"id": self._call_ids[-1], "type": "function", "function": called}
+                    deltas.append(self._call_delta(begun))
+                case CallArguments(text):
+                    deltas.append(self._call_delta({"function": {"arguments": text}}))
+                case CallDone():
+                    self._calls.append(event)
+                case CallInvalid(reason):
+                    raise InvalidToolCallError(f"The model made an invalid tool call: {reason}.")
+        return deltas
+
+    def _call_delta(self, fields: Json) -> Json:
+        return {"tool_calls": [{"index": len(self._call_ids) - 1, **fields}]}
+
+    async def _completion(self, pieces: list[str], done: ChatDone) -> Json:
+        choice = {
+            "index": 0,
+            "message": await self._message(pieces),
+            "logprobs": None,
+            "finish_reason": self._reason(done),
+        }
+        return {**self._head("chat.completion"), "choices": [choice], "usage": _usage(done)}
 
     async def _message(self, pieces: list[str]) -> Json:
         message: Json = {"role": "assistant", "content": self._text, "refusal": None}
-        if self.request.speaks:
+        if self._calls:
+            message["content"] = self._text or None
+            message["tool_calls"] = [
+                {"id": call_id, "type": "function", "function": asdict(call)}
+                for call_id, call in zip(self._call_ids, self._calls, strict=False)
+            ]
+        if self.request.speaks and (pieces or not self._calls):
             wanted, voices = self.request.answer_audio.format, self.voices
             data = await voices.run(spoken, pieces, wanted, voices.decoder)
             audio = {**self._audio_end(), "data": data, "transcript": self._text}
@@ -115,8 +181,7 @@ class Answer:
         return message
 
     async def _deltas(self, chunk: ChatChunk) -> list[Json]:
-        text = self._take(chunk.text_delta or "")
-        deltas = [self._text_delta(text)] if text else []
+        deltas = self._take(chunk.text_delta or "")
         if chunk.audio_data and self.request.speaks:
             wanted, decoder = self.request.answer_audio.format, self.voices.decoder
             data = await asyncio.to_thread(spoken, [chunk.audio_data], wanted, decoder)
@@ -124,9 +189,7 @@ class Answer:
         return deltas
 
     def _last(self, done: ChatDone) -> list[str]:
-        rest = self._stop.flush()
-        self._text += rest
-        deltas = [self._text_delta(rest)] if rest else []
+        deltas = self._rest(done)
         deltas += [{"audio": self._audio_end()}] if self.request.speaks else []
         events = [self._event(delta) for delta in deltas]
         events.append(self._event({}, self._reason(done)))
@@ -144,9 +207,13 @@ class Answer:
             return {"audio": {"id": self.audio_id, "transcript": text}}
         return {"content": text}
 
+    def _is_cut(self, done: ChatDone) -> bool:
+        return done.generated_tokens >= self.request.token_limit and not self.is_over
+
     def _reason(self, done: ChatDone) -> str:
-        is_cut = done.generated_tokens >= self.request.token_limit and not self.is_over
-        return "length" if is_cut else "stop"
+        if self._is_cut(done):
+            return "length"
+        return "tool_calls" if self._calls else "stop"
 
     def _event(self, delta: Json, reason: str | None = None) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}

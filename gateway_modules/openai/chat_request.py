@@ -6,13 +6,16 @@ Source: OpenAI's API reference, "Create chat completion".
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
+from core.errors import BadRequestError
 from core.schemas import limits
 from core.schemas.chat import SOCKET_MAX_NEW_TOKENS
 from core.schemas.common import WireModel
+from core.schemas.tools import FUNCTIONS_MAX, Function
+from core.tools import Offer
 
 STOP_SEQUENCES_MAX: Final = 4  # Source: the API reference
 NEW_TOKENS_MAX: Final = 4_096
@@ -79,16 +82,33 @@ class SpokenAnswer(WireModel):
     id: str = Field(max_length=limits.ID_MAX_CHARS)
 
 
+class CalledFunction(WireModel):
+    """Which function a call is of; the arguments are JSON as text."""
+
+    name: str = Field(max_length=limits.ID_MAX_CHARS)
+    arguments: str = Field(max_length=limits.TEXT_MAX_CHARS)
+
+
+class ToolCall(WireModel):
+    """A call that an assistant's message made."""
+
+    id: str = Field(max_length=limits.ID_MAX_CHARS)
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class ChatMessage(WireModel):
     """One message of the history."""
 
-    role: Literal["system", "developer", "user", "assistant"]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: (
         Annotated[str, Field(max_length=limits.TEXT_MAX_CHARS)]
         | Annotated[list[Part], Field(max_length=limits.ITEMS_MAX)]
         | None
     ) = None
     audio: SpokenAnswer | None = None
+    tool_calls: list[ToolCall] | None = Field(None, max_length=FUNCTIONS_MAX)
+    tool_call_id: str | None = Field(None, max_length=limits.ID_MAX_CHARS)
 
 
 class AudioOptions(WireModel):
@@ -101,6 +121,26 @@ class AudioOptions(WireModel):
     def voice_name(self) -> str:
         """The voice's name or id."""
         return self.voice.get("id", "") if isinstance(self.voice, dict) else self.voice
+
+
+class FunctionTool(WireModel):
+    """A function that the answer may call."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class FunctionName(WireModel):
+    """A function by its name."""
+
+    name: str = Field(max_length=limits.ID_MAX_CHARS)
+
+
+class FunctionChoice(WireModel):
+    """The function that the answer has to call."""
+
+    type: Literal["function"]
+    function: FunctionName
 
 
 class StreamOptions(WireModel):
@@ -124,22 +164,47 @@ class CompletionRequest(WireModel):
     top_p: float | None = Field(None, gt=0, le=1)
     stop: str | Annotated[list[str], Field(max_length=STOP_SEQUENCES_MAX)] | None = None
     n: Literal[1] | None = None
-    # Any: only whether something is asked for matters.
-    tools: list[Any] | None = Field(None, max_length=0)
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    tools: list[FunctionTool] | None = Field(None, max_length=FUNCTIONS_MAX)
+    tool_choice: Literal["auto", "none", "required"] | FunctionChoice | None = None
+    parallel_tool_calls: bool = True
     response_format: ResponseFormat | None = None
 
-    @model_validator(mode="after")
-    def _audio_is_described(self) -> CompletionRequest:
+    def check(self) -> None:
+        """Refuse fields that do not fit together.
+
+        Raises:
+            BadRequestError: They do not; the text names one of them.
+        """
+        names = [tool.function.name for tool in self.tools or []]
         if self.speaks and self.audio is None:
-            raise ValueError("audio: required when modalities contain audio")
+            raise BadRequestError("audio: required when modalities contain audio.")
         if self.speaks and self.stream and self.answer_audio.format != "pcm16":
-            raise ValueError("audio.format: a stream has pcm16 only")
-        return self
+            raise BadRequestError("audio.format: a stream has pcm16 only.")
+        if len(set(names)) < len(names):
+            raise BadRequestError("tools: two functions have the same name.")
+        if self.tool_choice == "required" and not names:
+            raise BadRequestError("tool_choice: there are no tools to call.")
+        if isinstance(self.tool_choice, FunctionChoice) and not self.offer.functions:
+            raise BadRequestError("tool_choice.function.name: it is the name of no tool.")
+
+    @property
+    def offer(self) -> Offer:
+        """Which functions the answer may call."""
+        functions = tuple(tool.function for tool in self.tools or [])
+        match self.tool_choice:
+            case "none":
+                return Offer()
+            case FunctionChoice(function=chosen):
+                named = tuple(each for each in functions if each.name == chosen.name)
+                return Offer(named, must_call=True)
+            case choice:
+                return Offer(functions, must_call=choice == "required")
 
     @property
     def speaks(self) -> bool:
-        """Whether the answer is spoken."""
-        return "audio" in self.modalities
+        """Whether the answer is spoken; a call that must be is not."""
+        return "audio" in self.modalities and not self.offer.must_call
 
     @property
     def answer_audio(self) -> AudioOptions:

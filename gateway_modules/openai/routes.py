@@ -89,4 +89,5 @@ def _understood(
         OmniError: It does not fit.
     """
     asked = parse_message(REQUEST, text)
+    asked.check()
     return asked, worker_request(asked, text, voices, transcripts)

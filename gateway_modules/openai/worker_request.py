@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from core.errors import BadRequestError, NotFoundError
@@ -25,6 +25,7 @@ from core.schemas.common import (
     TTSConfig,
     VideoContent,
 )
+from core.tools import call_text, outputs_text
 from gateway_modules.long_text import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
 from gateway_modules.openai.chat_request import (
     AudioPart,
@@ -58,21 +59,54 @@ def worker_request(
         OmniError: a part of it cannot be used; the text names the field.
     """
     content = _Content(text, voices, transcripts)
-    messages = [
-        Message(
-            role=Role.SYSTEM if message.role == "developer" else Role(message.role),
-            content=list(content.items(f"messages[{index}]", message)),
-        )
-        for index, message in enumerate(asked.messages)
-    ]
+    messages = list(_history(asked.messages, content))
+    if asked.offer.functions:
+        messages = _offering(content.filled(asked.offer.prompt), messages)
     request = ChatSocketRequest(
         messages=messages,
         streaming=True,
         generation=_generation(asked),
         tts=TTSConfig(enabled=asked.speaks, ref_audio_data=_voice(asked, voices)),
         use_tts_template=asked.speaks,
+        reply_start=asked.offer.reply_start,
+        seed=asked.seed,
     )
     return LongText.of(request.to_json(), content.strings)
+
+
+def _history(asked: Sequence[ChatMessage], content: _Content) -> Iterator[Message]:
+    """Yield the messages as the model reads them, what functions returned as one of the user's."""
+    calls: list[str] = []
+    outputs: dict[int, str] = {}  # by the place of their call
+    for index, message in enumerate(asked):
+        where = f"messages[{index}]"
+        if message.role == "tool":
+            if message.tool_call_id not in calls:
+                raise BadRequestError(f"{where}.tool_call_id: no call of this id stands before it.")
+            outputs[calls.index(message.tool_call_id)] = content.text(where, message)
+            continue
+        if outputs:
+            yield _returned(outputs)
+            outputs = {}
+        calls = [call.id for call in message.tool_calls or ()] or calls
+        role = Role.SYSTEM if message.role == "developer" else Role(message.role)
+        yield Message(role=role, content=list(content.items(where, message)))
+    if outputs:
+        yield _returned(outputs)
+
+
+def _returned(outputs: Mapping[int, str]) -> Message:
+    texts = outputs_text(text for _, text in sorted(outputs.items()))
+    return Message(role=Role.USER, content=texts)
+
+
+def _offering(prompt: str, messages: list[Message]) -> list[Message]:
+    """Let the system message end with the functions that there are."""
+    first, *others = messages
+    if first.role is not Role.SYSTEM:
+        return [Message(role=Role.SYSTEM, content=prompt), *messages]
+    apart = TextContent(text=f"\n{prompt}")  # parts are joined by a line feed
+    return [Message(role=Role.SYSTEM, content=[*first.content, apart]), *others]
 
 
 class _Content:
@@ -90,6 +124,22 @@ class _Content:
         self._transcripts = transcripts
         self._name = secrets.token_hex(NAME_BYTES)
 
+    def text(self, where: str, message: ChatMessage) -> str:
+        """Return a message that can only be text.
+
+        Raises:
+            BadRequestError: It is something else, too.
+        """
+        items = list(self.items(where, message))
+        if not all(isinstance(item, TextContent) for item in items):
+            raise BadRequestError(f"{where}.content: what a tool returns is text.")
+        return "\n".join(item.text for item in items if isinstance(item, TextContent))
+
+    def filled(self, text: str) -> str:
+        """Return JSON with the long strings that its names stand for."""
+        long = self._text
+        return "".join(long.with_text(text).parts()) if isinstance(long, LongText) else text
+
     def items(self, where: str, message: ChatMessage) -> Iterator[ContentItem]:
         """Yield the items of one message; `where` names it in errors."""
         if message.content is None and message.audio is not None:
@@ -97,11 +147,16 @@ class _Content:
             if said is None:
                 raise BadRequestError(f"{where}.audio.id: this answer is not kept; send its text.")
             yield TextContent(text=said)
-        elif message.content is None or isinstance(message.content, str):
-            yield TextContent(text=self._whole(message.content or ""))
+        elif isinstance(message.content, str):
+            yield TextContent(text=self._whole(message.content))
+        elif message.content is None:
+            yield from () if message.tool_calls else (TextContent(text=""),)
         else:
             for number, part in enumerate(message.content):
                 yield self._item(f"{where}.content[{number}]", part)
+        for call in message.tool_calls or ():
+            made = call_text(call.function.name, self._whole(call.function.arguments))
+            yield TextContent(text=made)
 
     def _item(self, where: str, part: Part) -> ContentItem:
         match part:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import MappingProxyType
 from typing import Final
 
@@ -43,7 +43,7 @@ ReplyMessage = ChatPrefillDone | ChatChunk | ChatDone
 
 async def reply(
     gateway: Gateway, body: str, client: str, is_over: Callable[[], bool]
-) -> AsyncIterator[ReplyMessage]:
+) -> AsyncGenerator[ReplyMessage]:
     """Wait for a worker and yield what it replies, `ChatDone` last.
 
     Closing the generator, or cancelling the task that waits for it, leaves the queue or ends the

@@ -175,7 +175,6 @@ async def test_text_ends_before_a_stop_sequence(stage: Stage) -> None:
         ({"messages": []}, "messages"),
         ({"temperature": 3}, "temperature"),
         ({"n": 2}, "n"),
-        ({"tools": [{}]}, "tools"),
         (
             {
                 "messages": [

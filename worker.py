@@ -25,13 +25,11 @@ from core.metrics import WorkerMetrics, new_registry
 from core.schemas.worker import SUPERVISED_VARIABLE
 from core.serving.backend import Backend
 from core.serving.fake_backend import FakeBackend, FakeTimes
-from core.serving.gate import SecretGate, check_exposure
 from core.serving.recordings import Recordings
 from core.serving.runtime import Identity, WorkerRuntime, WorkLimits
-from core.serving.server import make_server
+from core.serving.server import SecretGate, check_exposure, make_server, tell_error, worker_routes
 from core.serving.session_kinds import SessionRules
 from core.serving.session_server import SessionServer
-from core.serving.worker_routes import tell_error, worker_routes
 from recording.replay_process import ReplayProcess
 from session_recorder import RecorderThreads
 from settings.embedded import CONFIG_FILE, default_checkpoint
@@ -124,7 +122,7 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
         gpu_id: Which GPU, as people count.
     """
     # Imported late: a worker without a model needs none of its libraries.
-    from core.serving.real_backend import ModelOptions, RealBackend
+    from core.processors.backend import ModelOptions, RealBackend
     from MiniCPMO45.tiny import write_tiny_checkpoint
 
     model_path = settings.model.model_path

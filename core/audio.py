@@ -35,6 +35,7 @@ from core.errors import (
 from core.schemas.limits import (
     CHAT_AUDIO_MAX_S,
     INPUT_SAMPLE_RATE_HZ,
+    REFERENCE_MAX_S,
     SAMPLE_BYTES,
     audio_chars,
 )
@@ -103,6 +104,15 @@ def decode_wire_audio(
             f"The audio has {len(raw)} bytes; float32 samples take {SAMPLE_BYTES} bytes each."
         )
     return _in_range(np.frombuffer(raw, dtype="<f4").astype(np.float32))
+
+
+def decode_voice(text: str | None) -> FloatArray | None:
+    """Decode a voice sample sent as wire audio, at most 30 s; None if there is none.
+
+    Raises:
+        AudioError: as `decode_wire_audio`.
+    """
+    return decode_wire_audio(text, max_duration_s=REFERENCE_MAX_S) if text else None
 
 
 def encode_wire_audio(samples: FloatArray) -> str:

@@ -32,7 +32,7 @@ from core.errors import BadPayloadError
 
 PROJECT_FOLDER: Final = Path(__file__).resolve().parents[1]
 READER_MODULE: Final = "core.media_reader"
-LOOK_S: Final = 0.05  # ours: between two looks whether the result is still wanted
+POLL_S: Final = 0.05  # ours: between two checks whether the result is still wanted
 DONE: Final = b"\n"  # what follows it in the file is complete
 HEAD_MAX_BYTES: Final = 1024 * 1024
 LOGGED_BYTES: Final = 2_000
@@ -107,13 +107,13 @@ class MediaProcesses:
         """
         deadline_s = time.monotonic() + self._limits.wait_s
 
-        def look() -> None:
+        def check_limits() -> None:
             check()
             if time.monotonic() > deadline_s:
                 raise problem(f"It takes longer than {self._limits.wait_s:g} s to decode.")
 
-        with self._turn(look), self._reader() as reader:
-            return reader.work({"task": task, "head": head}, blobs, problem, look)
+        with self._turn(check_limits), self._reader() as reader:
+            return reader.work({"task": task, "head": head}, blobs, problem, check_limits)
 
     def make_ready(self) -> None:
         """Start the spare process if one is kept and there is none."""
@@ -130,9 +130,9 @@ class MediaProcesses:
             spare.close()
 
     @contextlib.contextmanager
-    def _turn(self, look: Callable[[], None]) -> Iterator[None]:
-        while not self._turns.acquire(timeout=LOOK_S):
-            look()
+    def _turn(self, check_limits: Callable[[], None]) -> Iterator[None]:
+        while not self._turns.acquire(timeout=POLL_S):
+            check_limits()
         try:
             yield
         finally:
@@ -168,7 +168,7 @@ class _Reader:
             tempfile.TemporaryFile(),
         )
         self._line, theirs = socket.socketpair()
-        self._line.settimeout(LOOK_S)
+        self._line.settimeout(POLL_S)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", READER_MODULE, str(theirs.fileno()), str(cpu_s)],
@@ -190,9 +190,9 @@ class _Reader:
         head: object,
         blobs: Sequence[bytes],
         problem: type[BadPayloadError],
-        look: Callable[[], None],
+        check_limits: Callable[[], None],
     ) -> tuple[Any, list[bytes]]:
-        """Send a request and wait for the answer; `look` may raise to give up.
+        """Send a request and wait for the answer; `check_limits` may raise to give up.
 
         Raises:
             BadPayloadError: The process refused the files, crashed or exceeded a limit.
@@ -201,7 +201,7 @@ class _Reader:
         self._request.seek(0)
         with contextlib.suppress(OSError):  # if it is gone, the next line finds out
             self._line.sendall(DONE)
-        if not self._is_answered(look):
+        if not self._is_answered(check_limits):
             raise problem(self._failure())
         self._answer.seek(0)
         try:
@@ -219,12 +219,12 @@ class _Reader:
         for each in (self._line, self._request, self._answer, self._complaints):
             each.close()
 
-    def _is_answered(self, look: Callable[[], None]) -> bool:
+    def _is_answered(self, check_limits: Callable[[], None]) -> bool:
         while True:
             try:
                 return self._line.recv(len(DONE)) == DONE
             except TimeoutError:
-                look()
+                check_limits()
             except OSError:
                 return False
 

@@ -9,7 +9,7 @@ from typing import Final
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from core.errors import BinaryMessageError, CloseCode, TooBigError
-from core.schemas.parsing import check_json_shape
+from core.schemas.common import check_json_shape
 from gateway_modules.byte_budget import ByteLease
 from gateway_modules.glance import type_of
 from gateway_modules.kinds import SizeLimits

@@ -25,8 +25,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.errors import OmniError, RateLimitedError, TooBigError
 from core.logging_setup import log_context
+from core.schemas.common import count_values
 from core.schemas.limits import JSON_VALUES_MAX, base64_chars
-from core.schemas.parsing import count_values
 from gateway_modules.answers import error_answer
 from gateway_modules.audit import BodyStart, entry_of
 from gateway_modules.byte_budget import LEASE_MARK, ByteLease

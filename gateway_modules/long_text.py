@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Final
 
 from core.errors import BadPayloadError, TooBigError
+from core.schemas.common import check_values, count_values
 from core.schemas.limits import JSON_VALUES_MAX, MIB
-from core.schemas.parsing import check_values, count_values
 
 JOINED_CHARS: Final = MIB  # ours: a message up to this is one text, a few milliseconds of work
 LONG_CHARS: Final = 32 * 1024  # ours: longer strings are taken out; no context holds such a text

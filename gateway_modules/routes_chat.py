@@ -18,8 +18,7 @@ from core.errors import (
 )
 from core.schemas import limits
 from core.schemas.chat import ChatRequest, GatewayChatResponse
-from core.schemas.common import WireModel
-from core.schemas.parsing import parse_message
+from core.schemas.common import WireModel, parse_message
 from core.schemas.queue import SESSION_SECRET_BYTES, SESSION_SECRET_HEADER, RequestType
 from gateway_modules.answers import CLIENT_LEFT, problems
 from gateway_modules.app_registry import TURN_BASED

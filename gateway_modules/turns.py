@@ -21,8 +21,7 @@ from core.history import (
     request_history_hash,
 )
 from core.schemas import chat, streaming
-from core.schemas.common import TTSConfig
-from core.schemas.parsing import parse_message
+from core.schemas.common import TTSConfig, parse_message
 from core.schemas.streaming import Prefill, WorkerPrefill
 from gateway_modules.client_wire import INLINE_CHARS
 from gateway_modules.long_text import LongText, size_chars, with_strings_of

@@ -9,9 +9,9 @@
 `steps` is a generator of `MiniCPMO45.steps`. Cancelling the caller closes the generator before its
 next request is answered, and waits for that; a second cancellation does not wait any more.
 
-`InlineEngine(executor)` has the same methods without a thread, for scripts and tests:
+`InlineEngine(PassRunner(executor))` has the same methods without a thread, for scripts and tests:
 `run_inline(coroutine)` runs what awaits nothing else, without an event loop; it also works on the
-engine's own thread. Both are a `BaseEngine`. `base` and `engine` import no tensor library.
+engine's own thread. `engine` imports no tensor library.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The one thread that touches the model: plain calls between passes, and passes for all tasks.
+"""Runs the steps of conversations: on the one thread that touches the model, or on the calling one.
 
-No work can end the thread unseen, and every future that was handed out is settled.
+No work can end the thread unseen, and every future that was handed out is settled. This imports no
+tensor library.
 """
 
 from __future__ import annotations
@@ -8,20 +9,21 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import structlog
 
-from core.engine.base import BaseEngine
 from core.errors import GenerationFailedError, ShuttingDownError
 
 if TYPE_CHECKING:  # they import the tensor library, which a worker without a model does not need
     from core.engine.passes import PassRunner, Task
+    from MiniCPMO45.steps import Steps
 
 T = TypeVar("T")
 
@@ -31,19 +33,138 @@ JOIN_LIMIT_S: Final = 5.0  # a model that hangs must not keep the program from e
 GAUGE_S: Final = 0.25  # ours: the longest time between two readings of the gauge under load
 
 
-class Heartbeat:
-    """When one thread works and for how long. Written by that thread, read by any.
+class BaseEngine(ABC):
+    """Runs the steps of conversations.
 
     Attributes:
-        worked_s: how long the thread has worked in all.
+        passes: answers the tasks' requests; an `Engine` has it once a model is loaded.
     """
 
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        """Create an idle heartbeat.
+    passes: PassRunner
+
+    async def run(self, steps: Steps[T], *, due_s: float | None = None) -> T:
+        """Run steps to their end and return the result; what they emit is dropped.
 
         Args:
-            now_s: a monotonic clock.
+            steps: see `MiniCPMO45.steps`.
+            due_s: when they must be done, `time.monotonic`; None if nobody listens live.
+
+        Raises:
+            GenerationFailedError: Too much is waiting, or a pass broke.
+            ShuttingDownError: The engine was closed.
+            Exception: whatever the steps raise.
         """
+        stream = self.stream(steps, due_s=due_s)
+        async for _ in stream:
+            pass
+        return stream.result
+
+    def stream(self, steps: Steps[T], *, due_s: float | None = None) -> Stream[T]:
+        """Run steps, yielding what they emit; arguments and errors as of `run`.
+
+        They begin when the first value is asked for, and pause at each value until the next is
+        asked for. Close the stream if it is left before its end.
+        """
+        return Stream(self, self.passes.begin(steps, due_s))
+
+    @abstractmethod
+    async def call(self, work: Callable[[], T]) -> T:
+        """Run `work` between two passes; it runs even if the caller is cancelled.
+
+        Raises:
+            GenerationFailedError: Too much is waiting.
+            ShuttingDownError: The engine was closed; and whatever `work` raises.
+        """
+
+    @abstractmethod
+    async def free(self, work: Callable[[], object]) -> None:
+        """Run `work` that frees something, however much is waiting; else as `call`."""
+
+    @abstractmethod
+    def resume(self, task: Task[Any]) -> Future[None]:
+        """Let a task take part in passes until it pauses; raises as `call`.
+
+        On the engine's own thread that happens at once, while everything else waits.
+        """
+
+
+class Stream(AsyncIterator[Any], Generic[T]):
+    """What steps emit, one value after the other. Any: each capability has a type of its own.
+
+    Attributes:
+        result: what the steps returned; set when the stream is exhausted.
+    """
+
+    result: T
+
+    def __init__(self, engine: BaseEngine, task: Task[T]) -> None:
+        self._engine = engine
+        self._task = task
+
+    async def __anext__(self) -> Any:
+        """Return the next value; raises as `BaseEngine.run`."""
+        if self._task.has_ended:
+            raise StopAsyncIteration
+        try:
+            await self._resume()
+        except BaseException:
+            await self.aclose()  # cancelled once more, it leaves that to the engine
+            raise
+        value = self._task.take()
+        if not self._task.has_ended:
+            return value
+        self.result = value
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Close the steps before their next request is answered; harmless when they have ended."""
+        if not self._task.has_ended:
+            with suppress(ShuttingDownError):  # then nothing runs them any more
+                await self._engine.free(self._task.close)
+
+    async def _resume(self) -> None:
+        done = self._engine.resume(self._task)
+        if not done.done():  # it is on the engine's own thread
+            await asyncio.shield(asyncio.wrap_future(done))
+        elif error := done.exception():
+            raise error
+
+
+def run_inline(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing but an engine whose thread this is.
+
+    Raises:
+        RuntimeError: it waits for something else; and whatever it raises.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise RuntimeError("The coroutine waits for something that needs an event loop.")
+
+
+class InlineEngine(BaseEngine):
+    """Runs steps on the calling thread, one conversation at a time."""
+
+    def __init__(self, passes: PassRunner) -> None:
+        self.passes = passes
+
+    async def call(self, work: Callable[[], T]) -> T:
+        return work()
+
+    async def free(self, work: Callable[[], object]) -> None:
+        work()
+
+    def resume(self, task: Task[Any]) -> Future[None]:
+        return self.passes.run_alone(task)
+
+
+class Heartbeat:
+    """When one thread works and for how long, `worked_s` in all. Read by any thread."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self.worked_s = 0.0
         self._now_s = now_s
         self._began_s: float | None = None
@@ -100,13 +221,11 @@ class Engine(BaseEngine):
     """
 
     def __init__(self, log: structlog.stdlib.BoundLogger | None = None) -> None:
-        """Start the thread."""
         self._log = log or structlog.stdlib.get_logger("engine")
         self._changed = threading.Condition()
         self._calls: deque[_Call] = deque()
         self._arriving: deque[_Resumed] = deque()
         self._running: list[_Resumed] = []
-        self._passes: PassRunner | None = None
         self._is_closed = False
         self._failure: str | None = None  # what ended the thread, if anything did
         self._gauge = _Gauge()
@@ -117,29 +236,19 @@ class Engine(BaseEngine):
 
     @property
     def is_here(self) -> bool:
-        """The caller is on the engine's thread."""
+        """Whether the caller is on the engine's thread."""
         return threading.current_thread() is self._thread
-
-    @property
-    def passes(self) -> PassRunner:
-        """What answers the tasks' requests."""
-        assert self._passes is not None, "no model is loaded"
-        return self._passes
 
     def use(self, passes: PassRunner) -> None:
         """Answer the tasks' requests by `passes` from now on."""
-        self._passes = passes
+        self.passes = passes
 
     def watch(self, read: Callable[[], None]) -> None:
         """Read a gauge on the thread, between passes and whenever no more work waits."""
         self._gauge = _Gauge(read)
 
     def problem(self, limit_s: float) -> str | None:
-        """Say what is wrong with the thread, if anything; any thread may ask.
-
-        Args:
-            limit_s: longest time for one call or pass.
-        """
+        """Say what is wrong with the thread: it has ended, or one pass has taken `limit_s`."""
         if self._failure is not None:
             return f"The engine has ended: {self._failure}"
         if self.heartbeat.silent_s > limit_s:
@@ -149,22 +258,11 @@ class Engine(BaseEngine):
     # --- plain calls ---
 
     async def call(self, work: Callable[[], T]) -> T:
-        """Run `work` between two passes; it runs even if the caller is cancelled.
-
-        Raises:
-            GenerationFailedError: Too much is waiting.
-            ShuttingDownError: The engine was closed; and whatever `work` raises.
-        """
         if self.is_here:
             return work()
         return await asyncio.shield(asyncio.wrap_future(self.submit(work)))
 
     async def free(self, work: Callable[[], object]) -> None:
-        """Run `work` that frees something, however much is waiting.
-
-        Raises:
-            ShuttingDownError: The engine was closed; and whatever `work` raises.
-        """
         if self.is_here:
             work()
             return
@@ -177,14 +275,6 @@ class Engine(BaseEngine):
     # --- steps ---
 
     def resume(self, task: Task[Any]) -> Future[None]:
-        """Let a task take part in passes until it pauses.
-
-        On the engine's own thread that happens at once, while everything else waits.
-
-        Raises:
-            GenerationFailedError: Too much is waiting.
-            ShuttingDownError: The engine was closed.
-        """
         if self.is_here:
             return self.passes.run_alone(task)
         resumed = _Resumed(task, Future())
@@ -245,11 +335,7 @@ class Engine(BaseEngine):
         self._read_gauge()
 
     def _wait_for_work(self) -> int:
-        """Wait for something to do; arriving tasks join those that run.
-
-        Returns:
-            How many calls wait.
-        """
+        """Wait for something to do and return how many calls wait; arriving tasks join."""
         with self._changed:
             while not (self._calls or self._arriving or self._running or self._is_closed):
                 self._changed.wait()

@@ -17,9 +17,15 @@ from pathlib import Path
 
 from core.audio import FloatArray, encode_wire_audio, encode_wire_wav
 from core.capabilities import ProcessorMode
-from core.engine.base import run_inline
+from core.engine.engine import run_inline
 from core.errors import OmniError
-from core.processors.content import model_messages, resolve_voice, with_voice_prompt
+from core.processors.content import (
+    generation_settings,
+    model_messages,
+    resolve_voice,
+    speech_sampling,
+    with_voice_prompt,
+)
 from core.processors.turns import (
     MS_PER_S,
     TurnOptions,
@@ -28,7 +34,6 @@ from core.processors.turns import (
     save_reply,
 )
 from core.processors.view import iterate_inline
-from core.processors.wire_settings import generation_settings, speech_sampling
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import Message as WireMessage
 from core.schemas.common import TokenStats, TTSSamplingParams

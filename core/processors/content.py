@@ -1,34 +1,41 @@
-"""Message content on the wire into what the model's processor takes: text, pictures, sound.
+"""What is on the wire into what the model takes: settings, text, pictures, sound, voice samples.
 
-Also finds the voice sample of a request. Files are read for library use only; whoever serves a
-network refuses paths before they get here.
+Files are read for library use only; whoever serves a network refuses paths before they get here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any, Final
 
 from PIL import Image
+from pydantic import BaseModel
 
-from core.audio import FloatArray, decode_wire_audio, read_audio
+from core.audio import FloatArray, decode_voice, decode_wire_audio, read_audio
 from core.errors import BadConfigError
 from core.images import FRAME_LIMITS, decode_wire_picture
 from core.media import Media, MediaReader, read_media
 from core.schemas.common import (
     AudioContent,
     ContentItem,
+    GenerationConfig,
     ImageContent,
     Role,
     TextContent,
     TTSConfig,
+    TTSSamplingParams,
     VideoContent,
 )
 from core.schemas.common import Message as WireMessage
+from core.schemas.duplex_calls import DuplexConfig
+from core.schemas.half_duplex import TurnGenerationConfig
 from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S
 from core.video import VideoClip
 from MiniCPMO45.processing_minicpmo import Message, Part
 from MiniCPMO45.prompts import Language, system_prompt
+from MiniCPMO45.settings import DuplexSettings, GenerationSettings, SpeechSampling
 from MiniCPMO45.video_parts import video_parts
 
 MS_PER_S = 1_000
@@ -127,21 +134,6 @@ def read_voice(path: str | Path) -> FloatArray:
     return read_audio(path, max_duration_s=REFERENCE_MAX_S)
 
 
-def decode_voice(text: str) -> FloatArray:
-    """Decode a voice sample sent as wire audio, at most 30 s; [T] float32 at 16 kHz."""
-    return decode_wire_audio(text, max_duration_s=REFERENCE_MAX_S)
-
-
-def first_sound(messages: Sequence[WireMessage], role: Role = Role.SYSTEM) -> FloatArray | None:
-    """Return the first sound a party's messages hold: of the system's, the voice sample."""
-    for message in messages:
-        if message.role is role and not isinstance(message.content, str):
-            for item in message.content:
-                if isinstance(item, AudioContent):
-                    return decode_wire_audio(item.data, max_duration_s=CHAT_AUDIO_MAX_S)
-    return None
-
-
 def decode_frames(frames: Sequence[Image.Image | str]) -> list[Image.Image]:
     """Return camera pictures as RGB, those sent as Base64 decoded.
 
@@ -185,3 +177,48 @@ def _clip_parts(clip: VideoClip, stack_frames: int) -> list[Part]:
         frames_per_piece=stack_frames,
     )
     return list(parts)
+
+
+RENAMED: Final = {"max_inp_length": "max_input_tokens"}
+"""Wire names whose word the model layer does not use."""
+
+
+def duplex_settings(config: DuplexConfig, base: DuplexSettings | None = None) -> DuplexSettings:
+    """Return the settings of one duplex session.
+
+    Args:
+        config: what the client asked for; what it left out takes the wire's default, never an
+            earlier session's value.
+        base: the operator's choice for what the wire does not name, such as the window.
+    """
+    return replace(base or DuplexSettings(), **_by_name(config, DuplexSettings))
+
+
+def generation_settings(
+    config: GenerationConfig | TurnGenerationConfig, base: GenerationSettings | None = None
+) -> GenerationSettings:
+    """Return how the text of a reply is drawn.
+
+    Args:
+        config: what the client asked for.
+        base: values of what `config` does not name.
+    """
+    return replace(base or GenerationSettings(), **_by_name(config, GenerationSettings))
+
+
+def speech_sampling(params: TTSSamplingParams | None) -> SpeechSampling:
+    """Return how speech codes are drawn; the defaults if the client says nothing."""
+    if params is None:
+        return SpeechSampling()
+    return replace(SpeechSampling(), **_by_name(params, SpeechSampling))
+
+
+def _by_name(
+    config: BaseModel, kind: type[DuplexSettings | GenerationSettings | SpeechSampling]
+) -> dict[str, Any]:
+    """Values of the wire fields the settings have too."""
+    # Any: each value has the type of its field, which no dictionary can say.
+    known = {field.name for field in fields(kind)}
+    values = {name: value for name, value in config if name in type(config).model_fields}
+    renamed = {RENAMED.get(name, name): value for name, value in values.items()}
+    return {name: value for name, value in renamed.items() if name in known}

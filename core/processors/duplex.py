@@ -19,12 +19,10 @@ from PIL import Image
 
 from core.audio import FloatArray, encode_wire_audio, read_audio
 from core.capabilities import ProcessorMode
-from core.engine.base import run_inline
+from core.engine.engine import run_inline
 from core.errors import OmniError
-from core.processors.content import decode_frames, read_voice
-from core.processors.failures import model_errors
-from core.processors.view import View
-from core.processors.wire_settings import duplex_settings
+from core.processors.content import decode_frames, duplex_settings, read_voice
+from core.processors.view import View, model_errors
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from MiniCPMO45.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
 from MiniCPMO45.session import Session
@@ -117,8 +115,8 @@ class DuplexView(View):
 
         Args:
             audio: [T] float32 at 16 kHz; one second is consumed, the rest waits.
-            frames: pictures of this second, oldest first, RGB; or what `look` returned for them,
-                if the limit is the one it was cut by.
+            frames: pictures of this second, oldest first, RGB; or what `encode_ahead` returned for
+                them, if the limit is the one it was cut by.
             max_slice_nums: most slices per picture; None takes the conversation's setting.
             force_listen: listen whatever the model wants; a running turn is ended first.
             due_s: when the unit must be done, `time.monotonic`; None if nobody listens live.
@@ -154,7 +152,7 @@ class DuplexView(View):
         """
         await self.context.run(self.context.model.duplex.finalize(self.session))
 
-    async def look(self, picture: Image.Image, max_slice_nums: int) -> SeenPicture:
+    async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> SeenPicture:
         """Encode a picture ahead of its unit.
 
         This changes nothing of the conversation; a unit may be under way meanwhile.

@@ -17,11 +17,10 @@ import numpy as np
 from PIL import Image
 
 from core.audio import FloatArray
-from core.engine.base import run_inline
-from core.processors.content import Item, model_items
+from core.engine.engine import run_inline
+from core.processors.content import Item, generation_settings, model_items
 from core.processors.streaming import StreamingView
 from core.processors.turns import TurnOptions
-from core.processors.wire_settings import generation_settings
 from core.schemas.common import ContentItem, Role
 from core.schemas.half_duplex import HalfDuplexConfig
 from core.schemas.streaming import StreamingChunk, StreamingRequest

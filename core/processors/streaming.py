@@ -14,13 +14,12 @@ from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from core.audio import FloatArray
+from core.audio import FloatArray, decode_voice
 from core.capabilities import ProcessorMode
-from core.engine.base import run_inline
-from core.processors.content import decode_voice, read_voice
+from core.engine.engine import run_inline
+from core.processors.content import generation_settings, read_voice, speech_sampling
 from core.processors.turns import TurnOptions, TurnView
 from core.processors.view import iterate_inline
-from core.processors.wire_settings import generation_settings, speech_sampling
 from core.schemas.common import Message as WireMessage
 from core.schemas.streaming import (
     Generate,
@@ -232,8 +231,8 @@ class StreamingView(TurnView):
         if not path and not data:
             return
 
-        def read() -> FloatArray:
-            return read_voice(path) if path else decode_voice(data or "")
+        def read() -> FloatArray | None:
+            return read_voice(path) if path else decode_voice(data)
 
         voice = await self.context.threads.run(read)
         self._check_voices(voice)

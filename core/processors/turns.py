@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.audio import FloatArray, encode_wire_audio, write_wav
-from core.engine.base import Stream, run_inline
+from core.engine.engine import Stream, run_inline
 from core.errors import BadConfigError, OutOfOrderError
 from core.processors.content import model_messages, read_voice
-from core.processors.failures import model_errors
-from core.processors.view import View, ViewContext
+from core.processors.view import View, ViewContext, model_errors
 from core.schemas.common import Message as WireMessage
 from core.schemas.common import TokenStats
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ

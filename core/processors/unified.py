@@ -15,18 +15,15 @@ import torch
 
 from core.audio import FloatArray
 from core.capabilities import ProcessorCapabilities, ProcessorMode, get_capabilities
-from core.engine.engine import Engine
-from core.engine.inline import InlineEngine
+from core.engine.engine import Engine, InlineEngine
 from core.engine.passes import PassRunner
 from core.errors import AudioError, ModelError
 from core.processors.chat import ChatView
-from core.processors.content import read_voice
+from core.processors.content import duplex_settings, read_voice
 from core.processors.duplex import DuplexView
-from core.processors.failures import model_errors
 from core.processors.half_duplex import HalfDuplexView
 from core.processors.streaming import StreamingView
-from core.processors.view import ViewContext
-from core.processors.wire_settings import duplex_settings
+from core.processors.view import ViewContext, model_errors
 from core.schemas.duplex_calls import DuplexConfig
 from MiniCPMO45.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
@@ -207,7 +204,7 @@ class UnifiedProcessor:
         voice = self._default_voice()
         if engine is not None:
             engine.use(PassRunner(model.executor))
-        runs_steps = engine or InlineEngine(model.executor)
+        runs_steps = engine or InlineEngine(PassRunner(model.executor))
         return _Views.over(ViewContext(model, runs_steps, voice, self.options.seed))
 
     def _load_model(self, on_progress: OnProgress | None = None) -> UnifiedModel:

@@ -1,4 +1,4 @@
-"""What the views of all modes share: the engine that runs their steps, and their session.
+"""What the views of all modes share: the engine that runs their steps, their session, their errors.
 
 Each mode is one class. Its coroutines are the conversation, for programs with an event loop; its
 plain methods are the documented synchronous form of the same, for scripts whose engine runs on the
@@ -7,21 +7,78 @@ calling thread. No view keeps anything of a conversation outside its `Session` b
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 
 from core.audio import FloatArray
-from core.engine.base import BaseEngine, run_inline
-from core.errors import ErrorCode, NotPreparedError, OmniError
+from core.engine.engine import BaseEngine, run_inline
+from core.errors import (
+    AudioError,
+    BadPayloadError,
+    ContextFullError,
+    ErrorCode,
+    GenerationFailedError,
+    ModelError,
+    NotPreparedError,
+    OmniError,
+    OutOfOrderError,
+)
 from core.media import Media, MediaContent, read_media
-from core.processors.failures import model_errors
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from MiniCPMO45.checkpoint_error import CheckpointError
+from MiniCPMO45.executor import MissingVoiceError
+from MiniCPMO45.kv_cache import CacheFullError
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
-from MiniCPMO45.session import Session
+from MiniCPMO45.processing_minicpmo import ProcessingError, PromptTooLongError
+from MiniCPMO45.session import Session, SnapshotError
 from MiniCPMO45.steps import Steps
+from MiniCPMO45.token2wav.batch import VoiceTooLongError
+from MiniCPMO45.token2wav.prompt import VoiceSampleError
+from MiniCPMO45.token2wav.speech_tokenizer_onnx import SpeechTokenizerFileError
+from MiniCPMO45.tokenization_minicpmo_fast import TokenizerError
+from MiniCPMO45.unit_results import UnitOrderError
+
+# Subclasses stand before what they derive from.
+TRANSLATIONS: Final[tuple[tuple[type[Exception], type[OmniError]], ...]] = (
+    (PromptTooLongError, ContextFullError),
+    (ProcessingError, BadPayloadError),
+    (CacheFullError, ContextFullError),
+    (VoiceSampleError, AudioError),
+    (VoiceTooLongError, AudioError),
+    (MissingVoiceError, GenerationFailedError),
+    (UnitOrderError, OutOfOrderError),
+    (SnapshotError, OutOfOrderError),
+    (CheckpointError, ModelError),
+    (TokenizerError, ModelError),
+    (SpeechTokenizerFileError, ModelError),
+)
+KNOWN: Final = tuple(kind for kind, _ in TRANSLATIONS)
+
+
+def translate(error: Exception) -> OmniError:
+    """Return the project's error for one of the model layer's; its sentence is kept.
+
+    Args:
+        error: one of `KNOWN`.
+    """
+    kind = next(ours for theirs, ours in TRANSLATIONS if isinstance(error, theirs))
+    sentence = str(error)
+    ending = "" if sentence.endswith(".") else "."
+    return kind(sentence[:1].upper() + sentence[1:] + ending)
+
+
+@contextmanager
+def model_errors() -> Iterator[None]:
+    """Raise what the model layer raises inside as the project's errors."""
+    try:
+        yield
+    except KNOWN as error:
+        raise translate(error) from error
+
 
 T = TypeVar("T")
 

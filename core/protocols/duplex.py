@@ -26,8 +26,8 @@ from core.protocols.effects import (
 from core.protocols.events import (
     Detected,
     FinalizeDone,
-    Looked,
     Opened,
+    Prefetched,
     PrefillDone,
     Received,
     SoundReady,
@@ -40,10 +40,10 @@ from core.protocols.machine import (
     FAILURE,
     LiveMachine,
     SessionNames,
+    SoundPace,
     common_rows,
     live_rows,
 )
-from core.protocols.pace import SoundPace
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas.duplex import (
     AudioChunk,
@@ -151,7 +151,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         effects += self._restart_idle_timer()
         if self._limits.max_session_s > 0:
             effects.append(StartTimer(TimerName.SESSION, self._limits.max_session_s))
-        return [*effects, *self._units.look_ahead()]
+        return [*effects, *self._units.prefetch()]
 
     # --- input ---
 
@@ -163,24 +163,24 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         shortest_ms = self._prepare.config.chunk_ms
         if problem := self._pace.take(event.message.audio, event.at_s, shortest_ms):
             return self.fail(problem)
-        is_judged = self._prepare.barge_in is None
-        effects = self._units.add_chunk(event.message, event.at_s, is_judged=is_judged)
+        is_detected = self._prepare.barge_in is None
+        effects = self._units.add_chunk(event.message, event.at_s, is_detected=is_detected)
         effects += self._restart_idle_timer()
-        effects += [*self._units.judge_next(), *self._begin_unit(event.at_s)]
-        return [*effects, *self._units.look_ahead()]
+        effects += [*self._units.detect_next(), *self._begin_unit(event.at_s)]
+        return [*effects, *self._units.prefetch()]
 
     def frame(self, event: Received) -> list[Effect]:
-        """Take in a picture: what a chunk waits for, or what is looked at ahead of its chunk."""
+        """Take in a picture: what a chunk waits for, or what is encoded ahead of its chunk."""
         assert isinstance(event.message, VideoFrame)
         effects = self._units.add_frame(event.message.frame, event.at_s)
         if self._phase != DuplexPhase.ACTIVE:
             return effects
-        return [*effects, *self._begin_unit(event.at_s), *self._units.look_ahead()]
+        return [*effects, *self._begin_unit(event.at_s), *self._units.prefetch()]
 
-    def looked(self, event: Looked) -> list[Effect]:
-        """Look at what came meanwhile."""
-        self._units.looked()
-        return self._units.look_ahead()
+    def prefetched(self, event: Prefetched) -> list[Effect]:
+        """Prefetch at what came meanwhile."""
+        self._units.prefetched()
+        return self._units.prefetch()
 
     def frame_is_late(self, event: TimerFired) -> list[Effect]:
         """Begin the unit without the picture it waited for."""
@@ -189,10 +189,10 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
 
     def detected(self, event: Detected) -> list[Effect]:
         """Break the model off if the user begins to speak while it speaks."""
-        self._units.judged()
+        self._units.detected()
         began = any(isinstance(happening, SpeechStarted) for happening in event.happenings)
         effects: list[Effect] = [Interrupt()] if began and self._units.is_speaking else []
-        return [*effects, *self._units.judge_next(), *self._begin_unit(event.at_s)]
+        return [*effects, *self._units.detect_next(), *self._begin_unit(event.at_s)]
 
     def drop_while_paused(self, event: Received) -> list[Effect]:
         """Sound and pictures of a pause are lost; warn once per pause."""
@@ -245,7 +245,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
             StopTimer(TimerName.IDLE),
             StartTimer(TimerName.PAUSE, timeout_s),
             Send(Paused(timeout=timeout_s)),
-            *self._units.look_ahead(),
+            *self._units.prefetch(),
         ]
 
     def resume(self, event: Received) -> list[Effect]:
@@ -278,7 +278,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     @property
     def is_working(self) -> bool:
         """The engine works for this session, be it on a picture alone."""
-        return super().is_working or self._units.is_looking
+        return super().is_working or self._units.is_prefetching
 
     def _begin_unit(self, now_s: float) -> list[Effect]:
         if self._phase != DuplexPhase.ACTIVE or self._work is not None:
@@ -307,8 +307,8 @@ RUNNING: Final = (*WAITING, *PREPARING, *ACTIVE, *PAUSED)
 OPEN: Final = (*RUNNING, DuplexPhase.STOPPING)
 CLOSED: Final = DuplexPhase.CLOSED
 STAY_OR_CLOSE: Final = f"{SAME} {CLOSED}"
-STOP: Final = "Halt StartTimer(stopping) Send(stopped) Release Close"
-TIMEOUT: Final = "Halt Send(timeout) Release Close"
+STOP: Final = "Cancel StartTimer(stopping) Send(stopped) Release Close"
+TIMEOUT: Final = "Cancel Send(timeout) Release Close"
 UNIT: Final = "StartTimer(frame) StopTimer(frame) Step"
 ENDS_OF_WORK: Final = "prefill_done turn_failed step_done finalize_done engine_failed"
 
@@ -326,7 +326,7 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
         PREPARING,
         "prefill_done",
         DuplexPhase.ACTIVE,
-        "Send(prepared) Send(warning) StartTimer(idle) StartTimer(session) Look",
+        "Send(prepared) Send(warning) StartTimer(idle) StartTimer(session) Prefetch",
         DuplexMachine.prepared,
     ),
     Row(PREPARING, "turn_failed", CLOSED, FAILURE, DuplexMachine.preparation_failed),
@@ -341,21 +341,21 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
         ACTIVE,
         "audio_chunk",
         STAY_OR_CLOSE,
-        f"Send(warning) StartTimer(idle) Detect {UNIT} Look {ENDING}",
+        f"Send(warning) StartTimer(idle) Detect {UNIT} Prefetch {ENDING}",
         DuplexMachine.chunk,
     ),
     Row(
         (*PREPARING, *ACTIVE),
         "video_frame",
         SAME,
-        "Send(warning) StopTimer(frame) Step Look",
+        "Send(warning) StopTimer(frame) Step Prefetch",
         DuplexMachine.frame,
     ),
     Row(PAUSED, "audio_chunk", SAME, "Send(warning)", DuplexMachine.drop_while_paused),
     Row(PAUSED, "video_frame", SAME, "Send(warning)", DuplexMachine.drop_while_paused),
     Row(RUNNING[2:], "frame_timer", SAME, "Step", DuplexMachine.frame_is_late),
     Row(RUNNING[2:], "detected", SAME, f"Interrupt Detect {UNIT}", DuplexMachine.detected),
-    Row(RUNNING[2:], "looked", SAME, "Look", DuplexMachine.looked),
+    Row(RUNNING[2:], "prefetched", SAME, "Prefetch", DuplexMachine.prefetched),
     Row(RUNNING[2:], "sound_ready", SAME, "Send(result_part)", DuplexMachine.sound_ready),
     Row(
         RUNNING[2:],
@@ -376,7 +376,7 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
         ACTIVE,
         "pause",
         DuplexPhase.PAUSED,
-        "StopTimer(idle) StartTimer(pause) Send(paused) Look",
+        "StopTimer(idle) StartTimer(pause) Send(paused) Prefetch",
         DuplexMachine.pause,
     ),
     Row(

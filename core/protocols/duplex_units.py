@@ -1,21 +1,242 @@
-"""The units of a duplex session: what goes into the next one and what came of the last. Pure.
+"""Units of one duplex session: what waits for them, which begins next, and their results. Pure.
 
-It knows if the input of a unit is complete; the machine, if the session lets it begin.
+Bounded: beyond `max_chunks` the oldest chunk goes, beyond `max_frames` of one unit the oldest
+picture. Source of the pairing rules: docs/specification/service.md#2.5.4.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from core.errors import ErrorCode
-from core.protocols.backlog import Backlog, WaitingChunk
-from core.protocols.effects import Detect, Effect, Send, StartTimer, Step, StopTimer
+from core.protocols.effects import (
+    Detect,
+    Effect,
+    Frame,
+    Prefetch,
+    Send,
+    StartTimer,
+    Step,
+    StopTimer,
+)
 from core.protocols.events import MS_PER_S, StepDone, TimerName
-from core.protocols.lookout import Lookout
-from core.protocols.unit_results import ResultWriter, audio_samples
 from core.schemas.duplex import AudioChunk, Result, ResultPart
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, audio_samples
 from core.schemas.queue import WarningMessage
+
+
+@dataclass
+class WaitingChunk:
+    """One unit's input on its way to the engine."""
+
+    chunk: AudioChunk
+    arrived_s: float
+    frames: list[Frame] = field(default_factory=list)
+    has_own_frame: bool = False  # one that came with the chunk or after it
+    is_detected: bool = True  # voice activity detection has heard it, or need not
+
+
+class Backlog:
+    """The chunks that wait, each with the pictures that will go with it."""
+
+    def __init__(self, max_chunks: int, max_frames: int, frame_grace_s: float) -> None:
+        """Create an empty one.
+
+        Args:
+            max_chunks: Most chunks that wait.
+            max_frames: Most pictures of one unit.
+            frame_grace_s: How long a chunk waits for its picture when pictures follow chunks.
+        """
+        self._max_chunks = max_chunks
+        self._max_frames = max_frames
+        self._frame_grace_s = frame_grace_s
+        self._waiting: deque[WaitingChunk] = deque()
+        self._held: list[Frame] = []  # pictures that came before their chunk
+        self._next_number = 0  # of a picture
+        self._last: WaitingChunk | None = None  # the newest chunk, begun or not
+        self._frames_follow = False  # this client sends each picture after its chunk
+        self.dropped_chunks = 0
+        self.dropped_frames = 0
+
+    def __len__(self) -> int:
+        """How many chunks wait."""
+        return len(self._waiting)
+
+    @property
+    def loose_frames(self) -> list[Frame]:
+        """The pictures that wait and were sent as messages of their own, oldest first."""
+        given = (frame for entry in self._waiting for frame in entry.frames)
+        return [*(frame for frame in given if frame.is_separate), *self._held]
+
+    def add_chunk(self, chunk: AudioChunk, at_s: float, *, is_detected: bool) -> None:
+        """Take in a chunk that arrived at `at_s`; pictures that waited for one go with it."""
+        if len(self._waiting) >= self._max_chunks:
+            self._waiting.popleft()
+            self.dropped_chunks += 1
+        inline = [self._number(data, is_separate=False) for data in chunk.frame_base64_list or []]
+        entry = WaitingChunk(chunk, at_s, has_own_frame=bool(inline), is_detected=is_detected)
+        self._give(entry, [*self._held, *inline])
+        self._held.clear()
+        self._waiting.append(entry)
+        self._last = entry
+
+    def add_frame(self, data: str, at_s: float) -> None:
+        """Take in a picture: for the oldest chunk that waits, else for the next to come."""
+        frame = self._number(data, is_separate=True)
+        last = self._last
+        if last is not None and not last.has_own_frame and not last.frames:
+            # Only what comes right behind a chunk is meant for it.
+            self._frames_follow |= at_s - last.arrived_s <= self._frame_grace_s
+        if self._waiting:
+            self._waiting[0].has_own_frame = True
+            self._give(self._waiting[0], [frame])
+            return
+        self._held.append(frame)
+        if len(self._held) > self._max_frames:
+            self._held.pop(0)
+            self.dropped_frames += 1
+
+    def drop_held_frames(self) -> None:
+        """Forget the pictures that wait for a chunk; they do not count as surplus."""
+        self._held.clear()
+
+    def next_undetected(self) -> AudioChunk | None:
+        """Return the oldest chunk that detection has not heard."""
+        return next((entry.chunk for entry in self._waiting if not entry.is_detected), None)
+
+    def detected(self, chunk: AudioChunk) -> None:
+        """Note that detection has heard a chunk, if it still waits."""
+        for entry in self._waiting:
+            if entry.chunk is chunk:
+                entry.is_detected = True
+
+    def frame_wait_s(self, now_s: float) -> float:
+        """Return how long the oldest chunk must still wait for its picture; 0 is not at all."""
+        if not self._waiting or not self._frames_follow or self._waiting[0].has_own_frame:
+            return 0.0
+        return max(0.0, self._waiting[0].arrived_s + self._frame_grace_s - now_s)
+
+    def stop_waiting_for_frames(self) -> None:
+        """No picture came in time: do not wait again until one follows a chunk again."""
+        self._frames_follow = False
+
+    def take(self) -> WaitingChunk | None:
+        """Hand out the oldest chunk if detection has heard it."""
+        if not self._waiting or not self._waiting[0].is_detected:
+            return None
+        return self._waiting.popleft()
+
+    def _number(self, data: str, *, is_separate: bool) -> Frame:
+        self._next_number += 1
+        return Frame(self._next_number, data, is_separate)
+
+    def _give(self, entry: WaitingChunk, frames: list[Frame]) -> None:
+        frames = [*entry.frames, *frames]
+        surplus = max(0, len(frames) - self._max_frames)
+        self.dropped_frames += surplus
+        entry.frames = frames[surplus:]
+
+
+class PrefetchPlan:
+    """Which pictures are encoded ahead of their unit; one `Prefetch` is under way at a time.
+
+    Beyond `max_new` between the beginnings of two units, pictures are left to the unit itself, so
+    that a client that sends more than its units can use does not keep the engine busy.
+    """
+
+    def __init__(self, max_new: int) -> None:
+        self.is_prefetching = False
+        self._max_new = self._left = max_new
+        self._asked: tuple[Frame, ...] = ()  # and neither taken by a unit nor dropped since
+
+    def next_prefetch(self, waiting: Iterable[Frame]) -> Prefetch | None:
+        """Return what is to be encoded and dropped now, if anything, and note that it is.
+
+        Args:
+            waiting: The pictures that wait for their unit, oldest first.
+        """
+        if self.is_prefetching:
+            return None
+        now = tuple(waiting)
+        new, gone = _without(now, self._asked), _without(self._asked, now)
+        prefetch = Prefetch(new[: self._left], gone)
+        if not prefetch.frames and not prefetch.dropped:
+            return None
+        self._asked = (*_without(self._asked, gone), *prefetch.frames)
+        self._left -= len(prefetch.frames)
+        self.is_prefetching = True
+        return prefetch
+
+    def taken(self, frames: Iterable[Frame]) -> None:
+        """A unit has begun with these pictures."""
+        self._asked = _without(self._asked, frames)
+        self._left = self._max_new
+
+
+def _without(frames: Iterable[Frame], others: Iterable[Frame]) -> tuple[Frame, ...]:
+    excluded = frozenset(others)
+    return tuple(frame for frame in frames if frame not in excluded)
+
+
+class ResultWriter:
+    """Counts units, speaking turns and the audio heard, over one session.
+
+    Attributes:
+        is_speaking: the model is in the middle of a turn.
+    """
+
+    def __init__(self) -> None:
+        self.is_speaking = False
+        self._steps = 0
+        self._turn_id = 0
+        self._heard_samples = 0
+
+    def write_part(self, audio_data: str, elapsed_ms: float) -> ResultPart:
+        """Describe the beginning of the sound, as wire audio, of a unit `write` will describe."""
+        return ResultPart(
+            audio_data=audio_data,
+            turn_id=self._turn_id,
+            step=self._steps,
+            elapsed_ms=max(0.0, elapsed_ms),
+        )
+
+    def write(
+        self, done: StepDone, chunk: AudioChunk, wall_clock_ms: float, finalize_ms: float = 0.0
+    ) -> Result:
+        """Describe one unit; each unit must be described once, in order.
+
+        Args:
+            done: What the model did with `chunk`.
+            chunk: The unit's audio.
+            wall_clock_ms: Time from the chunk's arrival to now.
+            finalize_ms: Time of the bookkeeping since the last result.
+        """
+        given = done.result
+        self._heard_samples += audio_samples(chunk.audio)
+        # Listening on for want of audio says nothing about the turn.
+        is_barge_in = done.was_fed and given.is_listen and self.is_speaking
+        fields = dict(given) | {
+            "text": "" if given.is_listen else given.text,
+            "audio_data": "" if given.is_listen else given.audio_data or "",
+            "current_time": self._heard_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ,
+            "cost_all_ms": given.cost_all_ms + finalize_ms,
+            "wall_clock_ms": max(0.0, wall_clock_ms),
+            "prefill_ms": done.prefill_ms,
+            "kv_cache_length": done.kv_tokens,
+            "vision_slices": done.vision_slices,
+            "vision_tokens": done.vision_tokens,
+            "turn_id": self._turn_id,
+            "step": self._steps,
+            "barge_in": is_barge_in,
+        }
+        self._steps += 1
+        if is_barge_in or (not given.is_listen and given.end_of_turn):
+            self._turn_id += 1
+        if done.was_fed:
+            self.is_speaking = not given.is_listen and not given.end_of_turn
+        return Result.model_validate(fields)
 
 
 @dataclass(frozen=True)
@@ -55,16 +276,15 @@ class DuplexUnits:
     """Input that waits, the unit the engine works on, and the results so far."""
 
     def __init__(self, limits: DuplexLimits) -> None:
-        """Begin without input."""
         self._backlog = Backlog(
             limits.max_backlog_chunks, limits.max_frames_per_chunk, limits.frame_grace_s
         )
-        self._lookout = Lookout(limits.max_frames_per_chunk)
+        self._prefetch_plan = PrefetchPlan(limits.max_frames_per_chunk)
         self._writer = ResultWriter()
         self._finalize_ms = 0.0  # of bookkeeping that no result has counted yet
         self._current: WaitingChunk | None = None  # the one the engine works on
         self._next_index = 0
-        self._judging: AudioChunk | None = None  # what detection listens to
+        self._detecting: AudioChunk | None = None  # what detection listens to
         self._is_waiting_for_frame = False
         self._warned: set[ErrorCode] = set()
 
@@ -74,14 +294,14 @@ class DuplexUnits:
         return self._writer.is_speaking
 
     @property
-    def is_looking(self) -> bool:
-        """Pictures are looked at ahead of their unit."""
-        return self._lookout.is_looking
+    def is_prefetching(self) -> bool:
+        """Pictures are encoded ahead of their unit."""
+        return self._prefetch_plan.is_prefetching
 
-    def add_chunk(self, chunk: AudioChunk, at_s: float, *, is_judged: bool) -> list[Effect]:
+    def add_chunk(self, chunk: AudioChunk, at_s: float, *, is_detected: bool) -> list[Effect]:
         """Take in audio; returns warnings of what it pushed out."""
         chunks, frames = self._backlog.dropped_chunks, self._backlog.dropped_frames
-        self._backlog.add_chunk(chunk, at_s, is_judged=is_judged)
+        self._backlog.add_chunk(chunk, at_s, is_detected=is_detected)
         return self._warn_of_drops(chunks, frames)
 
     def add_frame(self, data: str, at_s: float) -> list[Effect]:
@@ -94,27 +314,27 @@ class DuplexUnits:
         """Forget the pictures that wait for a chunk."""
         self._backlog.drop_held_frames()
 
-    def judge_next(self) -> list[Effect]:
+    def detect_next(self) -> list[Effect]:
         """Let detection hear the oldest chunk it has not heard, one at a time."""
-        if self._judging is not None:
+        if self._detecting is not None:
             return []
-        self._judging = self._backlog.next_unjudged()
-        return [] if self._judging is None else [Detect(self._judging)]
+        self._detecting = self._backlog.next_undetected()
+        return [] if self._detecting is None else [Detect(self._detecting)]
 
-    def judged(self) -> None:
+    def detected(self) -> None:
         """Detection has heard its chunk."""
-        if self._judging is not None:
-            self._backlog.judged(self._judging)
-        self._judging = None
+        if self._detecting is not None:
+            self._backlog.detected(self._detecting)
+        self._detecting = None
 
-    def look_ahead(self) -> list[Effect]:
-        """Have pictures that wait looked at, within the budget, unless a look is under way."""
-        look = self._lookout.next_look(self._backlog.loose_frames)
-        return [] if look is None else [look]
+    def prefetch(self) -> list[Effect]:
+        """Have pictures that wait encoded, within the budget, unless some are encoded now."""
+        effect = self._prefetch_plan.next_prefetch(self._backlog.loose_frames)
+        return [] if effect is None else [effect]
 
-    def looked(self) -> None:
-        """The look has ended."""
-        self._lookout.looked()
+    def prefetched(self) -> None:
+        """The pictures that were asked for are encoded."""
+        self._prefetch_plan.is_prefetching = False
 
     def begin_next(self, now_s: float) -> tuple[list[Effect], Step | None]:
         """Begin the next unit if its input is complete.
@@ -129,7 +349,7 @@ class DuplexUnits:
         if entry is None:
             return [], None
         self._current = entry
-        self._lookout.taken(entry.frames)
+        self._prefetch_plan.taken(entry.frames)
         due_s = entry.arrived_s + audio_samples(entry.chunk.audio) / INPUT_SAMPLE_RATE_HZ
         step = Step(entry.chunk, tuple(entry.frames), self._next_index, due_s)
         self._next_index += 1
@@ -145,12 +365,7 @@ class DuplexUnits:
             self._backlog.stop_waiting_for_frames()
 
     def part(self, audio_data: str, now_s: float) -> ResultPart:
-        """Describe sound of the unit the engine works on.
-
-        Args:
-            audio_data: Wire audio.
-            now_s: When it is sent.
-        """
+        """Describe sound, as wire audio, of the unit the engine works on."""
         return self._writer.write_part(audio_data, self._wall_clock_ms(now_s))
 
     def finalized(self, finalize_ms: float) -> None:
@@ -158,12 +373,7 @@ class DuplexUnits:
         self._finalize_ms += finalize_ms
 
     def result(self, done: StepDone, now_s: float) -> Result:
-        """Describe the unit the engine has worked on; once for each.
-
-        Args:
-            done: What the model did.
-            now_s: When the result is sent.
-        """
+        """Describe the unit the engine has worked on; once for each."""
         assert self._current is not None
         wall_clock_ms = self._wall_clock_ms(now_s)
         finalize_ms, self._finalize_ms = self._finalize_ms, 0.0

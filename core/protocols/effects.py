@@ -1,7 +1,7 @@
 """What a machine may ask for; plain frozen values, carried out in the order given.
 
-`Prefill`, `Step`, `Finalize`, `Generate`, `Detect` and `Look` each end in exactly one event; the
-machine asks for the next one of its kind only after it, and for engine work one piece at a time.
+`Prefill`, `Step`, `Finalize`, `Generate`, `Detect` and `Prefetch` each end in exactly one event;
+the machine asks for the next one of its kind only after it, and for engine work one at a time.
 The others end in none unless they fail.
 """
 
@@ -112,13 +112,13 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Prepare pictures that wait for their unit, beside other work. Ends in `Looked`.
+class Prefetch:
+    """Prepare pictures that wait for their unit, beside other work. Ends in `Prefetched`.
 
     A `Step` uses what was made of its pictures; whatever is wrong with one is told there.
 
     Attributes:
-        frames: pictures to look at, oldest first.
+        frames: pictures to encode, oldest first.
         dropped: pictures asked for earlier that no unit will need.
     """
 
@@ -168,13 +168,13 @@ class Interrupt:
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
+class Cancel:
     """At once, from the loop: running work ends at its next forward pass; `Release` follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detect:
-    """Look for speech in a chunk, without its first `skip_samples`. Ends in `Detected`."""
+    """Prefetch for speech in a chunk, without its first `skip_samples`. Ends in `Detected`."""
 
     chunk: ChunkMessage = field(repr=False)
     skip_samples: int = 0
@@ -248,14 +248,14 @@ class ReleaseWorker:
 
 DetectorEffect = Detect | ResetDetector
 WorkEffect = Prefill | Step | Finalize | Generate | Rollback | Retain
-SignalEffect = Interrupt | Halt
+SignalEffect = Interrupt | Cancel
 Effect = (
     Send
     | StartTimer
     | StopTimer
     | Close
     | DetectorEffect
-    | Look
+    | Prefetch
     | WorkEffect
     | SignalEffect
     | Release

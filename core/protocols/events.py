@@ -226,10 +226,10 @@ class Detected(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Looked(Event):
-    """The pictures were looked at, as far as somebody still waits for them: ends `Look`."""
+class Prefetched(Event):
+    """The pictures were encoded, as far as a unit still needs them: ends `Prefetch`."""
 
-    KIND: ClassVar[str] = "looked"
+    KIND: ClassVar[str] = "prefetched"
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ class GenerateDone(Event):
 
     Attributes:
         text: the whole reply.
-        stopped: it was cut short by `Interrupt` or `Halt`.
+        stopped: it was cut short by `Interrupt` or `Cancel`.
         token_stats: what the turn cost.
         kv_tokens: tokens in the KV cache.
     """

@@ -41,11 +41,11 @@ from core.protocols.machine import (
     FAILURE,
     LiveMachine,
     SessionNames,
+    SoundPace,
     common_rows,
     live_rows,
     warn,
 )
-from core.protocols.pace import SoundPace
 from core.protocols.replies import Reply
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas.half_duplex import (
@@ -250,7 +250,7 @@ LISTENING, GENERATING = (HalfDuplexPhase.LISTENING,), (HalfDuplexPhase.GENERATIN
 RUNNING: Final = (*WAITING, *PREPARING, *LISTENING, *GENERATING)
 OPEN: Final = (*RUNNING, HalfDuplexPhase.STOPPING)
 CLOSED: Final = HalfDuplexPhase.CLOSED
-TIMEOUT: Final = "Halt Send(timeout) Release Close"
+TIMEOUT: Final = "Cancel Send(timeout) Release Close"
 TURN_ENDS: Final = f"{SAME} {HalfDuplexPhase.LISTENING} {CLOSED}"
 NEXT: Final = (
     "Send(vad_state) StopTimer(idle) Send(generating) Generate ResetDetector StartTimer(idle)"

@@ -12,10 +12,9 @@ from typing import Final
 from core.errors import ErrorCode
 from core.protocols.effects import Detect, Effect, Send
 from core.protocols.events import MS_PER_S, Happening, Segment
-from core.protocols.pace import AHEAD_MAX_S
-from core.protocols.unit_results import audio_samples
+from core.protocols.machine import AHEAD_MAX_S
 from core.schemas.half_duplex import COLD_START_MS, AudioChunk
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, audio_samples
 from core.schemas.queue import WarningMessage
 
 COLD_START_S: Final = COLD_START_MS / MS_PER_S
@@ -113,7 +112,7 @@ class Hearing:
         return self._happenings.popleft() if self._happenings else None
 
     def drop_waiting_sound(self) -> None:
-        """The model answers now: what was not judged yet never will be."""
+        """The model answers now: what was not detected yet never will be."""
         self._waiting.clear()
         self._waiting_samples = 0
 

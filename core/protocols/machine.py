@@ -20,17 +20,18 @@ from core.errors import (
     OmniError,
     OutOfOrderError,
     PictureError,
+    RateLimitedError,
     SessionTimeoutError,
     ShuttingDownError,
     UnknownTypeError,
     describe_error,
 )
 from core.protocols.effects import (
+    Cancel,
     Close,
     Effect,
     Finalize,
     Generate,
-    Halt,
     Prefill,
     Release,
     Send,
@@ -40,6 +41,7 @@ from core.protocols.effects import (
     WorkEffect,
 )
 from core.protocols.events import (
+    MS_PER_S,
     CacheMissed,
     ChunkReady,
     Disconnected,
@@ -57,6 +59,7 @@ from core.protocols.events import (
     TurnFailed,
 )
 from core.protocols.tables import SAME, Row
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, audio_samples
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.worker import WorkerStatus
 
@@ -68,7 +71,7 @@ RECOVERABLE: Final = (UnknownTypeError, PictureError)
 FAILURE: Final = "Send(error) Release Close"
 """What `fail` asks for when no work is under way."""
 
-ENDING: Final = f"Halt {FAILURE}"
+ENDING: Final = f"Cancel {FAILURE}"
 """What `fail` asks for otherwise."""
 
 
@@ -109,7 +112,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
         self._phase = first
         self._closed = closed
         self._work: WorkEffect | None = None
-        self._is_halted = False
+        self._is_cancelled = False
         self._warned: set[str] = set()
 
     @property
@@ -165,18 +168,18 @@ class SessionMachine(ABC, Generic[PhaseT]):
         self._work = work
         return work
 
-    def _halt(self) -> list[Effect]:
+    def _cancel(self) -> list[Effect]:
         """End work under way, once."""
-        if not self.is_working or self._is_halted:
+        if not self.is_working or self._is_cancelled:
             return []
-        self._is_halted = True
-        return [Halt()]
+        self._is_cancelled = True
+        return [Cancel()]
 
     def _end(self, *last: ServerMessage, close: Close | None) -> list[Effect]:
         """Close the machine: say the last words, release, close the socket if there is one."""
         self._phase = self._closed
         closing: list[Effect] = [] if close is None else [close]
-        return [*self._halt(), *(Send(message) for message in last), Release(), *closing]
+        return [*self._cancel(), *(Send(message) for message in last), Release(), *closing]
 
     def _warn_once(self, topic: str, problem: OmniError) -> list[Effect]:
         """Warn, but only the first time for this topic."""
@@ -242,9 +245,48 @@ def common_rows(
         Row(phases, "heartbeat", SAME, "", machine.ignore),
         Row(phases, "rejected", f"{SAME} {closed}", f"Send(warning) {ENDING}", machine.reject),
         Row(phases, "noticed", SAME, "Send(warning)", machine.notice),
-        Row(phases, "disconnected", closed, "Halt Release", machine.leave),
+        Row(phases, "disconnected", closed, "Cancel Release", machine.leave),
         Row(phases, "shutting_down", closed, ENDING, machine.shut_down),
     )
+
+
+FASTEST: Final = 1.5  # times real time, in the long run. Ours.
+# Ours: how far sound may be ahead. A peer that does not answer is given up after 40 s, so no client
+# has more to send at once when its network comes back.
+AHEAD_MAX_S: Final = 40.0
+
+
+class SoundPace:
+    """How far the sound of one client is ahead of the clock."""
+
+    def __init__(self) -> None:
+        """Begin with nothing sent."""
+        self._ahead_s = 0.0
+        self._at_s = 0.0
+
+    def take(
+        self, audio_base64: str, now_s: float, shortest_ms: int = 0
+    ) -> RateLimitedError | None:
+        """Count a chunk that came.
+
+        Args:
+            audio_base64: Its sound.
+            now_s: When it came.
+            shortest_ms: A shorter chunk counts as so long.
+
+        Returns:
+            What to tell a client that is too fast.
+        """
+        sound_s = audio_samples(audio_base64) / INPUT_SAMPLE_RATE_HZ
+        left_s = max(0.0, self._ahead_s - FASTEST * (now_s - self._at_s))
+        self._ahead_s = left_s + max(sound_s, shortest_ms / MS_PER_S)
+        self._at_s = now_s
+        if self._ahead_s <= AHEAD_MAX_S:
+            return None
+        return RateLimitedError(
+            f"audio_chunk: sound comes faster than {FASTEST:g} times real time "
+            f"and is more than {AHEAD_MAX_S:g} s ahead."
+        )
 
 
 class LiveMachine(SessionMachine[PhaseT]):
@@ -284,7 +326,7 @@ class LiveMachine(SessionMachine[PhaseT]):
         if self._work is None:
             return self.finish_stop(event)
         self._phase = self._stopping
-        return [*self._halt(), StartTimer(TimerName.STOPPING, self._stop_grace_s)]
+        return [*self._cancel(), StartTimer(TimerName.STOPPING, self._stop_grace_s)]
 
     def finish_stop(self, event: Event) -> list[Effect]:
         """Answer `stop` and close; work that has not ended by now keeps only `Release` waiting."""
@@ -332,7 +374,7 @@ def live_rows(
     targets = f"{stopping} {closed}"
     stopped = "Send(stopped) Release Close"
     return (
-        Row(running, "stop", targets, f"Halt StartTimer(stopping) {stopped}", machine.stop),
+        Row(running, "stop", targets, f"Cancel StartTimer(stopping) {stopped}", machine.stop),
         Row(running, "engine_failed", closed, ENDING, machine.engine_failed),
         *(
             Row((stopping,), event, closed, stopped, machine.end_work_and_stop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.protocols.unit_results import audio_samples
+from core.schemas.limits import audio_samples
 from core.schemas.streaming import Chunk, StreamingChunk
 
 

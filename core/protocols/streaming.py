@@ -339,7 +339,7 @@ TABLE: Final[tuple[Row[StreamingMachine, Effect], ...]] = (
         for end in ("prefill_done", "cache_missed", "turn_failed")
     ),
     Row((*BETWEEN, *READY), "idle_timer", CLOSED, FAILURE, StreamingMachine.time_out),
-    Row(ALL_OPEN, "close", CLOSED, "Halt Release Close", StreamingMachine.close),
+    Row(ALL_OPEN, "close", CLOSED, "Cancel Release Close", StreamingMachine.close),
     Row(ALL_OPEN, "engine_failed", CLOSED, ENDING, StreamingMachine.engine_failed),
     *common_rows(ALL_OPEN, CLOSED),
 )

@@ -21,13 +21,13 @@ from core.schemas.common import (
     TTSSamplingParams,
     VideoContent,
     WireModel,
+    parse_message,
 )
 from core.schemas.duplex_calls import (
     DuplexConfig,
     DuplexGenerateResult,
 )
 from core.schemas.half_duplex import HalfDuplexConfig, VadConfig
-from core.schemas.parsing import parse_message
 from core.schemas.queue import (
     ErrorMessage,
     Queued,

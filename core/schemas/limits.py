@@ -54,3 +54,10 @@ def base64_chars(size_bytes: int) -> int:
 def audio_chars(duration_s: float, sample_rate_hz: int = INPUT_SAMPLE_RATE_HZ) -> int:
     """Return how many Base64 characters `duration_s` of wire audio take."""
     return base64_chars(round(duration_s * sample_rate_hz) * SAMPLE_BYTES)
+
+
+def audio_samples(audio_base64: str) -> int:
+    """Return how many float32 samples a Base64 text holds, without decoding it."""
+    padding = len(audio_base64) - len(audio_base64.rstrip("="))
+    size_bytes = len(audio_base64) // 4 * 3 - padding
+    return max(0, size_bytes // SAMPLE_BYTES)

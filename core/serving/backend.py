@@ -14,6 +14,7 @@ Report = Callable[[str, float | None], None]
 
 if TYPE_CHECKING:  # they import the tensor library, which a worker without a model does not need
     from core.processors import ChatView, DuplexView, HalfDuplexView, StreamingView
+    from core.processors.backend import RealBackend
     from core.serving.fake_backend import (
         FakeBackend,
         FakeChatView,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:  # they import the tensor library, which a worker without a mo
         FakeHalfDuplexView,
         FakeStreamingView,
     )
-    from core.serving.real_backend import RealBackend
 
 Backend: TypeAlias = "RealBackend | FakeBackend"
 AnyDuplexView: TypeAlias = "DuplexView | FakeDuplexView"

@@ -10,7 +10,7 @@ from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
 from core.schemas.common import TokenStats
 from core.schemas.streaming import ReplyEnd
 from core.serving.backend import AnyChatView
-from core.serving.effect_queue import Emit
+from core.serving.queues import Emit
 from core.serving.session_handler import SessionHandler
 
 SESSION = "chat"  # inside the view
@@ -20,7 +20,7 @@ class ChatHandler(SessionHandler["AnyChatView"]):
     """Carries out the effects of a `/ws/chat` connection, or a `POST /chat`."""
 
     async def respond(self, request: ChatRequest) -> ChatResponse:
-        """Answer a request at once; `halt` ends it, and `release` must follow.
+        """Answer a request at once; `cancel` ends it, and `release` must follow.
 
         Raises:
             WorkerBusyError: All slots are taken.

@@ -15,13 +15,13 @@ import structlog
 
 from core.errors import CloseCode, InternalError, OmniError, describe_error
 from core.protocols.effects import (
+    Cancel,
     Close,
     Detect,
     DetectorEffect,
     Effect,
-    Halt,
     Interrupt,
-    Look,
+    Prefetch,
     Release,
     ResetDetector,
     Send,
@@ -40,16 +40,17 @@ from core.protocols.events import (
 )
 from core.schemas.queue import ErrorMessage
 from core.schemas.worker import WorkerStatus
-from core.serving.effect_queue import EffectHandler, EffectQueue
-from core.serving.inbox import Inbox
 from core.serving.observers import Observer
-from core.serving.scheduling import (
+from core.serving.queues import (
     Bound,
+    EffectHandler,
+    EffectQueue,
+    Inbox,
     LoopScheduler,
     Scheduler,
     Timers,
+    await_end,
     end_task,
-    see_through,
 )
 from core.serving.wire import Wire
 
@@ -103,29 +104,29 @@ class _EffectQueues:
         self._log = log
         parts = (inbox, scheduler, stall_limit_s, log)
         self.work: EffectQueue[WorkEffect] = EffectQueue(handler.perform, *parts)
-        self.looking: EffectQueue[Look] = EffectQueue(handler.look, *parts)
-        self.hearing: EffectQueue[DetectorEffect] = EffectQueue(handler.detect, *parts)
+        self.prefetching: EffectQueue[Prefetch] = EffectQueue(handler.prefetch, *parts)
+        self.detecting: EffectQueue[DetectorEffect] = EffectQueue(handler.detect, *parts)
         self.released = asyncio.Event()
         self.is_ending = False
 
-    def halt(self) -> None:
+    def cancel(self) -> None:
         """End running work though no machine asks for it."""
         try:
-            self.handler.halt()
+            self.handler.cancel()
         except Exception:
-            self._log.exception("halt_failed")
+            self._log.exception("cancel_failed")
 
     def end(self) -> None:
         """Release once all queues have done what they were asked."""
         if not self.is_ending:
             self.is_ending = True
-            for queue in (self.work, self.looking, self.hearing):
+            for queue in (self.work, self.prefetching, self.detecting):
                 queue.end()
 
     async def run(self) -> None:
         """Run the queues to their end, then release."""
         try:
-            await asyncio.gather(self.work.run(), self.looking.run(), self.hearing.run())
+            await asyncio.gather(self.work.run(), self.prefetching.run(), self.detecting.run())
             await self.handler.release()
         except Exception:
             self._log.exception("release_failed")
@@ -197,7 +198,7 @@ class Connection:
             await self._run()
         finally:
             self._leave_nothing_open()
-            await see_through(asyncio.create_task(self._wind_up(reading, work)))
+            await await_end(asyncio.create_task(self._wind_up(reading, work)))
 
     # --- what feeds the inbox ---
 
@@ -244,7 +245,7 @@ class Connection:
             self._inbox.close()  # the queues must not wait for a loop that waits for them
         for observer in tuple(self._watching):
             try:
-                observer.saw(event, effects)
+                observer.observe(event, effects)
             except Exception:
                 self.log.exception("observer_failed", observer=type(observer).__name__)
                 self._watching.remove(observer)
@@ -268,13 +269,13 @@ class Connection:
                 self._timers.stop(name)
             case Interrupt():
                 self.handler.interrupt()
-            case Halt():
-                self.handler.halt()
-            case Look():
-                self.handler.expect_look(effect)
-                self._queues.looking.put(effect)
+            case Cancel():
+                self.handler.cancel()
+            case Prefetch():
+                self.handler.expect_prefetch(effect)
+                self._queues.prefetching.put(effect)
             case Detect() | ResetDetector():
-                self._queues.hearing.put(effect)
+                self._queues.detecting.put(effect)
             case Release():
                 self._queues.end()
             case Send() | Close():
@@ -303,7 +304,7 @@ class Connection:
         except Exception:
             self.log.exception("machine_failed")
         if not self._queues.is_ending:
-            self._queues.halt()
+            self._queues.cancel()
         self._timers.stop_all()
         self._inbox.close()
         self._queues.end()

@@ -1,43 +1,20 @@
-"""Listening for speech in one session: on a thread, one chunk at a time.
+"""Voice activity detection in one session, one chunk at a time.
 
-Half duplex wants everything that happens; a barge-in only that somebody speaks, and long enough.
+Half duplex needs every segment; a barge-in only the beginning of speech that lasts long enough.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from core.audio import FloatArray, decode_wire_audio
+from core.audio import FloatArray
 from core.endpointing import EndpointOptions, SpeechDiscarded, SpeechStarted
-from core.protocols.effects import Detect
 from core.protocols.events import Happening, Segment
 from core.schemas import duplex, half_duplex
-from core.schemas.limits import CHUNK_MAX_S, REFERENCE_MAX_S
 from core.vad import STREAMING_OPTIONS, SileroVad, SpeechSegment, StreamingVAD, VadEvent
 
 # Ours: a break in the user's voice after which what was heard before counts as a burst of its own.
 BARGE_IN_SILENCE_MS: Final = 192
-
-
-def decode_chunk(
-    chunk: half_duplex.AudioChunk | duplex.AudioChunk, max_duration_s: float = CHUNK_MAX_S
-) -> FloatArray:
-    """Return a chunk's samples [T], float32 at 16 kHz.
-
-    Raises:
-        AudioError: They cannot be used.
-    """
-    text = chunk.audio_base64 if isinstance(chunk, half_duplex.AudioChunk) else chunk.audio
-    return decode_wire_audio(text, max_duration_s=max_duration_s)
-
-
-def decode_sample(text: str | None) -> FloatArray | None:
-    """Return a voice sample sent as wire audio, [T] float32 at 16 kHz; None if there is none.
-
-    Raises:
-        AudioError: It cannot be used.
-    """
-    return decode_wire_audio(text, max_duration_s=REFERENCE_MAX_S) if text else None
 
 
 class TurnListener:
@@ -54,13 +31,8 @@ class TurnListener:
         options = EndpointOptions.from_config(config, max_speech_duration_s=longest_s)
         self._vad = StreamingVAD(options, detector)
 
-    def hear(self, effect: Detect) -> tuple[Happening, ...]:
-        """Take in a chunk and say what happened in it; blocks.
-
-        Raises:
-            AudioError: The chunk cannot be used.
-        """
-        samples = decode_chunk(effect.chunk)[effect.skip_samples :]
+    def hear(self, samples: FloatArray) -> tuple[Happening, ...]:
+        """Take in sound, [T] float32 at 16 kHz, and return what happened in it; blocks."""
         return tuple(_told(event) for event in self._vad.process(samples))
 
     def reset(self) -> None:
@@ -84,13 +56,8 @@ class BargeInListener:
         self._heard_samples = 0
         self._begun: SpeechStarted | None = None  # not long enough yet
 
-    def hear(self, effect: Detect) -> tuple[Happening, ...]:
-        """Take in a chunk; return a beginning if one has become long enough in it. Blocks.
-
-        Raises:
-            AudioError: The chunk cannot be used.
-        """
-        samples = decode_chunk(effect.chunk)
+    def hear(self, samples: FloatArray) -> tuple[Happening, ...]:
+        """Take in sound as `TurnListener`; return a beginning that has become long enough."""
         self._heard_samples += len(samples)
         found: list[Happening] = []
         for event in self._vad.process(samples):

@@ -1,20 +1,27 @@
-"""Full duplex: maps the machine's effects to calls of a `DuplexView`."""
+"""Full duplex: maps the machine's effects to calls of a `DuplexView`.
+
+Pictures that wait for their unit are encoded ahead of it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from core.audio import FloatArray, encode_wire_audio
+from core.audio import FloatArray, decode_voice, decode_wire_audio, encode_wire_audio
 from core.engine import WorkCancelledError
-from core.errors import PictureError
+from core.errors import OmniError, PictureError
 from core.images import FRAME_LIMITS, PictureLimits, decode_wire_picture
 from core.protocols.effects import (
     Detect,
     DetectorEffect,
     Finalize,
-    Look,
+    Frame,
+    Prefetch,
     Prefill,
     Step,
     WorkEffect,
@@ -23,23 +30,116 @@ from core.protocols.events import (
     Detected,
     Event,
     FinalizeDone,
-    Looked,
+    Happening,
     Noticed,
+    Prefetched,
     PrefillDone,
     SoundReady,
     StepDone,
 )
 from core.schemas import duplex
 from core.schemas.duplex_calls import DuplexGenerateResult
+from core.schemas.limits import CHUNK_MAX_S
 from core.serving.backend import AnyDuplexView
-from core.serving.detection import BargeInListener, decode_chunk, decode_sample
-from core.serving.effect_queue import Emit
-from core.serving.ownership import Lease, Owner
-from core.serving.prefetch import PicturePrefetch, Seen
+from core.serving.detection import BargeInListener
+from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
+from core.serving.slots import Lease, Owner
+
+
+class SeenPicture(Protocol):
+    """A picture that was encoded ahead of its unit.
+
+    Attributes:
+        max_slices: limit that it was sliced by.
+    """
+
+    @property
+    def max_slices(self) -> int: ...
+
+
+Seen = SeenPicture | PictureError
+"""What came of a picture: what the model made of it, or why it cannot be used."""
+
+Encode = Callable[[str], Awaitable[SeenPicture]]
+"""Decodes and encodes one picture, sent as Base64."""
+
+
+class _Entry:
+    """One picture on its way."""
+
+    def __init__(self, data: str) -> None:
+        self._data = data
+        self.has_begun = False
+        self.seen: Seen | None = None
+        self._has_ended = asyncio.Event()
+
+    async def run(self, encode: Encode) -> None:
+        """Encode; what fails for other reasons than the picture is left to its unit."""
+        self.has_begun = True
+        try:
+            self.seen = await encode(self._data)
+        except PictureError as problem:
+            self.seen = problem
+        except (OmniError, WorkCancelledError):
+            self.seen = None
+        finally:
+            self._has_ended.set()
+
+    async def result(self) -> Seen | None:
+        """Wait for what came of it; None if its unit has to encode it itself."""
+        if self.has_begun:
+            await self._has_ended.wait()
+        return self.seen
+
+
+class PicturePrefetch:
+    """The pictures that were asked for, oldest first."""
+
+    def __init__(self) -> None:
+        """Create an empty one."""
+        self._waiting: dict[int, _Entry] = {}  # by the picture's number
+
+    def __len__(self) -> int:
+        """How many pictures it holds something of."""
+        return len(self._waiting)
+
+    def ask(self, effect: Prefetch) -> None:
+        """Add what is to be encoded; drop what no unit will need."""
+        for frame in effect.dropped:
+            self._waiting.pop(frame.number, None)
+        self._waiting |= {frame.number: _Entry(frame.data) for frame in effect.frames}
+
+    async def run(self, encode: Encode) -> None:
+        """Encode everything that still waits, one picture at a time."""
+        while (entry := self._next()) is not None:
+            await entry.run(encode)
+
+    async def take(self, frames: Sequence[Frame]) -> list[Seen | None]:
+        """Hand over what came of a unit's pictures, waiting for those under way.
+
+        A picture whose encoding has not begun is not encoded ahead any more.
+
+        Args:
+            frames: The unit's pictures.
+
+        Returns:
+            For each what came of it, or None if the unit has to encode it itself.
+        """
+        entries = [self._waiting.pop(frame.number, None) for frame in frames]
+        return [None if entry is None else await entry.result() for entry in entries]
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._waiting.clear()
+
+    def _next(self) -> _Entry | None:
+        return next((entry for entry in self._waiting.values() if not entry.has_begun), None)
+
 
 MS_PER_S: Final = 1_000
+DECODED_MAX: Final = 8  # ours: more than chunks usually wait for their unit
 NOT_FED: Final = StepDone(DuplexGenerateResult(is_listen=True), was_fed=False)
 
 
@@ -65,6 +165,8 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
         self._detector: BargeInListener | None = None
         self._prefetch = PicturePrefetch()
         self._frame_limits = frames
+        # What detection decoded; a few chunks wait for their unit, and the rest is decoded again.
+        self._decoded: deque[tuple[duplex.AudioChunk, FloatArray]] = deque(maxlen=DECODED_MAX)
         self._asked_slices: int | None = None  # by the last unit: the next one will ask the same
 
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
@@ -83,9 +185,9 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
         if self._view is not None and self._view.has_session:
             self._view.set_break()
 
-    def halt(self) -> None:
+    def cancel(self) -> None:
         """End running work; the pictures that wait have no use any more."""
-        super().halt()
+        super().cancel()
         self._prefetch.clear()
 
     async def release(self) -> None:
@@ -97,7 +199,7 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
 
     async def _prepare(self, message: duplex.Prepare, emit: Emit) -> None:
         events: list[Event] = [PrefillDone(message_count=1)]
-        if not self._is_halted:
+        if not self._is_cancelled:
             await self._runtime.make_room()
             self._view = view = self._runtime.backend.open_duplex(self._threads)
             if message.barge_in is not None:
@@ -105,15 +207,17 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
             try:
                 events = await self._feed(view, self._begin(view, message), 1, is_undone=False)
             except WorkCancelledError:
-                events = [PrefillDone(message_count=1)]  # halted: the result has no use
+                events = [PrefillDone(message_count=1)]  # cancelled: the result has no use
         for event in events:
             await emit(event)
 
     async def _begin(self, view: AnyDuplexView, message: duplex.Prepare) -> str:
         heard, spoken = await self._threads.run(
             lambda: (
-                decode_sample(message.ref_audio_base64),
-                decode_sample(message.tts_ref_audio_base64),
+                decode_voice(message.ref_audio_base64),
+                decode_voice(message.tts_ref_audio_base64)
+                if message.tts_ref_audio_base64
+                else None,
             )
         )
         return await view.begin(
@@ -128,19 +232,19 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
     async def _unit(self, effect: Step, emit: Emit) -> None:
         done = NOT_FED
         self._asked_slices = effect.chunk.max_slice_nums
-        if not self._is_halted:
+        if not self._is_cancelled:
             seen = await self._prefetch.take(effect.frames)
             try:
                 done = await self._call(self._run_unit(effect, seen, emit))
             except WorkCancelledError:
-                done = NOT_FED  # halted: the result has no use
+                done = NOT_FED  # cancelled: the result has no use
         await emit(done)
 
     async def _run_unit(self, effect: Step, seen: list[Seen | None], emit: Emit) -> StepDone:
         """Emit what comes before a unit's end, and return the end."""
         view = self._view
         assert view is not None, "the session is prepared"
-        samples = decode_chunk(effect.chunk)
+        samples = self._samples(effect.chunk)
         pictures, problems = await self._pictures(effect, seen)
         for problem in problems:
             await emit(Noticed(problem))
@@ -166,33 +270,33 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
         view = self._view
         assert view is not None, "the session is prepared"
         began_s = time.perf_counter()
-        if not self._is_halted:
+        if not self._is_cancelled:
             try:
                 await self._call(view.finish_unit())
             except WorkCancelledError:
-                began_s = time.perf_counter()  # halted: the time has no use
+                began_s = time.perf_counter()  # cancelled: the time has no use
         finalize_ms = (time.perf_counter() - began_s) * MS_PER_S
         await emit(FinalizeDone(finalize_ms, view.kv_cache_length))
 
     # --- pictures ---
 
-    def expect_look(self, effect: Look) -> None:
+    def expect_prefetch(self, effect: Prefetch) -> None:
         """Add the pictures; forget those that were dropped."""
         self._prefetch.ask(effect)
 
-    async def look(self, effect: Look, emit: Emit) -> None:
+    async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
         """Encode the pictures that still wait for their unit."""
         view = self._view
         assert view is not None, "the session is prepared"
-        if not self._is_halted:
+        if not self._is_cancelled:
             limit = self._slice_limit(view, self._asked_slices)
 
             async def encode(data: str) -> Any:  # Any: each model has a type of its own
                 picture = await self._threads.run(partial(self._decode, data))
-                return await view.look(picture, limit)
+                return await view.encode_ahead(picture, limit)
 
             await self._prefetch.run(lambda data: self._call(encode(data)))
-        await emit(Looked())
+        await emit(Prefetched())
 
     async def _pictures(
         self, effect: Step, seen: list[Seen | None]
@@ -228,4 +332,23 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
         """Detect whether the user begins to speak."""
         detector = self._detector
         assert detector is not None and isinstance(effect, Detect), "asked for with barge-in alone"
-        await emit(Detected(await self._threads.hear(lambda: detector.hear(effect))))
+        chunk = effect.chunk
+        assert isinstance(chunk, duplex.AudioChunk), "the only chunks of this protocol"
+
+        def hear() -> tuple[FloatArray, tuple[Happening, ...]]:
+            samples = _decode(chunk)
+            return samples, detector.hear(samples)
+
+        samples, happenings = await self._threads.hear(hear)
+        self._decoded.append((chunk, samples))
+        await emit(Detected(happenings))
+
+    def _samples(self, chunk: duplex.AudioChunk) -> FloatArray:
+        """Return a chunk's sound, [T] float32 at 16 kHz; detection may have decoded it already."""
+        known = (samples for other, samples in self._decoded if other is chunk)
+        found = next(known, None)
+        return _decode(chunk) if found is None else found
+
+
+def _decode(chunk: duplex.AudioChunk) -> FloatArray:
+    return decode_wire_audio(chunk.audio, max_duration_s=CHUNK_MAX_S)

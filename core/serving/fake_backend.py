@@ -28,7 +28,7 @@ from core.schemas.streaming import ReplyEnd, StreamingChunk, StreamingRequest
 from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.backend import Report
 from core.serving.fake_media import FakeSeenPicture, line_of, tone, tone_base64
-from core.serving.session_threads import SessionThreads
+from core.serving.threads import SessionThreads
 
 MS_PER_S: Final = 1_000
 SPEAK_UNITS: Final = 3  # of a duplex turn
@@ -285,7 +285,7 @@ class FakeDuplexView(FakeView):
         self._listens_for = config.force_listen_count
         return await self._take_in(f"system: {system_prompt or 'talk'}")
 
-    async def look(self, picture: Any, max_slice_nums: int) -> FakeSeenPicture:
+    async def encode_ahead(self, picture: Any, max_slice_nums: int) -> FakeSeenPicture:
         """Pretend to encode a picture ahead of its unit."""
         await self._wait(self.times.look_ms)
         return FakeSeenPicture(max_slice_nums)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from core.audio import decode_voice, decode_wire_audio
 from core.engine import WorkCancelledError
 from core.errors import OmniError
 from core.protocols.effects import (
@@ -16,16 +17,25 @@ from core.protocols.effects import (
     Rollback,
     WorkEffect,
 )
-from core.protocols.events import Detected, Event, GenerateDone, PrefillDone, Segment, TurnFailed
+from core.protocols.events import (
+    Detected,
+    Event,
+    GenerateDone,
+    Happening,
+    PrefillDone,
+    Segment,
+    TurnFailed,
+)
 from core.schemas import half_duplex
 from core.schemas.common import TextContent, TokenStats
+from core.schemas.limits import CHUNK_MAX_S
 from core.schemas.streaming import ReplyEnd
 from core.serving.backend import AnyHalfDuplexView
-from core.serving.detection import TurnListener, decode_sample
-from core.serving.effect_queue import Emit
-from core.serving.ownership import Lease, Owner
+from core.serving.detection import TurnListener
+from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
+from core.serving.slots import Lease, Owner
 
 SESSION: Final = "half_duplex"  # inside the view
 # What a half-duplex client gets that says nothing about the model's part. Source: the published
@@ -58,8 +68,14 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
         detector = self._detector
         assert detector is not None, "prepared sessions have a detector"
         if isinstance(effect, Detect):
-            happenings = await self._threads.hear(lambda: detector.hear(effect))
-            await emit(Detected(happenings))
+            chunk, skipped = effect.chunk, effect.skip_samples
+            assert isinstance(chunk, half_duplex.AudioChunk), "the only chunks of this protocol"
+
+            def hear() -> tuple[Happening, ...]:
+                sound = decode_wire_audio(chunk.audio_base64, max_duration_s=CHUNK_MAX_S)
+                return detector.hear(sound[skipped:])
+
+            await emit(Detected(await self._threads.hear(hear)))
         else:
             await self._threads.hear(detector.reset)
 
@@ -72,7 +88,7 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
             try:
                 events = await self._feed(view, self._begin(view, message), 1, is_undone=False)
             except WorkCancelledError:
-                events = [PrefillDone(message_count=1)]  # halted: the result has no use
+                events = [PrefillDone(message_count=1)]  # cancelled: the result has no use
         for event in events:
             await emit(event)
 
@@ -80,7 +96,7 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
         items = message.system_items(VOICE_INSTRUCTION, DEFAULT_PROMPT)
 
         def decode() -> tuple[Any, Any]:  # Any: parts of messages, of the view's own types
-            voice = decode_sample(message.voice_base64)
+            voice = decode_voice(message.voice_base64)
             if len(items) == 1 and isinstance(items[0], TextContent):
                 return items[0].text, voice
             return view.decode_items(items), voice
@@ -115,7 +131,7 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
 
         Raises:
             OmniError: Something failed.
-            WorkCancelledError: The session was halted.
+            WorkCancelledError: The session was cancelled.
         """
         await self._call(view.mark(SESSION))
         samples = np.frombuffer(segment.pcm, dtype="<f4").astype(np.float32)
@@ -127,5 +143,5 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
         return fed, await self._reply(view, view.answer(sets_rollback_point=False), emit)
 
     async def _roll_back(self) -> None:
-        if self._view is not None and not self._is_halted:
+        if self._view is not None and not self._is_cancelled:
             await self._call(self._view.roll_back())

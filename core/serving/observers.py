@@ -32,7 +32,7 @@ from core.schemas.streaming import Chunk, Done
 class Observer(Protocol):
     """Watches one session."""
 
-    def saw(self, event: Event, effects: Sequence[Effect]) -> None:
+    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
         """Note an event and what it led to; on the event loop, without waiting."""
         ...
 
@@ -50,7 +50,7 @@ class LogObserver:
         self._began_s = 0.0
         self._events = 0
 
-    def saw(self, event: Event, effects: Sequence[Effect]) -> None:
+    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
         """Log the beginning, whatever the client is warned of, and why the session ends."""
         self._events += 1
         match event:
@@ -141,7 +141,7 @@ class MetricsObserver:
         self._now_s = 0.0
         self._asked_s: float | None = None  # when the reply that is to come was asked for
 
-    def saw(self, event: Event, effects: Sequence[Effect]) -> None:
+    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
         """Count."""
         self._now_s = event.at_s
         match event:

@@ -52,7 +52,7 @@ class RecordingObserver(ABC, Generic[RecorderT]):
         self._open = open_recorder
         self._end_reason = EndReason.STOPPED
 
-    def saw(self, event: Event, effects: Sequence[Effect]) -> None:
+    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
         """Take note."""
         match event:
             case Disconnected():
@@ -194,25 +194,25 @@ class StreamingRecording(_TurnRecording):
     def __init__(
         self,
         open_recorder: OpenRecorder[TurnBasedSessionRecorder],
-        put_away: Callable[[EndReason], None],
+        suspend: Callable[[EndReason], None],
         next_turn: Callable[[], int],
     ) -> None:
         """Begin.
 
         Args:
             open_recorder: Returns the conversation's recorder, begun earlier or now.
-            put_away: Called at the end instead of ending the recording, with why the socket left.
+            suspend: Called at the end instead of ending the recording, with why the socket left.
             next_turn: Counts the conversation's turns.
         """
         super().__init__(open_recorder)
-        self._put_away = put_away
+        self._suspend = suspend
         self._next_turn = next_turn
         self._asked_by: streaming.WorkerPrefill | None = None
 
     async def close(self) -> None:
         """Make what was recorded readable; the next socket may go on with it."""
         if self.recorder is not None:
-            self._put_away(self._end_reason)
+            self._suspend(self._end_reason)
 
     def _heard(self, event: Event) -> None:
         """Everything worth noting shows in the effects."""

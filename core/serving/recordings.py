@@ -12,8 +12,8 @@ from typing import Final
 
 from core.errors import RecordingStoppedError
 from core.schemas.queue import RequestType
-from core.serving.ownership import Owner
 from core.serving.recording_observer import Snapshot
+from core.serving.slots import Owner
 from recording.recovery import recover_all
 from recording.timeline import EndLine
 from session_recorder import (
@@ -124,7 +124,7 @@ class Recordings:
             found.expiry.cancel()
         return found
 
-    def put_away(self, owner: Owner, recording: OpenRecording, end_reason: EndReason) -> None:
+    def suspend(self, owner: Owner, recording: OpenRecording, end_reason: EndReason) -> None:
         """Keep a streaming recording open for a while after its socket left for this reason."""
         if recording.recorder is None:
             return
@@ -141,7 +141,7 @@ class Recordings:
             self._end(next(iter(self._open)))
 
     def recover(self) -> list[str]:
-        """Make readable what killed processes left behind; return the ids. Blocks."""
+        """Make readable what killed processes abandoned; return the ids. Blocks."""
         return recover_all(self._data_dir)
 
     def close(self) -> None:

@@ -23,10 +23,9 @@ from core.schemas.worker import (
     WorkerStatus,
 )
 from core.serving.backend import AnyView, Backend
-from core.serving.capacity import Capacity
-from core.serving.ownership import Lease, Slots
 from core.serving.sessions import Conversation, SessionStore
-from core.serving.thread_pools import ThreadPools
+from core.serving.slots import Capacity, Lease, Slots
+from core.serving.threads import ThreadPools
 from core.vad import SileroVad
 
 DETECTOR_STAGE: Final = "loading the voice detector"
@@ -47,7 +46,7 @@ class WorkLimits:
 
     Attributes:
         busy_wait_s: for a free slot. Source: docs/specification/service.md#2.3.4 and #2.5.6.
-        hang_limit_s: for a session's blocking call to end after `halt`; then the session
+        hang_limit_s: for a session's blocking call to end after `cancel`; then the session
             ends without it.
         engine_limit_s: for one call or pass of the engine; then the worker counts as broken.
     """
@@ -81,7 +80,7 @@ class Progress:
         stage: what loading does now.
         share: how much of it is done, 0 to 1.
         error: why loading failed, or what is wrong with the device.
-        memory_mb: used and total memory of the GPU, when it was last looked at.
+        memory_mb: used and total memory of the GPU, as last read.
         model: what is loaded, once it is.
         cache_room: how much of the caches' memory is free, as the engine's thread last read it.
         began_s: when the worker was created, `time.monotonic`.
@@ -188,14 +187,14 @@ class WorkerRuntime:
             self.progress.share, self.progress.stage = 1.0, "ready"
             self.progress.is_loaded = True
 
-    async def let_go(self, conversations: Iterable[Conversation]) -> None:
+    async def free_all(self, conversations: Iterable[Conversation]) -> None:
         """Free conversations that no client will continue."""
         for conversation in conversations:
             await self.free(conversation.view)
 
     async def make_room(self) -> None:
         """Free what was kept beside as many active sessions as there are now."""
-        await self.let_go(self.store.make_room(len(self.slots.owners)))
+        await self.free_all(self.store.make_room(len(self.slots.owners)))
 
     async def end(self, view: AnyView | None, lease: Lease | None) -> None:
         """Free a session's conversation, then its slot; in this order whatever happens.
@@ -230,7 +229,7 @@ class WorkerRuntime:
     async def _free_kept(self) -> int:
         """Free everything that is kept; return how many conversations it was."""
         kept = self.store.clear()
-        await self.let_go(kept)
+        await self.free_all(kept)
         await self._tidy_up()
         return len(kept)
 

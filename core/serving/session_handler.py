@@ -16,14 +16,14 @@ from typing import Any, Generic, TypeVar
 
 from core.engine import WorkCancelledError
 from core.errors import GenerationFailedError, InternalError, OmniError
-from core.protocols.effects import DetectorEffect, Look, WorkEffect
+from core.protocols.effects import DetectorEffect, Prefetch, WorkEffect
 from core.protocols.events import ChunkReady, Event, Noticed, PrefillDone
 from core.schemas.streaming import ReplyEnd, StreamingChunk
 from core.serving.backend import AnyTurnView, AnyView
-from core.serving.effect_queue import Emit
-from core.serving.ownership import Lease, Owner
+from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
-from core.serving.session_threads import SessionThreads
+from core.serving.slots import Lease, Owner
+from core.serving.threads import SessionThreads
 
 T = TypeVar("T")
 ViewT = TypeVar("ViewT", bound="AnyView")
@@ -61,10 +61,10 @@ class SessionHandler(ABC, Generic[ViewT]):
         self._view: ViewT | None = None  # the conversation, if there is one now
         self._threads = SessionThreads(runtime.threads, runtime.backend.media)
         self._work = _Work()
-        self._is_halted = False
+        self._is_cancelled = False
         self._feeding: asyncio.Task[Any] | None = None  # undone afterwards if it is cancelled
         self._running: set[asyncio.Task[Any]] = set()  # calls of the view
-        self._patience: asyncio.Timeout | None = None  # while it waits for a slot
+        self._slot_wait: asyncio.Timeout | None = None  # while it waits for a slot
         self._hang_watch: asyncio.TimerHandle | None = None
 
     @property
@@ -89,7 +89,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         finally:
             self._work.ended += 1
 
-    async def look(self, effect: Look, emit: Emit) -> None:
+    async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
         """Encode pictures ahead; only sessions with units are asked to."""
         raise InternalError
 
@@ -97,8 +97,8 @@ class SessionHandler(ABC, Generic[ViewT]):
         """Detect speech; only sessions with a detector are asked to."""
         raise InternalError
 
-    def expect_look(self, effect: Look) -> None:
-        """See `look`; called when the effect is asked for."""
+    def expect_prefetch(self, effect: Prefetch) -> None:
+        """See `prefetch`; called when the effect is asked for."""
         raise InternalError
 
     def interrupt(self) -> None:
@@ -107,16 +107,16 @@ class SessionHandler(ABC, Generic[ViewT]):
             self._work.cut = self._work.asked
             self._cut_short()
 
-    def halt(self) -> None:
-        """End running work at its next forward pass; a call that hangs is left behind."""
-        self._is_halted = True
+    def cancel(self) -> None:
+        """End running work at its next forward pass; a call that hangs is abandoned."""
+        self._is_cancelled = True
         self._stop_waiting()
         if self._view is not None:
             self._view.stop()
         self._cancel_calls()
         if self._hang_watch is None:
             limit_s = self._runtime.limits.hang_limit_s
-            self._hang_watch = asyncio.get_running_loop().call_later(limit_s, self._leave_behind)
+            self._hang_watch = asyncio.get_running_loop().call_later(limit_s, self._abandon)
 
     async def release(self) -> None:
         """Free the conversation, then the slot; once, as the last call."""
@@ -135,10 +135,10 @@ class SessionHandler(ABC, Generic[ViewT]):
     @property
     def _is_cut(self) -> bool:
         """The work at hand has no use any more."""
-        return self._is_halted or self._work.cut == self._work.ended + 1
+        return self._is_cancelled or self._work.cut == self._work.ended + 1
 
     async def _call(self, call: Coroutine[Any, Any, T], *, feeds: bool = False) -> T:
-        """Await a call of the view, which `halt` cancels.
+        """Await a call of the view, which `cancel` cancels.
 
         Args:
             call: The call.
@@ -148,7 +148,7 @@ class SessionHandler(ABC, Generic[ViewT]):
             OmniError: It failed.
             WorkCancelledError: It was cancelled.
         """
-        if self._is_halted or (feeds and self._is_cut):
+        if self._is_cancelled or (feeds and self._is_cut):
             call.close()
             raise WorkCancelledError
         task = asyncio.ensure_future(call)
@@ -196,7 +196,7 @@ class SessionHandler(ABC, Generic[ViewT]):
 
         Raises:
             OmniError: It failed.
-            WorkCancelledError: The session was halted.
+            WorkCancelledError: The session was cancelled.
         """
 
         async def emit_chunks() -> None:
@@ -221,12 +221,12 @@ class SessionHandler(ABC, Generic[ViewT]):
             raise WorkCancelledError
         runtime = self._runtime
         try:
-            async with asyncio.timeout(None) as self._patience:
+            async with asyncio.timeout(None) as self._slot_wait:
                 self._lease = await runtime.slots.take(self._owner, runtime.limits.busy_wait_s)
         except TimeoutError as error:
             raise WorkCancelledError from error
         finally:
-            self._patience = None
+            self._slot_wait = None
 
     def _cut_short(self) -> None:
         """Bring the end of running work near: a reply ends in order, a prefill is cancelled."""
@@ -242,10 +242,10 @@ class SessionHandler(ABC, Generic[ViewT]):
         for task in tuple(self._running):
             task.cancel()
 
-    def _leave_behind(self) -> None:
+    def _abandon(self) -> None:
         self._threads.leave()
         self._cancel_calls()
 
     def _stop_waiting(self) -> None:
-        if self._patience is not None:
-            self._patience.reschedule(asyncio.get_running_loop().time())
+        if self._slot_wait is not None:
+            self._slot_wait.reschedule(asyncio.get_running_loop().time())

@@ -31,13 +31,12 @@ from core.schemas.queue import (
 from core.schemas.worker import ActionResult, WorkerStatus
 from core.serving.chat_handler import ChatHandler
 from core.serving.connection import Connection
-from core.serving.ownership import Lease, Owner
+from core.serving.queues import await_end, end_task
 from core.serving.recordings import Recordings
 from core.serving.runtime import WorkerRuntime
-from core.serving.scheduling import end_task, see_through
-from core.serving.session_builder import SessionBuilder
-from core.serving.session_kinds import SessionRules, SocketKind
-from core.serving.sockets import SocketClosedError, StarletteSocket
+from core.serving.session_kinds import SessionBuilder, SessionRules, SocketKind
+from core.serving.slots import Lease, Owner
+from core.serving.wire import SocketClosedError, StarletteSocket
 from recording.names import generate_session_id
 
 NOT_READY_TEXT: Final = "The worker is still loading its model. Please try again later."
@@ -133,7 +132,7 @@ class SessionServer:
             if live.connection is not None:
                 live.connection.shut_down()
         for handler in self._chats:
-            handler.halt()
+            handler.cancel()
         await self._wait_until_empty(LAST_WORDS_S)
 
     async def close(self) -> None:
@@ -197,12 +196,12 @@ class SessionServer:
         owner = Owner(generate_session_id("chat"), RequestType.CHAT, secret=secret)
         handler = ChatHandler(self.runtime, owner)
         owner.kv_tokens = lambda: handler.kv_tokens
-        leaving = asyncio.create_task(_halt_when(gone, handler))
+        leaving = asyncio.create_task(_cancel_when(gone, handler))
         self._chats.add(handler)
         try:
             response = await handler.respond(request)
         finally:
-            await see_through(asyncio.create_task(_end_chat(leaving, handler)))
+            await await_end(asyncio.create_task(_end_chat(leaving, handler)))
             self._chats.discard(handler)
         recorded = self._builder().record_chat(owner, request, response)
         return response.model_copy(update={"recording_session_id": recorded})
@@ -312,6 +311,6 @@ async def _end_chat(leaving: asyncio.Task[None], handler: ChatHandler) -> None:
     await handler.release()
 
 
-async def _halt_when(gone: asyncio.Event, handler: ChatHandler) -> None:
+async def _cancel_when(gone: asyncio.Event, handler: ChatHandler) -> None:
     await gone.wait()
-    handler.halt()
+    handler.cancel()

@@ -12,11 +12,11 @@ from core.schemas import streaming
 from core.schemas.common import GenerationConfig, ImageConfig, TokenStats
 from core.schemas.streaming import ReplyEnd, StreamingConfig, StreamingRequest
 from core.serving.backend import AnyStreamingView
-from core.serving.effect_queue import Emit
-from core.serving.ownership import Owner
+from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
 from core.serving.sessions import Conversation
+from core.serving.slots import Owner
 
 SESSION: Final = (
     "streaming"  # inside the view; the conversation around it is what tells sessions apart
@@ -134,7 +134,7 @@ class StreamingHandler(SessionHandler[AnyStreamingView]):
 
     async def _roll_back(self) -> None:
         conversation = self._conversation
-        if conversation is None or self._is_halted:
+        if conversation is None or self._is_cancelled:
             return
         self._threads.cancelled.clear()
         conversation.roll_back()
@@ -142,7 +142,7 @@ class StreamingHandler(SessionHandler[AnyStreamingView]):
 
     async def _retain(self) -> None:
         runtime, conversation = self._runtime, self._conversation
-        if self._is_halted:
+        if self._is_cancelled:
             return
         if conversation is not None:
             history_hash = await self._threads.run(conversation.settle)
@@ -151,7 +151,7 @@ class StreamingHandler(SessionHandler[AnyStreamingView]):
                 self._latest = conversation
                 self._use(None)
                 others = len(runtime.slots.owners) - 1
-                await runtime.let_go(runtime.store.keep(conversation, others))
+                await runtime.free_all(runtime.store.keep(conversation, others))
             else:
                 self._latest = None
                 await self._drop()

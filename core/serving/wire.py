@@ -1,27 +1,165 @@
-"""Parses and checks the messages of one client, and sends to it; every send has a time limit."""
+"""One client's socket: parses and checks its messages, sends to it, closes it.
+
+Every send has a time limit, and every message a size. No rules of a protocol.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from pydantic import TypeAdapter
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from core.errors import BinaryMessageError, OmniError, TooBigError
+from core.errors import AudioTooLongError, BinaryMessageError, OmniError, TooBigError
 from core.protocols.effects import Close, ServerMessage
 from core.protocols.events import ClientMessage, Disconnected, Event, Received, Rejected
 from core.schemas import chat, duplex, half_duplex, streaming
+from core.schemas.common import AudioContent, WireModel, parse_message
 from core.schemas.limits import (
+    CHAT_AUDIO_MAX_S,
     CHAT_SOCKET_LIMIT_BYTES,
+    CHUNK_MAX_S,
     LIVE_SOCKET_LIMIT_BYTES,
     PREPARE_LIMIT_BYTES,
+    REFERENCE_MAX_S,
+    audio_chars,
 )
-from core.schemas.parsing import parse_message
-from core.serving.scheduling import Bound, Scheduler
-from core.serving.sockets import Socket, SocketClosedError
+from core.serving.queues import Bound, Scheduler
+
+
+class SocketClosedError(Exception):
+    """The socket is closed, by either side."""
+
+    def __init__(self, code: int = 1006, reason: str = "") -> None:
+        """Keep how it ended; 1006 is without a goodbye (RFC 6455, section 7.4.1)."""
+        super().__init__(reason or f"closed with {code}")
+        self.code = code
+
+
+class Socket(Protocol):
+    """An accepted WebSocket. One task receives, another one sends."""
+
+    async def receive(self) -> str | bytes:
+        """Wait for the next message; bytes mean that the peer sent it as binary.
+
+        Raises:
+            SocketClosedError: There will be none.
+        """
+        ...
+
+    async def send(self, text: str) -> None:
+        """Send a message; waits while the peer reads more slowly than we write.
+
+        Raises:
+            SocketClosedError: It can never arrive.
+        """
+        ...
+
+    async def close(self, code: int, reason: str) -> None:
+        """Close; harmless if it is closed already."""
+        ...
+
+
+class StarletteSocket:
+    """Starlette's WebSocket as a `Socket`.
+
+    ASGI has no pings: the server sends them (uvicorn: `ws_ping_interval`, `ws_ping_timeout`) and
+    ends the socket when none is answered, which `receive` then tells.
+    """
+
+    def __init__(self, websocket: WebSocket) -> None:
+        """Take over an accepted socket."""
+        self._websocket = websocket
+
+    async def receive(self) -> str | bytes:
+        """Wait for the next message.
+
+        Raises:
+            SocketClosedError: There will be none.
+        """
+        if self._websocket.client_state != WebSocketState.CONNECTED:
+            raise SocketClosedError()
+        event = await self._websocket.receive()
+        if event["type"] != "websocket.receive":
+            raise SocketClosedError(event.get("code") or 1006, event.get("reason") or "")
+        text: str | None = event.get("text")
+        payload: bytes | None = event.get("bytes")
+        return text if text is not None else payload or b""
+
+    async def send(self, text: str) -> None:
+        """Send a message.
+
+        Raises:
+            SocketClosedError: It can never arrive.
+        """
+        if self._websocket.application_state != WebSocketState.CONNECTED:
+            raise SocketClosedError()
+        try:
+            await self._websocket.send_text(text)
+        except (WebSocketDisconnect, OSError, RuntimeError) as error:
+            # Servers differ in what they raise when the peer has gone meanwhile.
+            raise SocketClosedError(reason=str(error)) from error
+
+    async def close(self, code: int, reason: str) -> None:
+        """Close; harmless if it is closed already."""
+        if self._websocket.application_state != WebSocketState.CONNECTED:
+            return
+        try:
+            await self._websocket.close(code, reason)
+        except (WebSocketDisconnect, OSError, RuntimeError):
+            return  # the peer was faster
+
+
+CHUNKS: Final = frozenset({"audio", "audio_base64"})
+VOICES: Final = frozenset({"ref_audio_base64", "tts_ref_audio_base64", "ref_audio_data"})
+
+
+@dataclass(frozen=True)
+class SoundLimits:
+    """Longest sounds, s.
+
+    Attributes:
+        chunk_s: of a chunk of a live call.
+        voice_s: of a voice sample.
+        item_s: of an item of a message.
+    """
+
+    chunk_s: float = CHUNK_MAX_S
+    voice_s: float = REFERENCE_MAX_S
+    item_s: float = CHAT_AUDIO_MAX_S
+
+    def check(self, message: WireModel) -> None:
+        """Refuse a message with a sound that is too long.
+
+        Raises:
+            AudioTooLongError: The text names the field and its limit.
+        """
+        if self == SoundLimits():
+            return  # the message would not have been understood
+        for name, text, limit_s in self._sounds(message):
+            if len(text) > audio_chars(limit_s):
+                raise AudioTooLongError(f"{name}: the audio is longer than {limit_s:g} s.")
+
+    def _sounds(self, part: object) -> Iterator[tuple[str, str, float]]:
+        """Yield every sound in a part of a message: its field, the Base64, and its limit."""
+        if isinstance(part, AudioContent):
+            yield "data", part.data, self.item_s
+        elif isinstance(part, list):
+            for each in part:
+                yield from self._sounds(each)
+        elif isinstance(part, WireModel):
+            for name, value in part:
+                if not isinstance(value, str):
+                    yield from self._sounds(value)
+                elif name in VOICES:
+                    yield name, value, self.voice_s
+                elif name in CHUNKS:
+                    yield name, value, self.chunk_s
+
 
 SEND_LIMIT_S: Final = 20.0  # ours: for a message to be taken; then the peer counts as gone
 MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
@@ -35,16 +173,24 @@ class Endpoint:
         parse: text to message; raises an `OmniError`.
         prepare_bytes: longest `prepare`.
         message_bytes: longest message of any other type.
+        sounds: how long sounds may be.
     """
 
     parse: Callable[[str], ClientMessage]
     prepare_bytes: int
     message_bytes: int
+    sounds: SoundLimits = SoundLimits()
 
     @property
     def largest_bytes(self) -> int:
         """Longest message of any type."""
         return max(self.prepare_bytes, self.message_bytes)
+
+    def read(self, text: str) -> ClientMessage:
+        """Return the message that a text is, if its sounds are short enough."""
+        message = self.parse(text)
+        self.sounds.check(message)
+        return message
 
 
 STREAMING: Final = Endpoint(
@@ -157,7 +303,7 @@ class Wire:
             if isinstance(raw, bytes):
                 raise BinaryMessageError()
             self._check_size(size_bytes, self._endpoint.largest_bytes)
-            message = self._endpoint.parse(raw)
+            message = self._endpoint.read(raw)
             if message.type != "prepare":
                 self._check_size(size_bytes, self._endpoint.message_bytes)
         except OmniError as error:

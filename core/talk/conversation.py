@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from core.audio import FloatArray, decode_wire_audio
-from core.engine.base import run_inline
+from core.engine.engine import run_inline
 from core.processors.half_duplex import HalfDuplexView
 from core.processors.unified import UnifiedProcessor
 from core.processors.view import iterate_inline

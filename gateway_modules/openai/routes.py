@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from core.errors import NotFoundError, NoWorkerError
-from core.schemas.parsing import parse_message
+from core.schemas.common import parse_message
 from core.schemas.worker import ModelKind
 from gateway_modules.answers import CLIENT_LEFT
 from gateway_modules.client_request import HungUpError, text_of, unless_hung_up

@@ -22,9 +22,9 @@ from core.protocols.events import (
     Event,
     FinalizeDone,
     GenerateDone,
-    Looked,
     Noticed,
     Opened,
+    Prefetched,
     PrefillDone,
     Received,
     Rejected,
@@ -102,7 +102,7 @@ class Engine:
     def __init__(self) -> None:
         self.work: Any = None
         self.is_detecting = False
-        self.is_looking = False
+        self.is_prefetching = False
 
     def ask(self, effects: Sequence[Any]) -> None:
         """Note what is asked for."""
@@ -113,9 +113,9 @@ class Engine:
             elif label(effect) == "Detect":
                 assert not self.is_detecting
                 self.is_detecting = True
-            elif label(effect) == "Look":
-                assert not self.is_looking
-                self.is_looking = True
+            elif label(effect) == "Prefetch":
+                assert not self.is_prefetching
+                self.is_prefetching = True
 
     def ends(self) -> list[Event]:
         """What may end the work under way."""
@@ -130,16 +130,16 @@ class Engine:
             found.append(ChunkReady(StreamingChunk(chunk_index=0, audio_data=SOUND)))
         if isinstance(self.work, Step):
             found.append(SoundReady(SOUND))
-        if self.is_looking:
-            found.append(Looked())
+        if self.is_prefetching:
+            found.append(Prefetched())
         return found + (list(HEARD) if self.is_detecting else [])
 
     def said(self, event: Event) -> None:
         """Note that it has said something."""
         if isinstance(event, Detected):
             self.is_detecting = False
-        elif isinstance(event, Looked):
-            self.is_looking = False
+        elif isinstance(event, Prefetched):
+            self.is_prefetching = False
         elif self.work is not None and event in ENDS[type(self.work)]:
             self.work = None
 

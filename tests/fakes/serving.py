@@ -14,7 +14,7 @@ from core.protocols.effects import (
     DetectorEffect,
     Finalize,
     Generate,
-    Look,
+    Prefetch,
     Prefill,
     Release,
     Step,
@@ -26,14 +26,14 @@ from core.protocols.events import (
     Event,
     FinalizeDone,
     GenerateDone,
-    Looked,
+    Prefetched,
     PrefillDone,
     StepDone,
 )
 from core.schemas.duplex import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk
-from core.serving.effect_queue import Emit
-from core.serving.sockets import SocketClosedError
+from core.serving.queues import Emit
+from core.serving.wire import SocketClosedError
 
 
 def _drop(logger: object, name: str, event: structlog.typing.EventDict) -> NoReturn:
@@ -157,7 +157,7 @@ class FakeHandler:
         self._running: set[str] = set()
 
     def pause(self) -> None:
-        """Work takes until `go_on`, or `halt`."""
+        """Work takes until `go_on`, or `cancel`."""
         self._go.clear()
 
     def go_on(self) -> None:
@@ -190,19 +190,19 @@ class FakeHandler:
             await emit(found)
         self._running.remove("detect")
 
-    async def look(self, effect: Look, emit: Emit) -> None:
-        """Look at once."""
+    async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
+        """Prefetch at once."""
         assert "look" not in self._running
         self._running.add("look")
         self.log.append(type(effect).__name__)
         await asyncio.sleep(0)
-        await emit(Looked())
+        await emit(Prefetched())
         self._running.remove("look")
 
     def expect(self) -> None:
         """Nothing to prepare."""
 
-    def expect_look(self, effect: Look) -> None:
+    def expect_prefetch(self, effect: Prefetch) -> None:
         """Nothing to prepare."""
 
     def interrupt(self) -> None:
@@ -210,9 +210,9 @@ class FakeHandler:
         self.log.append("Interrupt")
         self._go.set()
 
-    def halt(self) -> None:
+    def cancel(self) -> None:
         """End whatever runs."""
-        self.log.append("Halt")
+        self.log.append("Cancel")
         if not self.ignores_halt:
             self._go.set()
 

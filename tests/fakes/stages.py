@@ -38,7 +38,7 @@ class Watcher:
         self.seen: list[tuple[Event, Sequence[Effect]]] = []
         self.closes = 0
 
-    def saw(self, event: Event, effects: Sequence[Effect]) -> None:
+    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
         """Note it."""
         assert not self.closes
         self.seen.append((event, effects))

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from core.processors.device import cache_room
+from core.processors.backend import cache_room
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.device import ops
 from MiniCPMO45.device.memory import CardMemory, most_tokens

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core.processors.facts import PUBLISHED_MIN_PARAMETERS, kind_of, read_card
+from core.processors.backend import PUBLISHED_MIN_PARAMETERS, kind_of, read_card
 from core.schemas.worker import ModelKind
 
 FULL_SIZE = PUBLISHED_MIN_PARAMETERS + 1

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from core.engine.base import run_inline
+from core.engine.engine import run_inline
 from core.processors import DuplexView, UnifiedProcessor
 from core.schemas.duplex_calls import DuplexConfig
 from MiniCPMO45.session import Session
@@ -63,7 +63,7 @@ def test_a_unit_is_the_same_whoever_encoded_its_pictures(
 ) -> None:
     pictures = (LARGE, SMALL)[: len(ahead)]
     frames = [
-        run_inline(view.look(each, LIMIT)) if is_ahead else each
+        run_inline(view.encode_ahead(each, LIMIT)) if is_ahead else each
         for each, is_ahead in zip(pictures, ahead, strict=True)
     ]
     logits, length, slices = state_after_prefill(view, frames)
@@ -91,7 +91,7 @@ def facts(session: Session) -> list[object]:
 def test_a_look_changes_nothing_of_the_conversation(view: DuplexView) -> None:
     assert view.prefill(SECOND).success
     before = facts(view.session)
-    seen = run_inline(view.look(SMALL, LIMIT))
+    seen = run_inline(view.encode_ahead(SMALL, LIMIT))
     assert facts(view.session) == before, "in the middle of a unit"
     assert seen.max_slices == LIMIT
     view.generate()
@@ -119,11 +119,11 @@ def test_what_was_seen_is_not_encoded_again(
         return list(encode(requests))
 
     monkeypatch.setitem(executor._handlers, EncodeImages, count)
-    seen = run_inline(view.look(LARGE, LIMIT))
+    seen = run_inline(view.encode_ahead(LARGE, LIMIT))
     slices, _ = run(view, [seen])
     assert asked == slices == len(seen.rows) > 1
 
 
 def test_a_look_may_be_cut_otherwise_than_the_conversation_says(view: DuplexView) -> None:
-    seen = run_inline(view.look(LARGE, 1))
+    seen = run_inline(view.encode_ahead(LARGE, 1))
     assert (seen.max_slices, len(seen.rows)) == (1, 1)

@@ -11,7 +11,7 @@ import pytest
 
 from core.audio import encode_wire_audio, write_wav
 from core.capabilities import CAPABILITIES, ProcessorMode
-from core.engine.base import run_inline
+from core.engine.engine import run_inline
 from core.errors import (
     AudioError,
     ContextFullError,
@@ -22,7 +22,7 @@ from core.processors import (
     HalfDuplexView,
     UnifiedProcessor,
 )
-from core.processors.failures import TRANSLATIONS, translate
+from core.processors.view import TRANSLATIONS, translate
 from core.schemas.chat import ChatRequest
 from core.schemas.common import (
     AudioContent,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.audio import FloatArray, decode_wire_audio, encode_wire_audio
-from core.engine.base import run_inline
+from core.engine.engine import run_inline
 from core.errors import AudioError, NotPreparedError, OutOfOrderError
 from core.processors import HalfDuplexView, StreamingView, UnifiedProcessor
 from core.processors.view import iterate_inline

@@ -12,13 +12,13 @@ from types import FrameType
 
 from starlette.testclient import TestClient
 
-from core.serving.real_backend import ModelOptions, RealBackend
+from core.processors.backend import ModelOptions, RealBackend
 from MiniCPMO45.tiny import write_tiny_checkpoint
 from tests.service.workers import SECOND, settings_for, speech, wire
 from tests.source_tree import ROOT
 from worker import create_app
 
-FILES_MAX = 95
+FILES_MAX = 79
 """As measured; it is more than a reader can follow, and may only fall."""
 
 UNITS = 12

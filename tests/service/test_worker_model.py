@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.serving.real_backend import ModelOptions, RealBackend
+from core.processors.backend import ModelOptions, RealBackend
 from MiniCPMO45.steps import LlmForward, Request
 from MiniCPMO45.tiny import write_tiny_checkpoint
 from tests.service.model_talks import (

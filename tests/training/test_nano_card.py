@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.nano_assets import verify
-from core.processors.facts import read_card
+from core.processors.backend import read_card
 from core.schemas.worker import ModelKind
 from training.nano.card import write_card
 from training.nano.domain.catalogue import intents, words_of

@@ -12,11 +12,10 @@ from core.protocols.effects import Effect, Send
 from core.protocols.events import Opened
 from core.schemas.duplex import Result
 from core.schemas.queue import RequestType
-from core.serving import capacity, ownership
-from core.serving.capacity import Capacity, CapacityObserver
+from core.serving import slots
 from core.serving.fake_backend import FakeBackend
-from core.serving.ownership import Owner, Slots
 from core.serving.runtime import WorkerRuntime
+from core.serving.slots import Capacity, CapacityObserver, Owner, Slots
 
 LONG_S = 60.0
 
@@ -47,8 +46,8 @@ def allowed(made: Capacity, sessions: int) -> int:
 
 def test_before_anything_is_known_a_few_may_begin_and_then_as_many_again() -> None:
     made, _ = worker()
-    assert made.sessions([]) == capacity.FIRST
-    assert made.sessions([0.0] * 8) == capacity.FIRST, "those that have just begun show nothing yet"
+    assert made.sessions([]) == slots.FIRST
+    assert made.sessions([0.0] * 8) == slots.FIRST, "those that have just begun show nothing yet"
     assert made.sessions([LONG_S] * 8) == 16
     assert made.sessions([LONG_S] * 16 + [0.0] * 4) == 32
 
@@ -91,10 +90,10 @@ def test_what_was_proven_is_remembered_for_a_while() -> None:
     made, clock = worker()
     talk(made, clock, 20, share=0.3)
     assert allowed(made, 20) == 40
-    clock.now_s += capacity.PROOF_S / 2
+    clock.now_s += slots.PROOF_S / 2
     assert made.sessions([]) == 20
-    clock.now_s += capacity.PROOF_S
-    assert made.sessions([]) == capacity.FIRST
+    clock.now_s += slots.PROOF_S
+    assert made.sessions([]) == slots.FIRST
 
 
 def test_a_worker_that_is_always_late_still_takes_one() -> None:
@@ -114,9 +113,9 @@ def test_units_are_learnt_from_their_results() -> None:
     made, clock = worker()
     observer = CapacityObserver(made, "s")
     effects: list[Effect] = [Send(Result(is_listen=True, cost_all_ms=400.0))]
-    for _ in range(capacity.UNITS_MIN):
+    for _ in range(slots.UNITS_MIN):
         clock.now_s += 1.0
-        observer.saw(Opened(at_s=0.0), effects)
+        observer.observe(Opened(at_s=0.0), effects)
     assert allowed(made, 1) == 2
 
 
@@ -129,7 +128,7 @@ def test_a_client_s_own_backlog_changes_nothing() -> None:
         for _ in range(30 * 15):
             clock.now_s += 1 / 15
             talk(made, clock, 40, share=0.3, seconds=0)
-            observer.saw(Opened(at_s=0.0), [Send(result)])
+            observer.observe(Opened(at_s=0.0), [Send(result)])
         return allowed(made, 41)
 
     assert learnt(wall_clock_ms=3_000.0) == learnt(wall_clock_ms=300.0)
@@ -177,7 +176,7 @@ def test_nobody_new_begins_when_the_memory_for_caches_runs_out() -> None:
 
 
 def test_who_waits_begins_when_more_may_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "LOOK_S", 0.001)
+    monkeypatch.setattr(slots, "POLL_S", 0.001)
 
     async def scenario() -> None:
         memory: list[str] = []

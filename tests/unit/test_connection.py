@@ -97,12 +97,12 @@ def test_stop_halts_the_step_and_closes_after_the_release() -> None:
         stage.handler.ignores_halt = True
         await stage.say("audio_chunk", audio=SOUND)
         await stage.say("stop")
-        assert stage.handler.log[-1] == "Halt"
+        assert stage.handler.log[-1] == "Cancel"
         assert "stopped" not in stage.socket.types, "the step still runs"
         stage.handler.go_on()
         await stage.end()
         assert stage.socket.types[-1] == "stopped"
-        assert stage.handler.log[-2:] == ["Halt", "Release"]
+        assert stage.handler.log[-2:] == ["Cancel", "Release"]
 
     run(test)
 

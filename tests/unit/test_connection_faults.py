@@ -93,9 +93,9 @@ def test_even_a_machine_that_cannot_end_is_released() -> None:
 class Clumsy(Watcher):
     """An observer that fails."""
 
-    def saw(self, event: Event, effects: Sequence[Effect]) -> None:
+    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
         """Fail the second time."""
-        super().saw(event, effects)
+        super().observe(event, effects)
         if len(self.seen) == 2:
             raise OSError("disk full")
 

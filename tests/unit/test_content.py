@@ -20,7 +20,6 @@ from core.errors import (
 )
 from core.processors.content import (
     decode_frames,
-    first_sound,
     model_items,
     model_messages,
     resolve_voice,
@@ -150,17 +149,6 @@ def test_the_voice_is_the_file_then_the_samples_then_the_default(tmp_path: Path)
     assert resolve_voice(TTSConfig(), None) is None
     with pytest.raises(AudioMissingError):
         resolve_voice(TTSConfig(ref_audio_path="/nowhere.wav"), VOICE)
-
-
-def test_the_first_sound_of_the_system_message_is_its_voice() -> None:
-    voice = AudioContent(data=encode_wire_audio(VOICE))
-    system = Message(role=Role.SYSTEM, content=[TextContent(text="Be like"), voice])
-    user = Message(role=Role.USER, content=[AudioContent(data=encode_wire_audio(VOICE[:9_000]))])
-    found = first_sound([user, system])
-    assert found is not None and np.array_equal(found, VOICE)
-    assert first_sound([user]) is None
-    heard = first_sound([user], Role.USER)
-    assert heard is not None and len(heard) == 9_000
 
 
 def test_frames_may_come_decoded_or_not() -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-
 import numpy as np
-import pytest
 
 from core.endpointing import SpeechStarted
-from core.errors import AudioError
-from core.protocols.effects import Detect
 from core.protocols.events import Segment
 from core.schemas import duplex, half_duplex
-from core.serving.detection import BargeInListener, TurnListener, decode_chunk
+from core.serving.detection import BargeInListener, TurnListener
 from core.vad import MODEL_WINDOW_SAMPLES, SileroVad, VadState
 
 LOUD = 0.5  # samples of this size are speech to the scripted detector
@@ -40,16 +35,10 @@ def sound(*pieces_ms: int) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def chunk(samples: np.ndarray, *, skip: int = 0, live: bool = False) -> Detect:
-    text = base64.b64encode(samples.astype("<f4").tobytes()).decode()
-    message = duplex.AudioChunk(audio=text) if live else half_duplex.AudioChunk(audio_base64=text)
-    return Detect(message, skip)
-
-
 def test_a_turn_begins_ends_and_carries_its_sound() -> None:
     config = half_duplex.VadConfig(min_silence_duration_ms=200, speech_pad_ms=0)
     listener = TurnListener(config, Loudness())
-    found = listener.hear(chunk(sound(128, 640, 640)))
+    found = listener.hear(sound(128, 640, 640))
     assert isinstance(found[0], SpeechStarted) and isinstance(found[1], Segment)
     samples = np.frombuffer(found[1].pcm, dtype="<f4")
     assert abs(len(samples) - 16 * 640) <= 1_024 and (samples == LOUD).mean() > 0.9
@@ -57,15 +46,15 @@ def test_a_turn_begins_ends_and_carries_its_sound() -> None:
 
 def test_what_is_to_be_ignored_is_not_heard() -> None:
     listener = TurnListener(half_duplex.VadConfig(), Loudness())
-    assert listener.hear(chunk(sound(0, 1_000), skip=SECOND)) == ()
-    assert listener.hear(chunk(sound(0, 1_000)))
+    assert listener.hear(sound(0, 1_000)[SECOND:]) == ()
+    assert listener.hear(sound(0, 1_000))
     listener.reset()
-    assert listener.hear(chunk(sound(640))) == ()
+    assert listener.hear(sound(640)) == ()
 
 
 def begun(listener: BargeInListener, *pieces_ms: int) -> int:
     """How often speech was found to have begun."""
-    return len(listener.hear(chunk(sound(*pieces_ms), live=True)))
+    return len(listener.hear(sound(*pieces_ms)))
 
 
 def test_somebody_who_speaks_long_enough_is_noticed_once() -> None:
@@ -87,9 +76,3 @@ def test_what_becomes_long_enough_only_in_the_next_chunk_is_noticed_there() -> N
     listener = BargeInListener(duplex.BargeInConfig(min_speech_duration_ms=512), Loudness())
     assert begun(listener, 768, 256) == 0
     assert begun(listener, 0, 512) == 1
-
-
-@pytest.mark.parametrize("text", ["", "AAAA", "####"])
-def test_sound_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(AudioError):
-        decode_chunk(duplex.AudioChunk(audio=text))

@@ -19,9 +19,9 @@ from core.serving.duplex_handler import DuplexHandler
 from core.serving.fake_backend import LISTEN_UNITS, FakeBackend, FakeTimes
 from core.serving.fake_media import tone_base64
 from core.serving.observers import MetricsObserver
-from core.serving.ownership import Owner
 from core.serving.recording_observer import DuplexRecording
 from core.serving.runtime import WorkerRuntime
+from core.serving.slots import Owner
 from session_recorder import DuplexSessionRecorder
 from tests.fakes.duplex_scenes import CHUNK, SPEAK, scene
 
@@ -124,20 +124,20 @@ def test_a_recording_holds_the_whole_sound() -> None:
         return recorder  # type: ignore[return-value]
 
     observer = DuplexRecording(begin)
-    observer.saw(Received(Prepare(early_audio=True)), [Send(Prepared())])
+    observer.observe(Received(Prepare(early_audio=True)), [Send(Prepared())])
     effects: list[Effect] = [
         Send(ResultPart(audio_data=wire(0.1, 0.2))),
         Send(Result(is_listen=False, audio_data=wire(0.3))),
         Send(Result(is_listen=False, audio_data=wire(0.4))),
     ]
-    observer.saw(SoundReady(""), effects)
+    observer.observe(SoundReady(""), effects)
     assert [result.audio_data for result in recorder.results] == [wire(0.1, 0.2, 0.3), wire(0.4)]
 
 
 def test_early_sound_is_no_unit_and_its_time_is_counted() -> None:
     registry = new_registry()
     observer = MetricsObserver(WorkerMetrics(registry), "audio_duplex")
-    observer.saw(Received(Prepare()), [Send(ResultPart(audio_data="", elapsed_ms=40.0))])
+    observer.observe(Received(Prepare()), [Send(ResultPart(audio_data="", elapsed_ms=40.0))])
     lines = exposition(registry).decode().splitlines()
     assert 'omni_worker_first_chunk_seconds_count{mode="audio_duplex"} 1.0' in lines
     assert not any(line.startswith("omni_worker_unit_stage_seconds_count{") for line in lines)

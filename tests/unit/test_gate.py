@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Message
 
 from config import SecuritySettings
-from core.serving.gate import SecretGate, check_exposure
+from core.serving.server import SecretGate, check_exposure
 
 SECRET = "open sesame"
 

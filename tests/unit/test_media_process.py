@@ -26,7 +26,7 @@ from core.errors import (
 from core.media import Media, MediaContent, read_media
 from core.media_process import MediaLimits, MediaProcesses
 from core.schemas.common import ImageContent, VideoContent
-from core.serving.media import SessionMedia
+from core.serving.threads import SessionMedia
 from core.video import VideoClip
 from tests.unit.media import encode_sound, encode_video, tone
 

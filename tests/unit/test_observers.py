@@ -41,7 +41,7 @@ def watch(scene: Scene, observer: Observer, *events: tuple[Event, float]) -> Non
     """Tell events, each so long after the one before, under an observer's eyes."""
     for event, after_s in events:
         scene.tell(event, after_s)
-        observer.saw(scene.told, scene.effects)
+        observer.observe(scene.told, scene.effects)
     asyncio.run(observer.close())
 
 

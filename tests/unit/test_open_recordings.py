@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from core.schemas.queue import RequestType
-from core.serving.ownership import Owner
 from core.serving.recordings import OPEN_LIMIT_S, OpenRecording, Recordings
+from core.serving.slots import Owner
 from recording.folder import read_meta
 from recording.records import EndReason, TextInput
 from recording.recovery import recover_session
@@ -42,11 +42,11 @@ async def test_a_chat_lasts_until_its_last_socket_left(bench: Bench) -> None:
     recordings = Recordings(bench.data_dir, "0", bench.threads)
     recording = recordings.resume(OWNER)
     say(bench, recording, 2)
-    recordings.put_away(OWNER, recording, EndReason.STOPPED)
+    recordings.suspend(OWNER, recording, EndReason.STOPPED)
     bench.time.seconds += 20
     assert recordings.resume(OWNER) is recording
     say(bench, recording, 3)
-    recordings.put_away(OWNER, recording, EndReason.DISCONNECT)
+    recordings.suspend(OWNER, recording, EndReason.DISCONNECT)
     bench.time.seconds += OPEN_LIMIT_S
     await asyncio.sleep(OPEN_LIMIT_S + 1)
     assert recording.recorder is not None
@@ -64,7 +64,7 @@ async def test_a_worker_killed_in_the_wait_takes_no_chat_with_it(
     recordings = Recordings(bench.data_dir, "0", bench.threads)
     recording = recordings.resume(OWNER)
     say(bench, recording, 2)
-    recordings.put_away(OWNER, recording, EndReason.DISCONNECT)
+    recordings.suspend(OWNER, recording, EndReason.DISCONNECT)
     folder = bench.folder(recording.recording_id)
     if goes_on:
         say(bench, recordings.resume(OWNER), 1)

@@ -11,8 +11,8 @@ import pytest
 from core.errors import WorkerBusyError
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
-from core.serving import ownership
-from core.serving.ownership import Lease, Owner, Slots
+from core.serving import slots
+from core.serving.slots import Lease, Owner, Slots
 
 LONG_S = 60.0
 
@@ -87,7 +87,7 @@ def test_who_waits_too_long_is_refused_and_leaves_the_line() -> None:
 
 
 def test_too_long_a_line_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "WAITING_MAX", 1)
+    monkeypatch.setattr(slots, "WAITING_MAX", 1)
 
     async def scenario() -> None:
         slots = make()
@@ -159,7 +159,7 @@ def test_what_a_worker_does_is_what_its_owners_do_cleaning_up_included() -> None
     ):
         assert owner(kind=kind).status is status
     paused = owner()
-    paused.told_status = lambda: WorkerStatus.DUPLEX_PAUSED
+    paused.machine_status = lambda: WorkerStatus.DUPLEX_PAUSED
     assert paused.status is WorkerStatus.DUPLEX_PAUSED
 
 

@@ -17,19 +17,18 @@ from core.audio import FloatArray
 from core.errors import PictureError
 from core.images import FRAME_LIMITS, PictureLimits
 from core.protocols.duplex_units import DuplexLimits, DuplexUnits
-from core.protocols.effects import Frame, Look, Prefill, Step
-from core.protocols.events import Event, Looked, Noticed, StepDone
+from core.protocols.effects import Frame, Prefetch, Prefill, Step
+from core.protocols.events import Event, Noticed, Prefetched, StepDone
 from core.schemas.duplex import AudioChunk, Prepare
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.queue import RequestType
-from core.serving.duplex_handler import DuplexHandler
+from core.serving.duplex_handler import DuplexHandler, PicturePrefetch
 from core.serving.fake_backend import FakeBackend, FakeDuplexView, FakeTimes
 from core.serving.fake_media import FakeSeenPicture
-from core.serving.ownership import Owner
-from core.serving.prefetch import PicturePrefetch
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_kinds import SessionRules
-from core.serving.session_threads import SessionThreads
+from core.serving.slots import Owner
+from core.serving.threads import SessionThreads
 from tests.fakes.duplex_scenes import CHUNK
 
 INSTANT = FakeTimes(prefill_ms=0, unit_ms=0, finalize_ms=0)
@@ -68,13 +67,13 @@ class Watched(FakeDuplexView):
         self.may_look.set()
         self.fails = False
 
-    async def look(self, picture: Image.Image, max_slice_nums: int) -> FakeSeenPicture:
-        """Look, when it may."""
+    async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> FakeSeenPicture:
+        """Prefetch, when it may."""
         self.looks.append(picture.width)
         await self.may_look.wait()
         if self.fails:
             raise RuntimeError("the device has hiccups")
-        return await super().look(picture, max_slice_nums)
+        return await super().encode_ahead(picture, max_slice_nums)
 
     async def unit(
         self, audio: FloatArray, frames: Sequence[Any], *args: Any, **kwargs: Any
@@ -113,15 +112,15 @@ class Bench:
         """Take an event."""
         self.emitted.append(event)
 
-    def ask(self, *frames: Frame, dropped: Sequence[Frame] = ()) -> Look:
+    def ask(self, *frames: Frame, dropped: Sequence[Frame] = ()) -> Prefetch:
         """Ask for a look as the serve loop does; the lane begins with it later."""
-        effect = Look(frames, tuple(dropped))
-        self.handler.expect_look(effect)
+        effect = Prefetch(frames, tuple(dropped))
+        self.handler.expect_prefetch(effect)
         return effect
 
-    async def look(self, *frames: Frame, dropped: Sequence[Frame] = ()) -> None:
+    async def encode_ahead(self, *frames: Frame, dropped: Sequence[Frame] = ()) -> None:
         """Ask for a look and carry it out."""
-        await self.handler.look(self.ask(*frames, dropped=dropped), self.emit)
+        await self.handler.prefetch(self.ask(*frames, dropped=dropped), self.emit)
 
     async def step(self, *frames: Frame, max_slices: int | None = None) -> list[Any]:
         """Run a unit; return the pictures that the model got."""
@@ -173,13 +172,13 @@ def test_pictures_are_told_apart_without_comparing_their_data() -> None:
         def add(inline: int, separate: int) -> None:
             pictures: list[str] = [Uncompared("inline") for _ in range(inline)]
             chunk = AudioChunk.model_construct(audio="", frame_base64_list=pictures)
-            units.add_chunk(chunk, 0.0, is_judged=True)
+            units.add_chunk(chunk, 0.0, is_detected=True)
             for _ in range(separate):
                 units.add_frame(Uncompared("separate"), 0.0)
-            for look in units.look_ahead():
-                assert isinstance(look, Look)
+            for look in units.prefetch():
+                assert isinstance(look, Prefetch)
                 looks.ask(look)
-                units.looked()
+                units.prefetched()
 
         add(inline=1, separate=2)
         add(inline=1, separate=3)
@@ -195,8 +194,8 @@ def test_pictures_are_told_apart_without_comparing_their_data() -> None:
 def test_a_unit_takes_what_was_seen_ahead() -> None:
     async def scenario() -> None:
         async with bench() as made:
-            await made.look(A)
-            assert made.emitted == [Looked()]
+            await made.encode_ahead(A)
+            assert made.emitted == [Prefetched()]
             assert await made.step(A) == [FakeSeenPicture(1)]
             assert made.talk.looks == [20]
             assert len(made.handler._prefetch) == 0, "a unit takes it along"
@@ -214,7 +213,7 @@ def test_pictures_are_as_small_as_configured(limit: dict[str, int], told: str) -
 
     async def scenario() -> None:
         async with bench(rules.frames) as made:
-            await made.look(B)
+            await made.encode_ahead(B)
             assert made.talk.looks == []
             assert len(await made.step(A, B, Frame(4, B.data))) == 1, "looked at before or not"
             problems = [each.problem for each in made.emitted if isinstance(each, Noticed)]
@@ -226,7 +225,7 @@ def test_pictures_are_as_small_as_configured(limit: dict[str, int], told: str) -
 def test_pictures_keep_their_order_whoever_looked_at_them() -> None:
     async def scenario() -> None:
         async with bench() as made:
-            await made.look(B)
+            await made.encode_ahead(B)
             first, second = await made.step(A, B)
             assert isinstance(first, Image.Image) and first.width == 20
             assert second == FakeSeenPicture(1)
@@ -238,7 +237,7 @@ def test_a_unit_waits_for_a_look_under_way() -> None:
     async def scenario() -> None:
         async with bench() as made:
             made.talk.may_look.clear()
-            looking = asyncio.create_task(made.look(A))
+            looking = asyncio.create_task(made.encode_ahead(A))
             await until(lambda: made.talk.looks == [20])
             step = asyncio.create_task(made.step(A))
             await asyncio.sleep(5 * ROUND_S)
@@ -257,9 +256,9 @@ def test_a_unit_takes_over_what_has_not_begun() -> None:
             effect = made.ask(A)
             [got] = await made.step(A)
             assert isinstance(got, Image.Image)
-            await made.handler.look(effect, made.emit)
+            await made.handler.prefetch(effect, made.emit)
             assert made.talk.looks == [], "not twice"
-            assert made.kinds == ["StepDone", "Looked"]
+            assert made.kinds == ["StepDone", "Prefetched"]
 
     asyncio.run(scenario())
 
@@ -268,7 +267,7 @@ def test_a_unit_without_the_picture_does_not_wait_for_its_look() -> None:
     async def scenario() -> None:
         async with bench() as made:
             made.talk.may_look.clear()
-            looking = asyncio.create_task(made.look(A))
+            looking = asyncio.create_task(made.encode_ahead(A))
             await until(lambda: made.talk.looks == [20])
             assert await made.step() == []
             made.talk.may_look.set()
@@ -281,10 +280,10 @@ def test_a_unit_without_the_picture_does_not_wait_for_its_look() -> None:
 def test_an_undecodable_picture_is_told_once_and_the_unit_runs() -> None:
     async def scenario() -> None:
         async with bench() as made:
-            await made.look(BROKEN, A)
-            assert made.kinds == ["Looked"]
+            await made.encode_ahead(BROKEN, A)
+            assert made.kinds == ["Prefetched"]
             assert await made.step(BROKEN, A) == [FakeSeenPicture(1)]
-            assert made.kinds == ["Looked", "Noticed", "StepDone"]
+            assert made.kinds == ["Prefetched", "Noticed", "StepDone"]
             [noticed] = [event for event in made.emitted if isinstance(event, Noticed)]
             assert isinstance(noticed.problem, PictureError)
 
@@ -294,7 +293,7 @@ def test_an_undecodable_picture_is_told_once_and_the_unit_runs() -> None:
 def test_a_unit_that_wants_other_slices_gets_the_picture_itself() -> None:
     async def scenario() -> None:
         async with bench() as made:
-            await made.look(A, B)
+            await made.encode_ahead(A, B)
             [got] = await made.step(A, max_slices=4)
             assert isinstance(got, Image.Image)
             assert await made.step(B, max_slices=1) == [FakeSeenPicture(1)]
@@ -305,15 +304,15 @@ def test_a_unit_that_wants_other_slices_gets_the_picture_itself() -> None:
 def test_a_switch_of_slices_costs_one_look() -> None:
     async def scenario() -> None:
         async with bench() as made:
-            await made.look(A)
+            await made.encode_ahead(A)
             [got] = await made.step(A, max_slices=4)
             assert isinstance(got, Image.Image), "nobody knew"
-            await made.look(A)
+            await made.encode_ahead(A)
             assert await made.step(A, max_slices=4) == [FakeSeenPicture(4)]
-            await made.look(A)
+            await made.encode_ahead(A)
             [got] = await made.step(A)
             assert isinstance(got, Image.Image), "and back to what `prepare` said"
-            await made.look(A)
+            await made.encode_ahead(A)
             assert await made.step(A) == [FakeSeenPicture(1)]
 
     asyncio.run(scenario())
@@ -322,11 +321,11 @@ def test_a_switch_of_slices_costs_one_look() -> None:
 def test_what_is_dropped_is_forgotten_looked_at_or_not() -> None:
     async def scenario() -> None:
         async with bench() as made:
-            await made.look(A)
-            await made.look(B, dropped=[A])
+            await made.encode_ahead(A)
+            await made.encode_ahead(B, dropped=[A])
             effect = made.ask(A)
-            await made.look(dropped=[A, B])
-            await made.handler.look(effect, made.emit)
+            await made.encode_ahead(dropped=[A, B])
+            await made.handler.prefetch(effect, made.emit)
             assert len(made.handler._prefetch) == 0
             assert made.talk.looks == [20, 30], "what was dropped before its turn is not looked at"
 
@@ -337,7 +336,7 @@ def test_the_same_picture_twice_is_seen_twice() -> None:
     async def scenario() -> None:
         async with bench() as made:
             again = Frame(4, A.data)
-            await made.look(A, again)
+            await made.encode_ahead(A, again)
             assert await made.step(again) == [FakeSeenPicture(1)]
             assert await made.step(A) == [FakeSeenPicture(1)]
             assert made.talk.looks == [20, 20]
@@ -349,10 +348,10 @@ def test_a_look_that_fails_is_left_to_the_unit() -> None:
     async def scenario() -> None:
         async with bench() as made:
             made.talk.fails = True
-            await made.look(A)
+            await made.encode_ahead(A)
             [got] = await made.step(A)
             assert isinstance(got, Image.Image)
-            assert made.kinds == ["Looked", "StepDone"]
+            assert made.kinds == ["Prefetched", "StepDone"]
 
     asyncio.run(scenario())
 
@@ -361,16 +360,16 @@ def test_a_halted_session_ends_its_look_and_the_unit_that_waits_for_it() -> None
     async def scenario() -> None:
         async with bench() as made:
             made.talk.may_look.clear()
-            looking = asyncio.create_task(made.look(A, B))
+            looking = asyncio.create_task(made.encode_ahead(A, B))
             await until(lambda: made.talk.looks == [20])
             made.handler.expect()
             unit = Step(AudioChunk(audio=CHUNK), (A,), 0, due_s=1.0)
             step = asyncio.create_task(made.handler.perform(unit, made.emit))
             await asyncio.sleep(ROUND_S)
-            made.handler.halt()
+            made.handler.cancel()
             await asyncio.gather(looking, step)
             assert made.talk.looks == [20], "the next one is not begun"
-            assert sorted(made.kinds) == ["Looked", "StepDone"]
+            assert sorted(made.kinds) == ["Prefetched", "StepDone"]
             [done] = [event for event in made.emitted if isinstance(event, StepDone)]
             assert not done.was_fed
 

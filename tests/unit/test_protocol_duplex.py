@@ -261,7 +261,7 @@ def test_a_pause_that_ends_during_a_step_halts_it() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("pause")
-    assert stage.fire("pause", 60.0) == ["Halt", "Send(timeout)", "Release", "Close"]
+    assert stage.fire("pause", 60.0) == ["Cancel", "Send(timeout)", "Release", "Close"]
 
 
 def test_silence_without_a_pause_ends_the_session() -> None:
@@ -290,7 +290,7 @@ def test_stop_while_idle() -> None:
 def test_stop_waits_for_the_running_step(event: Any) -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
-    assert stage.say("stop") == ["Halt", "StartTimer(stopping)"]
+    assert stage.say("stop") == ["Cancel", "StartTimer(stopping)"]
     assert stage.say("audio_chunk", audio=CHUNK) == [], "still on its way: no mistake"
     assert stage.say("stop") == []
     assert stage.tell(StopRequested()) == []
@@ -301,11 +301,11 @@ def test_stop_waits_for_finalize_and_for_preparation() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     stage.tell(StepDone(LISTEN))
-    assert stage.say("stop") == ["Halt", "StartTimer(stopping)"]
+    assert stage.say("stop") == ["Cancel", "StartTimer(stopping)"]
     assert stage.tell(FinalizeDone()) == ["Send(stopped)", "Release", "Close"]
     stage = scene(active=False)
     stage.say("prepare")
-    assert stage.say("stop") == ["Halt", "StartTimer(stopping)"]
+    assert stage.say("stop") == ["Cancel", "StartTimer(stopping)"]
     assert stage.tell(PrefillDone()) == ["Send(stopped)", "Release", "Close"]
 
 
@@ -327,11 +327,11 @@ def test_a_session_can_be_stopped_from_outside() -> None:
 
 def test_disconnect_engine_failure_and_shutdown() -> None:
     for busy in (False, True):
-        halt = ["Halt"] if busy else []
+        cancel = ["Cancel"] if busy else []
         for event, told in (
-            (Disconnected(), [*halt, "Release"]),
-            (EngineFailed(GenerationFailedError()), [*halt, "Send(error)", "Release", "Close"]),
-            (ShuttingDown(), [*halt, "Send(error)", "Release", "Close"]),
+            (Disconnected(), [*cancel, "Release"]),
+            (EngineFailed(GenerationFailedError()), [*cancel, "Send(error)", "Release", "Close"]),
+            (ShuttingDown(), [*cancel, "Send(error)", "Release", "Close"]),
         ):
             stage = scene()
             if busy:
@@ -354,7 +354,7 @@ def test_a_failed_preparation_ends_the_session() -> None:
     stage = scene(active=False)
     stage.say("prepare")
     told = stage.tell(EngineFailed(AudioError("The voice sample is silent.")))
-    assert told == ["Halt", "Send(error)", "Release", "Close"]
+    assert told == ["Cancel", "Send(error)", "Release", "Close"]
     assert stage.only(ErrorMessage).code == "bad_audio"
 
 

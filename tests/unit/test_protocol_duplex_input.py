@@ -9,7 +9,7 @@ from core.protocols.effects import Detect, Step
 from core.protocols.events import (
     Detected,
     FinalizeDone,
-    Looked,
+    Prefetched,
     PrefillDone,
     StepDone,
 )
@@ -69,7 +69,7 @@ def test_a_frame_without_a_chunk_waits_for_the_next() -> None:
 def test_the_newest_frames_are_kept() -> None:
     stage = scene()
     told = [stage.say("video_frame", 0.1, frame=f"f{number}") for number in range(6)]
-    assert told == [["Look"], [], [], [], ["Send(warning)"], []]
+    assert told == [["Prefetch"], [], [], [], ["Send(warning)"], []]
     stage.say("audio_chunk", 0.1, audio=CHUNK, frame_base64_list=["inline"])
     assert unit_frames(stage) == ("f3", "f4", "f5", "inline")
 
@@ -111,8 +111,8 @@ def test_a_frame_that_does_not_follow_is_not_waited_for_again() -> None:
 def test_a_client_that_sends_frames_first_never_waits() -> None:
     stage = scene()
     for number in range(3):
-        assert stage.say("video_frame", 0.5, frame=f"f{number}") == ["Look"]
-        assert stage.tell(Looked(), 0.1) == []
+        assert stage.say("video_frame", 0.5, frame=f"f{number}") == ["Prefetch"]
+        assert stage.tell(Prefetched(), 0.1) == []
         assert stage.say("audio_chunk", 0.4, audio=CHUNK) == ["StartTimer(idle)", "Step"]
         assert unit_frames(stage) == (f"f{number}",)
         step(stage)
@@ -171,7 +171,7 @@ def test_one_chunk_is_judged_at_a_time() -> None:
     assert stage.say("audio_chunk", audio=CHUNK, seq=1) == ["StartTimer(idle)"]
     assert stage.tell(Detected()) == ["Detect", "Step"]
     assert (stage.only(Detect).chunk.seq, stage.only(Step).chunk.seq) == (1, 0)
-    assert step(stage) == ["Send(result)", "Finalize"], "the next is not judged yet"
+    assert step(stage) == ["Send(result)", "Finalize"], "the next is not detected yet"
     assert stage.tell(Detected()) == ["Step"]
 
 

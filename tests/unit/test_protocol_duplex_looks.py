@@ -8,23 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.protocols.duplex import DuplexMachine
-from core.protocols.effects import Effect, Frame, Look, Step
-from core.protocols.events import FinalizeDone, Looked, PrefillDone, StepDone
+from core.protocols.effects import Effect, Frame, Prefetch, Step
+from core.protocols.events import FinalizeDone, Prefetched, PrefillDone, StepDone
 from tests.fakes.duplex_scenes import CHUNK, LISTEN, scene, step, unit_frames
 from tests.fakes.scenes import Scene
 
 
 def looked_at(stage: Scene) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the last event had looked at, and forgotten."""
-    look = stage.only(Look)
+    look = stage.only(Prefetch)
     return tuple(frame.data for frame in look.frames), tuple(frame.data for frame in look.dropped)
 
 
 def test_a_picture_is_looked_at_when_it_comes() -> None:
     stage = scene()
-    assert stage.say("video_frame", frame="f0") == ["Look"]
+    assert stage.say("video_frame", frame="f0") == ["Prefetch"]
     assert looked_at(stage) == (("f0",), ())
-    assert stage.tell(Looked()) == []
+    assert stage.tell(Prefetched()) == []
     stage.say("audio_chunk", 0.2, audio=CHUNK)
     assert unit_frames(stage) == ("f0",)
     assert step(stage) == ["Send(result)", "Finalize"]
@@ -35,20 +35,20 @@ def test_a_unit_does_not_wait_for_a_look() -> None:
     stage = scene()
     stage.say("video_frame", frame="f0")
     assert stage.say("audio_chunk", 0.2, audio=CHUNK) == ["StartTimer(idle)", "Step"]
-    assert stage.tell(Looked()) == [], "nobody has to forget what a unit took along"
+    assert stage.tell(Prefetched()) == [], "nobody has to forget what a unit took along"
 
 
 def test_pictures_are_looked_at_while_another_unit_is_under_way() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
-    assert stage.say("video_frame", 0.8, frame="f1") == ["Look"]
+    assert stage.say("video_frame", 0.8, frame="f1") == ["Prefetch"]
 
 
 def test_a_picture_that_begins_a_unit_is_the_units_own() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", 0.004, frame="f0")
-    stage.tell(Looked())
+    stage.tell(Prefetched())
     step(stage)
     stage.say("audio_chunk", 1.0, audio=CHUNK)
     assert stage.say("video_frame", 0.004, frame="f1") == ["StopTimer(frame)", "Step"]
@@ -58,7 +58,7 @@ def test_pictures_inside_a_chunk_are_not_looked_at_ahead() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("audio_chunk", audio=CHUNK, frame_base64_list=["inline"])
-    assert stage.say("video_frame", frame="loose") == ["Look"]
+    assert stage.say("video_frame", frame="loose") == ["Prefetch"]
     assert looked_at(stage) == (("loose",), ())
 
 
@@ -67,7 +67,7 @@ def test_what_comes_during_a_look_is_looked_at_together_after_it() -> None:
     stage.say("video_frame", frame="f0")
     assert stage.say("video_frame", frame="f1") == []
     assert stage.say("video_frame", frame="f2") == []
-    assert stage.tell(Looked()) == ["Look"]
+    assert stage.tell(Prefetched()) == ["Prefetch"]
     assert looked_at(stage) == (("f1", "f2"), ())
 
 
@@ -76,7 +76,7 @@ def test_a_picture_that_is_pushed_out_is_forgotten() -> None:
     stage.say("video_frame", frame="f0")
     assert stage.say("video_frame", frame="f1") == []
     assert stage.say("video_frame", frame="f2") == ["Send(warning)"]
-    assert stage.tell(Looked()) == ["Look"]
+    assert stage.tell(Prefetched()) == ["Prefetch"]
     assert looked_at(stage) == (("f1",), ("f0",)), "two is what a unit can use"
 
 
@@ -84,9 +84,9 @@ def test_pictures_of_a_dropped_chunk_are_forgotten() -> None:
     stage = scene(max_backlog_chunks=1)
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", 0.5, frame="f1")
-    stage.tell(Looked())
+    stage.tell(Prefetched())
     stage.say("audio_chunk", 0.5, audio=CHUNK)
-    assert stage.say("audio_chunk", 1.0, audio=CHUNK)[-1] == "Look"
+    assert stage.say("audio_chunk", 1.0, audio=CHUNK)[-1] == "Prefetch"
     assert looked_at(stage) == ((), ("f1",))
 
 
@@ -95,9 +95,9 @@ def test_the_same_picture_twice_is_two_pictures() -> None:
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", frame="same")
-    stage.tell(Looked())
+    stage.tell(Prefetched())
     step(stage)
-    assert stage.say("video_frame", 0.1, frame="same") == ["Look"]
+    assert stage.say("video_frame", 0.1, frame="same") == ["Prefetch"]
     assert looked_at(stage) == (("same",), ())
 
 
@@ -105,18 +105,18 @@ def test_a_picture_from_before_the_talk_is_looked_at_when_it_begins() -> None:
     stage = scene(active=False)
     stage.say("prepare")
     assert stage.say("video_frame", frame="early") == []
-    assert stage.tell(PrefillDone())[-1] == "Look"
+    assert stage.tell(PrefillDone())[-1] == "Prefetch"
     assert looked_at(stage) == (("early",), ())
 
 
 def test_a_pause_forgets_the_pictures_that_wait_for_a_chunk() -> None:
     stage = scene()
     stage.say("video_frame", frame="before")
-    stage.tell(Looked())
-    assert stage.say("pause")[-2:] == ["Send(paused)", "Look"], "and no warning"
+    stage.tell(Prefetched())
+    assert stage.say("pause")[-2:] == ["Send(paused)", "Prefetch"], "and no warning"
     assert looked_at(stage) == ((), ("before",))
     assert stage.say("video_frame", frame="during") == ["Send(warning)"]
-    assert stage.tell(Looked()) == []
+    assert stage.tell(Prefetched()) == []
     stage.say("resume")
     stage.say("audio_chunk", audio=CHUNK)
     assert unit_frames(stage) == ()
@@ -126,7 +126,7 @@ def test_a_look_that_a_pause_overtakes_is_forgotten_after_it() -> None:
     stage = scene()
     stage.say("video_frame", frame="before")
     assert stage.say("pause")[-1] == "Send(paused)"
-    assert stage.tell(Looked()) == ["Look"]
+    assert stage.tell(Prefetched()) == ["Prefetch"]
     assert looked_at(stage) == ((), ("before",))
 
 
@@ -135,7 +135,7 @@ def test_pictures_of_a_chunk_outlast_a_pause() -> None:
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", frame="before")
-    stage.tell(Looked())
+    stage.tell(Prefetched())
     assert stage.say("pause")[-1] == "Send(paused)"
     step(stage)
     assert "Step" in stage.say("resume")
@@ -147,20 +147,23 @@ def test_a_client_that_sends_pictures_alone_does_not_keep_the_engine_looking() -
     for number in range(20):
         stage.say("video_frame", 0.04, frame=f"f{number}")
         looked += [
-            frame.data for look in stage.effects if isinstance(look, Look) for frame in look.frames
+            frame.data
+            for look in stage.effects
+            if isinstance(look, Prefetch)
+            for frame in look.frames
         ]
-        stage.tell(Looked())
+        stage.tell(Prefetched())
     assert looked == ["f0", "f1"]
     stage.say("audio_chunk", audio=CHUNK)
     assert unit_frames(stage) == ("f18", "f19"), "its unit looks at them itself"
-    assert stage.say("video_frame", 0.5, frame="next") == ["Look"]
+    assert stage.say("video_frame", 0.5, frame="next") == ["Prefetch"]
     assert looked_at(stage) == (("next",), ())
 
 
 def test_the_end_of_a_session_ends_its_look() -> None:
     stage = scene()
     stage.say("video_frame", frame="f0")
-    assert stage.say("stop") == ["Halt", "Send(stopped)", "Release", "Close"]
+    assert stage.say("stop") == ["Cancel", "Send(stopped)", "Release", "Close"]
 
 
 def test_a_full_context_ends_a_look() -> None:
@@ -168,7 +171,7 @@ def test_a_full_context_ends_a_look() -> None:
     stage.say("audio_chunk", audio=CHUNK)
     stage.say("video_frame", 0.5, frame="f1")
     told = stage.tell(StepDone(LISTEN, kv_tokens=9_000))
-    assert told == ["Send(result)", "Halt", "Send(error)", "Release", "Close"]
+    assert told == ["Send(result)", "Cancel", "Send(error)", "Release", "Close"]
 
 
 MAX_FRAMES = 2
@@ -181,15 +184,15 @@ class Eyes:
         self.held: Counter[Frame] = Counter()
         self.looks = 0
         self.left = MAX_FRAMES
-        self.is_looking = False
+        self.is_prefetching = False
 
     def take_in(self, effects: list[Effect]) -> None:
         """Follow what was asked for."""
         for effect in effects:
             match effect:
-                case Look(frames, dropped):
-                    assert not self.is_looking, "two looks at once"
-                    self.is_looking = True
+                case Prefetch(frames, dropped):
+                    assert not self.is_prefetching, "two looks at once"
+                    self.is_prefetching = True
                     self.looks += len(frames)
                     self.left -= len(frames)
                     assert self.left >= 0, "more than a unit can use"
@@ -201,7 +204,7 @@ class Eyes:
                     self.left = MAX_FRAMES
 
 
-SAID = ("audio_chunk", "video_frame", "video_frame", "pause", "resume", "looked", "stepped")
+SAID = ("audio_chunk", "video_frame", "video_frame", "pause", "resume", "prefetched", "stepped")
 
 
 @given(st.lists(st.tuples(st.sampled_from(SAID), st.sampled_from([0.0, 0.01, 0.5]))))
@@ -214,10 +217,10 @@ def test_what_is_held_is_what_waits(said: list[tuple[str, float]]) -> None:
         elif what == "video_frame":
             sent += 1
             stage.say(what, after_s, frame=f"f{sent % 5}")
-        elif what == "looked":
-            if eyes.is_looking:
-                eyes.is_looking = False
-                stage.tell(Looked(), after_s)
+        elif what == "prefetched":
+            if eyes.is_prefetching:
+                eyes.is_prefetching = False
+                stage.tell(Prefetched(), after_s)
         elif what == "stepped":
             stage.tell(StepDone(LISTEN), after_s)
             eyes.take_in(stage.effects)
@@ -228,9 +231,9 @@ def test_what_is_held_is_what_waits(said: list[tuple[str, float]]) -> None:
     stage.say("resume")
     stage.say("video_frame", frame="last")
     eyes.take_in(stage.effects)
-    while eyes.is_looking:
-        eyes.is_looking = False
-        stage.tell(Looked())
+    while eyes.is_prefetching:
+        eyes.is_prefetching = False
+        stage.tell(Prefetched())
         eyes.take_in(stage.effects)
     assert isinstance(stage.machine, DuplexMachine)
     waiting = Counter(stage.machine._units._backlog.loose_frames)

@@ -281,7 +281,7 @@ def test_stop_while_listening() -> None:
 def test_stop_during_a_reply_waits_for_its_end(event: Any) -> None:
     stage = scene()
     speak(stage)
-    assert stage.say("stop") == ["Halt", "StartTimer(stopping)"]
+    assert stage.say("stop") == ["Cancel", "StartTimer(stopping)"]
     assert stage.tell(piece(0)) == []
     assert stage.say("audio_chunk", audio=HALF_SECOND) == []
     assert stage.tell(event) == ["Send(stopped)", "Release", "Close"]
@@ -326,12 +326,12 @@ def test_a_turn_that_cannot_be_undone_ends_the_session(event: Any, code: str) ->
 
 def test_disconnect_engine_failure_and_shutdown() -> None:
     for busy in (False, True):
-        halt = ["Halt"] if busy else []
+        cancel = ["Cancel"] if busy else []
         for event, told in (
-            (Disconnected(), [*halt, "Release"]),
-            (EngineFailed(VoiceDetectorError()), [*halt, "Send(error)", "Release", "Close"]),
-            (ShuttingDown(), [*halt, "Send(error)", "Release", "Close"]),
-            (Rejected(AudioError()), [*halt, "Send(error)", "Release", "Close"]),
+            (Disconnected(), [*cancel, "Release"]),
+            (EngineFailed(VoiceDetectorError()), [*cancel, "Send(error)", "Release", "Close"]),
+            (ShuttingDown(), [*cancel, "Send(error)", "Release", "Close"]),
+            (Rejected(AudioError()), [*cancel, "Send(error)", "Release", "Close"]),
         ):
             stage = scene()
             if busy:
@@ -391,5 +391,5 @@ def test_the_longest_session_counts_while_generating_too() -> None:
     stage = scene(max_session_s=300.0)
     assert StartTimer(TimerName.SESSION, 300.0) in stage.history
     speak(stage)
-    assert stage.fire("session", 299.5) == ["Halt", "Send(timeout)", "Release", "Close"]
+    assert stage.fire("session", 299.5) == ["Cancel", "Send(timeout)", "Release", "Close"]
     assert stage.only(Timeout) == Timeout(elapsed_s=300.0, reason="max_session")

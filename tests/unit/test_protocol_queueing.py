@@ -168,11 +168,11 @@ def test_stop_leaves_the_queue() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "let_go"), [("waiting", "CancelTicket"), ("connecting", "ReleaseWorker")]
+    ("phase", "free_all"), [("waiting", "CancelTicket"), ("connecting", "ReleaseWorker")]
 )
-def test_a_chat_that_is_stopped_in_the_queue_is_over(phase: str, let_go: str) -> None:
+def test_a_chat_that_is_stopped_in_the_queue_is_over(phase: str, free_all: str) -> None:
     stage = Stage(RequestType.CHAT, phase)
-    assert stage.say("stop") == ["Send(done)", let_go, "Close"]
+    assert stage.say("stop") == ["Send(done)", free_all, "Close"]
     assert stage.only(Send).message == ChatDone(stopped=True)
     assert stage.machine.is_closed
 
@@ -259,10 +259,10 @@ def test_a_client_that_leaves() -> None:
 
 def test_shutdown_and_bad_messages() -> None:
     ways = {"open": [], "waiting": ["CancelTicket"], "relaying": ["ReleaseWorker"]}
-    for phase, let_go in ways.items():
-        assert Stage(LIVE, phase).tell(ShuttingDown()) == ["Send(error)", *let_go, "Close"]
+    for phase, free_all in ways.items():
+        assert Stage(LIVE, phase).tell(ShuttingDown()) == ["Send(error)", *free_all, "Close"]
         told = Stage(LIVE, phase).tell(Rejected(BinaryMessageError()))
-        assert told == ["Send(error)", *let_go, "Close"]
+        assert told == ["Send(error)", *free_all, "Close"]
 
 
 EVENTS: list[Event] = [

@@ -126,7 +126,7 @@ def test_pieces_may_come_before_the_last_one_is_fed() -> None:
 def test_too_many_pieces_end_the_connection() -> None:
     stage = scene("prefilling", max_waiting_prefills=1)
     prefill(stage)
-    assert prefill(stage) == ["Halt", "Send(error)", "Release", "Close"]
+    assert prefill(stage) == ["Cancel", "Send(error)", "Release", "Close"]
     assert stage.only(ErrorMessage).code == "out_of_order"
 
 
@@ -216,8 +216,8 @@ def test_prefill_while_generating_is_out_of_order() -> None:
 @pytest.mark.parametrize("phase", ["open", "prefilling", "ready", "generating"])
 def test_close(phase: str) -> None:
     stage = scene(phase)
-    halt = ["Halt"] if phase in ("prefilling", "generating") else []
-    assert stage.say("close") == [*halt, "Release", "Close"]
+    cancel = ["Cancel"] if phase in ("prefilling", "generating") else []
+    assert stage.say("close") == [*cancel, "Release", "Close"]
     assert stage.only(Close).code == 1000
 
 
@@ -233,12 +233,12 @@ def test_a_failed_turn_is_undone_and_the_connection_ends(phase: str, can_rollbac
 
 @pytest.mark.parametrize("phase", ["open", "prefilling", "ready", "generating"])
 def test_disconnect_engine_failure_and_shutdown(phase: str) -> None:
-    halt = ["Halt"] if phase in ("prefilling", "generating") else []
+    cancel = ["Cancel"] if phase in ("prefilling", "generating") else []
     for event, told in (
-        (Disconnected(), [*halt, "Release"]),
-        (EngineFailed(GenerationFailedError()), [*halt, "Send(error)", "Release", "Close"]),
-        (ShuttingDown(), [*halt, "Send(error)", "Release", "Close"]),
-        (Rejected(BadPayloadError()), [*halt, "Send(error)", "Release", "Close"]),
+        (Disconnected(), [*cancel, "Release"]),
+        (EngineFailed(GenerationFailedError()), [*cancel, "Send(error)", "Release", "Close"]),
+        (ShuttingDown(), [*cancel, "Send(error)", "Release", "Close"]),
+        (Rejected(BadPayloadError()), [*cancel, "Send(error)", "Release", "Close"]),
         (Rejected(UnknownTypeError()), ["Send(warning)"]),
     ):
         stage = scene(phase)

@@ -16,8 +16,8 @@ from core.protocols.events import (
     Disconnected,
     EngineFailed,
     Event,
-    Looked,
     Opened,
+    Prefetched,
     ShuttingDown,
     StopRequested,
 )
@@ -74,11 +74,11 @@ LAST_WORDS = ("Send(stopped)", "Send(timeout)", "Send(error)")
 def test_any_sequence_ends_in_one_release(name: str, data: st.DataObject) -> None:
     scene, engine = play(PROTOCOLS[name], data)
     if not scene.machine.is_closed:
-        was_busy = engine.work is not None or engine.is_looking
+        was_busy = engine.work is not None or engine.is_prefetching
         told = scene.tell(Disconnected())
-        halted = any(label(effect) == "Halt" for effect in scene.history)
+        cancelled = any(label(effect) == "Cancel" for effect in scene.history)
         assert told[-1] == "Release"
-        assert halted or not was_busy
+        assert cancelled or not was_busy
     check_end(scene)
     for event in [*PROTOCOLS[name].said(), *OUTSIDE, *HEARD]:
         assert scene.tell(event) == [], "nothing leaves the last phase"
@@ -94,7 +94,7 @@ def test_even_an_engine_that_lies_breaks_nothing(name: str, data: st.DataObject)
     scene = PROTOCOLS[name].scene()
     scene.engine_may_lie = True
     said = PROTOCOLS[name].said()
-    events = st.sampled_from([*said * 4, *OUTSIDE, *HEARD, *ANSWERS, PIECE, Looked(), Opened()])
+    events = st.sampled_from([*said * 4, *OUTSIDE, *HEARD, *ANSWERS, PIECE, Prefetched(), Opened()])
     for event in data.draw(st.lists(events, max_size=40)):
         scene.tell(event, data.draw(st.sampled_from([0.0, 1.0])))
     scene.tell(Disconnected())
@@ -108,7 +108,7 @@ PLACES = [(name, phase) for name, protocol in PROTOCOLS.items() for phase in pro
 def test_every_phase_takes_every_event(name: str, phase: str) -> None:
     """The stage compares each with the table."""
     protocol = PROTOCOLS[name]
-    answers = [*HEARD, *ANSWERS, PIECE, Looked(), EngineFailed(FAILURE)]
+    answers = [*HEARD, *ANSWERS, PIECE, Prefetched(), EngineFailed(FAILURE)]
     for event in [*protocol.said(), *OUTSIDE, *answers]:
         scene, _ = protocol.lead_to(phase)
         scene.engine_may_lie = True
@@ -159,10 +159,10 @@ def test_a_stop_is_answered_when_the_work_has_ended(name: str, data: st.DataObje
     already_stopping = scene.machine.phase == "stopping"
     told = scene.say("stop")
     if engine.work is None:
-        halts = ["Halt"] if engine.is_looking else []
+        halts = ["Cancel"] if engine.is_prefetching else []
         assert told == [*halts, "Send(stopped)", "Release", "Close"]
     elif not already_stopping:
-        assert told == ["Halt", "StartTimer(stopping)"]
+        assert told == ["Cancel", "StartTimer(stopping)"]
         assert scene.tell(data.draw(st.sampled_from(engine.ends()))) == [
             "Send(stopped)",
             "Release",

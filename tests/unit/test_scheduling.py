@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from core.protocols.events import TimerFired, TimerName
-from core.serving.scheduling import Bound, LoopScheduler, Timers, see_through
+from core.serving.queues import Bound, LoopScheduler, Timers, await_end
 from tests.fakes.clock import ManualScheduler, settle
 
 IDLE, PAUSE = TimerName.IDLE, TimerName.PAUSE
@@ -87,7 +87,7 @@ def test_a_task_is_seen_through_however_often_one_is_cancelled() -> None:
             await ready.wait()
 
         inner = asyncio.create_task(work())
-        outer = asyncio.create_task(see_through(inner))
+        outer = asyncio.create_task(await_end(inner))
         for _ in range(3):
             await settle()
             outer.cancel()

@@ -24,12 +24,12 @@ from core.schemas import streaming
 from core.schemas.common import Message, Role
 from core.schemas.queue import RequestType
 from core.schemas.streaming import StreamingChunk, StreamingRequest
-from core.serving import thread_pools
+from core.serving import threads
 from core.serving.fake_backend import FakeBackend, FakeStreamingView, FakeTimes
-from core.serving.ownership import Owner
 from core.serving.runtime import WorkerRuntime, WorkLimits
-from core.serving.session_threads import SessionThreads
+from core.serving.slots import Owner
 from core.serving.streaming_handler import StreamingHandler
+from core.serving.threads import SessionThreads
 
 LOOKS, LOOK_S = 2_000, 0.002
 LIMIT_S = 120.0
@@ -177,7 +177,7 @@ def test_a_halted_session_frees_everything() -> None:
             await made.do(FEED)
             work = made.ask(ANSWER)
             await asyncio.sleep(0.01)
-            made.handler.halt()
+            made.handler.cancel()
             await work
             await made.do(Rollback(), Retain())
             assert len(made.runtime.store) == 0
@@ -290,7 +290,7 @@ async def hang(made: Bench, backend: StubbornBackend) -> asyncio.Task[None]:
     """Begin work that hangs, and have it told to end."""
     work = made.ask(FEED)
     await soon(lambda: bool(backend.talks) and backend.talks[-1].begun.is_set())
-    made.handler.halt()
+    made.handler.cancel()
     return work
 
 
@@ -313,7 +313,7 @@ def test_a_call_that_hangs_ends_its_own_session_and_not_the_worker() -> None:
 def test_calls_left_behind_are_bounded_and_one_more_keeps_its_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(thread_pools, "HANGING_MAX", 0)
+    monkeypatch.setattr(threads, "HANGING_MAX", 0)
 
     async def scenario() -> None:
         backend = StubbornBackend()

@@ -83,9 +83,9 @@ def test_sounds_are_as_short_as_configured(
 ) -> None:
     limits = {"chunk_max_s": 0.5, "reference_max_s": 0.5, "chat_audio_max_s": 0.5}
     text = json.dumps(message)
-    assert rules().endpoints[kind].parse(text)
+    assert rules().endpoints[kind].read(text)
     with pytest.raises(AudioTooLongError, match=rf"^{field}: .* 0\.5 s"):
-        rules(limits=limits).endpoints[kind].parse(text)
+        rules(limits=limits).endpoints[kind].read(text)
 
 
 def test_a_model_that_remembers_less_is_asked_for_less() -> None:
@@ -98,7 +98,7 @@ def test_a_model_that_remembers_less_is_asked_for_less() -> None:
 
 def prepared(made: SessionRules, config: object) -> half_duplex.HalfDuplexConfig:
     text = json.dumps({"type": "prepare", "config": config})
-    message = made.endpoints[SocketKind.HALF_DUPLEX].parse(text)
+    message = made.endpoints[SocketKind.HALF_DUPLEX].read(text)
     assert isinstance(message, half_duplex.Prepare)
     return message.config
 

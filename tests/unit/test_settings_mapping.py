@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 from pydantic import BaseModel
 
-from core.processors.wire_settings import (
+from core.processors.content import (
     RENAMED,
     duplex_settings,
     generation_settings,

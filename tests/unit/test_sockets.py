@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.websockets import WebSocket
 
-from core.serving.sockets import SocketClosedError, StarletteSocket
+from core.serving.wire import SocketClosedError, StarletteSocket
 
 CONNECT = {"type": "websocket.connect"}
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from core.engine.base import run_inline
-from core.engine.inline import InlineEngine
+from core.engine.engine import InlineEngine, run_inline
+from core.engine.passes import PassRunner
 from core.processors import DuplexView, ViewContext
 from core.schemas.duplex_calls import DuplexGenerateResult
 from MiniCPMO45.session import Session
@@ -45,7 +45,7 @@ class Duplex:
 
 def step(made: UnitResult) -> DuplexGenerateResult:
     """Run one unit that ends like this."""
-    model, engine = SimpleNamespace(duplex=Duplex(made)), InlineEngine(cast(Any, None))
+    model, engine = SimpleNamespace(duplex=Duplex(made)), InlineEngine(PassRunner(cast(Any, None)))
     settings = SimpleNamespace(chunk_ms=1_000)
     speech = SimpleNamespace(vocoder=None)
     session = SimpleNamespace(settings=settings, speech=speech, cached_tokens=9)

@@ -1,0 +1,342 @@
+"""The loaded model as a worker uses it: conversations, facts, and the device under it.
+
+Importing this imports the model's libraries.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from pydantic import Field, ValidationError
+
+from core.engine.engine import Engine
+from core.errors import ModelError
+from core.media_process import MediaProcesses
+from core.processors import (
+    ChatView,
+    DuplexView,
+    HalfDuplexView,
+    StreamingView,
+    UnifiedProcessor,
+    ViewContext,
+)
+from core.processors.unified import DtypeName, OnProgress
+from core.processors.view import Threads, model_errors
+from core.schemas.common import Message, Role, WireModel
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.schemas.streaming import StreamingRequest
+from core.schemas.worker import (
+    MODEL_NAME_MAX_CHARS,
+    SUGGESTIONS_MAX,
+    ModelFacts,
+    ModelKind,
+    Suggestion,
+)
+from MiniCPMO45.checkpoint import TINY_VARIANT
+from MiniCPMO45.checkpoint_source import find_checkpoint
+from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
+
+BYTES_PER_MB = 1_000_000
+
+
+def choose_device(gpu_index: int | None) -> str:
+    """Return the device to load a model to.
+
+    Args:
+        gpu_index: number of the GPU as people count; where fewer are visible, they take turns.
+    """
+    if not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{(gpu_index or 0) % torch.cuda.device_count()}"
+
+
+def settle(model: UnifiedModel) -> None:
+    """Do what has to be done once, after loading.
+
+    What was loaded stays for good, so later collections need not look at it. Toy tensors, and the
+    small ones beside a GPU, gain nothing from a second thread and lose much waiting for it.
+    """
+    if model.model.config.model_variant or model.executor.device.type == "cuda":
+        torch.set_num_threads(1)
+    release_memory(model)
+    gc.freeze()
+
+
+def release_memory(model: UnifiedModel) -> None:
+    """Give back what no conversation holds any more."""
+    gc.collect()
+    if model.executor.device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def memory_mb(model: UnifiedModel) -> tuple[float, float] | None:
+    """Return used and total memory of the model's GPU; None on a CPU."""
+    device = model.executor.device
+    if device.type != "cuda":
+        return None
+    free, total = torch.cuda.mem_get_info(device)
+    return (total - free) / BYTES_PER_MB, total / BYTES_PER_MB
+
+
+def check_device(model: UnifiedModel) -> None:
+    """Compute something small.
+
+    Raises:
+        ModelError: the device does not work any more; only a new process helps.
+    """
+    try:
+        torch.ones(1, device=model.executor.device).sum().item()
+    except RuntimeError as error:
+        raise ModelError(f"The device does not work any more: {error}") from error
+
+
+def cache_room(model: UnifiedModel) -> float:
+    """Return how much of the memory for conversations is free, 0 to 1; on the model's thread.
+
+    There is none on a device that does not answer; `check_device` says so.
+    """
+    try:
+        return model.executor.free_share
+    except RuntimeError:
+        return 0.0
+
+
+def context_tokens(model: UnifiedModel) -> int:
+    """Return the longest conversation the model has positions for."""
+    return model.executor.llm_store.shape.max_position_embeddings
+
+
+logger = logging.getLogger(__name__)
+
+CARD_FILE: Final = "model_card.json"  # ours, optional, in the checkpoint's folder
+CARD_MAX_BYTES: Final = 65_536
+NANO_VARIANT: Final = "nano"
+PUBLISHED_MIN_PARAMETERS: Final = 5_000_000_000  # ours: far below the published 8 to 9 billion
+TINY_NAME: Final = "Tiny random test model"
+
+
+class ModelCard(WireModel):
+    """What a checkpoint says of itself."""
+
+    name: str = Field("", max_length=MODEL_NAME_MAX_CHARS, description="For people.")
+    kind: ModelKind | None = Field(None, description="What it is.")
+    try_saying: tuple[Suggestion, ...] = Field(
+        (), max_length=SUGGESTIONS_MAX, description="Sentences it is known to answer."
+    )
+
+
+def model_facts(model: UnifiedModel, source: str | Path) -> ModelFacts:
+    """Describe a loaded model.
+
+    Args:
+        model: Loaded.
+        source: The folder or hub id it was loaded from.
+    """
+    with model_errors():
+        folder = find_checkpoint(source)
+    card = read_card(folder)
+    config = model.model.config
+    parameters = sum(weight.numel() for weight in model.model.parameters())
+    kind = kind_of(config.model_variant, parameters, card.kind)
+    names = {ModelKind.TINY_RANDOM: TINY_NAME, ModelKind.FULL: f"MiniCPM-o {config.version}"}
+    name = card.name or names.get(kind) or config.model_variant or folder.name
+    return ModelFacts(
+        name=name[:MODEL_NAME_MAX_CHARS],
+        kind=kind,
+        parameters=parameters,
+        device=_device_name(model.executor.device),
+        dtype=str(next(model.model.parameters()).dtype).removeprefix("torch."),
+        try_saying=card.try_saying,
+    )
+
+
+def kind_of(variant: str, parameters: int, told: ModelKind | None) -> ModelKind:
+    """Return what a checkpoint is; no card turns random or small weights into the full model.
+
+    Args:
+        variant: The configuration's `model_variant`, empty for the published checkpoint.
+        parameters: How many weights there are.
+        told: What the checkpoint's card says.
+    """
+    if variant == TINY_VARIANT:
+        return ModelKind.TINY_RANDOM
+    if told is not None and told is not ModelKind.FULL:
+        return told
+    if variant == NANO_VARIANT:
+        return ModelKind.NANO
+    is_published = not variant and parameters >= PUBLISHED_MIN_PARAMETERS
+    return ModelKind.FULL if is_published else ModelKind.UNKNOWN
+
+
+def read_card(folder: Path) -> ModelCard:
+    """Return what a checkpoint says of itself; an empty card if there is none to be read."""
+    path = folder / CARD_FILE
+    try:
+        with path.open("rb") as file:
+            return ModelCard.model_validate_json(file.read(CARD_MAX_BYTES))
+    except FileNotFoundError:
+        return ModelCard()
+    except (OSError, ValidationError) as error:
+        logger.warning("%s cannot be used: %s", path, error)
+        return ModelCard()
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type != "cuda":
+        return device.type
+    return f"{device} ({torch.cuda.get_device_name(device)})"
+
+
+# Shares of the whole loading, as a person waits for it.
+WEIGHTS_SHARE: Final = 0.8
+VOICE_SHARE: Final = 0.85
+WARM_UP_SHARE: Final = 0.9
+WARM_UP_TOKENS: Final = 12
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What to load.
+
+    Attributes:
+        model_path: checkpoint folder or hub id.
+        pt_path: weights applied over it.
+        ref_audio_path: default voice; None takes the checkpoint's own.
+        gpu_index: which GPU, as people count; without a GPU the CPU is taken.
+        dtype: of the model; None takes what suits the device.
+        seed: of every session's draws; None takes a fresh seed for each.
+        slots: conversations at once that a GPU is made ready for.
+        warms_up: speak once before the first session, so that nobody waits for lazy parts.
+    """
+
+    model_path: str
+    pt_path: Path | None = None
+    ref_audio_path: Path | None = None
+    gpu_index: int | None = None
+    dtype: DtypeName | None = None
+    seed: int | None = None
+    slots: int = 1
+    warms_up: bool = True
+
+
+class RealBackend:
+    """Conversations with the real model.
+
+    Attributes:
+        options: what to load.
+        media: decode pictures and videos.
+    """
+
+    def __init__(self, options: ModelOptions) -> None:
+        """Load nothing yet."""
+        self.options = options
+        self._context: ViewContext | None = None
+        self.media = MediaProcesses(keeps_spare=True)
+
+    @property
+    def context(self) -> ViewContext:
+        """What views work with.
+
+        Raises:
+            ModelError: nothing is loaded.
+        """
+        if self._context is None:
+            raise ModelError("The model is not loaded.")
+        return self._context
+
+    @property
+    def context_tokens(self) -> int | None:
+        """Longest conversation the model has positions for."""
+        return None if self._context is None else context_tokens(self._context.model)
+
+    @property
+    def cache_room(self) -> float:
+        """How much of the memory for conversations is free."""
+        return 1.0 if self._context is None else cache_room(self._context.model)
+
+    def load(self, engine: Engine, report: OnProgress) -> None:
+        """Load the model, then speak once."""
+        options, device = self.options, choose_device(self.options.gpu_index)
+        processor = UnifiedProcessor(
+            options.model_path,
+            options.pt_path,
+            device,
+            None if options.ref_audio_path is None else str(options.ref_audio_path),
+            seed=options.seed,
+            dtype=options.dtype,
+            show_progress=False,
+            slots=options.slots,
+            engine=engine,
+            on_progress=lambda stage, share: report(stage, _whole_share(stage, share)),
+        )
+        self._context = processor.chat.context
+        if options.warms_up:
+            report("warming up", WARM_UP_SHARE)
+            _warm_up(self._context)
+        settle(self._context.model)
+        self.media.make_ready()
+        logger.info("loaded the model to %s", device)
+
+    def open_streaming(self, threads: Threads) -> StreamingView:
+        """Return a fresh turn-based chat; here and below cheap, from any thread."""
+        return StreamingView(replace(self.context, threads=threads))
+
+    def open_half_duplex(self, threads: Threads) -> HalfDuplexView:
+        """Return a fresh voice chat."""
+        return HalfDuplexView(replace(self.context, threads=threads))
+
+    def open_duplex(self, threads: Threads) -> DuplexView:
+        """Return a fresh full-duplex conversation."""
+        return DuplexView(replace(self.context, threads=threads))
+
+    def open_chat(self, threads: Threads) -> ChatView:
+        """Return a fresh one-shot chat."""
+        return ChatView(replace(self.context, threads=threads))
+
+    def tidy(self) -> None:
+        """Give unused memory back."""
+        release_memory(self.context.model)
+
+    def check(self) -> None:
+        """Raise if the device cannot go on."""
+        check_device(self.context.model)
+
+    def memory_mb(self) -> tuple[float, float] | None:
+        """Return used and total memory of the GPU."""
+        return memory_mb(self.context.model)
+
+    def close(self) -> None:
+        """End what runs beside the model."""
+        self.media.close()
+
+    def facts(self) -> ModelFacts:
+        """Say what is loaded."""
+        return model_facts(self.context.model, self.options.model_path)
+
+
+def _warm_up(context: ViewContext) -> None:
+    """Speak once, so that no session waits for what is made at the first use."""
+    duplex = DuplexView(context)
+    duplex.prepare()
+    duplex.prefill(np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32))
+    duplex.generate(force_listen=True)
+    duplex.finalize()
+    duplex.cleanup()
+    chat = StreamingView(context)
+    hello = [Message(role=Role.USER, content="Hello")]
+    chat.prefill(StreamingRequest(session_id="warm_up", messages=hello, is_last_chunk=True))
+    for _ in chat.generate("warm_up", max_new_tokens=WARM_UP_TOKENS):
+        pass
+    chat.cleanup()
+
+
+def _whole_share(stage: str, share: float | None) -> float | None:
+    if share is not None:
+        return share * WEIGHTS_SHARE
+    return VOICE_SHARE if stage == "loading the voice" else 0.0

@@ -178,7 +178,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         return [*effects, *self._begin_unit(event.at_s), *self._units.prefetch()]
 
     def prefetched(self, event: Prefetched) -> list[Effect]:
-        """Prefetch at what came meanwhile."""
+        """Encode what came meanwhile."""
         self._units.prefetched()
         return self._units.prefetch()
 

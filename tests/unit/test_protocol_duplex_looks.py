@@ -229,6 +229,7 @@ def test_what_is_held_is_what_waits(said: list[tuple[str, float]]) -> None:
             stage.say(what, after_s)
         eyes.take_in(stage.effects)
     stage.say("resume")
+    eyes.take_in(stage.effects)
     stage.say("video_frame", frame="last")
     eyes.take_in(stage.effects)
     while eyes.is_prefetching:

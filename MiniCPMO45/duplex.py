@@ -157,12 +157,15 @@ class DuplexCapability:
         hearing.units += 1
         return _prefill_result(slices, watch)
 
-    def streaming_generate(self, session: Session, force_listen: bool = False) -> Steps[UnitResult]:
+    def streaming_generate(
+        self, session: Session, force_listen: bool = False, force_speak: bool = False
+    ) -> Steps[UnitResult]:
         """Decide what the model does in this unit and synthesise what it says.
 
         Args:
             session: a conversation whose unit was prefilled.
             force_listen: listen whatever the model wants; a running turn is ended first.
+            force_speak: speak whatever the model wants, unless it has to listen.
 
         Returns:
             The unit's result; its terminators reach the cache in `finalize`.
@@ -171,7 +174,7 @@ class DuplexCapability:
         logits, turn.logits = turn.logits, None
         if logits is None or session.stop.is_set():
             return self._listen(session, watch, end_of_turn=session.stop.is_set())
-        draft = yield from self.decoder.decode(session, logits, force_listen)
+        draft = yield from self.decoder.decode(session, logits, force_listen, force_speak)
         watch.lap("llm")
         text = self.tokenizer.decode(draft.ids, skip_special_tokens=True)
         turn.pending = PendingUnit(draft.terminator, tuple(draft.ids), draft.is_listen, text)

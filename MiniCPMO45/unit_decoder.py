@@ -44,13 +44,16 @@ class UnitDecoder:
         self.tokens = tokenizer.special
         self.policy = policy
 
-    def decode(self, session: Session, logits: Tensor, force_listen: bool) -> Steps[UnitDraft]:
+    def decode(
+        self, session: Session, logits: Tensor, force_listen: bool, force_speak: bool = False
+    ) -> Steps[UnitDraft]:
         """Decide tokens until the unit ends.
 
         Args:
             session: the conversation; its cache takes every accepted token in.
             logits: [vocabulary] after the unit's input.
             force_listen: listen whatever the model wants; a running turn is ended first.
+            force_speak: speak whatever the model wants, unless it has to listen.
 
         Returns:
             The unit's text; its terminator is not in the cache yet.
@@ -59,7 +62,8 @@ class UnitDecoder:
         """
         turn, settings, draft = session.turn, session.settings, UnitDraft()
         override = self._take_break(session) or force_listen
-        force = override or turn.decisions < settings.force_listen_count
+        is_early = turn.decisions < settings.force_listen_count and not force_speak
+        force = override or is_early
         turn.decisions += 1
         if override and not turn.has_ended:
             yield from self._interrupt(session)
@@ -71,7 +75,10 @@ class UnitDecoder:
             if session.stop.is_set():
                 return draft
             if step == 0 and decision is not None:
-                token = yield ChooseToken(logits, decision)
+                if force_speak:
+                    token = self.policy.settle(self.tokens.speak, decision.history)
+                else:
+                    token = yield ChooseToken(logits, decision)
             token = self.tokens.listen if token is None else token
             if self._ends_unit(session, draft, token, step):
                 return draft

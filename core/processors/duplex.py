@@ -108,6 +108,7 @@ class DuplexView(View):
         max_slice_nums: int | None = None,
         *,
         force_listen: bool = False,
+        force_speak: bool = False,
         due_s: float | None = None,
         on_sound: OnSound | None = None,
     ) -> DuplexGenerateResult | None:
@@ -119,6 +120,7 @@ class DuplexView(View):
                 them, if the limit is the one it was cut by.
             max_slice_nums: most slices per picture; None takes the conversation's setting.
             force_listen: listen whatever the model wants; a running turn is ended first.
+            force_speak: speak whatever the model wants, unless it has to listen.
             due_s: when the unit must be done, `time.monotonic`; None if nobody listens live.
             on_sound: awaited with the beginning of the sound if `begin` asked for it; the result
                 holds the rest.
@@ -134,7 +136,7 @@ class DuplexView(View):
         """
         session = self.session
         pictures = await self._sliced(frames, max_slice_nums)
-        steps = self._unit(session, audio, pictures, force_listen)
+        steps = self._unit(session, audio, pictures, force_listen, force_speak)
         with model_errors():
             async with aclosing(self.context.engine.stream(steps, due_s=due_s)) as stream:
                 async for early in stream:
@@ -302,12 +304,13 @@ class DuplexView(View):
         audio: FloatArray,
         pictures: Sequence[PreparedFrame],
         force_listen: bool,
+        force_speak: bool,
     ) -> Steps[Outcome]:
         duplex = self.context.model.duplex
         fed = yield from duplex.streaming_prefill(session, audio, pictures)
         if not fed.success:
             return fed, None
-        return fed, (yield from duplex.streaming_generate(session, force_listen))
+        return fed, (yield from duplex.streaming_generate(session, force_listen, force_speak))
 
     async def _sliced(
         self,

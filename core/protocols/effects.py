@@ -110,6 +110,11 @@ class Step:
         """The client asks for it in this unit."""
         return self.chunk.force_listen
 
+    @property
+    def is_forced_to_speak(self) -> bool:
+        """The client asks for it in this unit."""
+        return self.chunk.force_speak
+
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:

@@ -139,6 +139,9 @@ class AudioChunk(WireModel):
         None, description="Base64 JPEG, PNG or WebP pictures of this unit."
     )
     force_listen: bool = Field(False, description="The model must listen in this unit.")
+    force_speak: bool = Field(
+        False, description="The model must speak in this unit, unless it must listen."
+    )
     max_slice_nums: SliceCount | None = Field(
         None, description="Most tiles per picture in this unit."
     )

@@ -257,6 +257,7 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
             pictures,
             effect.chunk.max_slice_nums,
             force_listen=effect.is_forced_to_listen,
+            force_speak=effect.is_forced_to_speak,
             due_s=effect.due_s,
             on_sound=emit_sound,
         )

@@ -297,6 +297,7 @@ class FakeDuplexView(FakeView):
         max_slice_nums: int | None = None,
         *,
         force_listen: bool,
+        force_speak: bool,
         due_s: float | None,
         on_sound: Any,
     ) -> DuplexGenerateResult | None:
@@ -305,10 +306,9 @@ class FakeDuplexView(FakeView):
         await self._wait(self.times.unit_ms + unseen * self.times.look_ms)
         self.kv_cache_length += TOKENS_PER_UNIT
         must_listen, self._has_break = force_listen or self._has_break, False
-        if must_listen or self._listens_for > 0:
+        if must_listen or (self._listens_for > 0 and not force_speak):
             self._listens_for = max(0, self._listens_for - 1)
-            self._turns += bool(self._spoken)
-            self._spoken = 0
+            self._turns, self._spoken = self._turns + bool(self._spoken), 0
             return DuplexGenerateResult(is_listen=True, n_tokens=1, **self._costs(len(frames)))
         sound = tone()
         if self._has_early_sound and self._speaks:

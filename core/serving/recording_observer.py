@@ -118,6 +118,8 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
                     self._arrivals_ms.pop(next(iter(self._arrivals_ms)))
                 if chunk.force_listen:
                     recorder.record_event("force_listen")
+                if chunk.force_speak:
+                    recorder.record_event("force_speak")
             case Received(duplex.ClientDiagnostic() as message) if recorder is not None:
                 recorder.record_diagnostic(message.to_json())
             case Received(message) if recorder is not None and message.type in NOTED:

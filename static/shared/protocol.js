@@ -379,6 +379,7 @@
  * @property {string} audio Base64 of little-endian float32 samples, mono, 16 kHz, chunk_ms long.
  * @property {Array<string> | null} [frame_base64_list] Base64 JPEG, PNG or WebP pictures of this unit.
  * @property {boolean} [force_listen] The model must listen in this unit.
+ * @property {boolean} [force_speak] The model must speak in this unit, unless it must listen.
  * @property {number | null} [max_slice_nums] Most tiles per picture in this unit.
  * @property {number | null} [client_ts] When it was sent, for the client's use.
  * @property {number | null} [seq] Number of the chunk, for the client's use.

@@ -182,3 +182,10 @@ def test_a_dropped_chunk_may_still_be_judged() -> None:
     assert stage.tell(Detected()) == ["Detect"]
     assert stage.tell(Detected()) == ["Detect", "Step"]
     assert stage.only(Step).chunk.seq == 2
+
+
+def test_a_unit_may_be_forced_to_speak() -> None:
+    stage = scene()
+    stage.say("audio_chunk", audio=CHUNK, force_speak=True)
+    step = stage.only(Step)
+    assert (step.is_forced_to_speak, step.is_forced_to_listen) == (True, False)

@@ -50,13 +50,15 @@ class Bench:
         self.session.speech.vocoder = self.voice
         self.a, self.b, self.c = (_word(tokenizer, characters) for characters in (1, 2, 3))
 
-    def decode(self, *decided: int, force_listen: bool = False) -> UnitDraft:
+    def decode(
+        self, *decided: int, force_listen: bool = False, force_speak: bool = False
+    ) -> UnitDraft:
         """Decode one unit whose decisions are `decided`; all of them must be wanted."""
         first, *others = decided
         self.executor.decisions = list(others)
+        logits = one_hot(first, self.size)
         draft = run_alone(
-            self.decoder.decode(self.session, one_hot(first, self.size), force_listen),
-            self.executor,
+            self.decoder.decode(self.session, logits, force_listen, force_speak), self.executor
         )
         assert not self.executor.decisions, "decisions nobody asked for"
         return draft
@@ -258,6 +260,20 @@ def test_force_listen_in_silence_just_listens(bench: Bench, tokens: SpecialToken
     assert (draft.is_listen, draft.terminator, draft.barge_in) == (True, tokens.listen, False)
     assert bench.cached == []
     assert bench.voice.resets == 0
+
+
+def test_force_speak_replaces_the_decision_to_listen(bench: Bench, tokens: SpecialTokens) -> None:
+    bench.session.settings = replace(SETTINGS, force_listen_count=2)
+    draft = bench.decode(tokens.listen, bench.a, tokens.chunk_eos, force_speak=True)
+    assert (draft.is_listen, draft.ids) == (False, [bench.a])
+    assert bench.cached == [tokens.speak, bench.a]
+    assert not bench.executor.of_kind(ChooseToken), "there was nothing to choose"
+
+
+def test_who_must_listen_does_not_speak(bench: Bench, tokens: SpecialTokens) -> None:
+    assert bench.decode(bench.a, force_listen=True, force_speak=True).is_listen
+    bench.session.turn.force_next_listen = True
+    assert bench.decode(bench.a, force_speak=True).is_listen
 
 
 def test_force_listen_while_speaking_ends_the_turn_and_forgets_its_speech(

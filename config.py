@@ -1,6 +1,6 @@
 """The configuration: read once from file, environment and command line, frozen, handed down.
 
-Nobody fetches it: a program loads it and passes the object, or a section of it, to what needs it.
+A program loads it and passes the object, or a section of it, to what needs it.
 Never import anything but pydantic and the words of layer 0.
 """
 
@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 CONFIG_FILE = "config.json"
-PRIVATE_UMASK = 0o077  # what the programs write is for the user they run as, and nobody else
+PRIVATE_UMASK = 0o077  # what the programs write is readable by their own user only
 LAST_PORT = 65_535
 
 log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class Settings(BaseSettings):
         return [f"{host}:{self.worker_port(index)}" for index in range(count)]
 
     def frontend_defaults(self, languages: dict[str, str]) -> FrontendDefaults:
-        """Return what pages are told.
+        """Return what pages receive.
 
         Args:
             languages: what each language of the pages calls itself, by its code.

@@ -62,11 +62,11 @@ DESCRIPTION: Final = (
     "answer that is not a success is `{detail, code}`. Routes that change or delete what belongs "
     "to everybody need the administrator's token in the header X-Admin-Token. Routes that change "
     "one conversation or its recording need its secret in the header X-Session-Secret, which the "
-    "conversation's own socket was told in `queue_done`, or the administrator's token."
+    "conversation's own socket received in `queue_done`, or the administrator's token."
 )
 API_VERSION: Final = "0.1.0"
 SCHEMA_REFERENCE: Final = "#/components/schemas/{model}"
-THREADS: Final = 32  # ours: for files, long messages, and waiting for decoders
+THREADS: Final = 32  # for files, long messages, and waiting for decoders
 BAD_START: Final = 2  # exit status when the flags or the configuration cannot be used
 
 

@@ -1,6 +1,6 @@
 """Recorders of the two kinds of session: duplex by chunks, everything else by turns.
 
-They are observers: told what happened, they return at once and write on threads of their own.
+They are observers: they take events, return at once, and write on threads of their own.
 """
 
 from __future__ import annotations

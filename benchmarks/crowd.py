@@ -1,6 +1,6 @@
 """How many conversations a device holds in time: real sessions over the passes of a worker.
 
-Input comes once a second for each, spread evenly; time that nobody works is skipped.
+Input comes once a second for each, spread evenly; idle time is skipped.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from gateway import create_app, settle
 from gateway_modules.web_server import GatewayServer, server_config
 
 HOST: Final = "127.0.0.1"
-NO_WORKER: Final = ("127.0.0.1:9",)  # the port of `discard`: nobody answers
+NO_WORKER: Final = ("127.0.0.1:9",)  # the port of `discard`: no server answers
 BEAT_S: Final = 0.002
 FLOOD_S: Final = 4.0
 MS_PER_S: Final = 1_000

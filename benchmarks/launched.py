@@ -58,7 +58,7 @@ def wait_until(what: str, is_true: Callable[[], object], limit_s: float) -> None
 
 
 def free_ports(count: int) -> int:
-    """Return the first of some ports in a row that nobody listens on."""
+    """Return the first of some ports in a row that are free."""
     random = Random()
     while True:
         first = random.choice(PORTS)
@@ -272,7 +272,7 @@ class LaunchedSystem:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody is served and nobody waits, as the gateway and every worker see it."""
+        """The queue is empty and every worker idle, as the gateway and every worker report."""
         try:
             status = self.get("/status")
             is_free = status["idle_workers"] == self.plan.workers and not status["running_tasks"]
@@ -284,12 +284,12 @@ class LaunchedSystem:
         return all(health["worker_status"] == "idle" for health in healths)
 
     def wait_until_idle(self, limit_s: float) -> None:
-        """Wait until nobody is served and nobody waits.
+        """Wait until the queue is empty and every worker idle.
 
         Raises:
             NotReachedError: somebody still is or does.
         """
-        wait_until("all workers idle, nobody waiting", lambda: self.is_idle, limit_s)
+        wait_until("all workers idle, queue empty", lambda: self.is_idle, limit_s)
 
 
 def _heed_termination() -> None:

@@ -1,6 +1,6 @@
 """Many conversations over the passes of a worker, each a second of input a second, on any clock.
 
-Time that nobody works is skipped, so two minutes of a few conversations take only their work's
+Idle time is skipped, so two minutes of a few conversations take only their work's
 time. Knows neither the model nor what a unit consists of.
 """
 

@@ -39,7 +39,7 @@ LISTEN_S = 5.0  # between two looks at the meter
 MS_PER_S = 1_000.0
 
 AUDIBLE_RMS = 0.003  # of full scale; the fake's tone has 0.14
-SHORTEST_GAP_MS = 20.0  # ours: two pieces of the meter
+SHORTEST_GAP_MS = 20.0  # two pieces of the meter
 TURN_PAUSE_MS = 1_200.0  # the fake listens for two seconds between turns; a gap is shorter
 
 HISS_LEVEL = 0.0005  # a quiet room: no speech, and no dead microphone either
@@ -47,8 +47,8 @@ HISS_S = 10
 MICROPHONE_RATE_HZ = 48_000
 
 WARM_UP_SHARE = 0.25  # of the looks; caches and compiled code come in the beginning
-MOST_GROWN_BYTES = 1 * BYTES_PER_MIB  # ours
-MOST_GROWN_NODES = 100  # ours
+MOST_GROWN_BYTES = 1 * BYTES_PER_MIB
+MOST_GROWN_NODES = 100
 START_LIMIT_MS = 60_000
 EXIT_FAILED = 1
 

@@ -30,7 +30,7 @@ from benchmarks.session_crowd import (
 from benchmarks.summary import BYTES_PER_MIB, Verdict
 
 SLOTS_MAX = 64  # sessions a worker takes at once
-MOST_GROWN_BYTES = 4 * BYTES_PER_MIB  # ours: what an allocator may add without it being a leak
+MOST_GROWN_BYTES = 4 * BYTES_PER_MIB  # what an allocator may add without it being a leak
 SAMPLES = 20  # of memory during a churn
 NO_LIMIT = 1_000_000
 MODEL_START_LIMIT_S = 300.0  # weights are read, kernels compiled and graphs captured

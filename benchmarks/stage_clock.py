@@ -34,7 +34,7 @@ class StageClock:
     """
 
     def __init__(self, answers: Answers, wait: Callable[[], None]) -> None:
-        """Time whoever answers.
+        """Time an executor.
 
         Args:
             answers: does the work.

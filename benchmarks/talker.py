@@ -25,7 +25,7 @@ WINDOW_SWING = 256  # tokens a cache of a given length may be longer or shorter
 
 
 class BenchmarkError(RuntimeError):
-    """A unit did not do what it was told."""
+    """A unit did not follow its script."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import Final
 TOKEN_FILE: Final = "admin_token"
 TOKEN_BYTES: Final = 16
 TOKEN_MODE: Final = 0o600
-SESSION_AGE_S: Final = 12 * 3_600  # ours: a working day
-SESSIONS_MAX: Final = 64  # ours: administrators who are logged in at once
+SESSION_AGE_S: Final = 12 * 3_600  # a working day
+SESSIONS_MAX: Final = 64  # administrators who are logged in at once
 
 
 def ensure_admin_token(data_dir: Path) -> str:
@@ -51,7 +51,7 @@ class AdminSessions:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Start with nobody.
+        """Start empty.
 
         Args:
             clock: Seconds of a clock that only goes forward.

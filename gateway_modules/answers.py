@@ -22,8 +22,8 @@ from core.errors import ErrorCode, InternalError, OmniError, describe_error
 from core.schemas.common import WireModel
 from core.schemas.openai_errors import OPENAI_CODES
 
-CLIENT_LEFT: Final = 499  # nobody reads it; the usual number in logs
-RETRY_AFTER_S: Final = 5  # ours: told with "too many" and "try later"
+CLIENT_LEFT: Final = 499  # nginx's number for it, seen in logs only
+RETRY_AFTER_S: Final = 5  # told with "too many" and "try later"
 RETRY_STATUSES: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 CODE_OF_STATUS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
@@ -61,15 +61,15 @@ def problem_answer(
     status: int, detail: str, code: ErrorCode, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Build an answer."""
-    told = dict(headers or {})
+    sent = dict(headers or {})
     if status in RETRY_STATUSES:
-        told.setdefault("Retry-After", str(RETRY_AFTER_S))
+        sent.setdefault("Retry-After", str(RETRY_AFTER_S))
     body = Problem(detail=detail, code=code).model_dump(mode="json")
-    return JSONResponse(body, status_code=status, headers=told)
+    return JSONResponse(body, status_code=status, headers=sent)
 
 
 def error_answer(error: BaseException, path: str = "") -> Response:
-    """Build the answer to an error; of one that is not ours nothing is told.
+    """Build the answer to an error; an unexpected one is not described.
 
     Args:
         error: What went wrong.
@@ -85,7 +85,7 @@ def error_answer(error: BaseException, path: str = "") -> Response:
 
 # Any, here and below: JSON.
 def openai_error(error: BaseException) -> dict[str, Any]:
-    """Describe an error as OpenAI's clients read it; of one that is not ours nothing is told."""
+    """Describe an error as OpenAI's clients read it; an unexpected one is not described."""
     fields = describe_error(error)
     code = error.openai_code if isinstance(error, OpenAIError) else fields.code
     return openai_body(fields.http_status, fields.message, code)
@@ -134,7 +134,7 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
 
 
 async def on_client_gone(request: Request, error: Exception) -> Response:
-    """End a request whose client hung up while it sent the body; nobody reads the answer."""
+    """End a request whose client hung up while sending the body; the answer reaches no one."""
     return Response(status_code=CLIENT_LEFT)
 
 

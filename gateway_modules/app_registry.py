@@ -67,7 +67,7 @@ class AppRegistry:
     """The apps in the order they are shown, each on or off. Any thread may call it."""
 
     def __init__(self, state_file: Path | None = None) -> None:
-        """Read what was set before; an app nobody switched off is on.
+        """Read what was set before; an app is on unless it was switched off.
 
         Args:
             state_file: Keeps the switches; None keeps them in memory only.

@@ -21,8 +21,8 @@ from core.schemas.common import WireModel
 
 AUDIT_FILE: Final = "audit.jsonl"
 OLDER_SUFFIX: Final = ".1"
-FILE_MAX_BYTES: Final = 1_000_000  # ours: then it becomes the older one of two
-BODY_READ_BYTES: Final = 1_024  # ours: of a request; a longer one is a file, and not told
+FILE_MAX_BYTES: Final = 1_000_000  # then it becomes the older one of two
+BODY_READ_BYTES: Final = 1_024  # of a request; a longer one is a file, and not told
 VALUE_MAX_CHARS: Final = 80
 DETAILS_MAX_CHARS: Final = 300
 PUBLIC_PREFIXES: Final = {4: 24, 6: 48}  # bits kept of an address somebody could be known by
@@ -106,12 +106,12 @@ class BodyStart:
     def details(self) -> str:
         """Return the plain values of a short JSON object, "" of anything else."""
         try:
-            told = json.loads(self._kept) if self._kept else {}
+            body = json.loads(self._kept) if self._kept else {}
         except (ValueError, RecursionError):
             return ""
-        if not isinstance(told, Mapping):
+        if not isinstance(body, Mapping):
             return ""
-        plain = {key: value for key, value in told.items() if isinstance(value, str | int | float)}
+        plain = {key: value for key, value in body.items() if isinstance(value, str | int | float)}
         parts = [f"{key}={_short(value)}" for key, value in plain.items()]
         return ", ".join(parts)[:DETAILS_MAX_CHARS]
 

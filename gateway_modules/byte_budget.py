@@ -31,7 +31,7 @@ class ByteBudget:
         return self._held_bytes
 
     def lease(self, client: str) -> ByteLease:
-        """Return what one request or socket of a client holds, nothing so far; "" is nobody."""
+        """Return what one request or socket of a client holds, nothing so far; "" is exempt."""
         return ByteLease(self, client)
 
     def take(self, client: str, size_bytes: int) -> None:

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID_DAYS = 365  # source: docs/specification/service.md#4.4
-RENEW_BEFORE_DAYS = 14  # ours: so that it does not expire while the system runs
-CLOCK_SKEW = timedelta(hours=1)  # ours: a browser whose clock is behind accepts it all the same
+RENEW_BEFORE_DAYS = 14  # so that it does not expire while the system runs
+CLOCK_SKEW = timedelta(hours=1)  # a browser whose clock is behind accepts it all the same
 LONGEST_COMMON_NAME = 64  # source: RFC 5280, appendix A.1, ub-common-name
 UNROUTED_ADDRESS = (
     "192.0.2.1",

@@ -11,14 +11,14 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from core.errors import BinaryMessageError, CloseCode, TooBigError
 from core.schemas.common import check_json_shape
 from gateway_modules.byte_budget import ByteLease
-from gateway_modules.glance import type_of
 from gateway_modules.kinds import SizeLimits
 from gateway_modules.long_text import read_long
+from gateway_modules.message_type import parse_type
 from gateway_modules.rates import TokenBucket
 
 MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
-SEND_LIMIT_S: Final = 20.0  # ours: for a client to take a message; then it counts as gone
-CLOSE_LIMIT_S: Final = 5.0  # ours
+SEND_LIMIT_S: Final = 20.0  # for a client to take a message; then it counts as gone
+CLOSE_LIMIT_S: Final = 5.0
 INLINE_CHARS: Final = 128 * 1024  # what may be read on the loop, a few milliseconds at worst
 FIRST_TYPES: Final = frozenset({"prepare", "prefill"})
 
@@ -34,7 +34,7 @@ class ClientGoneError(Exception):
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a client may send, in the long run and at once. Ours.
+    """How fast a client may send, in the long run and at once.
 
     A client that sends faster is read more slowly, so the network makes it wait; nothing is lost.
 
@@ -161,7 +161,7 @@ class ClientWire:
             [text] = parts
             if len(text) > INLINE_CHARS:
                 check_json_shape(text)
-        if size_bytes > limit and type_of(text) not in FIRST_TYPES:
+        if size_bytes > limit and parse_type(text) not in FIRST_TYPES:
             raise TooBigError(f"The message has {size_bytes} bytes; {limit} are allowed.")
         return text, size_bytes
 

@@ -30,7 +30,7 @@ class Connections:
 
     One more than `limit` closes the connection that has waited longest without a request in
     progress; if every connection is in use, the new one is refused. So idle connections, however
-    many, keep nobody out.
+    many, are exempt.
     """
 
     def __init__(self, limit: int, per_client: int, client_of: Callable[[str], str]) -> None:

@@ -1,4 +1,4 @@
-"""Finds the file of the voice the model speaks with when nobody asks for another.
+"""Finds the file of the voice the model speaks with by default.
 
 The configured one, else the checkpoint's, also when that was fetched from a hub. Reads no sound
 and needs no hub client.

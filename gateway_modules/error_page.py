@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse
 
 from gateway_modules.languages import Languages
 
-NO_PAGES: Final = ("/api/", "/static/")  # nobody looks at what these answer
+NO_PAGES: Final = ("/api/", "/static/")  # read by programs
 
 
 class Missing(StrEnum):
@@ -52,7 +52,7 @@ def missing_page(
     """Return the page with HTTP 404.
 
     Args:
-        request: What was asked for, and by whom.
+        request: The request.
         missing: What is not there.
         languages: Have the words.
         default_lang: The configured language; None leaves it to the browser.
@@ -60,8 +60,8 @@ def missing_page(
     lang = languages.pick(_wishes(request, default_lang))
     words = languages.words(lang)
     keys = {"title": f"missing.{missing}.title", "text": f"missing.{missing}.text"}
-    told = {name: words[key] for name, key in {**keys, "home": "missing.home"}.items()}
-    body = PAGE.format(lang=lang, **{name: escape(text) for name, text in told.items()})
+    texts = {name: words[key] for name, key in {**keys, "home": "missing.home"}.items()}
+    body = PAGE.format(lang=lang, **{name: escape(text) for name, text in texts.items()})
     return HTMLResponse(body, HTTPStatus.NOT_FOUND, {"Vary": "Accept-Language"})
 
 

@@ -17,7 +17,7 @@ from gateway_modules.worker_connection import UNANSWERED, WorkerConnection
 PERIOD_S = 5.0  # between polls of a worker in service; docs/specification/service.md#3.5
 SILENT_PERIOD_S = 1.0  # after a miss: between polls, and for each answer, until patience ends
 IMPATIENT_PERIOD_S = 2.0  # of one that is not, same; ours: or whose capacity may grow any moment
-CONFIRM_PERIOD_S = 0.25  # ours: of one that still has to say that a session is gone
+CONFIRM_PERIOD_S = 0.25  # of one that still has to say that a session is gone
 CONFIRM_LIMIT_S = 5.0  # after that the impatient period will do; same section
 
 Probe = Callable[[WorkerConnection], Awaitable[WorkerHealth]]
@@ -56,7 +56,7 @@ class HealthMonitor:
         """End polling and wait until it has ended.
 
         Raises:
-            BaseExceptionGroup: A poller had failed in a way nobody foresaw.
+            BaseExceptionGroup: A poller failed unexpectedly.
         """
         tasks, self._tasks = self._tasks, []
         for task in tasks:

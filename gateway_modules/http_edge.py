@@ -48,8 +48,8 @@ LOGIN_PATH: Final = "/api/admin/login"
 FAILED: Final = HTTPStatus.INTERNAL_SERVER_ERROR  # what is answered further out
 
 CHAT_PATHS: Final = frozenset({"/api/chat", "/v1/chat/completions"})
-BODY_MAX_BYTES: Final = 1024 * 1024  # ours: of a request without a limit of its own
-BODY_SLACK_BYTES: Final = 64 * 1024  # ours: for what stands around a file in a request
+BODY_MAX_BYTES: Final = 1024 * 1024  # of a request without a limit of its own
+BODY_SLACK_BYTES: Final = 64 * 1024  # for what stands around a file in a request
 REQUEST_ID_BYTES: Final = 8
 MS_PER_S: Final = 1_000
 
@@ -105,9 +105,9 @@ class HttpEdge:
         try:
             connection = HTTPConnection(scope)
             self._check_rate(connection)
-            self._gateway.door.check_host(connection)
-            self._gateway.door.check_origin(connection)
-            client = self._gateway.door.limited_client(connection)
+            self._gateway.access.check_host(connection)
+            self._gateway.access.check_origin(connection)
+            client = self._gateway.access.limited_client(connection)
             scope[PARTS_MARK] = True
             scope[LEASE_MARK] = self._gateway.bytes_held.lease(client)
         except OmniError as error:
@@ -123,7 +123,7 @@ class HttpEdge:
     async def _request(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         answer, body = _Answer(), BodyStart()
         lease = self._gateway.bytes_held.lease(
-            self._gateway.door.limited_client(HTTPConnection(scope))
+            self._gateway.access.limited_client(HTTPConnection(scope))
         )
         began_s = time.monotonic()
 
@@ -160,16 +160,16 @@ class HttpEdge:
         """
         if not is_immutable(scope):
             self._check_rate(connection)
-        self._gateway.door.check_host(connection)
+        self._gateway.access.check_host(connection)
         if scope["method"] not in SAFE_METHODS:
-            self._gateway.door.check_origin(connection)
-        told = connection.headers.get("content-length", "")
+            self._gateway.access.check_origin(connection)
+        length = connection.headers.get("content-length", "")
         limit = body_limit_bytes(self._gateway, scope["path"])
-        if told.isdecimal() and int(told) > limit:
-            raise TooBigError(f"The request has {told} bytes; {limit} are allowed.")
+        if length.isdecimal() and int(length) > limit:
+            raise TooBigError(f"The request has {length} bytes; {limit} are allowed.")
 
     def _check_rate(self, connection: HTTPConnection) -> None:
-        client = self._gateway.door.limited_client(connection)
+        client = self._gateway.access.limited_client(connection)
         if client and not self._rates.take(client):
             raise RateLimitedError()
 
@@ -192,7 +192,7 @@ class HttpEdge:
 
     async def _audit(self, scope: Scope, body: BodyStart, status: int) -> None:
         """Write down what an administrator changed, or tried to."""
-        address = self._gateway.door.client_address(HTTPConnection(scope))
+        address = self._gateway.access.client_address(HTTPConnection(scope))
         is_secret = scope["path"] == LOGIN_PATH
         entry = entry_of(
             datetime.now(UTC),

@@ -46,14 +46,14 @@ class QueueEntry:
         return None
 
     def accept(self, worker: WorkerConnection, *, is_cache_hit: bool) -> None:
-        """Hand the worker to whoever waits."""
+        """Hand the worker to the waiting task."""
         self.ticket.position, self.ticket.estimated_wait_s = 0, 0.0
         self.is_cache_hit = is_cache_hit
         self.future.set_result(worker)
         self.changed.set()
 
     def give_up(self) -> None:
-        """Tell whoever waits that there will be no worker."""
+        """Refuse: the waiting task gets the error."""
         self.ticket.cancelled = True
         self.ticket.position, self.ticket.estimated_wait_s = 0, 0.0
         self.future.cancel()

@@ -20,7 +20,7 @@ from core.schemas.worker import ActionResult
 from gateway_modules.worker_link import Request
 
 # A page that opens a new socket as soon as it has closed the old one must find its id free.
-TAKEOVER_GRACE_S: Final = 1.0  # ours
+TAKEOVER_GRACE_S: Final = 1.0
 
 
 class LiveRelay(Protocol):
@@ -71,7 +71,7 @@ class LiveSessions:
     def __init__(
         self, max_connections: int, per_client: int, grace_s: float = TAKEOVER_GRACE_S
     ) -> None:
-        """Start with nobody.
+        """Start empty.
 
         Args:
             max_connections: Sockets at once.
@@ -91,7 +91,7 @@ class LiveSessions:
         """Count a socket for the block.
 
         Args:
-            client: Whom it counts for; "" for nobody.
+            client: Whose limits it counts towards; "" is exempt.
 
         Raises:
             RateLimitedError: There are too many, in all or of this client.
@@ -133,7 +133,7 @@ class LiveSessions:
             left.set()
 
     def get(self, session_id: str) -> LiveRelay | None:
-        """Return the relay of a session, None if nobody is connected under this id."""
+        """Return the relay of a session, None if this id is not connected."""
         known = self._relays.get(session_id)
         return known[0] if known else None
 
@@ -166,7 +166,7 @@ class LiveSessions:
             relay.tell_soon(event)
 
     async def wait_until_empty(self, limit_s: float) -> bool:
-        """Wait until nobody is connected, `limit_s` at most; say whether it came to that."""
+        """Wait at most `limit_s` until all sessions have ended; return whether they have."""
         try:
             async with asyncio.timeout(limit_s):
                 while self._relays:

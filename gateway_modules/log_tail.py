@@ -23,10 +23,10 @@ LOGS_FOLDER: Final = "logs"  # below the data folder; the launcher's place for w
 SUFFIX: Final = ".log"
 ROTATED: Final = ".1"  # what the launcher copies a full file to before it empties it
 SOURCE: Final = re.compile(r"gateway|launcher|worker_\d{1,3}")
-LINES_MAX: Final = 500  # ours
-READ_MAX_BYTES: Final = 256 * 1024  # ours
-LINE_MAX_CHARS: Final = 4_000  # ours: of one line as it is shown
-MARK_BYTES: Final = 64  # ours: of a file's beginning, by which it is told from the next
+LINES_MAX: Final = 500
+READ_MAX_BYTES: Final = 256 * 1024
+LINE_MAX_CHARS: Final = 4_000  # of one line as it is shown
+MARK_BYTES: Final = 64  # of a file's beginning, by which it is told from the next
 
 TEXT_LINE: Final = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\dT[\d:.]+Z?) +\[(?P<level>\w+) *\] (?P<text>.*)"
@@ -200,11 +200,11 @@ def understood(line: bytes) -> LogLine:
     text = line.decode("utf8", "replace").rstrip("\r")
     if text.startswith("{"):
         try:
-            told = json.loads(text)
+            entry = json.loads(text)
         except (ValueError, RecursionError):
-            told = None
-        if isinstance(told, dict):
-            return _from_json(told)
+            entry = None
+        if isinstance(entry, dict):
+            return _from_json(entry)
     found = TEXT_LINE.fullmatch(text)
     if found is None:
         return LogLine(text=text[:LINE_MAX_CHARS])
@@ -213,11 +213,11 @@ def understood(line: bytes) -> LogLine:
     )
 
 
-def _from_json(told: dict[str, object]) -> LogLine:
-    fields = {key: value for key, value in told.items() if key not in ("timestamp", "level")}
+def _from_json(entry: dict[str, object]) -> LogLine:
+    fields = {key: value for key, value in entry.items() if key not in ("timestamp", "level")}
     event = str(fields.pop("event", ""))
     rest = " ".join(f"{key}={value}" for key, value in fields.items())
-    time, level = told.get("timestamp"), told.get("level")
+    time, level = entry.get("timestamp"), entry.get("level")
     return LogLine(
         text=f"{event} {rest}".strip()[:LINE_MAX_CHARS],
         time=None if time is None else str(time),

@@ -18,10 +18,10 @@ from core.errors import BadPayloadError, TooBigError
 from core.schemas.common import check_values, count_values
 from core.schemas.limits import JSON_VALUES_MAX, MIB
 
-JOINED_CHARS: Final = MIB  # ours: a message up to this is one text, a few milliseconds of work
-LONG_CHARS: Final = 32 * 1024  # ours: longer strings are taken out; no context holds such a text
-SHORT_TEXT_CHARS: Final = 8 * MIB  # ours: what may be left, some 30 ms of work
-PART_CHARS: Final = 256 * 1024  # ours: of what is passed on
+JOINED_CHARS: Final = MIB  # a message up to this is one text, a few milliseconds of work
+LONG_CHARS: Final = 32 * 1024  # longer strings are taken out; no context holds such a text
+SHORT_TEXT_CHARS: Final = 8 * MIB  # what may be left, some 30 ms of work
+PART_CHARS: Final = 256 * 1024  # of what is passed on
 STRINGS_MAX: Final = 2 * JSON_VALUES_MAX  # keys and values
 NAME_BYTES: Final = 16  # of chance, so that no client can write a name of its own
 PARTS_MARK: Final = "takes parts"  # key in a socket's scope: its app takes a long text in parts

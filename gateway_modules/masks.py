@@ -40,7 +40,7 @@ class Masks:
 
         Args:
             answer: Of a route; its lists are masked too.
-            own: Ids of sessions that belong to whoever asks: what concerns them stays as it is.
+            own: Ids of the caller's own sessions, which stay readable.
         """
         fields = dict(answer)
         if fields.get("session_id") in own:

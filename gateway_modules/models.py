@@ -216,7 +216,7 @@ class ServiceStatus(WireModel):
 
     gateway_healthy: bool = Field(True, description="Always true in an answer.")
     total_workers: int = Field(ge=0, description="All workers.")
-    idle_workers: int = Field(ge=0, description="Workers that serve nobody.")
+    idle_workers: int = Field(ge=0, description="Ready workers without a session.")
     busy_workers: int = Field(ge=0, description="Workers that serve somebody, duplex included.")
     free_slots: int = Field(0, ge=0, description="Sessions that could begin now.")
     duplex_workers: int = Field(ge=0, description="Workers in a duplex session.")

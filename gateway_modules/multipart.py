@@ -18,7 +18,7 @@ DISPOSITION_HEADER: Final = b"content-disposition"
 # A browser sends one part; each costs the parser far more than its bytes, empty or not.
 PARTS_MAX: Final = 16
 PART_HEADERS_MAX: Final = 16
-FLUSH_BYTES: Final = 1024 * 1024  # ours: collected before a thread is asked to write it
+FLUSH_BYTES: Final = 1024 * 1024  # collected before a thread is asked to write it
 
 
 class Target(Protocol):

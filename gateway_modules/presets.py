@@ -21,8 +21,8 @@ from gateway_modules.voice_library import DEFAULT_VOICE, Voice, VoiceLibrary, wa
 
 MODES: Final = ("turnbased", "half_duplex_audio", "omni", "audio_duplex")
 LAST_ORDER: Final = 999  # source: docs/specification/service.md#6.1
-FILE_MAX_BYTES: Final = 256 * 1024  # ours
-PRESETS_MAX: Final = 200  # ours: of one mode; those last by name are left out
+FILE_MAX_BYTES: Final = 256 * 1024
+PRESETS_MAX: Final = 200  # of one mode; those last by name are left out
 
 Words: TypeAlias = str | dict[str, str]
 """A text, or one for each language of the pages."""
@@ -178,11 +178,11 @@ class PresetLibrary:
             raise NotFoundError("A sound of this preset is gone.")
         return PresetSound.of(Voice(item.name or path.stem, self._voices.read(path)))
 
-    def _path_of(self, told: str) -> Path | None:
-        if told == DEFAULT_VOICE:
+    def _path_of(self, name: str) -> Path | None:
+        if name == DEFAULT_VOICE:
             return self._voices.default_path
         try:
-            path = (self._assets / told).resolve()
+            path = (self._assets / name).resolve()
             return path if path.is_relative_to(self._assets) and path.is_file() else None
         except (OSError, RuntimeError, ValueError):
             return None

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-ADDRESSES_MAX: Final = 10_000  # ours: addresses remembered at once
+ADDRESSES_MAX: Final = 10_000  # addresses remembered at once
 # What one customer of a provider has at least. Source: RFC 6177, section 2.
 CLIENT_PREFIX_BITS: Final = 64
 

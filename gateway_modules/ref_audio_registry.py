@@ -31,7 +31,7 @@ DAMAGED_SUFFIX: Final = ".damaged"
 NAME_MAX_CHARS: Final = 80  # source: docs/specification/service.md#1.3
 UPLOAD_MAX_BYTES: Final = 10 * 1024 * 1024  # same
 UPLOAD_MIN_MS: Final = 500  # same
-VOICES_MAX: Final = 500  # ours: so that uploads cannot fill the disk
+VOICES_MAX: Final = 500  # so that uploads cannot fill the disk
 
 
 class RefAudio(WireModel):
@@ -163,7 +163,7 @@ class RefAudioRegistry:
             if voice is None:
                 return False
             self._keep({key: other for key, other in self._voices.items() if key != ref_id})
-        with suppress(OSError):  # an orphan takes room and is found by nobody
+        with suppress(OSError):  # an orphan takes room and is unreachable
             (self._folder / voice.filename).unlink()
         return True
 

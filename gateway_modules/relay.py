@@ -45,9 +45,9 @@ from core.protocols.queueing import QueueingMachine, QueueingPhase
 from core.schemas.queue import ErrorMessage, Queued, QueueDone
 from core.schemas.worker import ActionResult
 from gateway_modules.client_wire import ClientGoneError, ClientWire
-from gateway_modules.glance import glance
 from gateway_modules.kinds import SocketKind
 from gateway_modules.long_text import size_chars
+from gateway_modules.message_type import peek_type
 from gateway_modules.relay_notes import RelayNotes
 from gateway_modules.traffic import QueueMessage, Traffic, Upward, Verdict
 from gateway_modules.worker_link import Request, WorkerLink, is_anybody_left
@@ -58,11 +58,11 @@ CLOSE_TEXT: Final = '{"type":"close"}'
 
 
 @dataclass(eq=False)
-class _Told:
-    """An event on its way to the machine; a task may wait until it was dealt with."""
+class _Queued:
+    """An event for the machine; its sender may wait until it has been handled."""
 
     event: Event
-    parting: str | None = None  # goes to the client when the worker is given back
+    final_text: str | None = None  # sent to the client when the worker has been released
     handled: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -87,9 +87,9 @@ class Relay:
         Args:
             wire: The client.
             machine: The rules.
-            traffic: What of the messages is looked at.
+            traffic: Inspects the messages.
             pool: Has the workers.
-            request: What one is wanted for.
+            request: What the worker is for.
             notes: Counts what happens.
         """
         self.request = request
@@ -98,10 +98,10 @@ class Relay:
         self._traffic = traffic
         self._pool = pool
         self._notes = notes
-        self._inbox: asyncio.Queue[_Told] = asyncio.Queue()
+        self._inbox: asyncio.Queue[_Queued] = asyncio.Queue()
         self._timers: dict[TimerName, asyncio.TimerHandle] = {}
         self._tasks: asyncio.TaskGroup | None = None
-        self._way: tuple[WorkerLink, asyncio.Task[None]] | None = None
+        self._link: WorkerLink | None = None
         self._is_relaying = False
         self._warning: OmniError | None = None  # of a `prepare`; the client gets `prepared` first
 
@@ -115,16 +115,16 @@ class Relay:
     @property
     def worker_id(self) -> str | None:
         """The worker that serves it, if one does."""
-        if self._way is None or self.phase not in (
+        if self._link is None or self.phase not in (
             QueueingPhase.CONNECTING,
             QueueingPhase.RELAYING,
         ):
             return None
-        return self._way[0].place.worker.worker_id
+        return self._link.place.worker.worker_id
 
     def tell_soon(self, event: Event) -> None:
-        """Tell the machine something; returns at once."""
-        self._inbox.put_nowait(_Told(event))
+        """Queue an event for the machine; returns at once."""
+        self._inbox.put_nowait(_Queued(event))
 
     async def run(self) -> None:
         """Serve the client until its socket is closed."""
@@ -134,7 +134,7 @@ class Relay:
                 await self._converse(self._tasks)
         except* Exception as errors:
             structlog.get_logger("relay").exception("relay failed", exc_info=errors)
-            await self._apologise()
+            await self._send_internal_error()
         finally:
             self._notes.closed()
 
@@ -145,17 +145,17 @@ class Relay:
         try:
             self.tell_soon(Opened())
             while not self._machine.is_closed:
-                told = await self._inbox.get()
-                await self._handle(told.event)
-                if told.parting is not None:
-                    await self._part(told.parting)
-                told.handled.set()
+                queued = await self._inbox.get()
+                await self._handle(queued.event)
+                if queued.final_text is not None:
+                    await self._send_final(queued.final_text)
+                queued.handled.set()
         finally:
             reader.cancel()
             for timer in self._timers.values():
                 timer.cancel()
-            if self._way is not None:
-                self._way[1].cancel()
+            if self._link is not None:
+                self._link.cancel()
 
     async def _handle(self, event: Event) -> None:
         if isinstance(event, ClientSaid) and self._is_relaying:
@@ -182,22 +182,22 @@ class Relay:
                 self._notes.closing(code, reason)
                 await self._wire.close(code, reason)
             case Enqueue():
-                self._start_way(effect)
+                self._start_link(effect)
             case CancelTicket():
-                await self._end_way()
+                await self._end_link()
             case ReportPlace():
                 await self._report_place()
-            case ConnectWorker() if self._way is not None:
-                self._way[0].connect()
-            case Forward(text) if self._way is not None:
-                place = self._way[0].place
+            case ConnectWorker() if self._link is not None:
+                self._link.connect()
+            case Forward(text) if self._link is not None:
+                place = self._link.place
                 await self._send_up(self._traffic.opening(text, place))
             case StartRelay():
                 self._is_relaying = True
             case ReleaseWorker(is_clean):
-                if self._way is not None:
-                    self._way[0].settle(is_clean=is_clean)
-                await self._end_way()
+                if self._link is not None:
+                    self._link.settle(is_clean=is_clean)
+                await self._end_link()
 
     def _start_timer(self, name: TimerName, delay_s: float) -> None:
         self._stop_timer(name)
@@ -211,8 +211,8 @@ class Relay:
 
     # --- the worker's side ---
 
-    def _start_way(self, effect: Enqueue) -> None:
-        assert self._tasks is not None and self._way is None, "one worker at a time"
+    def _start_link(self, effect: Enqueue) -> None:
+        assert self._tasks is not None and self._link is None, "one worker at a time"
         self._traffic.begin(effect.first_text)
         secret = self._traffic.session_secret or self.request.session_secret
         self.request = replace(self.request, session_secret=secret)
@@ -220,50 +220,49 @@ class Relay:
         history_hash = self._traffic.history_hash
         request = replace(self.request, history_hash=history_hash, goes_first=effect.goes_first)
         link = WorkerLink(self._pool, request, self._tell, self._pass_down)
-        self._way = link, self._tasks.create_task(link.run(), name="relay worker")
+        link.start(self._tasks)
+        self._link = link
 
-    async def _end_way(self) -> None:
-        """Give back the place and whatever was there of a worker."""
-        way, self._way = self._way, None
+    async def _end_link(self) -> None:
+        """Leave the queue or release the worker."""
+        link, self._link = self._link, None
         self._is_relaying = False
         self._wire.release()
-        if way is not None:
-            way[1].cancel()
-            await asyncio.wait([way[1]])
+        if link is not None:
+            await link.end()
 
     async def _report_place(self) -> None:
-        way = self._way
-        if way is None or not way[0].is_waiting:
+        link = self._link
+        if link is None or not link.is_waiting:
             return
-        if way[0].waited_s >= self.request.patience_s and not is_anybody_left(self._pool):
-            await self._end_way()
+        if link.waited_s >= self.request.patience_s and not is_anybody_left(self._pool):
+            await self._end_link()
             self.tell_soon(QueueRefused(NoWorkerError()))
             return
-        self.tell_soon(PlaceChanged(way[0].report()))
+        self.tell_soon(PlaceChanged(link.report()))
 
     async def _pass_down(self, text: str) -> bool:
         """Take a message of the worker; say whether it is its last."""
-        way = self._way
-        assert way is not None, "a message without a worker"
-        verdict = await self._traffic.downward(text, way[0])
+        assert self._link is not None, "a message without a worker"
+        verdict = await self._traffic.downward(text, self._link)
         if verdict is Verdict.DROP:
             return False
         self._notes.passed_down(text)
         if verdict is Verdict.DONE:
             # From here on what the client says is for the next turn.
             self._is_relaying = False
-            await self._tell(TurnEnded(), parting=text)
+            await self._tell(TurnEnded(), final_text=text)
             return True
-        if verdict is Verdict.LAST and glance(text) == "error":
+        if verdict is Verdict.LAST and peek_type(text) == "error":
             self._notes.worker_error(text)
         await self._send(text)
-        if self._warning is not None and glance(text) == "prepared":
+        if self._warning is not None and peek_type(text) == "prepared":
             await self._send(warn(self._warning).message.to_json())
             self._warning = None
         return verdict is Verdict.LAST
 
-    async def _part(self, done: str) -> None:
-        """Tell the client that its turn is over, when its worker is free for others again."""
+    async def _send_final(self, done: str) -> None:
+        """Send the last message of a turn, once its worker has been released."""
         await self._send(done)
         if self.request.kind is SocketKind.CHAT:
             self.tell_soon(ClientSaid("close", CLOSE_TEXT))
@@ -298,10 +297,10 @@ class Relay:
             self.tell_soon(Rejected(error))
             return
         self._warning = upward.warning or self._warning
-        if upward.text is not None and self._way is not None:
+        if upward.text is not None and self._link is not None:
             if self._traffic.is_closing:
-                self._way[0].expect_end()
-            await self._way[0].send(upward.text)
+                self._link.expect_end()
+            await self._link.send(upward.text)
 
     async def _send(self, text: str) -> None:
         """Send to the client; one that is gone ends the session like one that says so."""
@@ -315,14 +314,14 @@ class Relay:
         if text is not None:
             await self._send(text)
 
-    async def _tell(self, event: Event, parting: str | None = None) -> None:
-        """Tell the machine something and wait until what it asked for is done."""
-        told = _Told(event, parting)
-        self._inbox.put_nowait(told)
-        await told.handled.wait()
+    async def _tell(self, event: Event, final_text: str | None = None) -> None:
+        """Queue an event for the machine and wait until its effects have been carried out."""
+        queued = _Queued(event, final_text)
+        self._inbox.put_nowait(queued)
+        await queued.handled.wait()
 
-    async def _apologise(self) -> None:
-        """Tell the client that something broke here."""
+    async def _send_internal_error(self) -> None:
+        """Send an internal error and close."""
         error = InternalError()
         self._notes.error(error.code)
         self._notes.closing(CloseCode.INTERNAL, error.code)
@@ -338,15 +337,14 @@ class Relay:
         """Stop what goes on, as the client's own stop button over HTTP does.
 
         Raises:
-            OmniError: The worker could not be asked.
+            OmniError: The worker could not be reached.
         """
-        way = self._way
-        if self.phase is QueueingPhase.RELAYING and way is not None:
+        if self.phase is QueueingPhase.RELAYING and self._link is not None:
             if self.request.kind is not SocketKind.HALF_DUPLEX:
                 await self._pass_up(STOP_TEXT)
                 return ActionResult(success=True, message="It was asked to stop.")
             # On that socket `stop` would end the session; only the reply is to end.
-            worker = way[0].place.worker
+            worker = self._link.place.worker
             return await self._pool.client.stop(worker, "half_duplex", self.request.session_id)
         if self.phase in (QueueingPhase.WAITING, QueueingPhase.CONNECTING):
             self.tell_soon(ClientSaid("stop", STOP_TEXT))

@@ -24,7 +24,7 @@ from core.protocols.queueing import QueueingPhase
 
 # What stands behind the sound in a `result`; the sound itself is not looked at.
 UNIT_MS: Final = re.compile(r'"wall_clock_ms"\s*:\s*(\d{1,9}(?:\.\d{1,9})?)')
-END_CHARS: Final = 512  # ours: more than all that stands there
+END_CHARS: Final = 512  # more than all that stands there
 FLUSH_BYTES: Final = 1024 * 1024  # counted here before it is added to the counters
 
 

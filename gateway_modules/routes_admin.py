@@ -114,8 +114,8 @@ async def apps(gateway: GatewayHere) -> AppList:
 @router.get("/api/admin/state")
 async def state(request: Request, gateway: GatewayHere) -> AdminState:
     """Say whether this client may administrate, and whether that takes a token."""
-    door = gateway.door
-    return AdminState(needs_token=door.needs_token, is_admin=door.is_admin(request))
+    access = gateway.access
+    return AdminState(needs_token=access.needs_token, is_admin=access.is_admin(request))
 
 
 @router.post("/api/admin/login", responses=problems(401, 429))
@@ -123,16 +123,16 @@ async def login(
     body: Login, request: Request, response: Response, gateway: GatewayHere
 ) -> ActionResult:
     """Exchange the token for a cookie that scripts cannot read."""
-    door = gateway.door
-    door.check_token(body.token.get_secret_value(), door.client_address(request))
+    access = gateway.access
+    access.check_token(body.token.get_secret_value(), access.client_address(request))
     mark_admin(request.scope)
     response.set_cookie(
-        door.cookie_name(request),
-        door.sessions.begin(),
+        access.cookie_name(request),
+        access.sessions.begin(),
         max_age=SESSION_AGE_S,
         httponly=True,
         samesite="strict",
-        secure=door.is_secure(request),
+        secure=access.is_secure(request),
     )
     return ActionResult(success=True)
 
@@ -140,13 +140,13 @@ async def login(
 @router.post("/api/admin/logout")
 async def logout(request: Request, response: Response, gateway: GatewayHere) -> ActionResult:
     """End the session of the cookie: from now on it opens nothing, wherever it was copied to."""
-    door = gateway.door
-    door.sessions.end(door.admin_cookie(request))
+    access = gateway.access
+    access.sessions.end(access.admin_cookie(request))
     response.delete_cookie(
-        door.cookie_name(request),
+        access.cookie_name(request),
         httponly=True,
         samesite="strict",
-        secure=door.is_secure(request),
+        secure=access.is_secure(request),
     )
     return ActionResult(success=True)
 

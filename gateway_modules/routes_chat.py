@@ -102,7 +102,7 @@ async def chat(request: Request, gateway: GatewayHere) -> Response:
         raise NoWorkerError()
     text = await text_of(request)
     prepared = await gateway.voices.run(_prepared, text, gateway.voices)
-    client = gateway.door.limited_client(request)
+    client = gateway.access.limited_client(request)
     try:
         answer = await unless_hung_up(request, _answer(gateway, prepared, client))
     except HungUpError:
@@ -217,16 +217,16 @@ def _own(gateway: Gateway, request: Request, kind: SocketKind, session_id: str) 
     that know nothing of secrets do.
 
     Raises:
-        NotFoundError: There is none, or it is somebody else's; both read the same, so that nobody
-            learns which ids there are.
+        NotFoundError: There is none, or it is somebody else's; both read the same, so that
+            ids cannot be probed.
     """
     relay, shown = gateway.live.get(session_id), request.headers.get(SESSION_SECRET_HEADER)
     if relay is not None and relay.request.kind is kind:
-        address = gateway.door.client_address(request)
+        address = gateway.access.client_address(request)
         is_neighbour = shown is None and address != "" and address == relay.request.address
         if is_neighbour or (shown is not None and relay.request.has(shown)):
             return relay
-        if gateway.door.is_admin(request):
+        if gateway.access.is_admin(request):
             mark_admin(request.scope)
             return relay
     raise NotFoundError("You have no such session: send its secret if it is yours.")

@@ -97,7 +97,7 @@ async def only_owner(
         NotFoundError: There is no such recording.
         ForbiddenError: Somebody else asks.
     """
-    if gateway.door.is_admin(request):
+    if gateway.access.is_admin(request):
         mark_admin(request.scope)
         return
     secret = request.headers.get(SESSION_SECRET_HEADER, "")

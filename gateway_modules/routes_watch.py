@@ -17,10 +17,10 @@ from gateway_modules.trends import History
 from gateway_modules.web_files import NO_STORE, json_answer
 from recording.listing import Order, RecordingPage
 
-PAGE_MAX = 200  # ours: recordings in one answer
+PAGE_MAX = 200  # recordings in one answer
 PAGE_USUAL = 50
-OFFSET_MAX = 10_000_000  # ours: more recordings than any disk holds
-AUDIT_MAX = 500  # ours: entries in one answer
+OFFSET_MAX = 10_000_000  # more recordings than any disk holds
+AUDIT_MAX = 500  # entries in one answer
 AUDIT_USUAL = 100
 
 router = APIRouter(

@@ -99,7 +99,7 @@ async def serve(
         entrance: How it comes in.
     """
     gateway = gateway_of(websocket)
-    client = gateway.door.limited_client(websocket)
+    client = gateway.access.limited_client(websocket)
     with log_context(session_id=session_id[:LOGGED_ID_CHARS]):
         async with AsyncExitStack() as stack:
             try:
@@ -147,8 +147,8 @@ def _request(gateway: Gateway, kind: SocketKind, session_id: str, websocket: Web
         kind=kind,
         request_type=kind.request_type(session_id),
         session_id=session_id,
-        client=gateway.door.limited_client(websocket),
-        address=gateway.door.client_address(websocket),
+        client=gateway.access.limited_client(websocket),
+        address=gateway.access.client_address(websocket),
         session_secret=secrets.token_hex(SESSION_SECRET_BYTES),
         max_bytes=CHAT_SOCKET_LIMIT_BYTES if kind.has_turns else PREPARE_LIMIT_BYTES,
         tries=timing.connect_tries,

@@ -30,12 +30,12 @@ LOCAL_NAME: Final = "localhost"
 
 ADMIN_MARK: Final = "an administrator asked"  # key in a request's scope
 
-TRIES_PER_MINUTE: Final = 10  # ours: wrong tokens of one address
+TRIES_PER_MINUTE: Final = 10  # wrong tokens of one address
 SECONDS_PER_MINUTE: Final = 60
 
 
-class Doorkeeper:
-    """Tells visitors apart by the rules of the configuration."""
+class AccessPolicy:
+    """Decides where requests may come from and who is an administrator."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Doorkeeper:
         host_names: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the rules.
+        """Read the rules.
 
         Args:
             settings: Origins, names and proxies.
@@ -74,10 +74,10 @@ class Doorkeeper:
     def client_address(self, connection: HTTPConnection) -> str:
         """Return who asks: the peer, or what a trusted proxy says of it; "" if not known."""
         peer = _peer(connection)
-        told = connection.headers.getlist("x-forwarded-for")
-        if not told or not self._is_proxy(peer):
+        forwarded = connection.headers.getlist("x-forwarded-for")
+        if not forwarded or not self._is_proxy(peer):
             return peer
-        for hop in reversed([address.strip() for address in ",".join(told).split(",")]):
+        for hop in reversed([address.strip() for address in ",".join(forwarded).split(",")]):
             if _address(hop) is None:
                 return ""  # never the proxy's own address: that would be trusted more than others
             peer = hop
@@ -104,9 +104,9 @@ class Doorkeeper:
     def is_secure(self, connection: HTTPConnection) -> bool:
         """Whether the client talks TLS, to us or to a trusted proxy."""
         scheme = str(connection.scope["scheme"])
-        told = connection.headers.get("x-forwarded-proto")
-        if told and self._is_proxy(_peer(connection)):
-            scheme = told.rpartition(",")[2].strip().lower()
+        forwarded = connection.headers.get("x-forwarded-proto")
+        if forwarded and self._is_proxy(_peer(connection)):
+            scheme = forwarded.rpartition(",")[2].strip().lower()
         return scheme in SECURE_SCHEMES
 
     def check_host(self, connection: HTTPConnection) -> None:

@@ -34,7 +34,7 @@ from gateway_modules.masks import Answer, Masks
 from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.presets import PresetLibrary
 from gateway_modules.ref_audio_registry import RefAudioRegistry
-from gateway_modules.security import Doorkeeper, mark_admin
+from gateway_modules.security import AccessPolicy, mark_admin
 from gateway_modules.session_files import SessionFiles
 from gateway_modules.sounds import SoundDecoder
 from gateway_modules.static_version import StaticVersion
@@ -55,7 +55,7 @@ APP_STATE_FILE: Final = "app_state.json"
 ETA_FILE: Final = "eta_settings.json"
 VOICES_FOLDER: Final = Path("assets") / "ref_audio"  # below the data folder; spec section 6.2
 
-LAST_GOODBYE_S: Final = 5.0  # ours: for sockets to close after the limit of the drain
+LAST_GOODBYE_S: Final = 5.0  # for sockets to close after the limit of the drain
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Gateway:
     live: LiveSessions
     connections: Connections
     bytes_held: ByteBudget
-    door: Doorkeeper
+    access: AccessPolicy
     apps: AppRegistry
     voices: VoiceLibrary
     transcripts: Transcripts
@@ -161,7 +161,7 @@ def build_gateway(
         ValueError: A catalogue of words cannot be used, or the configured language is not there.
     """
     timing, limits = timing or Timing(), settings.limits
-    door = Doorkeeper(settings.security, admin_token(settings), host_names)
+    access = AccessPolicy(settings.security, admin_token(settings), host_names)
     languages = Languages(STATIC / "i18n")
     languages.check(settings.service.default_lang)
     data_dir = settings.service.data_dir
@@ -176,9 +176,9 @@ def build_gateway(
         live=LiveSessions(
             limits.max_connections, limits.connections_per_client, timing.takeover_grace_s
         ),
-        connections=_connections(limits, door),
+        connections=_connections(limits, access),
         bytes_held=ByteBudget(limits.bytes_held, limits.bytes_held_per_client),
-        door=door,
+        access=access,
         apps=AppRegistry(data_dir / APP_STATE_FILE),
         voices=voices,
         transcripts=Transcripts(),
@@ -218,7 +218,7 @@ def only_admins(connection: HTTPConnection) -> None:
     Raises:
         OmniError: Somebody else asks.
     """
-    gateway_of(connection).door.check_admin(connection)
+    gateway_of(connection).access.check_admin(connection)
     mark_admin(connection.scope)
 
 
@@ -246,7 +246,7 @@ class View:
 async def view_of(connection: HTTPConnection) -> View:
     """Return what the caller may see; a dependency of routes."""
     gateway = gateway_of(connection)
-    if gateway.door.is_admin(connection):
+    if gateway.access.is_admin(connection):
         return View(None)
     secret = connection.headers.get(SESSION_SECRET_HEADER, "")
     return View(gateway.masks, gateway.live.ids_of(secret))
@@ -277,11 +277,11 @@ def _files(settings: Settings) -> SessionFiles:
     )
 
 
-def _connections(limits: LimitSettings, door: Doorkeeper) -> Connections:
+def _connections(limits: LimitSettings, access: AccessPolicy) -> Connections:
     return Connections(
         connection_limit(limits.max_connections),
         limits.connections_per_client * CONNECTIONS_PER_SOCKET,
-        door.limited_peer,
+        access.limited_peer,
     )
 
 

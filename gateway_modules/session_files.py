@@ -42,10 +42,10 @@ from recording.names import (
 from recording.owner import is_owner
 from recording.records import Status
 
-UPLOADS_MAX: Final = 10  # ours: to one recording, since the gateway started
-UPLOADED_TO_MAX: Final = 10_000  # ours: recordings whose uploads are counted at once
-UPLOAD_FIELD: Final = "browser_recording"  # ours: added to what `meta.json` says
-BLOCK_BYTES: Final = 64 * 1024  # ours: read, zipped and sent at a time
+UPLOADS_MAX: Final = 10  # to one recording, since the gateway started
+UPLOADED_TO_MAX: Final = 10_000  # recordings whose uploads are counted at once
+UPLOAD_FIELD: Final = "browser_recording"  # added to what `meta.json` says
+BLOCK_BYTES: Final = 64 * 1024  # read, zipped and sent at a time
 HEAD_BYTES: Final = 12
 
 # Source: docs/specification/service.md#1.5. Anything else is bytes and never a page.
@@ -156,17 +156,17 @@ class SessionFiles:
                 raise StillWritingError() from error
             raise NotFoundError("This recording holds nothing.") from error
 
-    def asset(self, recording_id: str, told: str) -> tuple[Path, str]:
+    def asset(self, recording_id: str, name: str) -> tuple[Path, str]:
         """Return a file of a recording and its media type.
 
         Raises:
             BadRequestError: The path climbs, is absolute, or cannot be one.
             NotFoundError: There is no such file.
         """
-        parts = told.split("/")
-        if "\0" in told or "\\" in told or ".." in parts or not all(parts):
+        parts = name.split("/")
+        if "\0" in name or "\\" in name or ".." in parts or not all(parts):
             raise BadRequestError("This is no path inside a recording.")
-        path = asset_path(self.folder(recording_id), told)
+        path = asset_path(self.folder(recording_id), name)
         if path is None:
             raise NotFoundError("There is no such file.")
         return path, MEDIA_TYPES.get(path.suffix.lower(), ANY_BYTES)
@@ -253,7 +253,7 @@ class Upload:
     """One file on its way in: it gets its name only when it is complete and what it says it is."""
 
     def __init__(self, folder: Path, suffix: str, limit_bytes: int) -> None:
-        """Begin a file that nobody can ask for yet."""
+        """Begin a hidden file."""
         self._folder = folder
         self._suffix = suffix
         self._limit_bytes = limit_bytes

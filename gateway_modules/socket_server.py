@@ -27,7 +27,7 @@ from gateway_modules.long_text import JOINED_CHARS, PARTS_MARK
 from gateway_modules.rates import TokenBucket
 
 # A client that stopped reading keeps what it was sent in our buffers; so long may that last.
-LINGER_S: Final = 5.0  # ours
+LINGER_S: Final = 5.0
 
 # One message a little too long is still collected, so that its sender can be told why.
 CHAT_BYTES: Final = CHAT_SOCKET_LIMIT_BYTES + MIB
@@ -168,12 +168,12 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
             super().handle_ping()
 
     def handle_pong(self, event: Frame) -> None:
-        """Take the answer to a ping of ours, or one that nobody asked for."""
+        """Handle a pong, solicited or not."""
         if self._may_come(None):
             super().handle_pong(event)
 
     def keepalive_timeout(self) -> None:
-        """No pong came: whoever does not answer takes no goodbye either."""
+        """No pong came: abort without a closing handshake, which would not be answered either."""
         super().keepalive_timeout()
         self.transport.abort()
 

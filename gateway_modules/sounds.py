@@ -13,7 +13,7 @@ from core.errors import AudioError, NotAudioError
 from core.media_process import MediaLimits, MediaProcesses
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S, SAMPLE_BYTES
 
-DECODING: Final = MediaLimits(at_once=2, cpu_s=20, wait_s=30.0)  # ours
+DECODING: Final = MediaLimits(at_once=2, cpu_s=20, wait_s=30.0)
 MS_PER_S: Final = 1_000
 
 

@@ -1,6 +1,6 @@
 """What of the traffic the relay looks at: a few short messages; the rest passes unread.
 
-Knows no queue and no socket; it is told texts and says what to do with them.
+Knows no queue and no socket: texts come in, verdicts go out.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from core.schemas import duplex
 from core.schemas.queue import Queued, QueueDone, QueueUpdate
 from core.schemas.worker import WorkerStatus
 from gateway_modules.diagnostics import DiagnosticsFile
-from gateway_modules.glance import glance, type_of
 from gateway_modules.kinds import CLIENT_TYPES, SocketKind
 from gateway_modules.long_text import size_chars, with_strings_of
+from gateway_modules.message_type import parse_type, peek_type
 from gateway_modules.place import Place
 from gateway_modules.turns import (
     StreamingTurn,
@@ -79,7 +79,7 @@ class Upward:
 
 
 class Link(Protocol):
-    """What traffic needs of the way to the worker."""
+    """The part of the worker's link that traffic uses."""
 
     @property
     def place(self) -> Place:
@@ -159,8 +159,8 @@ class LiveTraffic(Traffic):
     async def read(self, text: str) -> ClientSaid:
         """Tell the type; a message is looked at more closely when there is a worker for it."""
         message = await off_loop(is_heavy(text), _parsed, text)
-        told = message.get("type")
-        return ClientSaid(told if isinstance(told, str) and told in self._types else OTHER, text)
+        kind = message.get("type")
+        return ClientSaid(kind if isinstance(kind, str) and kind in self._types else OTHER, text)
 
     def begin(self, text: str | None) -> None:
         """The first message comes later."""
@@ -172,7 +172,7 @@ class LiveTraffic(Traffic):
     async def upward(self, text: str) -> Upward:
         """Keep measurements here; put sounds in place of the names of voices."""
         if size_chars(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK in text:
-            if type_of(text) == "client_diagnostic":
+            if parse_type(text) == "client_diagnostic":
                 await self._diagnostics.keep(text)
                 return Upward(None)
         if self._is_prepared or not names_files(text):
@@ -183,7 +183,7 @@ class LiveTraffic(Traffic):
         """Follow the session's state by what the worker says."""
         if len(text) > SHORT_CHARS:
             return Verdict.PASS
-        match glance(text):
+        match peek_type(text):
             case "prepared":
                 self._is_prepared = True
                 link.place.note_started()
@@ -240,9 +240,9 @@ class TurnTraffic(Traffic):
     async def upward(self, text: str) -> Upward:
         """Note a stop, the end, and whatever makes the cache's content uncertain."""
         is_short = size_chars(text) <= SHORT_CHARS
-        kind = glance(text) if is_short else OTHER
+        kind = peek_type(text) if is_short else OTHER
         if is_short and kind == "":
-            kind = type_of(text)
+            kind = parse_type(text)
         self._is_stopping |= kind == "stop"
         self.is_closing |= kind == "close"
         self._is_plain &= kind in TURN_COMMANDS
@@ -250,7 +250,7 @@ class TurnTraffic(Traffic):
 
     async def downward(self, text: str, link: Link) -> Verdict:
         """Send everything when the cache was missed; see what it holds when the turn is over."""
-        match glance(text):
+        match peek_type(text):
             case "cache_miss":
                 if not self._is_stopping:
                     await link.send(await self._prefill(is_cache_hit=False))
@@ -306,7 +306,7 @@ class ChatTraffic(Traffic):
 
     async def downward(self, text: str, link: Link) -> Verdict:
         """Wait for the end of the reply."""
-        match glance(text):
+        match peek_type(text):
             case "prefill_done" | "chunk":
                 link.place.note_started()
             case "done":

@@ -21,7 +21,7 @@ from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
 from gateway_modules.worker_pool import WorkerPool
 
-PERIOD_S: Final = 10.0  # ours: workers are asked how they are twice as often
+PERIOD_S: Final = 10.0  # workers are asked how they are twice as often
 POINTS: Final = 360  # an hour
 MEDIAN: Final = 0.5
 TAIL: Final = 0.99

@@ -56,7 +56,7 @@ def is_heavy(text: str) -> bool:
 async def read_with_voices(
     text: str, read: Callable[[str, VoiceLibrary], Result], voices: VoiceLibrary
 ) -> Result:
-    """Read a message where it holds nobody up; one that may name a voice, among the voices."""
+    """Parse a message off the event loop; one that may name a voice, where voices are decoded."""
     is_long = size_chars(text) > INLINE_CHARS
     if await off_loop(is_long, names_files, text):
         return await voices.run(read, text, voices)
@@ -118,14 +118,14 @@ class StreamingTurn:
             "" when it is not certain what the cache holds.
         """
         try:
-            told = streaming.Done.model_validate_json(done)
+            message = streaming.Done.model_validate_json(done)
         except ValidationError:
             return ""
-        if told.stopped and not told.text:
+        if message.stopped and not message.text:
             return ""  # nothing was said, or the turn was undone
         options = CacheOptions.of(self.prefill)
         value = _value_in(self.text)
-        return next_history_hash(self.prefill.messages, told.text, options, value)
+        return next_history_hash(self.prefill.messages, message.text, options, value)
 
 
 def read_streaming(text: str, voices: VoiceLibrary) -> tuple[str, StreamingTurn | None]:
@@ -185,14 +185,14 @@ def confined_tts(tts: TTSConfig, voices: VoiceLibrary) -> TTSConfig:
     return tts.model_copy(update=update)
 
 
-def sound_at(told: str, voices: VoiceLibrary) -> str | None:
+def sound_at(path: str, voices: VoiceLibrary) -> str | None:
     """Return the sound of a voice a client names by a path; None, as if unsaid, if it is not ours.
 
     Raises:
         OmniError: It is ours and damaged.
     """
     try:
-        return voices.by_path(told).sound.to_base64()
+        return voices.by_path(path).sound.to_base64()
     except NotFoundError:
         return None
 

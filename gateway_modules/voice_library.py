@@ -23,9 +23,9 @@ from gateway_modules.ref_audio_registry import RefAudioRegistry
 from gateway_modules.sounds import DECODING, Sound, SoundDecoder
 
 DEFAULT_VOICE: Final = "default"  # a preset's word for the server's own voice
-CACHED_SOUNDS: Final = 16  # ours: at most 2 MB each
+CACHED_SOUNDS: Final = 16  # at most 2 MB each
 SOUND_SUFFIXES: Final = frozenset({".wav", ".flac", ".ogg", ".mp3", ".m4a"})
-FILE_MAX_BYTES: Final = 32 * 1024 * 1024  # ours: of a sound file of the server
+FILE_MAX_BYTES: Final = 32 * 1024 * 1024  # of a sound file of the server
 
 
 Arguments = ParamSpec("Arguments")
@@ -117,25 +117,25 @@ class VoiceLibrary:
             raise NotFoundError("There is no voice of this id.")
         return Voice(voice.name, self.read(path))
 
-    def by_path(self, told: str) -> Voice:
+    def by_path(self, name: str) -> Voice:
         """Return the voice a client names by a path, if it lies in one of the folders.
 
         Raises:
             NotFoundError: There is none; what lies elsewhere is no different from what is not.
             AudioError: It is damaged.
         """
-        path = self.confined(told)
+        path = self.confined(name)
         if path is None:
             raise NotFoundError("There is no voice of this name.")
         return Voice(path.stem, self.read(path))
 
-    def confined(self, told: str) -> Path | None:
+    def confined(self, name: str) -> Path | None:
         """Turn a path of a client into a sound file of the folders, None if it is none."""
-        if not told or "\0" in told:
+        if not name or "\0" in name:
             return None
         for base in (self._root, *self._folders):
             try:
-                path = (base / told).resolve()
+                path = (base / name).resolve()
                 is_inside = any(path.is_relative_to(folder) for folder in self._folders)
                 if is_inside and path.suffix.lower() in SOUND_SUFFIXES and path.is_file():
                     return path

@@ -55,8 +55,8 @@ OTHER_TYPES: Final = MappingProxyType(
 ANY_BYTES: Final = "application/octet-stream"
 
 LEVEL: Final = 6  # of gzip: its own default
-WORTH_BYTES: Final = 512  # ours: less is not worth compressing
-KEPT_BYTES: Final = 32 * 1024 * 1024  # ours: of compressed files; those used longest ago go first
+WORTH_BYTES: Final = 512  # less is not worth compressing
+KEPT_BYTES: Final = 32 * 1024 * 1024  # of compressed files; those used longest ago go first
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,14 @@ class WebFiles:
         self._packed: OrderedDict[_Version, bytes] = OrderedDict()
         self._packed_bytes = 0
 
-    async def answer(self, path: Path, asked: Headers, cache_control: str = NO_CACHE) -> Response:
+    async def answer(
+        self, path: Path, request_headers: Headers, cache_control: str = NO_CACHE
+    ) -> Response:
         """Return a file, or that it has not changed.
 
         Args:
             path: Of the file.
-            asked: Headers of the request.
+            request_headers: Headers of the request.
             cache_control: How long browsers may keep it.
 
         Raises:
@@ -102,14 +104,14 @@ class WebFiles:
         version = await asyncio.to_thread(_look, path)
         suffix = path.suffix.lower()
         is_text = suffix in TEXT_TYPES and version.size_bytes >= WORTH_BYTES
-        is_packed = is_text and accepts_gzip(asked)
+        is_packed = is_text and accepts_gzip(request_headers)
         headers = {
             "Cache-Control": cache_control,
             "ETag": f'"{version.tag}{self._mark * is_packed}"',
         }
         if is_text:
             headers["Vary"] = "Accept-Encoding"
-        if _knows(asked, headers["ETag"]):
+        if _knows(request_headers, headers["ETag"]):
             return Response(status_code=304, headers=headers)
         media_type = TEXT_TYPES.get(suffix) or OTHER_TYPES.get(suffix, ANY_BYTES)
         if not is_packed:
@@ -160,18 +162,20 @@ class StaticFolder(StaticFiles):
         return found
 
 
-async def json_answer(body: bytes, asked: Headers, cache_control: str = NO_CACHE) -> Response:
+async def json_answer(
+    body: bytes, request_headers: Headers, cache_control: str = NO_CACHE
+) -> Response:
     """Return JSON, compressed in a thread if that is asked for and worth it."""
     headers = {"Cache-Control": cache_control, "Vary": "Accept-Encoding"}
-    if len(body) >= WORTH_BYTES and accepts_gzip(asked):
+    if len(body) >= WORTH_BYTES and accepts_gzip(request_headers):
         body = await asyncio.to_thread(_compressed, body)
         headers["Content-Encoding"] = "gzip"
     return Response(body, media_type="application/json", headers=headers)
 
 
-def accepts_gzip(asked: Headers) -> bool:
+def accepts_gzip(request_headers: Headers) -> bool:
     """Whether a client can read gzip. Source: RFC 9110, section 12.5.3."""
-    for part in asked.get("accept-encoding", "").split(","):
+    for part in request_headers.get("accept-encoding", "").split(","):
         name, _, weight = part.partition(";")
         if name.strip().lower() in ("gzip", "*"):
             return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
@@ -186,9 +190,9 @@ def _look(path: Path) -> _Version:
     return _Version(path, state.st_size, state.st_mtime_ns)
 
 
-def _knows(asked: Headers, tag: str) -> bool:
-    told = asked.get("if-none-match", "")
-    return tag in [one.strip().removeprefix("W/") for one in told.split(",")]
+def _knows(request_headers: Headers, tag: str) -> bool:
+    known_tags = request_headers.get("if-none-match", "")
+    return tag in [one.strip().removeprefix("W/") for one in known_tags.split(",")]
 
 
 def _compressed(body: bytes) -> bytes:

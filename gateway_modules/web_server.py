@@ -20,9 +20,9 @@ from gateway_modules.connections import Connections
 from gateway_modules.http_protocol import GatewayConfig, GatewayHttpProtocol
 from gateway_modules.socket_server import CHAT_BYTES, GatewaySocketProtocol
 
-HURRY_CHECK_S: Final = 0.1  # ours: how soon a second signal is noticed
-GRACE_S: Final = 5  # ours: for HTTP answers under way once everything else has ended
-KEEP_ALIVE_S: Final = 20  # ours: for the next request of a connection
+HURRY_CHECK_S: Final = 0.1  # how soon a second signal is noticed
+GRACE_S: Final = 5  # for HTTP answers under way once everything else has ended
+KEEP_ALIVE_S: Final = 20  # for the next request of a connection
 # Also how many the loop accepts in one turn; each takes it about 0.1 ms.
 BACKLOG: Final = 128
 
@@ -51,7 +51,7 @@ class GatewayServer(uvicorn.Server):
         structlog.get_logger("gateway").info("listening", addresses=addresses)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take nobody new, wait for who is there, then close everything."""
+        """Refuse new connections, drain running sessions, then close everything."""
         for server in self.servers:
             server.close()
         log = structlog.get_logger("gateway")
@@ -115,7 +115,7 @@ def server_config(
         ws_ping_interval=heartbeat_s,
         ws_ping_timeout=heartbeat_s,
         ws_per_message_deflate=False,  # speech does not get smaller, and units would wait
-        proxy_headers=False,  # `Doorkeeper` knows whom to believe
+        proxy_headers=False,  # `AccessPolicy` decides which to trust
         server_header=False,
         access_log=False,  # `HttpEdge` writes one line a request
         log_config=None,

@@ -49,12 +49,12 @@ CONNECT_TRIES = 5  # of a WebSocket; same, section 2.4.4
 CONNECT_PAUSE_S = 1.0  # between two of them; same
 OPEN_TIMEOUT_S = 5.0  # of one of them; same
 PONG_TIMEOUT_S = 20.0  # same, section 2.1; a worker that is stopped for less keeps its sessions
-PINGS_A_TIMEOUT = 4  # ours: a worker that stays stopped is found out within 25 s
-CLOSE_TIMEOUT_S = 1.0  # ours: what a worker may take to answer a close
-WAITING_MESSAGES = 16  # ours: received ahead of the relay; more waits in the network
-HTTP_CONNECTIONS = 256  # ours: calls at once; more wait for their turn
+PINGS_A_TIMEOUT = 4  # a worker that stays stopped is found out within 25 s
+CLOSE_TIMEOUT_S = 1.0  # what a worker may take to answer a close
+WAITING_MESSAGES = 16  # received ahead of the relay; more waits in the network
+HTTP_CONNECTIONS = 256  # calls at once; more wait for their turn
 REPLY_MAX_BYTES = limits.CHAT_SOCKET_LIMIT_BYTES
-DETAIL_MAX_CHARS = 300  # ours: of a worker's explanation, to a client
+DETAIL_MAX_CHARS = 300  # of a worker's explanation, to a client
 REFUSED_STATUSES: Final = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
@@ -193,7 +193,7 @@ class WorkerClient:
         """Have a worker finish what it does and end, so that its launcher starts it again.
 
         Raises:
-            OmniError: As for `chat`; also `NotSupervisedError` if nobody would start it again.
+            OmniError: As for `chat`; also `NotSupervisedError` if no launcher would start it again.
         """
         return await self._act(worker, "/restart", b"{}")
 
@@ -338,7 +338,7 @@ def _raise_for_status(answer: WorkerAnswer) -> None:
 
 
 def _refusal(answer: WorkerAnswer) -> OmniError:
-    """Return the worker's own error if it told one that is known here."""
+    """Return the worker's own error if it sent one that is known here."""
     try:
         problem = Problem.model_validate_json(answer.body)
         kind = REFUSALS[problem.code, answer.status]

@@ -42,7 +42,7 @@ class WorkerConnection:
         gpu_id: int | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """Describe a worker nobody has heard of yet: offline, one slot.
+        """Describe a worker that has not answered yet: offline, one slot.
 
         Args:
             worker_id: Its name.
@@ -118,7 +118,7 @@ class WorkerConnection:
 
     @property
     def is_idle(self) -> bool:
-        """It serves nobody and could."""
+        """It is ready and has no session."""
         return self.status is WorkerStatus.IDLE
 
     @property

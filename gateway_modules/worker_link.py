@@ -1,4 +1,4 @@
-"""The way to a worker for one turn or session: a place in the queue, then a socket, then neither.
+"""The link to a worker for one turn or session: a place in the queue, then a socket.
 
 However it ends, the socket is closed first and the place is left after it.
 """
@@ -39,10 +39,10 @@ from gateway_modules.worker_pool import WorkerPool
 
 # The machine reports by its own timer; the pool only has to tell of changes.
 NEVER_S: Final = 86_400.0
-PATIENCE_S: Final = 30.0  # ours: a worker that is started again is back by then
+PATIENCE_S: Final = 30.0  # a worker that is started again is back by then
 
 Tell = Callable[[Event], Awaitable[None]]
-"""Tells the machine and returns when what it asked for is done."""
+"""Sends the machine an event and returns when its effects have been carried out."""
 
 OnText = Callable[[str], Awaitable[bool]]
 """Takes a message of the worker; says whether it was the worker's last one."""
@@ -50,7 +50,7 @@ OnText = Callable[[str], Awaitable[bool]]
 
 @dataclass(frozen=True)
 class Request:
-    """What a worker is wanted for.
+    """What a worker is requested for.
 
     Attributes:
         kind: Which path.
@@ -88,15 +88,15 @@ class Request:
 
 
 class WorkerLink:
-    """Owned by the relay, which runs it in one task and ends it by cancelling that task."""
+    """Runs in one task of the relay's group; cancelling the task ends the link."""
 
     def __init__(self, pool: WorkerPool, request: Request, tell: Tell, on_text: OnText) -> None:
         """Ask for nothing yet.
 
         Args:
             pool: Has the workers.
-            request: What one is wanted for.
-            tell: Tells the machine.
+            request: What the worker is for.
+            tell: Sends events to the machine.
             on_text: Takes the worker's messages.
         """
         self._pool = pool
@@ -104,6 +104,7 @@ class WorkerLink:
         self._tell = tell
         self._on_text = on_text
         self._may_connect = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
         self._place: Place | None = None
         self._socket: ClientConnection | None = None
         self._has_reported = False
@@ -125,6 +126,21 @@ class WorkerLink:
     def waited_s(self) -> float:
         """Time since it began, s."""
         return asyncio.get_running_loop().time() - self._began_s
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Enter the queue."""
+        self._task = tasks.create_task(self.run(), name="relay worker")
+
+    def cancel(self) -> None:
+        """End without waiting for it: the task group does."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def end(self) -> None:
+        """End, and wait until the socket is closed and the place is left."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
     def connect(self) -> None:
         """Let it reach the worker."""

@@ -35,7 +35,7 @@ from gateway_modules.worker_set import WorkerSet
 __all__ = ["Place", "QueueEntry", "QueueFullError", "WorkerConnection", "WorkerPool"]
 
 TICKET_BYTES = 6  # "q_" and twice as many digits; docs/specification/service.md#3.1
-# Estimates are told to a tenth, so reading them more often would show the same.
+# Estimates are rounded to a tenth, so reading them more often would show the same.
 REFRESH = timedelta(seconds=0.1)
 
 
@@ -61,7 +61,7 @@ class WorkerPool(WorkerSet):
         max_waiting_per_client: int = 0,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """Build a pool of workers nobody has heard of yet; `start` begins to ask them.
+        """Build a pool of workers that are offline until `start` begins to poll them.
 
         Args:
             worker_addresses: "host:port" of each; without a port, 22400 and its index.
@@ -111,7 +111,7 @@ class WorkerPool(WorkerSet):
         self._note_quiet()
 
     async def wait_until_quiet(self, limit_s: float) -> bool:
-        """Wait until nobody waits or is served, `limit_s` at most; say whether it came to that."""
+        """Wait at most `limit_s` until the queue is empty and all workers are idle."""
         self._note_quiet()
         try:
             async with asyncio.timeout(limit_s):

@@ -80,7 +80,7 @@ class WorkerSet:
 
     @property
     def idle_count(self) -> int:
-        """Workers that serve nobody and could."""
+        """Ready workers without a session."""
         return self._count(WorkerStatus.IDLE)
 
     @property

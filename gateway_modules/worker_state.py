@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
 
-RESTART_TOLERANCE = timedelta(seconds=2)  # ours: by how much start times of one process may differ
+RESTART_TOLERANCE = timedelta(seconds=2)  # by how much start times of one process may differ
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 OUT_OF_SERVICE = frozenset({WorkerStatus.LOADING, WorkerStatus.ERROR, WorkerStatus.OFFLINE})

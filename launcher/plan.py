@@ -18,7 +18,7 @@ from launcher.machine import VISIBLE, Gpu
 from launcher.processes import BYTES_PER_MB, LogFile
 
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-# Ours: allowances for the full-size model.
+# allowances for the full-size model.
 MODEL_GIB = 24.0  # weights, graphs and what a pass needs; 21.35 GB were measured without graphs
 SESSION_GIB = 0.875  # of one conversation beside its text: speech, hearing and its own voice
 KV_TOKEN_BYTES = 147_456  # keys and values: 2 x 36 layers x 8 heads x 128 values x 2 bytes

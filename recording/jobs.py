@@ -112,7 +112,7 @@ class RecorderThreads:
         return _submit(self._merger, self._replays, work)
 
     def close(self, *, wait: bool = True) -> None:
-        """End all recordings that have been told to end, then the threads; blocks if `wait`.
+        """End all recordings that are finishing, then the threads; blocks if `wait`.
 
         Replays not finished are given up; the recordings are complete without them.
         """
@@ -281,7 +281,7 @@ class RecordingJobs:
         try:
             self._on_failure(error)
         except Exception:
-            logger.exception("nobody could be told that the recording stopped")
+            logger.exception("the recording stopped and its client could not be notified")
 
     def _finish(self, size_bytes: int) -> None:
         self._threads.backlog.give_back(size_bytes)

@@ -23,7 +23,7 @@ from recording.locks import is_live
 from recording.names import COMMENT_FILE, UPLOAD_STEM, recording_folders
 from recording.records import Record, Status
 
-REMEMBERED_MAX: Final = 50_000  # ours: recordings known by heart; others are read each time
+REMEMBERED_MAX: Final = 50_000  # recordings known by heart; others are read each time
 
 SETTLED_NS: Final = 10**9  # far above the step of a file system's clock: no change goes unseen
 

@@ -28,7 +28,7 @@ class RecordingLock:
         self._path = folder / LOCK_FILE
         self._descriptor, unfinished = tempfile.mkstemp(UNFINISHED_SUFFIX, f".{LOCK_FILE}.", folder)
         try:
-            # It gets its name only when it is held: nobody ever sees it free.
+            # It gets its name only when it is held, so it is never visible unlocked.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             os.replace(unfinished, self._path)
         except OSError:

@@ -74,7 +74,7 @@ class Trouble:
 
 @dataclass
 class DiagnosticsLimit:
-    """How much a client has told about itself."""
+    """Size of a client's diagnostics so far."""
 
     total_bytes: int = 0
     second: int = -1

@@ -1,4 +1,4 @@
-"""Whose recording it is: the hash of a secret that only the session's client was told.
+"""Whose recording it is: the hash of a secret that only the session's client received.
 
 The file is hidden, so it is neither served nor part of a download. Blocks on the disk.
 """

@@ -1,6 +1,6 @@
 """What all recorders share: a folder, its timeline, its media files, and an end.
 
-A recorder is told what happened and returns at once; threads do the writing. Whatever the disk
+A recorder takes events and returns at once; threads do the writing. Whatever the disk
 does, the session it records never notices.
 """
 
@@ -95,7 +95,7 @@ class SessionRecorder:
 
     @property
     def is_recording(self) -> bool:
-        """Whether anything told is still written."""
+        """Whether events are still written."""
         return self._ended is None and not self._jobs.is_stopped
 
     def elapsed_ms(self) -> float:

@@ -73,7 +73,7 @@ class Meta(Record):
     end_reason: EndReason | None = Field(None, description="Why it ended.")
     status: Status = Field(Status.RECORDING, description="How far the recording has come.")
     size_bytes: int | None = Field(None, ge=0, description="Size of what was recorded.")
-    # Ours: what a reader should know about what is missing.
+    # what a reader should know about what is missing.
     problem: str | None = Field(None, description="Why the recording is not complete.")
     files_left_out: int | None = Field(None, description="Files lost because the disk was slow.")
 
@@ -109,8 +109,8 @@ class ChunkResult(Record):
     ai_audio: str | None = None
     ai_audio_duration_ms: int | None = None
     end_of_turn: Literal[True] | None = None
-    barge_in: Literal[True] | None = None  # ours: the turn before was broken off here
-    turn: int | None = None  # ours: number of the speaking turn
+    barge_in: Literal[True] | None = None  # the turn before was broken off here
+    turn: int | None = None  # number of the speaking turn
 
     @classmethod
     def of(
@@ -150,9 +150,9 @@ class Chunk(Record):
     index: int = Field(ge=0)
     receive_ts_ms: Milliseconds | None = None  # absent when only the files are left
     user_audio: str | None = None
-    user_audio_duration_ms: int | None = None  # ours
+    user_audio_duration_ms: int | None = None
     user_frame: str | None = None
-    extra_frames: tuple[str, ...] | None = None  # ours: the chunk's further pictures
+    extra_frames: tuple[str, ...] | None = None  # the chunk's further pictures
     result: ChunkResult | None = None
 
 
@@ -169,7 +169,7 @@ class TextInput(Record):
     text: str = ""
     images: tuple[str, ...] | None = None
     audio: str | None = None
-    more_audio: tuple[str, ...] | None = None  # ours: further pieces of sound
+    more_audio: tuple[str, ...] | None = None  # further pieces of sound
     videos: tuple[str, ...] | None = None
 
 
@@ -202,7 +202,7 @@ class TurnTiming(Record):
     cached_tokens: int | None = None
     total_tokens: int | None = None
     speech_input_ms: Milliseconds | None = None
-    first_audio_ms: Milliseconds | None = None  # ours: from the request to the first sound
+    first_audio_ms: Milliseconds | None = None  # from the request to the first sound
 
 
 class Turn(Record):
@@ -230,8 +230,8 @@ class _Recording(Record):
     events: tuple[TimelineEvent, ...] = ()
     merged_replay: str | None = None
     merged_replay_video: str | None = None
-    merged_replay_subtitles: str | None = None  # ours
-    merged_replay_timing: ReplayTiming | None = None  # ours
+    merged_replay_subtitles: str | None = None
+    merged_replay_timing: ReplayTiming | None = None
 
 
 class DuplexRecording(_Recording):

@@ -47,7 +47,7 @@ def write_results(folder: Path) -> Meta:
     """Write `recording.json`, then `meta.json` with status finalizing.
 
     Args:
-        folder: The recording's folder, which nobody else writes to now.
+        folder: The recording's folder; no other writer is active.
 
     Returns:
         What `meta.json` holds.

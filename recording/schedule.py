@@ -14,8 +14,8 @@ from recording.cleanup import cleanup_sessions
 logger: Final = logging.getLogger(__name__)
 
 FIRST_RUN_S: Final = 60.0  # source: docs/specification/service.md#5.7
-LEAST_PAUSE_S: Final = 60.0  # ours: many sessions that end together cost one cleanup
-LONGEST_PAUSE_S: Final = 3_600.0  # ours: how long what a full disk left unfinished waits
+LEAST_PAUSE_S: Final = 60.0  # many sessions that end together cost one cleanup
+LONGEST_PAUSE_S: Final = 3_600.0  # how long what a full disk left unfinished waits
 
 
 class CleanupSchedule:

@@ -18,7 +18,7 @@ from av.stream import Stream
 
 from recording.replay_plan import SAMPLES_PER_MS, CaptionTurn, ReplayPlan
 
-CUE_MAX_CHARS: Final = 120  # ours: three lines on a film; further words begin anew
+CUE_MAX_CHARS: Final = 120  # three lines on a film; further words begin anew
 MS: Final = Fraction(1, 1_000)
 MS_PER_S: Final = 1_000
 S_PER_MINUTE: Final = 60

@@ -165,13 +165,13 @@ def wait(running: dict[int, Running]) -> Outcome:
         wall_s=time.monotonic() - ended.started_s,
         cpu_s=usage.ru_utime + usage.ru_stime,
     )
-    told = ended.log.read_text(encoding="utf8", errors="replace") if ended.log else ""
+    output = ended.log.read_text(encoding="utf8", errors="replace") if ended.log else ""
     if not stage.junit.exists():
-        stage_reports.write_junit(stage.junit, outcome, told)
+        stage_reports.write_junit(stage.junit, outcome, output)
     stage_reports.write_slowest(stage.junit)
     if ended.log:
         print(f"\n== {stage.name}")
-        print(told.rstrip() if not has_passed else stage_reports.last_lines(told))
+        print(output.rstrip() if not has_passed else stage_reports.last_lines(output))
     print(f"   {outcome.sentence}", flush=True)
     return outcome
 

@@ -27,7 +27,7 @@ is_complete() {
 }
 is_complete && exit 0
 
-# One at a time: a link that says whose turn it is, and is taken over from whoever has died.
+# One at a time: a symbolic link as lock, taken over from a process that has died.
 mkdir -p .venv
 lock=.venv/pages.lock
 until ln -s $$ "$lock" 2>/dev/null; do

@@ -1,6 +1,6 @@
 """The sections of the configuration, key by key, with their defaults and limits.
 
-Source: docs/specification/service.md#4.1; lines marked "ours" are additions to it.
+Source: docs/specification/service.md#4.1; the rest are additions to it.
 """
 
 from __future__ import annotations
@@ -271,10 +271,10 @@ class LimitSettings(Section):
     diagnostic_session_bytes: int = Field(
         DIAGNOSTIC_SESSION_BYTES, ge=0, description="client_diagnostic kept of a session, bytes."
     )
-    max_connections: int = Field(2_000, ge=1, description="WebSockets at once. Ours.")
+    max_connections: int = Field(2_000, ge=1, description="WebSockets at once.")
     connections_per_client: int = Field(32, ge=1, description="WebSockets of one client at once.")
-    # A household, a small office or a class behind one address: eight wait at the same time, and
-    # whoever is being served does not count. 1,000 places are then out of one client's reach.
+    # A household, a small office or a class behind one address: eight wait at the same time, not
+    # counting those being served. 1,000 places are then out of one client's reach.
     waiting_per_client: int = Field(
         8, ge=1, description="Requests of one client that may wait for a worker at once."
     )
@@ -314,7 +314,5 @@ class LoggingSettings(Section):
     json_lines: bool = Field(
         False, alias="json", description="One JSON object per line instead of text."
     )
-    file_max_mb: float = Field(
-        20, gt=0, description="A log file is rotated at this size, MB. Ours."
-    )
-    files_kept: int = Field(3, ge=1, le=100, description="Rotated log files that are kept. Ours.")
+    file_max_mb: float = Field(20, gt=0, description="A log file is rotated at this size, MB.")
+    files_kept: int = Field(3, ge=1, le=100, description="Rotated log files that are kept.")

@@ -57,7 +57,7 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
     text, voices, transcripts = await text_of(request), gateway.voices, gateway.transcripts
     asked, worker_text = await voices.run(_understood, text, voices, transcripts)
     answer = Answer(asked, served_model(gateway), voices, transcripts)
-    client = gateway.door.limited_client(request)
+    client = gateway.access.limited_client(request)
     messages = reply(gateway, worker_text, client, lambda: answer.is_over)
     try:
         if not asked.stream:

@@ -99,7 +99,7 @@ def _check_wait(gateway: Gateway, websocket: WebSocket) -> None:
         OmniError: The queue is full or moves too slowly.
     """
     pool = gateway.pool
-    pool.check_intake(gateway.door.limited_client(websocket))
+    pool.check_intake(gateway.access.limited_client(websocket))
     waits = [item.estimated_wait_s for item in pool.get_queue_status().items]
     if waits and max(waits) > gateway.settings.openai.max_wait_s:
         raise RateLimitedError("The server is busy. Please try again later.")

@@ -14,7 +14,7 @@ import { failureText } from "./words.js";
  * @property {string} about what it is done to, for the words when it fails
  * @property {() => import("./confirm-dialog.js").Question} [question] asked first
  * @property {() => Promise<unknown>} run
- * @property {() => Report} done what is told afterwards
+ * @property {() => Report} done the report afterwards
  * @property {() => Promise<unknown>} [after] bring the figures up to date
  */
 

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What the figures of the server mean for whoever runs it. Pure.
+ * Interprets the server's figures for its operator. Pure.
  */
 
 /** @typedef {import("./admin-types.js").Worker} Worker */
@@ -33,7 +33,7 @@
  * @returns {Overview}
  */
 export function overviewOf(status, workers) {
-  const told = workers.filter((worker) => worker.vram_used_mb !== null && worker.vram_total_mb !== null);
+  const known = workers.filter((worker) => worker.vram_used_mb !== null && worker.vram_total_mb !== null);
   const sum = (/** @type {(worker: Worker) => number} */ of, list = workers) => list.reduce((all, one) => all + of(one), 0);
   return {
     workers: status.total_workers,
@@ -46,8 +46,8 @@ export function overviewOf(status, workers) {
     sessions: status.running_tasks.length,
     places: sum(({ slots }) => slots),
     freePlaces: sum(({ free_slots }) => free_slots),
-    memoryUsedMb: told.length > 0 ? sum(({ vram_used_mb }) => vram_used_mb ?? 0, told) : null,
-    memoryTotalMb: told.length > 0 ? sum(({ vram_total_mb }) => vram_total_mb ?? 0, told) : null,
+    memoryUsedMb: known.length > 0 ? sum(({ vram_used_mb }) => vram_used_mb ?? 0, known) : null,
+    memoryTotalMb: known.length > 0 ? sum(({ vram_total_mb }) => vram_total_mb ?? 0, known) : null,
   };
 }
 

@@ -10,7 +10,7 @@
  * @typedef {Object} Line
  * @property {string} name of the server's series
  * @property {string} tone token of its colour
- * @property {boolean} isDashed told apart without colour
+ * @property {boolean} isDashed distinguishable without colour
  * @property {"left" | "right"} side whose axis it has
  * @property {Column} values
  *

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Does some work again and again while it is wanted: never twice at once, never while nobody looks.
+ * Repeats some work: never twice at once, never while the page is hidden.
  * Device.
  */
 

@@ -112,11 +112,11 @@ function uploadForm(api, limits, after) {
     if (chosen.size > limits.maxFileBytes) return setText(problem, t("admin.voice_too_large", { size: formatBytes(chosen.size) }));
     isBusy = true;
     go.setAttribute("aria-busy", "true");
-    const told = name.value.trim() || nameOfFile(chosen.name);
+    const wanted = name.value.trim() || nameOfFile(chosen.name);
     const isDone = await act({
       about: "voice",
-      run: async () => api.send("POST", PATH, { name: told, audio_base64: bytesToBase64(new Uint8Array(await chosen.arrayBuffer())) }),
-      done: () => t("admin.voice_added", { name: told }),
+      run: async () => api.send("POST", PATH, { name: wanted, audio_base64: bytesToBase64(new Uint8Array(await chosen.arrayBuffer())) }),
+      done: () => t("admin.voice_added", { name: wanted }),
       after,
     });
     isBusy = false;

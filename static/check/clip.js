@@ -25,7 +25,7 @@ export function takeClip(microphone, signal) {
       resolve(samples.slice(0, filled));
     };
     /** @param {Event} event */
-    const hear = (event) => {
+    const onChunk = (event) => {
       const { audio } = /** @type {CustomEvent<import("../duplex/lib/capture.js").CaptureChunk>} */ (event).detail;
       const part = audio.subarray(0, samples.length - filled);
       samples.set(part, filled);
@@ -33,7 +33,7 @@ export function takeClip(microphone, signal) {
       microphone.recycle(audio);
       if (filled >= samples.length) finish();
     };
-    microphone.addEventListener("chunk", hear, { signal: ending.signal });
+    microphone.addEventListener("chunk", onChunk, { signal: ending.signal });
     signal.addEventListener("abort", finish, { signal: ending.signal });
     microphone.start();
   });

@@ -39,7 +39,7 @@ function toShare(db) {
 }
 
 /**
- * @returns {{hear: (level: {rms: number, peak: number, isSilent: boolean}, nowMs: number) => LevelView}}
+ * @returns {{measure: (level: {rms: number, peak: number, isSilent: boolean}, nowMs: number) => LevelView}}
  */
 export function createLevelJudge() {
   /** @type {{atMs: number, rmsDb: number, peak: number}[]} */
@@ -61,7 +61,7 @@ export function createLevelJudge() {
   };
 
   return {
-    hear({ rms, peak, isSilent }, nowMs) {
+    measure({ rms, peak, isSilent }, nowMs) {
       const passedMs = lastMs === null ? 0 : nowMs - lastMs;
       lastMs = nowMs;
       const rmsDb = toDb(rms);

@@ -42,7 +42,7 @@ export function mountMicrophoneCheck(results) {
       await session.open(openedId);
     } while (session.microphone && devices.micId !== openedId); // another one was chosen meanwhile
     if (hadFocus && session.microphone) stop.focus(); // the button that was pressed is gone
-    await devices.refresh(); // names are told only after permission
+    await devices.refresh(); // names are given only after permission
   };
   const close = async () => {
     const hadFocus = document.activeElement === stop;

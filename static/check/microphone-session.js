@@ -61,7 +61,7 @@ export function createMicrophoneSession(results, { onLevel, onChange }) {
     heard.addEventListener("ended", (event) => void fail(/** @type {CustomEvent} */ (event).detail));
     heard.addEventListener("level", (event) => {
       const nowMs = performance.now();
-      const view = judge.hear(/** @type {CustomEvent} */ (event).detail, nowMs);
+      const view = judge.measure(/** @type {CustomEvent} */ (event).detail, nowMs);
       onLevel(view);
       const facts = { ...factsOf(heard), peak_db: Math.max(QUIETEST_DB, Math.round(view.peakDb)) };
       const result = microphoneResult(results.get("microphone"), view, nowMs - sinceMs, facts);

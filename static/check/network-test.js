@@ -46,7 +46,7 @@ async function callHealth() {
 }
 
 /**
- * Opens the chat's socket and closes it; nothing is asked, so nobody is kept waiting.
+ * Opens the chat's socket and closes it; it sends nothing, so it takes no place in the queue.
  *
  * @param {{url?: string, factory?: import("../shared/live-socket.js").SocketFactory, now?: () => number}} [options]
  * @returns {Promise<number | null>} ms until it was open; null if it did not open

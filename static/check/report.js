@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Writes the plain text that can be sent to whoever helps. Pure.
+ * Writes a plain-text report for somebody who helps. Pure.
  */
 
 /**

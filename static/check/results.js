@@ -20,7 +20,7 @@
  */
 
 export const CHECKS = /** @type {const} */ (["browser", "server", "microphone", "speaker", "echo", "camera"]);
-/** Without these nobody can have a conversation; the others make it better. @type {readonly CheckId[]} */
+/** A conversation needs these; the others make it better. @type {readonly CheckId[]} */
 export const NEEDED = ["browser", "server", "microphone", "speaker"];
 
 /** @type {Readonly<Result>} */

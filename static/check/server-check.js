@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * The cards that need nobody's help: the way to the server, and what the browser can do.
+ * The cards that need no permission: the way to the server, and what the browser can do.
  */
 
 import { byId, fill, h, icon, on } from "../shared/dom.js";

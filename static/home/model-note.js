@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Says in plain words that a stand-in for the model is loaded, and what it can be told.
+ * Says in plain words that a demonstration model is loaded, and what it understands.
  */
 
 import { fill, h, icon } from "../shared/dom.js";

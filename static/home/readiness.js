@@ -173,7 +173,7 @@ export function firstObstacle(lines) {
 }
 
 /**
- * How long a newcomer would wait, or null if nobody can say.
+ * How long a newcomer would wait, or null if it is not known.
  *
  * @param {Status} status
  * @param {{estimated_wait_s: number}[]} waiting those in line, first to last

@@ -43,7 +43,7 @@ if (page.defaults) {
   store.applyServer({ playback_delay_ms, max_kv_tokens });
 }
 mountDuplexConfigForm(byId("config-form", HTMLElement));
-const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store, () => prompt.furnish());
+const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store, () => prompt.loadEditors());
 const source = mountSourceChoice(byId("source", HTMLElement), store);
 bindSettings(byId("main", HTMLElement), store);
 mountHeadphonesAdvice(byId("advice", HTMLElement), localStorage);
@@ -113,7 +113,7 @@ async function start() {
   const { systemPrompt, prepare } = prompt.given();
   void voiceGate.update(store.get("barge_gate") === "silero");
   await call.start({ systemPrompt, prepare: { ...prepare, config: duplexConfigOf(store) } });
-  void devices.refresh(); // names of devices are told only after permission
+  void devices.refresh(); // browsers name devices only after permission
 }
 
 const view = mountLiveView(call, {
@@ -140,7 +140,7 @@ on(store, "change", () => {
 
 if (!isSecureContext) view.notice.show(problemOfDevice({ code: "insecure_context" }, false));
 page.ready();
-loadInSpareTime(view.furnish, loadCall);
+loadInSpareTime(view.loadInstruments, loadCall);
 
 // Whoever pressed "Start talking" on the home page has pressed enough; a reload does not call again.
 if (new URLSearchParams(location.search).has("start")) {

@@ -10,7 +10,7 @@ import { makeHalfSettings } from "../duplex/lib/half-settings.js";
 import { mountAfterCall } from "../duplex/ui/half-after.js";
 import { mountHalfControls } from "../duplex/ui/half-controls.js";
 import { mountHalfFigures } from "../duplex/ui/half-figures.js";
-import { hindranceOfStatus, mountCallNotes } from "../duplex/ui/half-notes.js";
+import { problemOfStatus, mountCallNotes } from "../duplex/ui/half-notes.js";
 import { mountHalfStage } from "../duplex/ui/half-stage.js";
 import { mountHalfTurns } from "../duplex/ui/half-turns.js";
 import { mountHalfWave } from "../duplex/ui/half-wave.js";
@@ -44,7 +44,7 @@ const call = new HalfCall({
   session: { getMaxSessionS: () => page.defaults?.half_duplex.max_session_s ?? 0 },
 });
 
-// What the model is told.
+// The system content.
 const content = mountLateContentEditor(el("content"), {
   limits,
   kinds: ["text", "audio", "image"],
@@ -145,7 +145,7 @@ const drawer = mountSettingsDrawer(
   byId("settings", HTMLDialogElement),
   byId("open-settings", HTMLButtonElement),
   settings.store,
-  () => Promise.all([content.furnish(), loadTtsVoice()]),
+  () => Promise.all([content.loadEditors(), loadTtsVoice()]),
 );
 const devices = mountAudioDeviceSelector(el("devices"), {
   prefix: "half_duplex",
@@ -155,7 +155,7 @@ mountLateHelp("half-duplex");
 mountModelNote(el("model-note"), page);
 
 page.onStatus((report) => {
-  if (!call.isActive) notes.foresee(hindranceOfStatus(report));
+  if (!call.isActive) notes.showStatus(problemOfStatus(report));
 });
 if (!isSecureContext) notes.show({ code: "insecure_context", message: "", kind: "bad", steps: [] });
 update();

@@ -41,7 +41,7 @@ function draw() {
 }
 
 /** @param {Report} report */
-async function hear(report) {
+async function showStatus(report) {
   known.waitS = await waitOf(report);
   known.report = report;
   draw();
@@ -101,5 +101,5 @@ await watchDevices((facts) => {
   known.browser = facts;
   draw();
 });
-page.onStatus((report) => void hear(report));
+page.onStatus((report) => void showStatus(report));
 page.ready();

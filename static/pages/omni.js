@@ -41,7 +41,7 @@ if (page.defaults) {
 const video = byId("picture", HTMLVideoElement);
 const isFile = () => store.get("source") === "file";
 mountDuplexConfigForm(part("config-form"));
-const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store, () => prompt.furnish());
+const drawer = mountSettingsDrawer(byId("settings", HTMLDialogElement), byId("open-settings", HTMLButtonElement), store, () => prompt.loadEditors());
 bindSettings(part("main"), store);
 mountHeadphonesAdvice(part("advice"), localStorage);
 mountServiceNote(part("service-note"), page);
@@ -113,7 +113,7 @@ async function useCamera(use) {
   try {
     await use();
     view.notice.clear();
-    void devices.refresh(); // names of devices are told only after permission
+    void devices.refresh(); // browsers name devices only after permission
   } catch (error) {
     view.notice.show(problemOfDevice(error, call.isActive));
   }
@@ -189,4 +189,4 @@ on(store, "change", () => {
 showSource().catch(toastProblem);
 if (!isSecureContext) view.notice.show(problemOfDevice({ code: "insecure_context" }, false));
 page.ready();
-loadInSpareTime(showPicture, view.furnish, loadCall);
+loadInSpareTime(showPicture, view.loadInstruments, loadCall);

@@ -18,7 +18,7 @@ import { loadRecording, mayGetReplay, waitForReplay } from "../viewer/viewer-sou
 // Most recordings are of live calls; what shows them comes while the recording itself is fetched.
 const loadDuplex = late(() => import("../viewer/duplex-view.js"));
 const loadTurns = late(() => import("../viewer/turns-view.js"));
-loadDuplex().catch(() => undefined); // told by whoever shows one
+loadDuplex().catch(() => undefined); // reported where one is shown
 
 /** @typedef {import("../viewer/recording-types.js").Meta} Meta */
 /** @typedef {import("../viewer/recording-types.js").Recording} Recording */

@@ -16,9 +16,9 @@ export class Emitter extends EventTarget {
    */
   on(type, listener) {
     /** @param {Event} event */
-    const hear = (event) => listener(/** @type {CustomEvent<Events[Type]>} */ (event).detail);
-    this.addEventListener(type, hear);
-    return () => this.removeEventListener(type, hear);
+    const forward = (event) => listener(/** @type {CustomEvent<Events[Type]>} */ (event).detail);
+    this.addEventListener(type, forward);
+    return () => this.removeEventListener(type, forward);
   }
 
   /**

@@ -36,8 +36,8 @@ import { CLOSE_CODES, ERROR_CODES } from "./protocol.js";
  * @property {boolean} wasOpen It had been open before.
  */
 
-/** What a look at the server over HTTP showed.
- * @typedef {Object} ServerGlance
+/** State of the server, asked over HTTP.
+ * @typedef {Object} ServerProbe
  * @property {boolean} isOnline The browser has a network at all.
  * @property {boolean} isReachable The server answered.
  * @property {boolean} isReady It has a worker that works, or is loading one no more.
@@ -116,10 +116,10 @@ export function reasonOfTimeout(message) {
 /**
  * Reason of a socket that closed without any last message.
  * @param {SocketEnd} end
- * @param {ServerGlance | null} glance What a look at the server showed; null if nobody looked.
+ * @param {ServerProbe | null} probe State of the server; null if it was not probed.
  * @returns {EndReason}
  */
-export function reasonOfClose(end, glance) {
+export function reasonOfClose(end, probe) {
   const { closeCode, closeReason } = end;
   if (WIRE_CODES.has(closeReason)) return endReason(endCodeOf(closeReason));
   if (closeCode === CLOSE_CODES.SHUTDOWN) return endReason("shutting_down", closeReason);
@@ -133,21 +133,21 @@ export function reasonOfClose(end, glance) {
     return endReason("bad_json", closeReason);
   }
   if (closeCode !== ABNORMAL_CLOSURE) return endReason("closed", closeReason);
-  return reasonOfVanished(end.wasOpen, glance);
+  return reasonOfVanished(end.wasOpen, probe);
 }
 
 /**
  * @param {boolean} wasOpen
- * @param {ServerGlance | null} glance
+ * @param {ServerProbe | null} probe
  * @returns {EndReason}
  */
-function reasonOfVanished(wasOpen, glance) {
-  if (glance === null) return endReason(wasOpen ? "network_lost" : "server_gone");
-  if (!glance.isOnline) return endReason("network_lost");
-  if (!glance.isReachable) return endReason("server_gone");
+function reasonOfVanished(wasOpen, probe) {
+  if (probe === null) return endReason(wasOpen ? "network_lost" : "server_gone");
+  if (!probe.isOnline) return endReason("network_lost");
+  if (!probe.isReachable) return endReason("server_gone");
   if (wasOpen) return endReason("network_lost");
-  if (!glance.isAppEnabled) return endReason("app_disabled");
-  return endReason(glance.isReady ? "socket_blocked" : "not_ready");
+  if (!probe.isAppEnabled) return endReason("app_disabled");
+  return endReason(probe.isReady ? "socket_blocked" : "not_ready");
 }
 
 /**
@@ -155,6 +155,6 @@ function reasonOfVanished(wasOpen, glance) {
  * @param {SocketEnd} end
  * @returns {boolean}
  */
-export function needsGlance(end) {
+export function needsProbe(end) {
   return end.closeCode === ABNORMAL_CLOSURE && !WIRE_CODES.has(end.closeReason);
 }

@@ -18,7 +18,7 @@ const current = { lang: FALLBACK, texts: {}, names: {} };
 
 // Pages start this module before all others, so that the words come while those are still loaded.
 const opening = open();
-opening.catch(() => undefined); // told by whoever awaits it
+opening.catch(() => undefined); // reported where it is awaited
 
 /** @returns {string} the language shown now */
 export function getLang() {
@@ -39,20 +39,20 @@ export async function initLanguage() {
 
 /** Loads the words of the visitor's language. */
 async function open() {
-  const told = await serverDefaults;
-  const lang = pickLanguage(told && Object.keys(told.languages), {
+  const defaults = await serverDefaults;
+  const lang = pickLanguage(defaults && Object.keys(defaults.languages), {
     query: new URLSearchParams(location.search).get("lang"),
     stored: storedLanguage(),
-    server: told?.default_lang,
+    server: defaults?.default_lang,
     browser: navigator.languages,
     fallback: FALLBACK,
   });
-  if (told) return { lang, texts: await loadTexts(lang), names: told.languages };
+  if (defaults) return { lang, texts: await loadTexts(lang), names: defaults.languages };
   return guess(lang);
 }
 
 /**
- * Loads a language that may not be there, or else the one that is; nobody knows of others.
+ * Loads a language that may not be there, or else the default one.
  *
  * @param {string} lang
  */

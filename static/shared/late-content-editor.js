@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What the model is told before the conversation; the editor comes when somebody wants to change it.
+ * The system content of a conversation; its editor is loaded when it is opened.
  */
 
 import { late } from "./late.js";
@@ -11,7 +11,7 @@ import { late } from "./late.js";
 /**
  * @param {HTMLElement} el
  * @param {import("./system-content-editor.js").EditorOptions} options
- * @returns {Pick<SystemContentEditor, "items" | "setItems"> & {furnish: () => Promise<void>}} `furnish` brings in
+ * @returns {Pick<SystemContentEditor, "items" | "setItems"> & {loadEditors: () => Promise<void>}} `loadEditors` brings in
  *   the editor, unless it is there
  */
 export function mountLateContentEditor(el, options) {
@@ -27,7 +27,7 @@ export function mountLateContentEditor(el, options) {
       given = items;
       editor?.setItems(items);
     },
-    furnish: late(() => import("./system-content-editor.js"), ({ mountSystemContentEditor }) => {
+    loadEditors: late(() => import("./system-content-editor.js"), ({ mountSystemContentEditor }) => {
       editor = mountSystemContentEditor(el, options);
       editor.setItems(given);
     }),

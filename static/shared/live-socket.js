@@ -7,7 +7,7 @@
 import { ownerNotes } from "./own-recordings.js";
 
 /** @typedef {import("./end-reasons.js").SocketEnd} SocketEnd */
-/** @typedef {import("./end-reasons.js").ServerGlance} ServerGlance */
+/** @typedef {import("./end-reasons.js").ServerProbe} ServerProbe */
 
 /** A message of the server; what its `type` promises is in protocol.js.
  * @typedef {Record<string, unknown> & {type: string}} WireMessage
@@ -33,7 +33,7 @@ const OPEN_STATE = 1; // WebSocket.OPEN
 const NORMAL_CLOSURE = 1000;
 /** A browser refuses some addresses at once, such as `ws:` from a page of `https:`. */
 const NEVER_OPENED = Object.freeze({ closeCode: 1006, closeReason: "", wasOpen: false });
-const GLANCE_LIMIT_MS = 3_000;
+const PROBE_LIMIT_MS = 3_000;
 const ID_RANDOM_BYTES = 3;
 
 /**
@@ -141,12 +141,12 @@ export function newSessionId(prefix, unixMs = Date.now()) {
 }
 
 /**
- * Look at the server over HTTP, to name why a socket vanished.
+ * Ask the server over HTTP how it is, to name why a socket vanished.
  * @param {string} appId The app of the session, as `/api/apps` calls it; "" to leave that out.
  * @param {string} [origin] Of the server; the page's own by default.
- * @returns {Promise<ServerGlance>}
+ * @returns {Promise<ServerProbe>}
  */
-export async function glanceAtServer(appId, origin = "") {
+export async function probeServer(appId, origin = "") {
   const isOnline = globalThis.navigator?.onLine !== false;
   const health = await getQuietly(`${origin}/health`);
   if (health === null) return { isOnline, isReachable: false, isReady: false, isAppEnabled: true };
@@ -163,7 +163,7 @@ export async function glanceAtServer(appId, origin = "") {
  */
 async function getQuietly(url) {
   try {
-    const signal = AbortSignal.timeout(GLANCE_LIMIT_MS);
+    const signal = AbortSignal.timeout(PROBE_LIMIT_MS);
     const response = await fetch(url, { signal, cache: "no-store" });
     return response.ok ? await response.json() : null;
   } catch {

@@ -23,7 +23,7 @@ function listOwn(storage) {
 }
 
 /**
- * Returns what is told every message of one session and keeps what makes a recording its own.
+ * Returns a listener for one session's messages that keeps the secret of its recording.
  *
  * @param {Storage | undefined} storage
  * @returns {(message: object) => void}
@@ -32,8 +32,8 @@ export function ownerNotes(storage) {
   let secret = "";
   let known = "";
   return (message) => {
-    const { session_secret: told, recording_session_id: id } = /** @type {Record<string, unknown>} */ (message);
-    if (typeof told === "string") secret = told;
+    const { session_secret: sent, recording_session_id: id } = /** @type {Record<string, unknown>} */ (message);
+    if (typeof sent === "string") secret = sent;
     if (typeof id !== "string" || secret === "" || id === known) return;
     known = id;
     const others = listOwn(storage).filter((entry) => entry.id !== id);

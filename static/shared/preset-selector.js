@@ -21,7 +21,7 @@ import { toastProblem } from "./toast.js";
  * @property {string} page short name for what is remembered: `<page>_preset`
  * @property {(applied: AppliedPreset) => void} onApply
  * @property {HTMLElement} [advanced] editors that the toggle shows and hides; no toggle without
- * @property {() => Promise<void>} [furnish] brings in the editors when they are shown; done before is done
+ * @property {() => Promise<void>} [loadEditors] brings in the editors when they are shown; done before is done
  * @property {() => void} [onEdit] in the place of `advanced`: a button that leads to the editors
  * @property {HTMLElement} [overlayOver] is covered while sounds are fetched; `el` if left out
  * @property {KeptChoices | null} [storage]
@@ -94,7 +94,7 @@ function keep(storage, key, value) {
  * @returns {PresetSelector}
  */
 export function mountPresetSelector(el, options) {
-  const { mode, page, onApply, advanced, furnish, onEdit, overlayOver = el, storage = browserStorage() } = options;
+  const { mode, page, onApply, advanced, loadEditors, onEdit, overlayOver = el, storage = browserStorage() } = options;
   const parts = buildParts(Boolean(advanced ?? onEdit));
   el.classList.add("presets");
   fill(el, parts.nodes);
@@ -142,7 +142,7 @@ export function mountPresetSelector(el, options) {
   };
   const showEditors = () => {
     draw();
-    if (isOpen) furnish?.().catch(toastProblem);
+    if (isOpen) loadEditors?.().catch(toastProblem);
   };
   const load = async () => {
     try {

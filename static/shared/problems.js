@@ -16,13 +16,13 @@ const UNKNOWN = "internal";
  *   words, only where we have none for the code
  */
 export function problemText(problem, params) {
-  const told = typeof problem === "string" ? problem : problem.code ?? UNKNOWN;
-  const code = hasText(`problem.${told}.title`) ? told : UNKNOWN;
+  const wanted = typeof problem === "string" ? problem : problem.code ?? UNKNOWN;
+  const code = hasText(`problem.${wanted}.title`) ? wanted : UNKNOWN;
   const message = typeof problem === "string" ? "" : problem.message ?? "";
   return {
-    code: told,
+    code: wanted,
     title: t(`problem.${code}.title`, params),
     nextStep: t(`problem.${code}.next`, params),
-    detail: code === told && code !== UNKNOWN ? "" : message,
+    detail: code === wanted && code !== UNKNOWN ? "" : message,
   };
 }

@@ -28,7 +28,7 @@ let lastId = 0;
  * @property {(voice: Voice | null) => void} [onChange] the visitor chose or removed a voice
  *
  * @typedef {{readonly voice: Voice | null, set: (voice: Voice | null) => void, reset: () => Promise<void>,
- *   close: () => void}} RefAudioPlayer `set` tells nobody; `reset` takes the server's own voice
+ *   close: () => void}} RefAudioPlayer `set` emits no event; `reset` takes the server's own voice
  */
 
 /**

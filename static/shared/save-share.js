@@ -14,7 +14,7 @@ import { addRecent } from "./recent-sessions.js";
 import { sendFile } from "./send-file.js";
 import { serverDefaults } from "./server-defaults.js";
 import { linkOf, mountShareLink } from "./share-link.js";
-import { MAX_UPLOAD_BYTES, uploadHindrance, uploadType } from "./share-rules.js";
+import { MAX_UPLOAD_BYTES, uploadProblem, uploadType } from "./share-rules.js";
 
 const ID_BASE = 36;
 
@@ -56,7 +56,7 @@ export function mountSaveShare(el, subject) {
     const found = (await asked.getBrowserRecording?.().catch(() => null)) ?? null;
     if (asked !== state.subject) return;
     state.recording = found;
-    parts.withRecording.checked = found !== null && uploadHindrance(found.blob, state.maxBytes) === null;
+    parts.withRecording.checked = found !== null && uploadProblem(found.blob, state.maxBytes) === null;
     draw();
   };
 
@@ -151,7 +151,7 @@ function makeParts() {
     intro: h("p", { class: "hint" }),
     withRecording,
     recordingText: h("span", { class: "number" }),
-    hindrance: h("p", { class: "hint" }),
+    uploadProblem: h("p", { class: "hint" }),
     go: h("button", { type: "button", class: "button button-primary", dataset: { action: "share" } }),
     cancel: h("button", { type: "button", class: "button", dataset: { action: "cancel-share" } }),
     progress,
@@ -163,7 +163,7 @@ function makeParts() {
   };
   const recordingRow = h("label", { class: "check" }, withRecording, parts.recordingText);
   const progressRow = h("div", { class: "share-progress" }, progress, parts.sentText, parts.cancel);
-  const form = h("div", { class: "stack-tight" }, commentPlace, recordingRow, parts.hindrance, h("div", { class: "row" }, parts.go), progressRow);
+  const form = h("div", { class: "stack-tight" }, commentPlace, recordingRow, parts.uploadProblem, h("div", { class: "row" }, parts.go), progressRow);
   const root = h("section", { class: "save-share stack-tight", "aria-labelledby": `${id}-title` }, parts.title, parts.intro, form, noticePlace, linkPlace, parts.status);
   return { ...parts, root, form, recordingRow, progressRow };
 }
@@ -171,17 +171,17 @@ function makeParts() {
 /** @param {Parts} parts @param {State} state */
 function drawParts(parts, { subject: { recordingId }, recording, phase, maxBytes }) {
   const isSending = phase === "sending";
-  const hindrance = recording ? uploadHindrance(recording.blob, maxBytes) : null;
-  const willUpload = recording !== null && parts.withRecording.checked && hindrance === null;
+  const problem = recording ? uploadProblem(recording.blob, maxBytes) : null;
+  const willUpload = recording !== null && parts.withRecording.checked && problem === null;
   parts.root.dataset.phase = phase;
   setText(parts.title, t("share.title"));
   setText(parts.intro, t(recordingId ? "share.intro" : "share.not_recorded"));
   parts.form.hidden = recordingId === null;
   parts.recordingRow.hidden = recording === null;
-  parts.withRecording.disabled = isSending || hindrance !== null;
+  parts.withRecording.disabled = isSending || problem !== null;
   setText(parts.recordingText, recording ? t("share.with_recording", { size: formatBytes(recording.blob.size) }) : "");
-  parts.hindrance.hidden = hindrance === null;
-  setText(parts.hindrance, hindrance ? t(`share.hindrance_${hindrance}`, { max: formatBytes(maxBytes) }) : "");
+  parts.uploadProblem.hidden = problem === null;
+  setText(parts.uploadProblem, problem ? t(`share.upload_problem_${problem}`, { max: formatBytes(maxBytes) }) : "");
   const goKey = phase === "shared" ? "share.again" : willUpload ? "share.upload" : "share.go";
   fill(parts.go, icon("share"), t(goKey));
   parts.go.disabled = isSending;

@@ -5,11 +5,11 @@
  * Knows `error`, `timeout` and `stopped`; passes on everything but the first two.
  */
 
-import { endReason, needsGlance, reasonOfClose, reasonOfError, reasonOfTimeout } from "./end-reasons.js";
+import { endReason, needsProbe, reasonOfClose, reasonOfError, reasonOfTimeout } from "./end-reasons.js";
 import { openLiveSocket } from "./live-socket.js";
 
 /** @typedef {import("./end-reasons.js").EndReason} EndReason */
-/** @typedef {import("./end-reasons.js").ServerGlance} ServerGlance */
+/** @typedef {import("./end-reasons.js").ServerProbe} ServerProbe */
 /** @typedef {import("./end-reasons.js").SocketEnd} SocketEnd */
 /** @typedef {import("./live-socket.js").WireMessage} WireMessage */
 /** @typedef {import("./live-socket.js").SocketFactory} SocketFactory */
@@ -17,7 +17,7 @@ import { openLiveSocket } from "./live-socket.js";
 /** @typedef {Object} SessionLinkOptions
  * @property {string} url
  * @property {SocketFactory} [socketFactory]
- * @property {() => Promise<ServerGlance>} [glance] A look at the server when the socket vanished.
+ * @property {() => Promise<ServerProbe>} [probe] Probes the server when the socket vanished.
  * @property {() => void} [onOpen]
  * @property {(message: WireMessage) => void} onMessage
  * @property {() => void} [onMalformed]
@@ -57,7 +57,7 @@ export function openSessionLink(options) {
   }
 
   /** @param {WireMessage} message */
-  function hear(message) {
+  function onMessage(message) {
     if (message.type === "error") return finish(wished ?? reasonOfError(message));
     if (message.type === "timeout") return finish(wished ?? reasonOfTimeout(message));
     options.onMessage(message);
@@ -67,15 +67,15 @@ export function openSessionLink(options) {
   /** @param {SocketEnd} end */
   async function afterClose(end) {
     if (wished) return finish(wished);
-    const glance = needsGlance(end) && options.glance ? await options.glance() : null;
-    finish(wished ?? reasonOfClose(end, glance));
+    const probe = needsProbe(end) && options.probe ? await options.probe() : null;
+    finish(wished ?? reasonOfClose(end, probe));
   }
 
   const socket = openLiveSocket(
     options.url,
     {
       onOpen: options.onOpen,
-      onMessage: hear,
+      onMessage,
       onMalformed: options.onMalformed,
       onClosed: (end) => void afterClose(end),
     },

@@ -35,7 +35,7 @@ export function uploadType(mimeType) {
  * @param {number} [maxBytes]
  * @returns {"kind" | "size" | null}
  */
-export function uploadHindrance({ type, size }, maxBytes = MAX_UPLOAD_BYTES) {
+export function uploadProblem({ type, size }, maxBytes = MAX_UPLOAD_BYTES) {
   if (uploadType(type) === null) return "kind";
   return size > maxBytes || size === 0 ? "size" : null;
 }

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Edits what the model is told before the conversation: an ordered list of texts, voices, pictures.
+ * Edits the system content of a conversation: an ordered list of texts, voices, pictures.
  */
 
 import { fill, h, icon, on } from "./dom.js";
@@ -24,7 +24,7 @@ const MOST_CHARACTERS = 100_000;
  * @property {(items: readonly ContentItem[]) => void} [onChange] the visitor changed something
  *
  * @typedef {{readonly items: readonly ContentItem[], setItems: (items: readonly ContentItem[]) => void,
- *   close: () => void}} SystemContentEditor `setItems` tells nobody
+ *   close: () => void}} SystemContentEditor `setItems` emits no event
  */
 
 /**

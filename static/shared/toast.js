@@ -47,7 +47,7 @@ export function toast(text, { action, shownMs = SHOWN_MS } = {}) {
   setTimeout(() => message.remove(), shownMs);
 }
 
-/** @param {string | {code?: string, message?: string}} problem told as `problems.js` words it */
+/** @param {string | {code?: string, message?: string}} problem shown as `problems.js` words it */
 export function toastProblem(problem) {
   const { title, nextStep } = problemText(problem);
   toast(`${title} ${nextStep}`);

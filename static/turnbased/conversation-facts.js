@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What can be told of a conversation: its title, its last figures, whether it can go on. Pure.
+ * Facts about a conversation: its title, its last figures, whether it can go on. Pure.
  */
 
 import { deleteMessage, editMessage, messageTextOf } from "./conversation.js";

@@ -62,7 +62,7 @@ export function addMessage(conversation, given) {
 }
 
 /**
- * Set what the model is told about its part; empty items remove it.
+ * Set the system content; empty items remove it.
  * @param {Conversation} conversation
  * @param {ReadonlyArray<ContentItem>} items
  * @param {number} createdAtMs

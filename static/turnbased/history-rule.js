@@ -25,7 +25,7 @@ export function conversationsToDrop(kept, currentId, { mostCount = MOST_CONVERSA
   const dropped = [];
   for (const { id, sizeBytes } of newestFirst) {
     if (id === currentId) continue;
-    // Once one is dropped all older ones are, so that the rule is easy to foresee.
+    // Once one is dropped all older ones are, so that the rule is predictable.
     if (dropped.length > 0 || count + 1 > mostCount || bytes + sizeBytes > mostBytes) dropped.push(id);
     else {
       count += 1;

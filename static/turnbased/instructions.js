@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What the model is told before the conversation: a preset, or own texts and voice samples.
+ * Instructions of a conversation: a preset, or own texts and voice samples.
  */
 
 import { byId } from "../shared/dom.js";
@@ -35,7 +35,7 @@ export function mountInstructions({ session, limits, onPreset }) {
     mode: "turnbased",
     page: "turnbased",
     advanced: byId("system-content", HTMLElement),
-    furnish: editor.furnish,
+    loadEditors: editor.loadEditors,
     onApply: ({ items, settings, isChosen }) => {
       last = items;
       // A conversation that was kept has its own instructions already.

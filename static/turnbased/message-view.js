@@ -29,7 +29,7 @@ import { makeMedia } from "./media-view.js";
  * @property {ChatMessage} message
  * @property {TurnProgress | null} turn of the answer that is coming
  * @property {boolean} isBusy some answer is coming
- * @property {boolean} isUnanswered it is the last, and nobody answers it
+ * @property {boolean} isUnanswered it is the last, and no reply is under way
  */
 
 const MARKDOWN_EVERY_MS = 120; // while an answer comes

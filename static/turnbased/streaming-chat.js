@@ -7,9 +7,9 @@
  */
 
 import { Emitter } from "../shared/emitter.js";
-import { endReason, messageText, needsGlance } from "../shared/end-reasons.js";
+import { endReason, messageText, needsProbe } from "../shared/end-reasons.js";
 import { reasonOfClose, reasonOfError } from "../shared/end-reasons.js";
-import { glanceAtServer, newSessionId, openLiveSocket, socketUrl } from "../shared/live-socket.js";
+import { probeServer, newSessionId, openLiveSocket, socketUrl } from "../shared/live-socket.js";
 import { chatOverHttp } from "./chat-over-http.js";
 import { beginTurn, isTurnOver, turnAfter, turnResult } from "./turn-progress.js";
 
@@ -17,7 +17,7 @@ import { beginTurn, isTurnOver, turnAfter, turnResult } from "./turn-progress.js
 /** @typedef {import("../shared/protocol.js").Message} Message */
 /** @typedef {import("../shared/protocol.js").StreamingServerMessage} StreamingServerMessage */
 /** @typedef {import("../shared/end-reasons.js").EndReason} EndReason */
-/** @typedef {import("../shared/end-reasons.js").ServerGlance} ServerGlance */
+/** @typedef {import("../shared/end-reasons.js").ServerProbe} ServerProbe */
 /** @typedef {import("../shared/end-reasons.js").SocketEnd} SocketEnd */
 /** @typedef {import("../shared/live-socket.js").LiveSocket} LiveSocket */
 /** @typedef {import("../shared/live-socket.js").SocketFactory} SocketFactory */
@@ -33,7 +33,7 @@ import { beginTurn, isTurnOver, turnAfter, turnResult } from "./turn-progress.js
  * @property {(sessionId: string) => string} [url]
  * @property {SocketFactory} [socketFactory]
  * @property {() => number} [nowMs] A steady clock.
- * @property {() => Promise<ServerGlance>} [glance]
+ * @property {() => Promise<ServerProbe>} [probe]
  * @property {(turn: HttpTurn, signal: AbortSignal) => Promise<unknown>} [postChat] `POST /api/chat`.
  */
 
@@ -100,7 +100,7 @@ export class StreamingChat extends Emitter {
       url: (/** @type {string} */ sessionId) => socketUrl("streaming", sessionId),
       socketFactory: undefined,
       nowMs: () => performance.now(),
-      glance: () => glanceAtServer("turnbased"),
+      probe: () => probeServer("turnbased"),
       postChat: chatOverHttp,
       ...options,
     };
@@ -179,7 +179,7 @@ export class StreamingChat extends Emitter {
       url(this.#sessionId),
       {
         onOpen: () => this.#turn && this.#prefill(this.#turn),
-        onMessage: (message) => this.#hear(message),
+        onMessage: (message) => this.#onMessage(message),
         onMalformed: () => this.emit("warning", { code: "malformed_message", message: "" }),
         onClosed: (end) => void this.#onClosed(end),
       },
@@ -195,7 +195,7 @@ export class StreamingChat extends Emitter {
   }
 
   /** @param {WireMessage} wire */
-  #hear(wire) {
+  #onMessage(wire) {
     const turn = this.#turn;
     if (typeof wire.session_secret === "string") this.#secret = wire.session_secret;
     if (wire.type === "error") {
@@ -244,9 +244,9 @@ export class StreamingChat extends Emitter {
       turn.isOnReusedSocket = false; // it was stale; nothing of this turn had arrived
       return this.#open();
     }
-    const glance = needsGlance(end) ? await this.#options.glance() : null;
+    const probe = needsProbe(end) ? await this.#options.probe() : null;
     if (this.#turn !== turn) return;
-    const reason = reasonOfClose(end, glance);
+    const reason = reasonOfClose(end, probe);
     if (reason.code === "socket_blocked" && !end.wasOpen) await this.#askOverHttp(turn);
     else this.#failTurn(reason);
   }

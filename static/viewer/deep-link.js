@@ -13,13 +13,13 @@ const SECONDS_PER_MINUTE = 60;
  * @returns {number | null} s; null if it names no moment
  */
 export function readMoment(search) {
-  const told = new URLSearchParams(search).get(NAME)?.trim() ?? "";
-  const clock = CLOCK.exec(told);
+  const value = new URLSearchParams(search).get(NAME)?.trim() ?? "";
+  const clock = CLOCK.exec(value);
   if (clock) {
     const [hours, minutes, seconds] = [clock[1] ?? 0, clock[2], clock[3]].map(Number);
     return (hours * SECONDS_PER_MINUTE + minutes) * SECONDS_PER_MINUTE + seconds;
   }
-  const atS = told === "" ? Number.NaN : Number(told.replace(/s$/, ""));
+  const atS = value === "" ? Number.NaN : Number(value.replace(/s$/, ""));
   return Number.isFinite(atS) && atS >= 0 ? atS : null;
 }
 

@@ -42,7 +42,7 @@
 
 const MS = 1_000;
 const UNIT_MS = 1_000; // where the settings do not tell
-const PLAYBACK_DELAY_MS = 200; // what the pages wait before the first sound, unless told otherwise
+const PLAYBACK_DELAY_MS = 200; // what the pages wait before the first sound by default
 const GAP_MS = 10; // shorter is not heard
 
 /**

@@ -6,7 +6,7 @@ import { PREPARED, QUEUE_DONE, listens, queued, speaks } from "./fakes/duplex-me
 import { START, running, stage } from "./fakes/duplex-stage.js";
 import { settle } from "./fakes/socket.js";
 
-/** @typedef {import("../../static/shared/end-reasons.js").ServerGlance} ServerGlance */
+/** @typedef {import("../../static/shared/end-reasons.js").ServerProbe} ServerProbe */
 
 const SECOND = new Float32Array(16_000);
 
@@ -124,7 +124,7 @@ for (const [closeCode, closeReason, code] of CLOSES) {
   });
 }
 
-/** @type {Array<[string, Partial<ServerGlance>, boolean, string]>} */
+/** @type {Array<[string, Partial<ServerProbe>, boolean, string]>} */
 const LOSSES = [
   ["the network", { isOnline: false, isReachable: false }, true, "network_lost"],
   ["the connection alone", {}, true, "network_lost"],
@@ -135,10 +135,10 @@ const LOSSES = [
   ["a proxy that blocks sockets", {}, false, "socket_blocked"],
 ];
 
-for (const [what, glance, isOpened, code] of LOSSES) {
+for (const [what, probe, isOpened, code] of LOSSES) {
   test(`losing ${what} ends as ${code}`, async () => {
     const scene = stage();
-    Object.assign(scene.server, glance);
+    Object.assign(scene.server, probe);
     scene.session.start(START);
     if (isOpened) scene.sockets.last().open();
     scene.sockets.last().vanish();

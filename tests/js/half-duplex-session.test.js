@@ -41,7 +41,7 @@ function stage(options = {}) {
     clock,
     visibility: page.source,
     isDrained: () => player.isDrained,
-    glance: async () => ({ isOnline: true, isReachable: false, isReady: false, isAppEnabled: true }),
+    probe: async () => ({ isOnline: true, isReachable: false, isReady: false, isAppEnabled: true }),
     ...options,
   });
   const events = collect(session, "queue", "prepared", "speak", "turnend", "flush", "warning", "ended");

@@ -111,7 +111,7 @@ test("a full line and a closed door are told apart", () => {
   assert.equal(linesOf({}, { is_intake_paused: true }).of("queue")?.text.key, "home.paused");
 });
 
-test("each stand-in for the model has its own words and does not hinder", () => {
+test("each stand-in for the model has its own words and is no problem", () => {
   for (const kind of /** @type {const} */ (["tiny_random", "nano", "fake"])) {
     const { lines, of } = linesOf({}, { model: { name: "Toy", kind, is_demonstration: true } });
     assert.equal(of("model")?.text.key, `home.model_${kind}`);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test, { afterEach, mock } from "node:test";
 
-import { glanceAtServer, newSessionId } from "../../static/shared/live-socket.js";
+import { probeServer, newSessionId } from "../../static/shared/live-socket.js";
 import { SESSION_ID_PATTERN } from "../../static/shared/protocol.js";
 
 afterEach(() => mock.restoreAll());
@@ -23,14 +23,14 @@ test("ids are what the server takes and never the same", () => {
 
 test("a look at the server tells apart what is wrong", async () => {
   serve({});
-  assert.equal((await glanceAtServer("omni")).isReachable, false);
+  assert.equal((await probeServer("omni")).isReachable, false);
   serve({ "/health": { ready: false, workers_ready: 0 }, "/api/apps": { apps: [{ app_id: "omni" }] } });
-  const loading = await glanceAtServer("omni");
+  const loading = await probeServer("omni");
   assert.deepEqual([loading.isReachable, loading.isReady, loading.isAppEnabled], [true, false, true]);
   serve({ "/health": { ready: true, workers_ready: 2 }, "/api/apps": { apps: [] } });
-  const disabled = await glanceAtServer("omni");
+  const disabled = await probeServer("omni");
   assert.deepEqual([disabled.isReady, disabled.isAppEnabled], [true, false]);
   serve({ "/health": { status: "healthy" } });
-  const old = await glanceAtServer("omni");
+  const old = await probeServer("omni");
   assert.deepEqual([old.isReady, old.isAppEnabled], [true, true]);
 });

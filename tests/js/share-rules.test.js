@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { uploadHindrance, uploadType } from "../../static/shared/share-rules.js";
+import { uploadProblem, uploadType } from "../../static/shared/share-rules.js";
 
 test("what recorders name is sent as what the server takes", () => {
   assert.equal(uploadType("video/webm;codecs=vp9,opus"), "video/webm");
@@ -12,8 +12,8 @@ test("what recorders name is sent as what the server takes", () => {
 });
 
 test("a file that is too big, empty or of another kind is not sent", () => {
-  assert.equal(uploadHindrance({ type: "audio/wav", size: 100 }, 100), null);
-  assert.equal(uploadHindrance({ type: "audio/wav", size: 101 }, 100), "size");
-  assert.equal(uploadHindrance({ type: "audio/wav", size: 0 }, 100), "size");
-  assert.equal(uploadHindrance({ type: "video/ogg", size: 10 }, 100), "kind");
+  assert.equal(uploadProblem({ type: "audio/wav", size: 100 }, 100), null);
+  assert.equal(uploadProblem({ type: "audio/wav", size: 101 }, 100), "size");
+  assert.equal(uploadProblem({ type: "audio/wav", size: 0 }, 100), "size");
+  assert.equal(uploadProblem({ type: "video/ogg", size: 10 }, 100), "kind");
 });

@@ -41,16 +41,16 @@ afterEach(() => mock.timers.reset());
 function stage(options = {}) {
   const sockets = fakeSockets();
   const clock = new FakeClock();
-  const glance = { isOnline: true, isReachable: true, isReady: true, isAppEnabled: true };
+  const probe = { isOnline: true, isReachable: true, isReady: true, isAppEnabled: true };
   const chat = new StreamingChat({
     url: (id) => `ws://test/ws/streaming/${id}`,
     socketFactory: sockets.factory,
     nowMs: clock.nowMs,
-    glance: async () => glance,
+    probe: async () => probe,
     ...options,
   });
   const events = collect(chat, "queue", "text", "audio", "warning");
-  return { chat, sockets, clock, glance, events };
+  return { chat, sockets, clock, probe, events };
 }
 
 /** @param {StreamingChatOptions} [options] */
@@ -207,8 +207,8 @@ const LOSSES = [
 
 for (const [what, seen, code] of LOSSES) {
   test(`losing ${what} in a turn ends it as ${code}`, async () => {
-    const { socket, answer, glance } = asked();
-    Object.assign(glance, seen);
+    const { socket, answer, probe } = asked();
+    Object.assign(probe, seen);
     socket.hear(QUEUE_DONE);
     socket.vanish();
     assert.equal((await failure(answer)).code, code);
@@ -219,8 +219,8 @@ for (const [seen, code] of /** @type {Array<[object, string]>} */ ([
   [{ isReady: false }, "not_ready"], [{ isAppEnabled: false }, "app_disabled"], [{ isReachable: false }, "server_gone"],
 ])) {
   test(`a socket refused because of ${Object.keys(seen)} ends as ${code}`, async () => {
-    const { chat, sockets, glance } = stage();
-    Object.assign(glance, seen);
+    const { chat, sockets, probe } = stage();
+    Object.assign(probe, seen);
     const answer = chat.send(HELLO, OPTIONS);
     sockets.last().vanish();
     assert.equal((await failure(answer)).code, code);

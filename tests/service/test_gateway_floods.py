@@ -48,7 +48,7 @@ STEPS = (
     (GatewayHttpProtocol, "data_received"),
     (LongTextReader, "feed"),
     (turns, "parse_message"),
-    (client_wire, "type_of"),
+    (client_wire, "parse_type"),
     (routes_chat, "parse_message"),
     (binascii, "a2b_base64"),
     (WorkerPrefill, "model_dump_json"),

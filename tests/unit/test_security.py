@@ -13,7 +13,7 @@ from starlette.requests import HTTPConnection
 from config import SecuritySettings
 from core.errors import OriginRefusedError, RateLimitedError, UnauthorizedError
 from gateway_modules.admin_sessions import SESSION_AGE_S, TOKEN_FILE, ensure_admin_token
-from gateway_modules.security import ADMIN_COOKIE, HOST_PREFIX, Doorkeeper, is_loopback
+from gateway_modules.security import ADMIN_COOKIE, HOST_PREFIX, AccessPolicy, is_loopback
 
 TOKEN = "correct horse battery"
 
@@ -28,10 +28,10 @@ def connection(
     return HTTPConnection(scope)
 
 
-def doorkeeper(clock: Callable[[], float] = lambda: 0.0, **settings: object) -> Doorkeeper:
+def access_policy(clock: Callable[[], float] = lambda: 0.0, **settings: object) -> AccessPolicy:
     """A doorkeeper with some rules, at a time that stands still."""
     rules = SecuritySettings.model_validate(settings)
-    return Doorkeeper(rules, TOKEN, ["demo.example"], clock)
+    return AccessPolicy(rules, TOKEN, ["demo.example"], clock)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def doorkeeper(clock: Callable[[], float] = lambda: 0.0, **settings: object) -> 
 def test_only_trusted_proxies_speak_for_others(
     peer: str, forwarded: str | None, expected: str
 ) -> None:
-    door = doorkeeper(trusted_proxies=["10.0.0.0/8"])
+    door = access_policy(trusted_proxies=["10.0.0.0/8"])
     headers = {"X-Forwarded-For": forwarded} if forwarded else {}
     assert door.client_address(connection(peer, headers)) == expected
 
@@ -77,13 +77,13 @@ def test_only_trusted_proxies_speak_for_others(
     ],
 )
 def test_only_a_name_of_this_server_or_an_address_may_be_called(host: str, is_known: bool) -> None:
-    door = doorkeeper(allowed_hosts=["Talk.lan", "*.parts.lan"])
+    door = access_policy(allowed_hosts=["Talk.lan", "*.parts.lan"])
     if is_known:
         door.check_host(connection(headers={"host": host}))
     else:
         with pytest.raises(OriginRefusedError, match="allowed_hosts"):
             door.check_host(connection(headers={"host": host}))
-    doorkeeper(allowed_hosts=["*"]).check_host(connection(headers={"host": host}))
+    access_policy(allowed_hosts=["*"]).check_host(connection(headers={"host": host}))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_only_a_name_of_this_server_or_an_address_may_be_called(host: str, is_kn
     ],
 )
 def test_pages_of_other_sites_are_refused(origin: str, is_allowed: bool) -> None:
-    door = doorkeeper(allowed_origins=["https://Friend.example"])
+    door = access_policy(allowed_origins=["https://Friend.example"])
     if is_allowed:
         door.check_origin(connection(headers={"Origin": origin}))
     else:
@@ -115,14 +115,14 @@ def test_pages_of_other_sites_are_refused(origin: str, is_allowed: bool) -> None
 
 
 def test_what_no_browser_sent_has_no_origin() -> None:
-    doorkeeper().check_origin(connection())
+    access_policy().check_origin(connection())
 
 
 def test_a_trusted_proxy_says_what_the_host_was_called() -> None:
     headers = {"Origin": "https://shown.example", "X-Forwarded-Host": "shown.example"}
-    doorkeeper(trusted_proxies=["10.0.0.1"]).check_origin(connection("10.0.0.1", headers))
+    access_policy(trusted_proxies=["10.0.0.1"]).check_origin(connection("10.0.0.1", headers))
     with pytest.raises(OriginRefusedError):
-        doorkeeper().check_origin(connection("10.0.0.1", headers))
+        access_policy().check_origin(connection("10.0.0.1", headers))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_an_allowed_origin_needs_scheme_and_host(origin: str) -> None:
 
 
 def test_an_administrator_shows_the_token_or_a_cookie_of_a_session() -> None:
-    door = doorkeeper()
+    door = access_policy()
     cookie = door.sessions.begin()
     assert cookie != door.sessions.begin() and TOKEN not in cookie
     for headers in ({"X-Admin-Token": TOKEN}, {"Cookie": f"{ADMIN_COOKIE}={cookie}"}):
@@ -146,7 +146,7 @@ def test_an_administrator_shows_the_token_or_a_cookie_of_a_session() -> None:
 
 def test_a_session_ends_with_logout_and_with_age() -> None:
     now_s = 0.0
-    door = doorkeeper(lambda: now_s)
+    door = access_policy(lambda: now_s)
     first, second = door.sessions.begin(), door.sessions.begin()
     door.sessions.end(first)
     assert not door.sessions.is_open(first) and door.sessions.is_open(second)
@@ -155,7 +155,7 @@ def test_a_session_ends_with_logout_and_with_age() -> None:
 
 
 def test_behind_tls_only_a_cookie_that_is_bound_to_it_counts() -> None:
-    door = doorkeeper(trusted_proxies=["10.0.0.1"])
+    door = access_policy(trusted_proxies=["10.0.0.1"])
     told = {"X-Forwarded-Proto": "https"}
     cookie = door.sessions.begin()
     assert door.cookie_name(connection("10.0.0.1", told)) == HOST_PREFIX + ADMIN_COOKIE
@@ -166,12 +166,12 @@ def test_behind_tls_only_a_cookie_that_is_bound_to_it_counts() -> None:
 
 
 def test_only_insecure_admin_without_a_token_lets_everybody() -> None:
-    assert doorkeeper(insecure_admin=True).is_admin(connection())
-    assert not doorkeeper(insecure_admin=True, admin_token=TOKEN).is_admin(connection())
+    assert access_policy(insecure_admin=True).is_admin(connection())
+    assert not access_policy(insecure_admin=True, admin_token=TOKEN).is_admin(connection())
 
 
 def test_wrong_tokens_run_out_and_never_lock_out_the_right_one() -> None:
-    door = doorkeeper()
+    door = access_policy()
     for _ in range(10):
         with pytest.raises(UnauthorizedError):
             door.check_token("wrong", "1.1.1.1")
@@ -212,4 +212,4 @@ def test_loopback_in_all_spellings() -> None:
 def test_limits_count_clients_behind_a_proxy_of_this_machine(
     peer: str, headers: dict[str, str], client: str
 ) -> None:
-    assert doorkeeper().limited_client(connection(peer, headers)) == client
+    assert access_policy().limited_client(connection(peer, headers)) == client

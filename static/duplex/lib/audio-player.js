@@ -9,7 +9,7 @@ import { Resampler } from "./resampler.js";
 
 const MS_PER_S = 1_000;
 const METRICS_INTERVAL_MS = 200;
-/** A source is told its start so long before, or its first samples would be cut. */
+/** A source is scheduled so long before its start, or its first samples would be cut. */
 const LEAD_S = 0.005;
 
 /**

@@ -5,7 +5,7 @@
 export const CAPTURE_RATE_HZ = 16_000;
 /** Name under which the worklet registers. */
 export const PROCESSOR_NAME = "capture-processor";
-/** Levels that are told of what is heard, each second. */
+/** Levels reported each second. */
 export const LEVELS_PER_S = 20;
 /** What a voice detector judges at once, samples. */
 export const WINDOW_SAMPLES = 512;

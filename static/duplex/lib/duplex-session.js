@@ -8,7 +8,7 @@
 
 import { Emitter } from "../../shared/emitter.js";
 import { endReason, messageText } from "../../shared/end-reasons.js";
-import { glanceAtServer, newSessionId, socketUrl } from "../../shared/live-socket.js";
+import { probeServer, newSessionId, socketUrl } from "../../shared/live-socket.js";
 import { floatsToBase64 } from "../../shared/pcm.js";
 import { alwaysVisible } from "../../shared/page-visibility.js";
 import { openSessionLink } from "../../shared/session-link.js";
@@ -68,7 +68,7 @@ export class DuplexSession extends Emitter {
       socketFactory: undefined,
       clock: { nowMs: () => performance.now(), unixMs: () => Date.now() },
       visibility: alwaysVisible(),
-      glance: () => glanceAtServer(appId),
+      probe: () => probeServer(appId),
       ...options,
     };
     const { clock, visibility } = this.#options;
@@ -95,7 +95,7 @@ export class DuplexSession extends Emitter {
    */
   start(given) {
     if (this.isActive) return this.#state.sessionId;
-    const { idPrefix, clock, url, socketFactory, glance } = this.#options;
+    const { idPrefix, clock, url, socketFactory, probe } = this.#options;
     const sessionId = newSessionId(idPrefix, clock.unixMs());
     this.#given = given;
     this.#seq = 0;
@@ -103,7 +103,7 @@ export class DuplexSession extends Emitter {
     this.#link = openSessionLink({
       url: url(sessionId),
       socketFactory,
-      glance,
+      probe,
       onMessage: (message) => this.#onMessage(message),
       onMalformed: () => this.#warn("malformed_message"),
       onEnd: (reason) => this.#onEnd(reason),

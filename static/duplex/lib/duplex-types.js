@@ -7,7 +7,7 @@
 /** @typedef {import("../../shared/protocol.js").DuplexPrepared} DuplexPrepared */
 /** @typedef {import("../../shared/protocol.js").Result} Result */
 /** @typedef {import("../../shared/end-reasons.js").EndReason} EndReason */
-/** @typedef {import("../../shared/end-reasons.js").ServerGlance} ServerGlance */
+/** @typedef {import("../../shared/end-reasons.js").ServerProbe} ServerProbe */
 /** @typedef {import("../../shared/live-socket.js").SocketFactory} SocketFactory */
 /** @typedef {import("../../shared/page-visibility.js").VisibilitySource} VisibilitySource */
 /** @typedef {import("./session-state.js").SessionState} SessionState */
@@ -31,7 +31,7 @@
  * @property {SocketFactory} [socketFactory]
  * @property {SessionClock} [clock]
  * @property {VisibilitySource} [visibility] Pass `pageVisibility()`.
- * @property {() => Promise<ServerGlance>} [glance]
+ * @property {() => Promise<ServerProbe>} [probe]
  */
 
 /** What a session begins with; `restart()` uses it again.

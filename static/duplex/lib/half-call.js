@@ -8,7 +8,7 @@ import { Emitter } from "../../shared/emitter.js";
 import { pageVisibility } from "../../shared/page-visibility.js";
 import { HalfDuplexSession } from "./half-duplex-session.js";
 import { loadCallSound } from "./late-sound.js";
-import { hindrance, problemOfDevice, problemOfEnd } from "./live-problems.js";
+import { warningOf, problemOfDevice, problemOfEnd } from "./live-problems.js";
 import { keepAwake } from "./wake-lock.js";
 
 /** @typedef {import("./audio-player.js").AudioPlayer} AudioPlayer */
@@ -172,7 +172,7 @@ export class HalfCall extends Emitter {
   /** Play through the chosen speaker from now on. */
   async changeSpeaker() {
     const isChanged = await this.#player?.setSinkId(this.#options.devices().speakerId).catch(() => false);
-    if (isChanged === false) this.emit("problem", { ...hindrance("sink_refused"), kind: "caution" });
+    if (isChanged === false) this.emit("problem", { ...warningOf("sink_refused"), kind: "caution" });
   }
 
   /** End at once; the object is of no use afterwards. */
@@ -194,7 +194,7 @@ export class HalfCall extends Emitter {
     session.on("speak", (speech) => this.#play(speech));
     session.on("turnend", () => this.#player?.endTurn());
     session.on("flush", () => this.#player?.flush());
-    session.on("warning", ({ code, message }) => this.emit("problem", { ...hindrance(code), message, kind: "caution" }));
+    session.on("warning", ({ code, message }) => this.emit("problem", { ...warningOf(code), message, kind: "caution" }));
     session.on("ended", (end) => void this.#onEnded(end));
   }
 
@@ -221,7 +221,7 @@ export class HalfCall extends Emitter {
     await player.init();
     const { speakerId } = this.#options.devices();
     if (speakerId) await player.setSinkId(speakerId).catch(() => false); // gone: the default one plays
-    player.addEventListener("suspended", () => this.#hinder("sound_suspended"));
+    player.addEventListener("suspended", () => this.#reportProblem("sound_suspended"));
     player.addEventListener("resumed", () => this.emit("solved", { code: "sound_suspended" }));
   }
 
@@ -243,9 +243,9 @@ export class HalfCall extends Emitter {
   #listenToMicrophone(microphone) {
     this.#micEnd = new AbortController();
     const { signal } = this.#micEnd;
-    /** @param {string} type @param {(detail: any) => void} hear `any`: each event has its own detail */
-    const on = (type, hear) =>
-      microphone.addEventListener(type, (event) => hear(/** @type {CustomEvent} */ (event).detail), { signal });
+    /** @param {string} type @param {(detail: any) => void} listener `any`: each event has its own detail */
+    const on = (type, listener) =>
+      microphone.addEventListener(type, (event) => listener(/** @type {CustomEvent} */ (event).detail), { signal });
     on("chunk", ({ audio }) => {
       this.#session.sendChunk(audio);
       microphone.recycle(audio);
@@ -254,9 +254,9 @@ export class HalfCall extends Emitter {
       this.#inputRms = rms;
       this.emit("level", { rms: this.#devices.isMuted ? 0 : rms });
     });
-    on("silent", () => this.#hinder("silent_microphone"));
+    on("silent", () => this.#reportProblem("silent_microphone"));
     on("audible", () => this.emit("solved", { code: "silent_microphone" }));
-    on("suspended", () => this.#hinder("sound_suspended"));
+    on("suspended", () => this.#reportProblem("sound_suspended"));
     on("resumed", () => this.emit("solved", { code: "sound_suspended" }));
     on("ended", (error) => {
       this.#inputRms = 0;
@@ -266,8 +266,8 @@ export class HalfCall extends Emitter {
   }
 
   /** @param {string} code */
-  #hinder(code) {
-    if (this.#session.isActive) this.emit("problem", hindrance(code));
+  #reportProblem(code) {
+    if (this.#session.isActive) this.emit("problem", warningOf(code));
   }
 
   async #closeDevices() {

@@ -8,7 +8,7 @@
 
 import { Emitter } from "../../shared/emitter.js";
 import { endReason, messageText } from "../../shared/end-reasons.js";
-import { glanceAtServer, newSessionId, socketUrl } from "../../shared/live-socket.js";
+import { probeServer, newSessionId, socketUrl } from "../../shared/live-socket.js";
 import { floatsToBase64 } from "../../shared/pcm.js";
 import { alwaysVisible } from "../../shared/page-visibility.js";
 import { openSessionLink } from "../../shared/session-link.js";
@@ -19,7 +19,7 @@ import { initialHalfState, isMicOpen, reduceHalf, remainingS } from "./half-dupl
 /** @typedef {import("../../shared/protocol.js").HalfDuplexServerMessage} HalfDuplexServerMessage */
 /** @typedef {import("../../shared/protocol.js").Chunk} Chunk */
 /** @typedef {import("../../shared/end-reasons.js").EndReason} EndReason */
-/** @typedef {import("../../shared/end-reasons.js").ServerGlance} ServerGlance */
+/** @typedef {import("../../shared/end-reasons.js").ServerProbe} ServerProbe */
 /** @typedef {import("../../shared/live-socket.js").SocketFactory} SocketFactory */
 /** @typedef {import("../../shared/live-socket.js").WireMessage} WireMessage */
 /** @typedef {import("../../shared/page-visibility.js").VisibilitySource} VisibilitySource */
@@ -41,7 +41,7 @@ import { initialHalfState, isMicOpen, reduceHalf, remainingS } from "./half-dupl
  * @property {SocketFactory} [socketFactory]
  * @property {SessionClock} [clock]
  * @property {VisibilitySource} [visibility] Pass `pageVisibility()`.
- * @property {() => Promise<ServerGlance>} [glance]
+ * @property {() => Promise<ServerProbe>} [probe]
  */
 
 /** `prepare` without its type: system_prompt or system_content, voices, config.
@@ -107,7 +107,7 @@ export class HalfDuplexSession extends Emitter {
       socketFactory: undefined,
       clock: { nowMs: () => performance.now(), unixMs: () => Date.now() },
       visibility: alwaysVisible(),
-      glance: () => glanceAtServer("half_duplex_audio"),
+      probe: () => probeServer("half_duplex_audio"),
       ...options,
     };
     const { visibility } = this.#options;
@@ -137,13 +137,13 @@ export class HalfDuplexSession extends Emitter {
    */
   start(given) {
     if (this.isActive) return this.#state.sessionId;
-    const { idPrefix, clock, url, socketFactory, glance, getMaxSessionS } = this.#options;
+    const { idPrefix, clock, url, socketFactory, probe, getMaxSessionS } = this.#options;
     const sessionId = newSessionId(idPrefix, clock.unixMs());
     this.#given = given;
     this.#link = openSessionLink({
       url: url(sessionId),
       socketFactory,
-      glance,
+      probe,
       onMessage: (message) => this.#onMessage(message),
       onMalformed: () => this.#warn("malformed_message"),
       onEnd: (reason) => this.#onEnd(reason),

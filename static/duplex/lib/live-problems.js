@@ -26,7 +26,7 @@ const EXPECTED = new Set(["kv_limit", "context_full", "ended_by_admin", "timeout
 /** A microphone that may be there in a moment. @type {ReadonlySet<string>} */
 export const DEVICE_CODES = new Set(["permission_denied", "no_microphone", "busy", "unplugged"]);
 
-/** What a microphone that delivers, but nothing useful, is told with. @type {ReadonlySet<string>} */
+/** Codes of a microphone that delivers nothing useful. @type {ReadonlySet<string>} */
 const MILD_CODES = new Set(["silent_microphone", "sound_suspended", "late_chunk", "upload_slow", "context_nearly_full", "one_voice", "voice_cut"]);
 
 /**
@@ -52,9 +52,9 @@ export function problemOfEnd(reason) {
  * @returns {LiveProblem}
  */
 export function problemOfDevice(error, isInCall) {
-  const told = /** @type {{code?: unknown, message?: unknown} | null} */ (error);
-  const code = typeof told?.code === "string" ? told.code : "unsupported";
-  const message = typeof told?.message === "string" ? told.message : "";
+  const known = /** @type {{code?: unknown, message?: unknown} | null} */ (error);
+  const code = typeof known?.code === "string" ? known.code : "unsupported";
+  const message = typeof known?.message === "string" ? known.message : "";
   if (code.startsWith("camera_")) {
     return { code, message, kind: isInCall ? "caution" : "bad", steps: isInCall ? ["camera"] : ["retry", "file", "voice"] };
   }
@@ -65,11 +65,11 @@ export function problemOfDevice(error, isInCall) {
 }
 
 /**
- * Something that hinders and does not end the call.
+ * A problem that does not end the call.
  *
  * @param {string} code
  * @returns {LiveProblem}
  */
-export function hindrance(code) {
+export function warningOf(code) {
   return { code, message: "", kind: MILD_CODES.has(code) ? "caution" : "bad", steps: [] };
 }

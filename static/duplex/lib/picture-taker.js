@@ -65,7 +65,7 @@ export function createPictureTaker({ grab, isFile, nowMs = () => performance.now
       };
       source.addEventListener("frame-due", want, { signal });
       source.addEventListener("level", () => {
-        const isDue = tempo.hear() && !isFile();
+        const isDue = tempo.countLevel() && !isFile();
         if (isWanted || isDue) want();
       }, { signal });
     },

@@ -23,8 +23,8 @@ export class PictureTempo {
     this.#levels = 0;
   }
 
-  /** Another level was heard: whether to take a picture now; true once a second, chunks or not. */
-  hear() {
+  /** Count a microphone level; return whether to take a picture now; true once a second, chunks or not. */
+  countLevel() {
     this.#levels += 1;
     return this.#levels % LEVELS_PER_S === DUE_LEVELS;
   }

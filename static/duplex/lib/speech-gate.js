@@ -63,8 +63,9 @@ const ECHO_TELL_FRAMES = 25;
 /**
  * The gate of one session; it sees every frame of the microphone.
  *
- * The user wants the answer silent within 200 ms, yet within 200 ms nobody can know whether a sound
- * becomes a sentence or stays a backchannel. So the gate answers in steps, all but the last reversible:
+ * The user wants the answer silent within 200 ms, yet 200 ms of sound do not show whether it
+ * becomes a sentence or stays a backchannel. So the gate answers in steps, all but the last of
+ * which are reversible:
  *
  *   duck     a sound began (40 ms): 9 dB quieter, the answer goes on.
  *   hold     it is speech: silence, the answer waits. Nothing is lost.
@@ -256,7 +257,7 @@ export class SpeechGate {
     const isChanged = wasHeld || this.#state === "ducked";
     const soundedFrames = this.#heldFrames - this.#sound.pauseFrames;
     if (wasHeld && soundedFrames < ECHO_TELL_FRAMES && this.#sound.outputDb > OUTPUT_AUDIBLE_DB) {
-      // It may have been a short word of the user: believe in echo by steps, lest the gate goes deaf.
+      // It may have been a short word of the user: believe in echo by steps, lest the gate stays closed.
       const seenDb = this.#sound.peakDb - this.#sound.outputDb;
       const raisedDb = Math.min(seenDb, this.#couplingDb + COUPLING_STEP_DB, COUPLING_MOST_DB);
       this.#couplingDb = Math.max(this.#couplingDb, raisedDb);

@@ -18,10 +18,10 @@ const SHARED_CODES = new Set(["insecure_context", "unsupported"]);
 export class PictureError extends Error {
   /** @param {unknown} cause */
   constructor(cause) {
-    const told = /** @type {{code?: string} | null} */ (cause)?.code ?? "unsupported";
-    super(`picture: ${told}`, { cause });
+    const reason = /** @type {{code?: string} | null} */ (cause)?.code ?? "unsupported";
+    super(`picture: ${reason}`, { cause });
     this.name = "PictureError";
-    this.code = SHARED_CODES.has(told) ? told : `camera_${told}`;
+    this.code = SHARED_CODES.has(reason) ? reason : `camera_${reason}`;
     this.message = ""; // the sentence says it all
   }
 }

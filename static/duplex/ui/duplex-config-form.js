@@ -58,16 +58,16 @@ export function duplexConfigOf(store) {
 export function mountDuplexConfigForm(el) {
   /** @type {[Element, string][]} */
   const texts = [];
-  const told = (/** @type {Element} */ node, /** @type {string} */ key) => {
+  const labelled = (/** @type {Element} */ node, /** @type {string} */ key) => {
     texts.push([node, key]);
     return node;
   };
   for (const name of SHOWN) {
     const field = /** @type {Field} */ (DUPLEX_FIELDS[name]);
     const id = `config-${name}`;
-    const label = told(h("label", { for: id }), `config.${name}`);
-    const hint = told(h("p", { class: "hint", id: `${id}-hint` }), `config.${name}_hint`);
-    el.append(h("div", { class: "field field-row" }, label, ...inputOf(name, field, id, told), hint));
+    const label = labelled(h("label", { for: id }), `config.${name}`);
+    const hint = labelled(h("p", { class: "hint", id: `${id}-hint` }), `config.${name}_hint`);
+    el.append(h("div", { class: "field field-row" }, label, ...inputOf(name, field, id, labelled), hint));
   }
   const draw = () => texts.forEach(([node, key]) => setText(node, t(key)));
   onLangChange(draw);
@@ -78,14 +78,14 @@ export function mountDuplexConfigForm(el) {
  * @param {string} name
  * @param {Field} field
  * @param {string} id
- * @param {(node: Element, key: string) => Element} told
+ * @param {(node: Element, key: string) => Element} labelled
  * @returns {Element[]}
  */
-function inputOf(name, field, id, told) {
+function inputOf(name, field, id, labelled) {
   const common = { id, dataset: { setting: name }, "aria-describedby": `${id}-hint` };
   if (field.type === "boolean") return [h("input", { ...common, type: "checkbox", role: "switch" })];
   if (field.type === "choice") {
-    const choices = field.choices.map((value) => told(h("option", { value }), `config.${name}_${value}`));
+    const choices = field.choices.map((value) => labelled(h("option", { value }), `config.${name}_${value}`));
     return [h("select", common, choices)];
   }
   return [h("output", { class: "number", for: id, dataset: { valueOf: name } }), h("input", { ...common, type: "range" })];

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What hinders a call, in words: before the start what the server lacks, later what went wrong.
+ * Problems of a call, in words: before the start what the server lacks, later what went wrong.
  */
 
 import { t } from "../../shared/i18n.js";
@@ -16,7 +16,7 @@ import { mountNotice } from "../../shared/notice.js";
  * @param {StatusReport} report
  * @returns {string | null} code of a text `problem.CODE`
  */
-export function hindranceOfStatus({ status, isReached }) {
+export function problemOfStatus({ status, isReached }) {
   if (!isReached || !status) return "offline";
   if (status.idle_workers + status.busy_workers > 0) return null;
   return status.loading_workers > 0 ? "worker_loading" : "no_worker";
@@ -24,7 +24,7 @@ export function hindranceOfStatus({ status, isReached }) {
 
 /**
  * @param {{problem: HTMLElement, note: HTMLElement}} places `problem` ended or prevents the call,
- *   `note` only hinders it
+ *   `note` does not
  * @param {Partial<Record<NextStep, () => void>>} run
  */
 export function mountCallNotes(places, run) {
@@ -69,9 +69,9 @@ export function mountCallNotes(places, run) {
      *
      * @param {string | null} code
      */
-    foresee(code) {
+    showStatus(code) {
       if (code === null) {
-        if (isForeseen(noteCode)) this.solve(noteCode);
+        if (isStatusCode(noteCode)) this.solve(noteCode);
       } else if (code !== noteCode) {
         this.show({ code, message: "", kind: "caution", steps: [] });
       }
@@ -81,6 +81,6 @@ export function mountCallNotes(places, run) {
 }
 
 /** @param {string} code */
-function isForeseen(code) {
+function isStatusCode(code) {
   return code === "offline" || code === "worker_loading" || code === "no_worker";
 }

@@ -8,7 +8,7 @@ import { Emitter } from "../../shared/emitter.js";
 import { late } from "../../shared/late.js";
 import { pageVisibility } from "../../shared/page-visibility.js";
 import { loadCallSound } from "../lib/late-sound.js";
-import { DEVICE_CODES, hindrance, problemOfDevice, problemOfEnd } from "../lib/live-problems.js";
+import { DEVICE_CODES, warningOf, problemOfDevice, problemOfEnd } from "../lib/live-problems.js";
 import { initialState } from "../lib/session-state.js";
 import { UserTurns } from "../lib/user-turns.js";
 import { keepAwake } from "../lib/wake-lock.js";
@@ -198,7 +198,7 @@ export class LiveCall extends Emitter {
 
   /** @type {() => void} Something was plugged in: perhaps what was lost. */
   #onDeviceChange = () => {
-    if (this.#isSourceLost) this.#reopen().catch(() => undefined); // not yet: the user was told before
+    if (this.#isSourceLost) this.#reopen().catch(() => undefined); // not yet: already reported
   };
 
   /** End at once; the object is of no use afterwards. */
@@ -280,12 +280,12 @@ export class LiveCall extends Emitter {
     this.#bargeIn.setDetector(this.#detector);
     this.#bargeIn.addEventListener("interrupt", () => this.#session?.interrupt());
     this.#bargeIn.addEventListener("state", () => this.#setDevices({ isHeld: this.#bargeIn?.state === "held" }));
-    /** @param {string} type @param {(detail: any) => void} hear `any`: each event has its own detail */
-    const on = (type, hear) =>
-      player.addEventListener(type, (event) => hear(/** @type {CustomEvent} */ (event).detail));
+    /** @param {string} type @param {(detail: any) => void} listener `any`: each event has its own detail */
+    const on = (type, listener) =>
+      player.addEventListener(type, (event) => listener(/** @type {CustomEvent} */ (event).detail));
     on("metrics", (report) => this.#session?.notePlayback(report));
     on("gap", (gap) => this.#session?.noteGap(gap));
-    on("suspended", () => this.#hinder("sound_suspended"));
+    on("suspended", () => this.#reportProblem("sound_suspended"));
     on("resumed", () => this.emit("solved", { code: "sound_suspended" }));
   }
 
@@ -309,14 +309,14 @@ export class LiveCall extends Emitter {
   #listenToSource(source) {
     this.#sourceEnd = new AbortController();
     const { signal } = this.#sourceEnd;
-    /** @param {string} type @param {(detail: any) => void} hear `any`: each event has its own detail */
-    const on = (type, hear) =>
-      source.addEventListener(type, (event) => hear(/** @type {CustomEvent} */ (event).detail), { signal });
+    /** @param {string} type @param {(detail: any) => void} listener `any`: each event has its own detail */
+    const on = (type, listener) =>
+      source.addEventListener(type, (event) => listener(/** @type {CustomEvent} */ (event).detail), { signal });
     on("chunk", ({ audio }) => this.#send(audio));
-    on("level", ({ rms }) => this.#hear(rms));
-    on("silent", () => this.#hinder("silent_microphone"));
+    on("level", ({ rms }) => this.#onLevel(rms));
+    on("silent", () => this.#reportProblem("silent_microphone"));
     on("audible", () => this.emit("solved", { code: "silent_microphone" }));
-    on("suspended", () => this.#hinder("sound_suspended"));
+    on("suspended", () => this.#reportProblem("sound_suspended"));
     on("resumed", () => this.emit("solved", { code: "sound_suspended" }));
     on("ended", (error) => this.#onSourceEnded(error));
   }
@@ -328,7 +328,7 @@ export class LiveCall extends Emitter {
   }
 
   /** @param {number} rms */
-  #hear(rms) {
+  #onLevel(rms) {
     this.#inputRms = rms;
     const isHeard = this.state.phase === "running" && !this.#devices.isMuted;
     if (!isHeard) return;
@@ -343,7 +343,7 @@ export class LiveCall extends Emitter {
     const source = this.#source;
     const outcome = this.#session?.sendChunk({ audio, maxSliceNums: this.#options.maxSliceNums?.() });
     if (outcome && outcome !== "not_running") this.emit("chunk", { audio });
-    queueMicrotask(() => source?.recycle?.(audio)); // others that hear the same event need it yet
+    queueMicrotask(() => source?.recycle?.(audio)); // other listeners of the event still need it
   }
 
   /** @param {unknown} error null: a file is over */
@@ -367,8 +367,8 @@ export class LiveCall extends Emitter {
   }
 
   /** @param {string} code */
-  #hinder(code) {
-    if (this.#isInSession) this.emit("problem", hindrance(code));
+  #reportProblem(code) {
+    if (this.#isInSession) this.emit("problem", warningOf(code));
   }
 
   /** Run something at the end of each call while the devices are still open. @param {() => Promise<void>} run */

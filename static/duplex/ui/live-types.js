@@ -35,7 +35,7 @@
  * @property {() => Promise<LiveSource>} openSource opens the microphone or file as the settings say
  * @property {() => LiveSettings} settings
  * @property {() => number} [maxSliceNums] tiles of each picture; the server's own choice when left out
- * @property {Pick<import("../lib/duplex-types.js").DuplexSessionOptions, "url" | "socketFactory" | "visibility" | "glance">} [session]
+ * @property {Pick<import("../lib/duplex-types.js").DuplexSessionOptions, "url" | "socketFactory" | "visibility" | "probe">} [session]
  */
 
 /**

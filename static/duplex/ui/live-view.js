@@ -32,7 +32,7 @@ import { throttled } from "./throttled.js";
  */
 
 const TRANSCRIPT_MS = 200;
-/** Warnings told in passing; what stays is told by `problem`. */
+/** Warnings shown for a moment; lasting ones are shown by `problem`. */
 const TOLD_WARNINGS = new Set(["late_chunk", "upload_slow", "context_nearly_full", "recording_stopped", "bad_frame", "one_voice", "voice_cut"]);
 const TOLD_AGAIN_MS = 20_000;
 
@@ -64,7 +64,7 @@ export function mountLiveView(call, options) {
   const transcript = mountTranscript(byId("transcript", HTMLElement));
   /** @type {ReturnType<typeof import("./live-instruments.js")["mountInstruments"]> | null} */
   let instruments = null;
-  const furnish = late(() => import("./live-instruments.js"), ({ mountInstruments }) => {
+  const loadInstruments = late(() => import("./live-instruments.js"), ({ mountInstruments }) => {
     instruments = mountInstruments(call, options);
     instruments.update();
   });
@@ -99,14 +99,14 @@ export function mountLiveView(call, options) {
   });
   call.on("assigned", () => queue.playTurn());
   call.on("prepared", () => queue.playReady());
-  call.on("prepared", () => furnish().catch(toastProblem));
+  call.on("prepared", () => loadInstruments().catch(toastProblem));
   call.on("heard", drawTranscript);
   call.on("warning", warningTeller());
   update();
   return {
     update,
     /** Brings in the instruments; a call does so by itself. */
-    furnish,
+    loadInstruments,
     notice,
     transcriptText: () => transcript.text(),
   };

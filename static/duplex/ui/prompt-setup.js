@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What the model is told before a live call, and its voices: preset, instructions, voice samples.
+ * Instructions of a live call and its voices: preset, instructions, voice samples.
  */
 
 import { mountPresetSelector } from "../../shared/preset-selector.js";
@@ -48,7 +48,7 @@ export function mountPromptSetup(parts, { mode, defaults, onSettings, onEdit }) 
     /** The first preset was applied, or there is none. */
     ready: presets.ready,
     /** Brings in the editors of the voices. */
-    furnish: voices.furnish,
+    loadEditors: voices.loadEditors,
     /** @returns {{systemPrompt: string, prepare: {ref_audio_base64?: string, tts_ref_audio_base64?: string}}} */
     given() {
       const { heard, spoken } = voices;
@@ -106,7 +106,7 @@ function mountVoices(parts, { limits, onEdited }) {
       if (!voice && !editors) void takeServerVoice();
       apply();
     },
-    furnish: late(importEditors, ([{ mountRefAudioPlayer }, { mountTtsVoice }]) => {
+    loadEditors: late(importEditors, ([{ mountRefAudioPlayer }, { mountTtsVoice }]) => {
       editors = {
         heard: mountRefAudioPlayer(parts.voice, { limits, onChange: () => isApplying || onEdited() }),
         spoken: mountTtsVoice(parts.ttsVoice, { limits, onChange: onEdited }),

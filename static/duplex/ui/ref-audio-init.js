@@ -18,7 +18,7 @@ let defaultVoice = null;
 const libraryVoices = new Map();
 
 /**
- * Fetches the voice the model speaks with when nobody chose another.
+ * Fetches the default voice of the model.
  *
  * @returns {Promise<Voice | null>} null if this server has none
  * @throws {ApiError} it was not reached; the next call tries again

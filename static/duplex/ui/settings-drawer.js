@@ -11,13 +11,13 @@ import { bindSettings } from "../../shared/settings-form.js";
  * @param {HTMLDialogElement} dialog
  * @param {HTMLButtonElement} opener
  * @param {import("../../shared/settings-form.js").AnyStore} store
- * @param {() => Promise<unknown>} furnish brings in what only the open drawer shows; done before is done
+ * @param {() => Promise<unknown>} loadContent brings in what only the open drawer shows; done before is done
  */
-export function mountSettingsDrawer(dialog, opener, store, furnish) {
+export function mountSettingsDrawer(dialog, opener, store, loadContent) {
   bindSettings(dialog, store);
   const open = () => {
     dialog.showModal();
-    furnish().catch(toastProblem);
+    loadContent().catch(toastProblem);
   };
   on(opener, "click", open);
   on(find(dialog, "[data-action=close-settings]", HTMLButtonElement), "click", () => dialog.close());

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { endReason } from "../../../static/shared/end-reasons.js";
-import { hindrance, problemOfDevice, problemOfEnd } from "../../../static/duplex/lib/live-problems.js";
+import { warningOf, problemOfDevice, problemOfEnd } from "../../../static/duplex/lib/live-problems.js";
 
 const TEXTS = JSON.parse(readFileSync(new URL("../../../static/i18n/en.json", import.meta.url), "utf8"));
 
@@ -49,7 +49,7 @@ test("a microphone in the middle of a call is opened again, before it the call i
   assert.equal(problemOfDevice("strange", false).code, "unsupported");
 });
 
-test("hindrances are mild", () => {
-  assert.equal(hindrance("silent_microphone").kind, "caution");
+test("problems of a call are mild", () => {
+  assert.equal(warningOf("silent_microphone").kind, "caution");
   assert.ok(TEXTS["problem.sound_suspended.title"]);
 });

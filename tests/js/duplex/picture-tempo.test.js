@@ -11,7 +11,7 @@ const LEVELS_BEFORE = (1_000 - AHEAD_MS) / LEVEL_MS - 1;
 test("one picture is due in each unit, a little before its end", () => {
   const tempo = new PictureTempo();
   for (let unit = 0; unit < 3; unit += 1) {
-    const due = Array.from({ length: LEVELS_PER_S }, () => tempo.hear());
+    const due = Array.from({ length: LEVELS_PER_S }, () => tempo.countLevel());
     assert.equal(due.indexOf(true), LEVELS_BEFORE);
     assert.equal(due.filter(Boolean).length, 1);
     tempo.beginUnit();

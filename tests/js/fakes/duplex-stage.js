@@ -6,7 +6,7 @@ import { PREPARED, QUEUE_DONE } from "./duplex-messages.js";
 import { FakeClock, FakePage, collect, fakeSockets } from "./socket.js";
 
 /** @typedef {import("../../../static/duplex/lib/duplex-types.js").DuplexSessionOptions} DuplexSessionOptions */
-/** @typedef {import("../../../static/shared/end-reasons.js").ServerGlance} ServerGlance */
+/** @typedef {import("../../../static/shared/end-reasons.js").ServerProbe} ServerProbe */
 
 export const START = { systemPrompt: "Be kind.", prepare: { config: { length_penalty: 1.05 } } };
 
@@ -16,7 +16,7 @@ export function stage(options = {}) {
   const clock = new FakeClock();
   const page = new FakePage();
   const player = { isDrained: true };
-  /** @type {ServerGlance} */
+  /** @type {ServerProbe} */
   const server = { isOnline: true, isReachable: true, isReady: true, isAppEnabled: true };
   const session = new DuplexSession({
     idPrefix: "adx",
@@ -25,7 +25,7 @@ export function stage(options = {}) {
     clock,
     visibility: page.source,
     isDrained: () => player.isDrained,
-    glance: async () => server,
+    probe: async () => server,
     ...options,
   });
   const types = ["queue", "queuedone", "prepared", "speak", "turnend", "flush", "result", "warning", "ended"];

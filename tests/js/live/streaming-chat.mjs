@@ -55,7 +55,7 @@ assert.equal(sockets.length, 2);
 
 const blocked = new StreamingChat({
   url: () => `${ORIGIN.replace(/^http/, "ws")}/nothing-here`,
-  glance: async () => ({ isOnline: true, isReachable: true, isReady: true, isAppEnabled: true }),
+  probe: async () => ({ isOnline: true, isReachable: true, isReady: true, isAppEnabled: true }),
   postChat: async (turn) => {
     const body = JSON.stringify(chatRequest(turn.messages, turn.options));
     const headers = { "content-type": "application/json" };

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.schemas import duplex, half_duplex, streaming
 from core.schemas.common import WireModel
 from core.schemas.queue import ErrorMessage, WarningMessage
-from gateway_modules.glance import glance, type_of
+from gateway_modules.message_type import parse_type, peek_type
 
 BIG = "A" * 200_000
 
@@ -33,18 +33,18 @@ SERVER_MESSAGES: list[WireModel] = [
 @pytest.mark.parametrize("message", SERVER_MESSAGES, ids=lambda message: message.type)
 def test_every_message_of_a_worker_tells_its_type(message: WireModel) -> None:
     text = message.to_json()
-    assert glance(text) == type_of(text) == json.loads(text)["type"]
+    assert peek_type(text) == parse_type(text) == json.loads(text)["type"]
 
 
 def test_a_type_in_the_middle_is_found_if_the_message_is_not_too_long() -> None:
     long = {"a": "x" * 1_000, "type": "done", "b": "x" * 1_000}
-    assert glance(json.dumps(long)) == "done"
-    assert glance(json.dumps({"a": BIG, "type": "done", "b": BIG})) == ""
+    assert peek_type(json.dumps(long)) == "done"
+    assert peek_type(json.dumps({"a": BIG, "type": "done", "b": BIG})) == ""
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"type"', '{"type": 5}', "{}", "[" * 100_000])
 def test_what_has_no_type_has_none(text: str) -> None:
-    assert glance(text) == type_of(text) == ""
+    assert peek_type(text) == parse_type(text) == ""
 
 
 @given(st.text(), st.sampled_from(["done", "error"]), st.booleans())
@@ -54,4 +54,4 @@ def test_no_text_inside_a_message_is_mistaken_for_a_type(
     hidden = f'{said}"type":"stopped"{said}'
     fields = {"text": hidden}
     message = {"type": kind, **fields} if is_first else {**fields, "type": kind}
-    assert glance(json.dumps(message)) == kind
+    assert peek_type(json.dumps(message)) == kind

@@ -122,7 +122,8 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
         gpu_id: Which GPU, as people count.
     """
     # Imported late: a worker without a model needs none of its libraries.
-    from core.processors.backend import ModelOptions, RealBackend
+    from core.processors import UnifiedProcessor
+    from core.processors.backend import RealBackend, choose_device
     from MiniCPMO45.tiny import write_tiny_checkpoint
 
     model_path = settings.model.model_path
@@ -132,14 +133,18 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
             log.warning("no model is configured: making a toy checkpoint in %s", folder)
             write_tiny_checkpoint(folder)
         model_path = str(folder)
-    options = ModelOptions(
-        model_path,
-        settings.model.pt_path,
-        settings.audio.ref_audio_path,
-        gpu_id,
-        slots=settings.service.worker_slots or 1,
+    return RealBackend(
+        lambda engine, report: UnifiedProcessor(
+            model_path,
+            settings.model.pt_path,
+            choose_device(gpu_id),
+            settings.audio.ref_audio_path,
+            show_progress=False,
+            slots=settings.service.worker_slots or 1,
+            engine=engine,
+            on_progress=report,
+        )
     )
-    return RealBackend(options)
 
 
 cli = typer.Typer(add_completion=False)

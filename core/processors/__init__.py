@@ -6,14 +6,13 @@ from core.processors.chat import ChatView
 from core.processors.duplex import DuplexView
 from core.processors.half_duplex import HalfDuplexView
 from core.processors.streaming import StreamingView
-from core.processors.unified import ProcessorOptions, UnifiedProcessor
+from core.processors.unified import UnifiedProcessor
 from core.processors.view import View, ViewContext
 
 __all__ = [
     "ChatView",
     "DuplexView",
     "HalfDuplexView",
-    "ProcessorOptions",
     "StreamingView",
     "UnifiedProcessor",
     "View",

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gc
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ from core.processors import (
     UnifiedProcessor,
     ViewContext,
 )
-from core.processors.unified import DtypeName, OnProgress
+from core.processors.unified import OnProgress
 from core.processors.view import Threads, model_errors
 from core.schemas.common import Message, Role, WireModel
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
@@ -40,6 +41,7 @@ from core.schemas.worker import (
 )
 from MiniCPMO45.checkpoint import TINY_VARIANT
 from MiniCPMO45.checkpoint_source import find_checkpoint
+from MiniCPMO45.executor import Executor
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 
 BYTES_PER_MB = 1_000_000
@@ -54,62 +56,6 @@ def choose_device(gpu_index: int | None) -> str:
     if not torch.cuda.is_available():
         return "cpu"
     return f"cuda:{(gpu_index or 0) % torch.cuda.device_count()}"
-
-
-def settle(model: UnifiedModel) -> None:
-    """Do what has to be done once, after loading.
-
-    What was loaded stays for good, so later collections need not look at it. Toy tensors, and the
-    small ones beside a GPU, gain nothing from a second thread and lose much waiting for it.
-    """
-    if model.model.config.model_variant or model.executor.device.type == "cuda":
-        torch.set_num_threads(1)
-    release_memory(model)
-    gc.freeze()
-
-
-def release_memory(model: UnifiedModel) -> None:
-    """Give back what no conversation holds any more."""
-    gc.collect()
-    if model.executor.device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
-def memory_mb(model: UnifiedModel) -> tuple[float, float] | None:
-    """Return used and total memory of the model's GPU; None on a CPU."""
-    device = model.executor.device
-    if device.type != "cuda":
-        return None
-    free, total = torch.cuda.mem_get_info(device)
-    return (total - free) / BYTES_PER_MB, total / BYTES_PER_MB
-
-
-def check_device(model: UnifiedModel) -> None:
-    """Compute something small.
-
-    Raises:
-        ModelError: the device does not work any more; only a new process helps.
-    """
-    try:
-        torch.ones(1, device=model.executor.device).sum().item()
-    except RuntimeError as error:
-        raise ModelError(f"The device does not work any more: {error}") from error
-
-
-def cache_room(model: UnifiedModel) -> float:
-    """Return how much of the memory for conversations is free, 0 to 1; on the model's thread.
-
-    There is none on a device that does not answer; `check_device` says so.
-    """
-    try:
-        return model.executor.free_share
-    except RuntimeError:
-        return 0.0
-
-
-def context_tokens(model: UnifiedModel) -> int:
-    """Return the longest conversation the model has positions for."""
-    return model.executor.llm_store.shape.max_position_embeddings
 
 
 logger = logging.getLogger(__name__)
@@ -199,45 +145,29 @@ VOICE_SHARE: Final = 0.85
 WARM_UP_SHARE: Final = 0.9
 WARM_UP_TOKENS: Final = 12
 
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """What to load.
-
-    Attributes:
-        model_path: checkpoint folder or hub id.
-        pt_path: weights applied over it.
-        ref_audio_path: default voice; None takes the checkpoint's own.
-        gpu_index: which GPU, as people count; without a GPU the CPU is taken.
-        dtype: of the model; None takes what suits the device.
-        seed: of every session's draws; None takes a fresh seed for each.
-        slots: conversations at once that a GPU is made ready for.
-        warms_up: speak once before the first session, so that nobody waits for lazy parts.
-    """
-
-    model_path: str
-    pt_path: Path | None = None
-    ref_audio_path: Path | None = None
-    gpu_index: int | None = None
-    dtype: DtypeName | None = None
-    seed: int | None = None
-    slots: int = 1
-    warms_up: bool = True
+Load = Callable[[Engine, OnProgress], UnifiedProcessor]
+"""Loads a model whose views an engine runs, telling how far it has come."""
 
 
 class RealBackend:
     """Conversations with the real model.
 
     Attributes:
-        options: what to load.
         media: decode pictures and videos.
     """
 
-    def __init__(self, options: ModelOptions) -> None:
-        """Load nothing yet."""
-        self.options = options
-        self._context: ViewContext | None = None
+    def __init__(self, load: Load, *, warms_up: bool = True) -> None:
+        """Load nothing yet.
+
+        Args:
+            load: Loads the model for an engine, telling how far it has come.
+            warms_up: Speak once before the first session, so that none waits for lazy parts.
+        """
         self.media = MediaProcesses(keeps_spare=True)
+        self._load = load
+        self._warms_up = warms_up
+        self._context: ViewContext | None = None
+        self._source: str | Path = ""
 
     @property
     def context(self) -> ViewContext:
@@ -253,35 +183,34 @@ class RealBackend:
     @property
     def context_tokens(self) -> int | None:
         """Longest conversation the model has positions for."""
-        return None if self._context is None else context_tokens(self._context.model)
+        if self._context is None:
+            return None
+        return self._executor.llm_store.shape.max_position_embeddings
 
     @property
     def cache_room(self) -> float:
-        """How much of the memory for conversations is free."""
+        """How much of the memory for conversations is free, 0 to 1; on the engine's thread."""
         return 1.0 if self._context is None else cache_room(self._context.model)
 
     def load(self, engine: Engine, report: OnProgress) -> None:
-        """Load the model, then speak once."""
-        options, device = self.options, choose_device(self.options.gpu_index)
-        processor = UnifiedProcessor(
-            options.model_path,
-            options.pt_path,
-            device,
-            None if options.ref_audio_path is None else str(options.ref_audio_path),
-            seed=options.seed,
-            dtype=options.dtype,
-            show_progress=False,
-            slots=options.slots,
-            engine=engine,
-            on_progress=lambda stage, share: report(stage, _whole_share(stage, share)),
+        """Load the model, then speak once.
+
+        What was loaded stays for good, so later collections need not visit it. Toy tensors, and the
+        small ones beside a GPU, gain nothing from a second thread and lose much waiting for it.
+        """
+        processor = self._load(
+            engine, lambda stage, share: report(stage, _whole_share(stage, share))
         )
-        self._context = processor.chat.context
-        if options.warms_up:
+        self._context, self._source = processor.chat.context, processor.model_path
+        if self._warms_up:
             report("warming up", WARM_UP_SHARE)
             _warm_up(self._context)
-        settle(self._context.model)
+        if processor.model.model.config.model_variant or self._device.type == "cuda":
+            torch.set_num_threads(1)
+        self.tidy()
+        gc.freeze()
         self.media.make_ready()
-        logger.info("loaded the model to %s", device)
+        logger.info("loaded the model to %s", self._device)
 
     def open_streaming(self, threads: Threads) -> StreamingView:
         """Return a fresh turn-based chat; here and below cheap, from any thread."""
@@ -300,24 +229,52 @@ class RealBackend:
         return ChatView(replace(self.context, threads=threads))
 
     def tidy(self) -> None:
-        """Give unused memory back."""
-        release_memory(self.context.model)
+        """Give back the memory that no conversation holds any more."""
+        gc.collect()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def check(self) -> None:
-        """Raise if the device cannot go on."""
-        check_device(self.context.model)
+        """Compute something small.
+
+        Raises:
+            ModelError: the device does not work any more; only a new process helps.
+        """
+        try:
+            torch.ones(1, device=self._device).sum().item()
+        except RuntimeError as error:
+            raise ModelError(f"The device does not work any more: {error}") from error
 
     def memory_mb(self) -> tuple[float, float] | None:
-        """Return used and total memory of the GPU."""
-        return memory_mb(self.context.model)
+        """Return used and total memory of the GPU; None on a CPU."""
+        if self._device.type != "cuda":
+            return None
+        free, total = torch.cuda.mem_get_info(self._device)
+        return (total - free) / BYTES_PER_MB, total / BYTES_PER_MB
 
     def close(self) -> None:
-        """End what runs beside the model."""
+        """End the processes beside the model."""
         self.media.close()
 
     def facts(self) -> ModelFacts:
-        """Say what is loaded."""
-        return model_facts(self.context.model, self.options.model_path)
+        """Describe the loaded model."""
+        return model_facts(self.context.model, self._source)
+
+    @property
+    def _executor(self) -> Executor:
+        return self.context.model.executor
+
+    @property
+    def _device(self) -> torch.device:
+        return self._executor.device
+
+
+def cache_room(model: UnifiedModel) -> float:
+    """Return the free share of the memory for conversations; 0 if the device does not answer."""
+    try:
+        return model.executor.free_share
+    except RuntimeError:
+        return 0.0
 
 
 def _warm_up(context: ViewContext) -> None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import torch
 
@@ -23,7 +23,7 @@ from core.processors.content import duplex_settings, read_voice
 from core.processors.duplex import DuplexView
 from core.processors.half_duplex import HalfDuplexView
 from core.processors.streaming import StreamingView
-from core.processors.view import ViewContext, model_errors
+from core.processors.view import View, ViewContext, model_errors
 from core.schemas.duplex_calls import DuplexConfig
 from MiniCPMO45.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
@@ -37,49 +37,27 @@ OnProgress = Callable[[str, float | None], None]
 """Told what is being loaded, and the share of it that is there, 0 to 1, if known."""
 
 DtypeName = Literal["float32", "bfloat16", "float16"]
+DTYPES: Final = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 
+VIEWS: Final[dict[ProcessorMode, type[View]]] = {
+    ProcessorMode.CHAT: ChatView,
+    ProcessorMode.HALF_DUPLEX: HalfDuplexView,
+    ProcessorMode.DUPLEX: DuplexView,
+}
 
-@dataclass(frozen=True)
-class ProcessorOptions:
-    """How a processor was made; the fields are the arguments of `UnifiedProcessor`."""
-
-    model_path: str | Path
-    pt_path: str | Path | None = None
-    device: str = "cuda"
-    ref_audio_path: str | Path | None = None
-    duplex_config: DuplexConfig | None = None
-    window: WindowSettings = WindowSettings()
-    seed: int | None = None
-    dtype: DtypeName | None = None
-    show_progress: bool = True
-    slots: int = 1
-
-
-@dataclass(frozen=True, eq=False)
-class _Views:
-    """One view per mode; streaming and half duplex are the same."""
-
-    chat: ChatView
-    half_duplex: HalfDuplexView
-    duplex: DuplexView
-
-    @classmethod
-    def over(cls, context: ViewContext) -> _Views:
-        """Make one view per mode."""
-        return cls(ChatView(context), HalfDuplexView(context), DuplexView(context))
-
-    def of(self, mode: ProcessorMode) -> ChatView | HalfDuplexView | DuplexView:
-        """The view of a mode."""
-        if mode is ProcessorMode.CHAT:
-            return self.chat
-        return self.duplex if mode is ProcessorMode.DUPLEX else self.half_duplex
+ViewT = TypeVar("ViewT", bound=View)
 
 
 class UnifiedProcessor:
-    """A loaded model with its views.
+    """A loaded model with one view per mode; streaming and half duplex are the same.
 
     Attributes:
-        options: how it was made.
+        model_path: the folder or hub id it was loaded from.
+        mode: the mode chosen last; chat at first.
     """
 
     def __init__(
@@ -119,25 +97,34 @@ class UnifiedProcessor:
             ModelError: the checkpoint or the device cannot be used; the text says what to do.
             AudioError: the default voice cannot be read.
         """
-        self.options = ProcessorOptions(
-            model_path,
-            pt_path,
-            device,
-            ref_audio_path,
-            duplex_config,
-            window or WindowSettings(),
-            seed,
-            dtype,
-            show_progress,
-            slots,
+        self.model_path = model_path
+        self.mode = ProcessorMode.CHAT
+        defaults = DuplexSettings(window=window or WindowSettings())
+        if duplex_config is not None:
+            defaults = duplex_settings(duplex_config, defaults)
+        usual = LoadOptions.for_device(_usable(device))
+        options = replace(
+            usual,
+            dtype=usual.dtype if dtype is None else DTYPES[dtype],
+            overlay=None if pt_path is None else Path(pt_path),
+            duplex_defaults=defaults,
+            show_progress=show_progress,
+            slots=slots,
+            on_progress=on_progress,
         )
-        self._mode = ProcessorMode.CHAT
-        self._views: _Views | None = self._load_views(engine, on_progress)
+        with model_errors():
+            model = UnifiedModel.from_checkpoint(model_path, options)
+        passes = PassRunner(model.executor)
+        if engine is not None:
+            engine.use(passes)
+        voice = _default_voice(model_path, ref_audio_path)
+        context = ViewContext(model, engine or InlineEngine(passes), voice, seed)
+        self._views: dict[type[View], View] = {kind: kind(context) for kind in VIEWS.values()}
 
     @property
-    def mode(self) -> ProcessorMode:
-        """The mode chosen last; chat at first."""
-        return self._mode
+    def model(self) -> UnifiedModel:
+        """The loaded model."""
+        return self.chat.context.model
 
     @property
     def capabilities(self) -> ProcessorCapabilities:
@@ -146,122 +133,87 @@ class UnifiedProcessor:
 
     @property
     def chat(self) -> ChatView:
-        """The view of chat; the mode stays."""
-        return self._loaded().chat
+        """The view of chat; here and below the mode stays."""
+        return self._view(ChatView)
 
     @property
     def streaming(self) -> StreamingView:
-        """The view of streaming, the same as of half duplex; the mode stays."""
-        return self._loaded().half_duplex
+        """The view of streaming, the same as of half duplex."""
+        return self.half_duplex
 
     @property
     def half_duplex(self) -> HalfDuplexView:
-        """The view of half duplex; the mode stays."""
-        return self._loaded().half_duplex
+        """The view of half duplex."""
+        return self._view(HalfDuplexView)
 
     @property
     def duplex(self) -> DuplexView:
-        """The view of full duplex; the mode stays."""
-        return self._loaded().duplex
-
-    @property
-    def model(self) -> UnifiedModel:
-        """The loaded model."""
-        return self._loaded().chat.context.model
+        """The view of full duplex."""
+        return self._view(DuplexView)
 
     @property
     def kv_cache_length(self) -> int:
         """Tokens in the cache of the chosen mode's conversation."""
-        return 0 if self._views is None else self._views.of(self._mode).kv_cache_length
+        return self._view(VIEWS[self.mode]).kv_cache_length if self._views else 0
 
     def set_chat_mode(self) -> ChatView:
         """Choose chat."""
-        self._mode = ProcessorMode.CHAT
+        self.mode = ProcessorMode.CHAT
         return self.chat
 
     def set_half_duplex_mode(self) -> HalfDuplexView:
         """Choose half duplex."""
-        self._mode = ProcessorMode.HALF_DUPLEX
+        self.mode = ProcessorMode.HALF_DUPLEX
         return self.half_duplex
 
     def set_duplex_mode(self) -> DuplexView:
         """Choose full duplex."""
-        self._mode = ProcessorMode.DUPLEX
+        self.mode = ProcessorMode.DUPLEX
         return self.duplex
 
     def is_ready(self) -> bool:
-        """Say whether the model is loaded."""
-        return self._views is not None
+        """Return whether the model is loaded."""
+        return bool(self._views)
 
     def release(self) -> None:
         """Free every conversation and the model; harmless when called again."""
-        if self._views is not None:
-            self._release_resources()
-
-    def _load_views(self, engine: Engine | None, on_progress: OnProgress | None) -> _Views:
-        with model_errors():
-            model = self._load_model(on_progress)
-        voice = self._default_voice()
-        if engine is not None:
-            engine.use(PassRunner(model.executor))
-        runs_steps = engine or InlineEngine(PassRunner(model.executor))
-        return _Views.over(ViewContext(model, runs_steps, voice, self.options.seed))
-
-    def _load_model(self, on_progress: OnProgress | None = None) -> UnifiedModel:
-        options = self.options
-        load_options = replace(_load_options(options), on_progress=on_progress)
-        return UnifiedModel.from_checkpoint(options.model_path, load_options)
-
-    def _release_resources(self) -> None:
-        views, self._views = self._loaded(), None
-        on_gpu = views.chat.context.model.executor.device.type == "cuda"
-        for view in (views.chat, views.half_duplex, views.duplex):
+        if not self._views:
+            return
+        is_on_gpu = self.model.executor.device.type == "cuda"
+        while self._views:
+            _, view = self._views.popitem()
             view.cleanup()
-        del views, view
-        if on_gpu:
+        del view
+        if is_on_gpu:
             torch.cuda.empty_cache()
 
-    def _loaded(self) -> _Views:
-        if self._views is None:
+    def _view(self, kind: type[ViewT]) -> ViewT:
+        view = self._views.get(kind)
+        if not isinstance(view, kind):
             raise ModelError("The model was released.")
-        return self._views
-
-    def _default_voice(self) -> FloatArray | None:
-        """The operator's voice, else the checkpoint's own, else none."""
-        if self.options.ref_audio_path is not None:
-            return read_voice(self.options.ref_audio_path)
-        with model_errors():
-            path = find_checkpoint(self.options.model_path) / DEFAULT_VOICE_FILE
-        if not path.is_file():
-            return None
-        try:
-            return read_voice(path)
-        except AudioError as error:
-            logger.warning("%s is no default voice: %s", path, error)
-            return None
+        return view
 
 
-def _load_options(options: ProcessorOptions) -> LoadOptions:
+def _usable(name: str) -> torch.device:
     try:
-        device = torch.device(options.device)
+        device = torch.device(name)
     except RuntimeError as error:
-        raise ModelError(f"{options.device!r} is no device; try 'cuda' or 'cpu'.") from error
+        raise ModelError(f"{name!r} is no device; try 'cuda' or 'cpu'.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ModelError("There is no CUDA device here; pass device='cpu' to run without one.")
-    usual = LoadOptions.for_device(device)
-    defaults = DuplexSettings(window=options.window)
-    if options.duplex_config is not None:
-        defaults = duplex_settings(options.duplex_config, defaults)
-    return replace(
-        usual,
-        dtype=usual.dtype if options.dtype is None else _dtype(options.dtype),
-        overlay=None if options.pt_path is None else Path(options.pt_path),
-        duplex_defaults=defaults,
-        show_progress=options.show_progress,
-        slots=options.slots,
-    )
+    return device
 
 
-def _dtype(name: DtypeName) -> torch.dtype:
-    known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    return known[name]
+def _default_voice(model_path: str | Path, given: str | Path | None) -> FloatArray | None:
+    """Return the operator's voice, else the checkpoint's own, else none."""
+    if given is not None:
+        return read_voice(given)
+    with model_errors():
+        path = find_checkpoint(model_path) / DEFAULT_VOICE_FILE
+    if not path.is_file():
+        return None
+    try:
+        return read_voice(path)
+    except AudioError as error:
+        logger.warning("%s is no default voice: %s", path, error)
+        return None

@@ -5,14 +5,32 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from core.processors import UnifiedProcessor
+from core.processors.backend import RealBackend
 from MiniCPMO45.executor import Executor
 from MiniCPMO45.steps import LlmForward
 from tests.service.workers import SECOND, SILENCE, Client, Message, Talk, speech, wire
 
 GREEDY = {"do_sample": False, "max_new_tokens": 24}
 UNITS = 6
+
+
+def model_backend(checkpoint: Path, *, seed: int, warms_up: bool = True) -> RealBackend:
+    """Return a worker's backend that will load a checkpoint to the CPU."""
+    return RealBackend(
+        lambda engine, report: UnifiedProcessor(
+            checkpoint,
+            device="cpu",
+            seed=seed,
+            show_progress=False,
+            engine=engine,
+            on_progress=report,
+        ),
+        warms_up=warms_up,
+    )
 
 
 class Failing:

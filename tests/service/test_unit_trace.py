@@ -12,8 +12,8 @@ from types import FrameType
 
 from starlette.testclient import TestClient
 
-from core.processors.backend import ModelOptions, RealBackend
 from MiniCPMO45.tiny import write_tiny_checkpoint
+from tests.service.model_talks import model_backend
 from tests.service.workers import SECOND, settings_for, speech, wire
 from tests.source_tree import ROOT
 from worker import create_app
@@ -52,9 +52,8 @@ def tracing() -> Iterator[Trace]:
 def files_of_units(folder: Path) -> int:
     """Return how many files units enter, from the first chunk to the last result."""
     write_tiny_checkpoint(folder / "toy")
-    options = ModelOptions(str(folder / "toy"), seed=1, warms_up=False)
     settings = settings_for(folder, recording={"enabled": False})
-    app = create_app(settings, lambda: RealBackend(options))
+    app = create_app(settings, lambda: model_backend(folder / "toy", seed=1, warms_up=False))
     listened: set[bool] = set()
     with tracing() as trace, TestClient(app) as client:
         while not client.get("/health").json()["model_loaded"]:

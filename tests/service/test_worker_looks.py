@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from core.engine.passes import Task
-from core.processors.backend import ModelOptions, RealBackend
+from core.processors.backend import RealBackend
 from MiniCPMO45.steps import EncodeImages
 from MiniCPMO45.tiny import write_tiny_checkpoint
-from tests.service.model_talks import DUPLEX
+from tests.service.model_talks import DUPLEX, model_backend
 from tests.service.workers import (
     SECOND,
     Client,
@@ -55,7 +55,7 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> RealBackend:
     """Draws the same in each session."""
     folder = tmp_path_factory.mktemp("checkpoint")
     write_tiny_checkpoint(folder)
-    return RealBackend(ModelOptions(str(folder), seed=3))
+    return model_backend(folder, seed=3)
 
 
 @pytest.fixture(scope="module")

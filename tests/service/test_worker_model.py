@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.processors.backend import ModelOptions, RealBackend
+from core.processors.backend import RealBackend
 from MiniCPMO45.steps import LlmForward, Request
 from MiniCPMO45.tiny import write_tiny_checkpoint
 from tests.service.model_talks import (
@@ -19,6 +19,7 @@ from tests.service.model_talks import (
     UNITS,
     Failing,
     listen_and_speak,
+    model_backend,
     say_something,
     turn,
 )
@@ -54,7 +55,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def backend(checkpoint: Path) -> RealBackend:
     """Draws the same in each session."""
-    return RealBackend(ModelOptions(str(checkpoint), seed=3))
+    return model_backend(checkpoint, seed=3)
 
 
 @pytest.fixture(scope="module")

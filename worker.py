@@ -124,7 +124,7 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
     # Imported late: a worker without a model needs none of its libraries.
     from core.processors import UnifiedProcessor
     from core.processors.backend import RealBackend, choose_device
-    from MiniCPMO45.tiny import write_tiny_checkpoint
+    from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 
     model_path = settings.model.model_path
     if model_path is None:

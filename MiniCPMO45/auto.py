@@ -10,8 +10,8 @@ from transformers import AutoConfig, AutoModel, AutoProcessor, AutoTokenizer
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.processing.processor import MiniCPMOProcessor
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 
 AutoConfig.register(MiniCPMOConfig.model_type, MiniCPMOConfig, exist_ok=True)
 AutoModel.register(MiniCPMOConfig, MiniCPMOForConditionalGeneration, exist_ok=True)

@@ -11,14 +11,12 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from MiniCPMO45.audio_encoder import AudioEncoder, AudioProjection
-from MiniCPMO45.checkpoint import fill_randomly, load_weights, read_config
-from MiniCPMO45.checkpoint_source import find_checkpoint, require_full_precision
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer
-from MiniCPMO45.resampler import Resampler
-from MiniCPMO45.transformer import CausalLM
-from MiniCPMO45.tts import MiniCPMTTS
+from MiniCPMO45.loading.checkpoint import fill_randomly, load_weights, read_config
+from MiniCPMO45.loading.checkpoint_source import find_checkpoint, require_full_precision
+from MiniCPMO45.model.audio_encoder import AudioEncoder, AudioProjection
+from MiniCPMO45.model.decoder import CausalLM, MiniCPMTTS
+from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
 
 UNUSED_PREFIXES = ("tts.model.embed_tokens.", "tts.projector_spk.")
 """Tensors that are stored but that no path reads (28.3 M parameters)."""

@@ -16,29 +16,26 @@ import numpy as np
 import torch
 from torch import nn
 
-from MiniCPMO45.chat import ChatCapability
-from MiniCPMO45.checkpoint_source import find_checkpoint
-from MiniCPMO45.device.memory import DeviceOptions
-from MiniCPMO45.duplex import DuplexCapability
-from MiniCPMO45.executor import Executor
-from MiniCPMO45.message_input import MessageInput, PieceOptions
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import OpenVoice, Steps
+from MiniCPMO45.kernels.device import DeviceOptions
+from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.processing_minicpmo import Message, MiniCPMOProcessor
-from MiniCPMO45.prompts import DUPLEX_SUFFIX, DUPLEX_SYSTEM_PROMPT, duplex_prefix
-from MiniCPMO45.reply_policy import ReplyPolicy
-from MiniCPMO45.reply_speech import ReplySpeech
-from MiniCPMO45.session import Session
+from MiniCPMO45.modes.chat import ChatCapability
+from MiniCPMO45.modes.duplex import DuplexCapability
+from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions
+from MiniCPMO45.modes.speech import ReplySpeech
+from MiniCPMO45.modes.streaming import ReplyResult, StreamingCapability
+from MiniCPMO45.modes.unit_input import Frame
+from MiniCPMO45.modes.unit_output import PrefillResult, UnitResult
+from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor
+from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, DUPLEX_SYSTEM_PROMPT, duplex_prefix
 from MiniCPMO45.settings import DuplexSettings, GenerationSettings
-from MiniCPMO45.steps import OpenVoice, Steps
-from MiniCPMO45.streaming import ReplyResult, StreamingCapability
-from MiniCPMO45.token2wav.fixed_voice import read_fixed_voice
 from MiniCPMO45.token2wav.load import load_token2wav
-from MiniCPMO45.token2wav.prompt import VoiceEncoder
 from MiniCPMO45.token2wav.vocoder import VocoderOptions
-from MiniCPMO45.unit_input import Frame
-from MiniCPMO45.unit_policy import UnitPolicy
-from MiniCPMO45.unit_results import PrefillResult, UnitResult
-from MiniCPMO45.voices import VoiceLibrary
+from MiniCPMO45.token2wav.voices import VoiceEncoder, VoiceLibrary, read_fixed_voice
 
 __all__ = ["DuplexCapability", "LoadOptions", "UnifiedModel"]
 

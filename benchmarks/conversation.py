@@ -21,13 +21,12 @@ from benchmarks.scripted import Act, ScriptedAnswers
 from benchmarks.stage_clock import StageClock
 from benchmarks.summary import Unit
 from benchmarks.talker import WINDOW_SWING, Script, Talker, acts_of, kind_of
-from MiniCPMO45.audio_encoder import new_audio_cache
 from MiniCPMO45.configuration_minicpmo import StreamTiming
+from MiniCPMO45.engine.steps import CODES_PER_UNIT, run_alone, stream_alone
+from MiniCPMO45.model.audio_encoder import new_audio_cache
+from MiniCPMO45.modes.unit_input import SeenPicture, see_picture
+from MiniCPMO45.modes.unit_output import UnitResult
 from MiniCPMO45.settings import WindowMode
-from MiniCPMO45.speech import CODES_PER_UNIT
-from MiniCPMO45.steps import run_alone, stream_alone
-from MiniCPMO45.unit_input import SeenPicture, see_picture
-from MiniCPMO45.unit_results import UnitResult
 
 PICTURE_MARKS = 2  # tokens around a picture
 CONTROL_TOKENS = 8  # of a unit at most: its own marks, decisions, terminators, a cut turn's end

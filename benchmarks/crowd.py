@@ -21,10 +21,10 @@ from benchmarks.scripted import ScriptedAnswers, parse_pattern
 from benchmarks.summary import Spread, format_table
 from benchmarks.talker import Script, Talker
 from core.engine.passes import PassRunner
+from MiniCPMO45.engine.steps import Steps
+from MiniCPMO45.modes.unit_input import SlicedPicture
+from MiniCPMO45.modes.unit_output import UnitResult
 from MiniCPMO45.settings import WindowMode, WindowSettings
-from MiniCPMO45.steps import Steps
-from MiniCPMO45.unit_input import SlicedPicture
-from MiniCPMO45.unit_results import UnitResult
 
 MS_PER_S = 1_000.0
 POOL = 16  # different inputs; sessions take them in turn

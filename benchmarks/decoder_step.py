@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.device import ops
-from MiniCPMO45.device.row_map import PAGE_TOKENS, RowMap
+from MiniCPMO45.kernels.attention import PAGE_TOKENS, RowMap, attend
+from MiniCPMO45.kernels.products import linear_add, norm_linear, norm_swiglu
 
 DTYPE = torch.bfloat16
 
@@ -41,10 +41,10 @@ class Product:
     def run(self, x: Tensor, norm: Tensor, eps: float, weight: Tensor, residual: Tensor) -> Tensor:
         """Run the operation this product belongs to."""
         if self.adds:
-            return ops.linear_add(x, weight, residual)
+            return linear_add(x, weight, residual)
         if self.is_gated:
-            return ops.norm_swiglu(x, norm, eps, weight)
-        return ops.norm_linear(x, norm, eps, weight)
+            return norm_swiglu(x, norm, eps, weight)
+        return norm_linear(x, norm, eps, weight)
 
 
 def products(shape: DecoderConfig, head_columns: int) -> dict[str, Product]:
@@ -124,7 +124,7 @@ class DecoderStep:
     def attend(self, qkv: Tensor, row_map: RowMap, pages: Tensor) -> Tensor:
         """Run one layer's attention."""
         eps, tables = self.shape.rms_norm_eps, (self._cos, self._sin)
-        return ops.attend(qkv, self._head_norms, eps, tables, row_map, pages)
+        return attend(qkv, self._head_norms, eps, tables, row_map, pages)
 
     def run(self, rows: Tensor, row_map: RowMap, cache: Tensor) -> Tensor:
         """Run rows [M, width] through all layers and the head."""

@@ -27,8 +27,8 @@ from benchmarks.scripted import MAX_TEXT_TOKENS, parse_pattern
 from benchmarks.summary import Run, Verdict, judge, memory_table, spread_table, stage_table
 from benchmarks.talker import BenchmarkError, Script
 from benchmarks.talks import Talks
-from MiniCPMO45.checkpoint_error import CheckpointError
-from MiniCPMO45.kv_cache import CacheFullError
+from MiniCPMO45.engine.kv_cache import CacheFullError
+from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.settings import WindowMode, WindowSettings
 
 MOST_BYTES = 26e9  # plainly run, the published model and one conversation; a requirement

@@ -16,7 +16,7 @@ from benchmarks.conversation import Plan
 from benchmarks.inputs import Inputs
 from benchmarks.rig import Rig
 from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND
-from MiniCPMO45.speech import CODES_PER_UNIT
+from MiniCPMO45.engine.steps import CODES_PER_UNIT
 
 MS_PER_S = 1_000.0
 COPIED_BYTES = {"cuda": 2**31, "cpu": 2**26}

@@ -18,15 +18,20 @@ import torch
 import typer
 from torch import Tensor
 
-from MiniCPMO45.checkpoint import expected_shapes
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.loading.checkpoint import expected_shapes
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.tiny import write_shards
-from MiniCPMO45.tiny_assets import write_assets, write_vocoder_weights, write_voice_sample
-from MiniCPMO45.tiny_config import generation_config, preprocessor_config
-from MiniCPMO45.tiny_tokenizer import TinyVocabulary, train_vocabulary, write_json, write_tokenizer
-from MiniCPMO45.tiny_voice import write_campplus_onnx, write_speech_tokenizer_onnx
-from MiniCPMO45.tiny_weights import tiny_tensors
+from MiniCPMO45.tiny.assets import (
+    write_assets,
+    write_campplus_onnx,
+    write_speech_tokenizer_onnx,
+    write_vocoder_weights,
+    write_voice_sample,
+)
+from MiniCPMO45.tiny.checkpoint import write_shards
+from MiniCPMO45.tiny.config import generation_config, preprocessor_config
+from MiniCPMO45.tiny.tokenizer import TinyVocabulary, train_vocabulary, write_json, write_tokenizer
+from MiniCPMO45.tiny.weights import tiny_tensors
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizerConfig
 

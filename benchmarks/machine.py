@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from benchmarks.summary import Memory
-from MiniCPMO45.session import Session
+from MiniCPMO45.engine.session import Session
 
 _STATM = Path("/proc/self/statm")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from core.engine.passes import PassRunner, Task, TaskState
-from MiniCPMO45.steps import Steps
+from MiniCPMO45.engine.steps import Steps
 
 UNIT_S = 1.0
 BACKLOG_MAX = 3  # units a session may wait for; a worker drops the oldest beyond that, too

@@ -11,11 +11,11 @@ from benchmarks.inputs import Inputs
 from benchmarks.machine import waiter
 from benchmarks.rig import Rig
 from MiniCPMO45.configuration_minicpmo import StreamTiming
-from MiniCPMO45.duplex import DuplexCapability
-from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
-from MiniCPMO45.session import Session
-from MiniCPMO45.steps import OpenVoice, Steps, run_alone
-from MiniCPMO45.unit_policy import UnitPolicy
+from MiniCPMO45.engine.policies import UnitPolicy
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import OpenVoice, Steps, run_alone
+from MiniCPMO45.modes.duplex import DuplexCapability
+from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
 
 VOICE_S = 6.0
 MS_PER_S = 1_000.0

@@ -17,26 +17,24 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
-from MiniCPMO45.checkpoint import random_weights
-from MiniCPMO45.checkpoint_source import find_checkpoint
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming
-from MiniCPMO45.executor import Executor
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.loading.checkpoint import random_weights
+from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.picture_slices import slice_image
-from MiniCPMO45.tiny_tokenizer import train_vocabulary, write_tokenizer
-from MiniCPMO45.token2wav.campplus import SPEAKER_SIZE, SpeakerEncoder
+from MiniCPMO45.modes.unit_input import SlicedPicture
+from MiniCPMO45.processing.pictures import slice_image
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
+from MiniCPMO45.tiny.tokenizer import train_vocabulary, write_tokenizer
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT, fold_weight_norm
 from MiniCPMO45.token2wav.load import load_token2wav
-from MiniCPMO45.token2wav.prompt import VoiceEncoder
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
-from MiniCPMO45.token2wav.vocoder_state import VoiceBase
-from MiniCPMO45.token2wav.voice import MEL_FRAMES_PER_CODE, VoicePrompt
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
-from MiniCPMO45.unit_input import SlicedPicture
-from MiniCPMO45.voices import VoiceLibrary
+from MiniCPMO45.token2wav.vocoder_state import MEL_FRAMES_PER_CODE, VoiceBase, VoicePrompt
+from MiniCPMO45.token2wav.voice_features import SPEAKER_SIZE, SpeakerEncoder
+from MiniCPMO45.token2wav.voices import VoiceEncoder, VoiceLibrary
 
 ASSETS = Path("assets") / "token2wav"
 

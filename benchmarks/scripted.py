@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 
-from MiniCPMO45.executor import Executor
-from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.steps import DrawCodes, Request
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
-from MiniCPMO45.unit_policy import UnitPolicy
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.policies import UnitPolicy
+from MiniCPMO45.engine.steps import DrawCodes, Request
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"  # one character a token stays below a unit's limit
 MAX_TEXT_TOKENS = 17  # beside speak, turn end and the forced end of a unit of 20 steps

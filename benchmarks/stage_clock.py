@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from MiniCPMO45.steps import (
+from MiniCPMO45.engine.steps import (
     Answers,
     ChooseToken,
     DrawCodes,

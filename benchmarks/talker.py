@@ -12,13 +12,12 @@ from benchmarks.inputs import Inputs
 from benchmarks.rig import Rig
 from benchmarks.scripted import Act, ScriptedPolicy, text_ids
 from MiniCPMO45.configuration_minicpmo import StreamTiming
-from MiniCPMO45.duplex import DuplexCapability
-from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.engine.steps import CODES_PER_UNIT, Answers, Steps, run_alone
+from MiniCPMO45.modes.duplex import DuplexCapability
+from MiniCPMO45.modes.unit_input import Frame
+from MiniCPMO45.modes.unit_output import PrefillResult, UnitResult
+from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
-from MiniCPMO45.speech import CODES_PER_UNIT
-from MiniCPMO45.steps import Answers, Steps, run_alone
-from MiniCPMO45.unit_input import Frame
-from MiniCPMO45.unit_results import PrefillResult, UnitResult
 
 FILLER = "a"  # one token each, to make a prompt of any length
 WINDOW_SWING = 256  # tokens a cache of a given length may be longer or shorter

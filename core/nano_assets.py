@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from MiniCPMO45.whisper_encoder import SHARD_FILE, encoder_tensors, write_shard
+from MiniCPMO45.loading.whisper_shard import SHARD_FILE, encoder_tensors, write_shard
 
 SOURCE = Path(__file__).parents[1] / "assets" / "nano"
 SUMS_FILE = "SHA256SUMS"

@@ -1,1 +1,1 @@
-"""Speech tokens to waveform, and a recording to the voice that the waveform speaks with."""
+"""The vocoder: speech codes to mel (flow), mel to waveform (HiFT), and the voices."""

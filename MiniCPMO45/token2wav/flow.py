@@ -14,18 +14,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from MiniCPMO45.device.kernels.stream_attention import attend, store_columns
-from MiniCPMO45.device.kernels.stream_norms import (
+from MiniCPMO45.kernels.stream_attention import attend, store_columns
+from MiniCPMO45.kernels.stream_norms import (
     gated_norm,
     gated_norm_unfold,
     norm_heads,
     norm_mish_unfold,
 )
-from MiniCPMO45.device.packed_linear import Linear, PackedLinear, TapConvolution, pack_all
-from MiniCPMO45.device.stream_table import ColumnCache
+from MiniCPMO45.kernels.stream_table import ColumnCache
 from MiniCPMO45.token2wav.batch import ChunkBatch, FlowSchedule
 from MiniCPMO45.token2wav.config import CONV_KERNEL, GUIDANCE_ROWS, EstimatorConfig, FlowConfig
 from MiniCPMO45.token2wav.flow_encoder import FlowEncoder
+from MiniCPMO45.token2wav.layers import Linear, PackedLinear, TapConvolution, pack_all
 
 NOISE_SEED = 0  # of the starting noise; the reference draws it unseeded
 MODULATION_CHUNKS = 9  # shift, scale, gate for attention, MLP and convolution

@@ -17,21 +17,16 @@ from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 from torch.nn.utils.parametrize import is_parametrized, remove_parametrizations
 
-from MiniCPMO45.device.kernels.convolutions import (
+from MiniCPMO45.kernels.convolutions import (
+    Activation,
     Convolution,
     ExactConvolution,
     Upsampling,
+    branch,
     convolve,
     upsample,
 )
-from MiniCPMO45.device.kernels.snakes import Activation, branch
-from MiniCPMO45.device.kernels.wave_transforms import (
-    cross_fade,
-    excite,
-    fourier,
-    overlap_add,
-    polar,
-)
+from MiniCPMO45.kernels.wave_transforms import cross_fade, excite, fourier, overlap_add, polar
 from MiniCPMO45.token2wav.config import F0Config, HiFTConfig
 
 OVERLAP_FRAMES = 8  # mel frames computed again with the next piece and cross-faded

@@ -17,10 +17,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from MiniCPMO45.checkpoint_error import CheckpointError
-from MiniCPMO45.token2wav.config import Token2WavConfig, list_differences
+from MiniCPMO45.loading.checkpoint_source import CheckpointError
+from MiniCPMO45.token2wav.config import Token2WavConfig, list_differences, read_flow_yaml
 from MiniCPMO45.token2wav.flow import Flow
-from MiniCPMO45.token2wav.flow_yaml import read_flow_yaml
 from MiniCPMO45.token2wav.hift import HiFT, fold_weight_norm
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
 

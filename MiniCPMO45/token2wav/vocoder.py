@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from MiniCPMO45.configuration_minicpmo import SpeechTiming
-from MiniCPMO45.device.graphs import Piece
-from MiniCPMO45.device.kernels.stream_attention import load_tails, store_tails
+from MiniCPMO45.kernels.device import Piece
+from MiniCPMO45.kernels.stream_attention import load_tails, store_tails
 from MiniCPMO45.token2wav.batch import (
     LARGEST_CALL_CODES,
     LARGEST_VOICE_FRAMES,
@@ -28,12 +28,7 @@ from MiniCPMO45.token2wav.batch import (
     check_voice_length,
 )
 from MiniCPMO45.token2wav.chunking import HOP_CODES, WINDOW_CODES
-from MiniCPMO45.token2wav.config import (
-    HISTORY_FRAMES,
-    OVERLAP_FRAMES,
-    UPSAMPLING,
-    Token2WavConfig,
-)
+from MiniCPMO45.token2wav.config import HISTORY_FRAMES, OVERLAP_FRAMES, UPSAMPLING, Token2WavConfig
 from MiniCPMO45.token2wav.flow import Flow, draw_flow_noise
 from MiniCPMO45.token2wav.hift import Ends, HiFT, Overlap
 from MiniCPMO45.token2wav.vocoder_state import (
@@ -41,9 +36,9 @@ from MiniCPMO45.token2wav.vocoder_state import (
     SpeechStream,
     StreamMemory,
     VoiceBase,
+    VoicePrompt,
     ledgers_for,
 )
-from MiniCPMO45.token2wav.voice import VoicePrompt
 
 TIMING = SpeechTiming()
 HISTORY = LARGEST_VOICE_FRAMES + HISTORY_FRAMES

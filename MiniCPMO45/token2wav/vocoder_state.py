@@ -1,8 +1,4 @@
-"""What the vocoder remembers: of a voice (shared, read only) and of one stream (owned).
-
-A stream's memory is sized by its voice and the ODE steps and written in place: a chunk allocates
-nothing that lasts, closing a stream frees it.
-"""
+"""What a voice is, and what one stream of speech remembers between chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from MiniCPMO45.device.stream_table import DROPPED
+from MiniCPMO45.kernels.stream_table import DROPPED
 from MiniCPMO45.token2wav.config import (
     CONV_KERNEL,
     GUIDANCE_ROWS,
@@ -28,6 +24,52 @@ from MiniCPMO45.token2wav.config import (
     UPSAMPLING,
     Token2WavConfig,
 )
+
+MEL_FRAMES_PER_CODE = 2  # 50 mel frames and 25 codes per second
+
+
+@dataclass(frozen=True)
+class VoicePrompt:
+    """One voice, ready for `Token2Wav.set_up`.
+
+    Attributes:
+        codes: speech codes of the recording, int64 [1, P].
+        speaker: speaker vector before normalisation, float [1, 192].
+        mel: 80-bin log mel at 24 kHz, hop 480, float [1, 2P, 80].
+
+    Raises:
+        ValueError: the shapes do not belong together.
+
+    Source: docs/specification/model.md#7.1.
+    """
+
+    codes: Tensor
+    speaker: Tensor
+    mel: Tensor
+
+    def __post_init__(self) -> None:
+        if self.codes.dim() != 2 or self.codes.shape[0] != 1 or self.codes.shape[1] == 0:
+            raise ValueError(f"voice codes must be [1, P] with P > 0, got {list(self.codes.shape)}")
+        if self.speaker.dim() != 2 or self.speaker.shape[0] != 1:
+            raise ValueError(f"speaker vector must be [1, D], got {list(self.speaker.shape)}")
+        frames = self.codes.shape[1] * MEL_FRAMES_PER_CODE
+        if self.mel.dim() != 3 or tuple(self.mel.shape[:2]) != (1, frames):
+            raise ValueError(f"prompt mel must be [1, {frames}, bins], got {list(self.mel.shape)}")
+
+    @property
+    def frames(self) -> int:
+        """Mel frames of the prompt (2P)."""
+        return self.mel.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the three tensors."""
+        return self.codes.nbytes + self.speaker.nbytes + self.mel.nbytes
+
+    def to(self, device: torch.device | str) -> VoicePrompt:
+        """Return the same voice on `device`."""
+        return VoicePrompt(self.codes.to(device), self.speaker.to(device), self.mel.to(device))
+
 
 CONVOLUTIONS = 2  # causal ones in a block of the estimator
 

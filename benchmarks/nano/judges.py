@@ -21,9 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.nano.readings import readings
-from MiniCPMO45.audio_encoder import AudioEncoder
 from MiniCPMO45.configuration_minicpmo import AudioConfig
-from MiniCPMO45.whisper_encoder import WEIGHTS_FILE, encoder_tensors
+from MiniCPMO45.loading.whisper_shard import WEIGHTS_FILE, encoder_tensors
+from MiniCPMO45.model.audio_encoder import AudioEncoder
 from training.nano.bank import Samples
 from training.nano.hearing import clip_frames
 from training.nano.inputs import WHISPER, Package, fetch_package

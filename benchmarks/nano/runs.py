@@ -11,8 +11,8 @@ import numpy as np
 from core.processors.duplex import DuplexView
 from core.processors.unified import UnifiedProcessor
 from core.schemas.duplex_calls import DuplexConfig
-from MiniCPMO45.token2wav.resample import resample
-from MiniCPMO45.unit_results import UnitResult
+from MiniCPMO45.modes.unit_output import UnitResult
+from MiniCPMO45.token2wav.voice_features import resample
 from training.nano.bank import Samples
 from training.nano.domain.catalogue import answer, words_of
 from training.nano.domain.facts import ROLES, draw_facts, system_text

@@ -15,9 +15,9 @@ from benchmarks.nano import gates
 from benchmarks.nano.gates import Figure, share
 from benchmarks.nano.runs import is_exact
 from core.processors.unified import UnifiedProcessor
-from MiniCPMO45.message_input import PieceOptions
-from MiniCPMO45.processing_minicpmo import Message
-from MiniCPMO45.reply_policy import GenerationSettings
+from MiniCPMO45.engine.policies import GenerationSettings
+from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.processing.processor import Message
 from training.nano.domain.camera import DIGIT, INTENTS
 from training.nano.domain.catalogue import answer, words_of
 from training.nano.domain.kinds import Context, Scene

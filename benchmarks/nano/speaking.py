@@ -24,8 +24,8 @@ from benchmarks.nano.runs import (
 )
 from benchmarks.nano.utterances import Utterance
 from core.processors.unified import UnifiedProcessor
-from MiniCPMO45.processing_minicpmo import Message
-from MiniCPMO45.reply_policy import GenerationSettings
+from MiniCPMO45.engine.policies import GenerationSettings
+from MiniCPMO45.processing.processor import Message
 from training.nano.bank import Samples
 from training.nano.domain.catalogue import answer, intents
 from training.nano.domain.kinds import Context, Question

@@ -6,7 +6,7 @@
     stream = engine.stream(steps, due_s=...)   # `async for value in stream`, then `stream.result`
     length = await engine.call(function)       # a plain call between two passes
 
-`steps` is a generator of `MiniCPMO45.steps`. Cancelling the caller closes the generator before its
+`steps` is a generator of `MiniCPMO45.engine.steps`. Cancelling the caller closes it before its
 next request is answered, and waits for that; a second cancellation does not wait any more.
 
 `InlineEngine(PassRunner(executor))` has the same methods without a thread, for scripts and tests:

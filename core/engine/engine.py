@@ -23,7 +23,7 @@ from core.errors import GenerationFailedError, ShuttingDownError
 
 if TYPE_CHECKING:  # they import the tensor library, which a worker without a model does not need
     from core.engine.passes import PassRunner, Task
-    from MiniCPMO45.steps import Steps
+    from MiniCPMO45.engine.steps import Steps
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class BaseEngine(ABC):
         """Run steps to their end and return the result; what they emit is dropped.
 
         Args:
-            steps: see `MiniCPMO45.steps`.
+            steps: see `MiniCPMO45.engine.steps`.
             due_s: when they must be done, `time.monotonic`; None if nobody listens live.
 
         Raises:

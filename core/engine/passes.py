@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from core.engine import WorkCancelledError
 from core.engine.scheduler import Waiting, joined, plan_pass, size_of
-from MiniCPMO45.steps import (
+from MiniCPMO45.engine.steps import (
     Answers,
     ChooseToken,
     DrawCodes,
@@ -53,7 +53,7 @@ class Task(Generic[T]):
         """Create a task that has not begun.
 
         Args:
-            steps: see `MiniCPMO45.steps`.
+            steps: see `MiniCPMO45.engine.steps`.
             due_s: when they must be done; None if nobody listens live.
         """
         self.state = TaskState.RUNNING

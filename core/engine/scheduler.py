@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from MiniCPMO45.steps import (
+from MiniCPMO45.engine.steps import (
     DrawCodes,
     Embeddings,
     EncodeClips,

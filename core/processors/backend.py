@@ -39,9 +39,9 @@ from core.schemas.worker import (
     ModelKind,
     Suggestion,
 )
-from MiniCPMO45.checkpoint import TINY_VARIANT
-from MiniCPMO45.checkpoint_source import find_checkpoint
-from MiniCPMO45.executor import Executor
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.loading.checkpoint import TINY_VARIANT
+from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 
 BYTES_PER_MB = 1_000_000

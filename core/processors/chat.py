@@ -39,9 +39,9 @@ from core.schemas.common import Message as WireMessage
 from core.schemas.common import TokenStats, TTSSamplingParams
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, StreamingChunk
-from MiniCPMO45.chat import ChatReply
-from MiniCPMO45.message_input import PieceOptions
-from MiniCPMO45.processing_minicpmo import CHAT_MAX_TOKENS, Message
+from MiniCPMO45.modes.chat import ChatReply
+from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.processing.processor import CHAT_MAX_TOKENS, Message
 from MiniCPMO45.settings import GenerationSettings
 
 ONE_SHOT_SESSION = "chat"

@@ -33,10 +33,10 @@ from core.schemas.duplex_calls import DuplexConfig
 from core.schemas.half_duplex import TurnGenerationConfig
 from core.schemas.limits import CHAT_AUDIO_MAX_S, INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S
 from core.video import VideoClip
-from MiniCPMO45.processing_minicpmo import Message, Part
-from MiniCPMO45.prompts import Language, system_prompt
+from MiniCPMO45.processing.processor import Message, Part
+from MiniCPMO45.processing.prompts import Language, system_prompt
+from MiniCPMO45.processing.video import video_parts
 from MiniCPMO45.settings import DuplexSettings, GenerationSettings, SpeechSampling
-from MiniCPMO45.video_parts import video_parts
 
 MS_PER_S = 1_000
 

@@ -24,18 +24,18 @@ from core.errors import OmniError
 from core.processors.content import decode_frames, duplex_settings, read_voice
 from core.processors.view import View, model_errors
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
-from MiniCPMO45.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
-from MiniCPMO45.session import Session
-from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.steps import OpenVoice, Steps
-from MiniCPMO45.unit_input import (
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import OpenVoice, Steps
+from MiniCPMO45.modes.unit_input import (
     PreparedFrame,
     SeenPicture,
     SlicedPicture,
     see_picture,
     slice_pictures,
 )
-from MiniCPMO45.unit_results import PrefillResult, UnitResult
+from MiniCPMO45.modes.unit_output import PrefillResult, UnitResult
+from MiniCPMO45.processing.prompts import DUPLEX_SYSTEM_PROMPT, duplex_prefix, duplex_suffix
+from MiniCPMO45.settings import DuplexSettings
 
 DUPLEX_SESSION = "duplex"
 MS_PER_S = 1_000

@@ -24,9 +24,9 @@ from core.processors.turns import TurnOptions
 from core.schemas.common import ContentItem, Role
 from core.schemas.half_duplex import HalfDuplexConfig
 from core.schemas.streaming import StreamingChunk, StreamingRequest
-from MiniCPMO45.message_input import PieceOptions
-from MiniCPMO45.processing_minicpmo import Message
-from MiniCPMO45.prompts import TurnOpening
+from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.processing.processor import Message
+from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.settings import GenerationSettings
 
 HALF_DUPLEX_SESSION = "half_duplex"

@@ -28,8 +28,8 @@ from core.schemas.streaming import (
     StreamingConfig,
     StreamingRequest,
 )
-from MiniCPMO45.message_input import STREAMING_SLICES, PieceOptions
-from MiniCPMO45.session import SnapshotError
+from MiniCPMO45.engine.session import SnapshotError
+from MiniCPMO45.modes.prompt_input import STREAMING_SLICES, PieceOptions
 from MiniCPMO45.settings import GenerationSettings
 
 REPLY_FIELDS: Final = set(

@@ -17,12 +17,12 @@ from core.schemas.common import Message as WireMessage
 from core.schemas.common import TokenStats
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, StreamingChunk
-from MiniCPMO45.message_input import PieceOptions
-from MiniCPMO45.processing_minicpmo import Message
-from MiniCPMO45.session import Session
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import OpenVoice, Steps
+from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.modes.streaming import ReplyResult
+from MiniCPMO45.processing.processor import Message
 from MiniCPMO45.settings import GenerationSettings
-from MiniCPMO45.steps import OpenVoice, Steps
-from MiniCPMO45.streaming import ReplyResult
 
 MS_PER_S = 1_000
 

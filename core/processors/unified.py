@@ -25,7 +25,7 @@ from core.processors.half_duplex import HalfDuplexView
 from core.processors.streaming import StreamingView
 from core.processors.view import View, ViewContext, model_errors
 from core.schemas.duplex_calls import DuplexConfig
-from MiniCPMO45.checkpoint_source import find_checkpoint
+from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
 from MiniCPMO45.settings import DuplexSettings, WindowSettings
 

@@ -29,18 +29,18 @@ from core.errors import (
 )
 from core.media import Media, MediaContent, read_media
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
-from MiniCPMO45.checkpoint_error import CheckpointError
-from MiniCPMO45.executor import MissingVoiceError
-from MiniCPMO45.kv_cache import CacheFullError
+from MiniCPMO45.engine.executor import MissingVoiceError
+from MiniCPMO45.engine.kv_cache import CacheFullError
+from MiniCPMO45.engine.session import Session, SnapshotError
+from MiniCPMO45.engine.steps import Steps
+from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
-from MiniCPMO45.processing_minicpmo import ProcessingError, PromptTooLongError
-from MiniCPMO45.session import Session, SnapshotError
-from MiniCPMO45.steps import Steps
+from MiniCPMO45.modes.unit_output import UnitOrderError
+from MiniCPMO45.processing.processor import ProcessingError, PromptTooLongError
+from MiniCPMO45.processing.tokenizer import TokenizerError
 from MiniCPMO45.token2wav.batch import VoiceTooLongError
-from MiniCPMO45.token2wav.prompt import VoiceSampleError
-from MiniCPMO45.token2wav.speech_tokenizer_onnx import SpeechTokenizerFileError
-from MiniCPMO45.tokenization_minicpmo_fast import TokenizerError
-from MiniCPMO45.unit_results import UnitOrderError
+from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizerFileError
+from MiniCPMO45.token2wav.voices import VoiceSampleError
 
 # Subclasses stand before what they derive from.
 TRANSLATIONS: Final[tuple[tuple[type[Exception], type[OmniError]], ...]] = (

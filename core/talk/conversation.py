@@ -23,7 +23,7 @@ from core.talk.inputs import TalkInput
 from core.talk.rows import Row
 from core.talk.timeline import Timeline
 from core.vad import STREAMING_OPTIONS, StreamingVAD
-from MiniCPMO45.prompts import system_prompt
+from MiniCPMO45.processing.prompts import system_prompt
 
 DEFAULT_PROMPT_MODE: Final = TTSMode.AUDIO_ASSISTANT
 VAD_CHUNK_SAMPLES: Final = INPUT_SAMPLE_RATE_HZ // 2  # half a second, as clients send it

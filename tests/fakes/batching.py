@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from MiniCPMO45.steps import Answers, Emit, Request, Steps, resume
+from MiniCPMO45.engine.steps import Answers, Emit, Request, Steps, resume
 
 
 def run_together(steps: Sequence[Steps[Any]], executor: Answers) -> list[Any]:

@@ -13,13 +13,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from MiniCPMO45.audio_encoder import new_audio_cache
 from MiniCPMO45.configuration_minicpmo import AudioConfig, DecoderConfig, SpeechTiming
-from MiniCPMO45.device.ops import rotate
-from MiniCPMO45.kv_cache import KvHandle, KvRows, KvStore
-from MiniCPMO45.rope import Rope
-from MiniCPMO45.session import HearingState, SamplerState, Session, SpeechState, TurnState
-from MiniCPMO45.steps import (
+from MiniCPMO45.engine.kv_cache import KvHandle, KvRows, KvStore
+from MiniCPMO45.engine.session import HearingState, SamplerState, Session, SpeechState, TurnState
+from MiniCPMO45.engine.steps import (
     ChooseToken,
     DrawCodes,
     DrawnCodes,
@@ -35,10 +32,12 @@ from MiniCPMO45.steps import (
     TokenIds,
     Vocode,
 )
-from MiniCPMO45.streaming_mel import MelState
+from MiniCPMO45.engine.windows import WindowState
+from MiniCPMO45.kernels.rotary import Rope, rotate
+from MiniCPMO45.model.audio_encoder import new_audio_cache
+from MiniCPMO45.processing.streaming_mel import MelState
 from MiniCPMO45.token2wav.chunking import Piece, count_samples
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
-from MiniCPMO45.windows import WindowState
 
 R = TypeVar("R")
 Row = int | Tensor  # a token to be certain of, or a whole row of logits

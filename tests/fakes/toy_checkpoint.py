@@ -9,13 +9,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from MiniCPMO45.checkpoint import INDEX_FILE, SINGLE_FILE, random_weights
-from MiniCPMO45.configuration_minicpmo import (
-    AudioConfig,
-    MiniCPMOConfig,
-    TTSConfig,
-    VisionConfig,
-)
+from MiniCPMO45.configuration_minicpmo import AudioConfig, MiniCPMOConfig, TTSConfig, VisionConfig
+from MiniCPMO45.loading.checkpoint import INDEX_FILE, SINGLE_FILE, random_weights
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 
 TOY = MiniCPMOConfig(

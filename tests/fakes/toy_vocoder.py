@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from MiniCPMO45.device.kernels.stream_attention import store_tails
+from MiniCPMO45.kernels.stream_attention import store_tails
 from MiniCPMO45.token2wav.batch import ChunkBatch, ChunkInput, ChunkShape
 from MiniCPMO45.token2wav.config import (
     EstimatorConfig,
@@ -21,8 +21,7 @@ from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
 from MiniCPMO45.token2wav.load import build_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions, run_flow
-from MiniCPMO45.token2wav.vocoder_state import StreamMemory, VoiceBase, ledgers_for
-from MiniCPMO45.token2wav.voice import VoicePrompt
+from MiniCPMO45.token2wav.vocoder_state import StreamMemory, VoiceBase, VoicePrompt, ledgers_for
 
 PROMPT_CODES = 52  # a little over two seconds: P = 104 frames, so that trimming keeps both ends
 PITCH_HZ = 150.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from MiniCPMO45.tiny_tokenizer import train_vocabulary, write_tokenizer
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
+from MiniCPMO45.tiny.tokenizer import train_vocabulary, write_tokenizer
 
 
 def tiny_tokenizer(folder: Path) -> MiniCPMOTokenizerFast:

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from MiniCPMO45.audio_embedder import AudioEmbedder, StreamItem
-from MiniCPMO45.audio_encoder import (
+from MiniCPMO45.configuration_minicpmo import StreamTiming
+from MiniCPMO45.engine.audio_embedder import AudioEmbedder, StreamItem
+from MiniCPMO45.model.audio_encoder import (
     AudioCache,
     AudioEncoder,
     AudioProjection,
     new_audio_cache,
     pool,
 )
-from MiniCPMO45.audio_features import HOP_SAMPLES, clip_mels
-from MiniCPMO45.configuration_minicpmo import StreamTiming
-from MiniCPMO45.streaming_mel import MelState, push
+from MiniCPMO45.processing.audio_features import HOP_SAMPLES, clip_mels
+from MiniCPMO45.processing.streaming_mel import MelState, push
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.recorded_model import recorded_clip_frames
 from tests.goldens.report import Report

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.message_input import MessageInput, PieceOptions
-from MiniCPMO45.processing_minicpmo import Message, Part
-from MiniCPMO45.prompts import AUDIO_MARKER, IMAGE_MARKER
-from MiniCPMO45.reply_policy import ReplyPolicy
-from MiniCPMO45.reply_speech import ReplyPiece
+from MiniCPMO45.engine.policies import ReplyPolicy
+from MiniCPMO45.engine.steps import run_alone, stream_alone
+from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions
+from MiniCPMO45.modes.speech import ReplyPiece
+from MiniCPMO45.modes.streaming import GROUP_TOKENS
+from MiniCPMO45.processing.processor import Message, Part
+from MiniCPMO45.processing.prompts import AUDIO_MARKER, IMAGE_MARKER
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
-from MiniCPMO45.steps import run_alone, stream_alone
-from MiniCPMO45.streaming import GROUP_TOKENS
 from tests.goldens import whole_model
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.llm import compare_cache

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from MiniCPMO45.picture_slices import slice_image
-from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
-from MiniCPMO45.session import Session
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import run_alone
+from MiniCPMO45.modes.unit_output import UnitResult
+from MiniCPMO45.processing.pictures import slice_image
+from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
-from MiniCPMO45.steps import run_alone
-from MiniCPMO45.unit_results import UnitResult
 from tests.goldens import whole_model
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.llm import compare_cache

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.device.packed_rows import FedRows, PackedRows
-from MiniCPMO45.kv_cache import KvHandle, KvStore
-from MiniCPMO45.rope import Rope
-from MiniCPMO45.transformer import CausalLM, PagedBatch
+from MiniCPMO45.engine.kv_cache import KvHandle, KvStore
+from MiniCPMO45.engine.packed_rows import FedRows, PackedRows, PagedBatch
+from MiniCPMO45.kernels.rotary import Rope
+from MiniCPMO45.model.decoder import CausalLM
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.report import Report
 

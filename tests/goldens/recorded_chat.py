@@ -13,16 +13,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.message_input import MessageInput, PieceOptions
-from MiniCPMO45.processing_minicpmo import Message, Prompt
-from MiniCPMO45.prompt_embedding import Pieces, embed_clips, embed_pictures, lay_out
-from MiniCPMO45.prompts import TurnOpening
-from MiniCPMO45.reply_speech import ReplySpeech
-from MiniCPMO45.session import Session
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import Steps
+from MiniCPMO45.engine.windows import Round
+from MiniCPMO45.modes.prompt_input import (
+    MessageInput,
+    PieceOptions,
+    Pieces,
+    embed_clips,
+    embed_pictures,
+    lay_out,
+)
+from MiniCPMO45.modes.speech import ReplySpeech
+from MiniCPMO45.modes.streaming import GROUP_TOKENS, ReplyResult, StreamingCapability
+from MiniCPMO45.processing.processor import Message, Prompt
+from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
-from MiniCPMO45.steps import Steps
-from MiniCPMO45.streaming import GROUP_TOKENS, ReplyResult, StreamingCapability
-from MiniCPMO45.windows import Round
 from tests.goldens.recorded_model import GappedRope
 
 

@@ -12,16 +12,14 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.duplex import DuplexCapability
-from MiniCPMO45.sampling import draw, scale_terminators
-from MiniCPMO45.session import Session
+from MiniCPMO45.engine.policies import UnitPolicy, draw, scale_terminators
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import LlmForward, Steps, TokenIds
+from MiniCPMO45.engine.windows import maintain_units, units_to_drop
+from MiniCPMO45.modes.duplex import DuplexCapability
+from MiniCPMO45.modes.unit_output import UnitDecoder, UnitDraft
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 from MiniCPMO45.settings import DuplexSettings, WindowMode
-from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.steps import LlmForward, Steps, TokenIds
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
-from MiniCPMO45.unit_decoder import UnitDecoder, UnitDraft
-from MiniCPMO45.unit_policy import UnitPolicy
-from MiniCPMO45.windows import maintain_units, units_to_drop
 
 
 class RecordedUnitPolicy(UnitPolicy):

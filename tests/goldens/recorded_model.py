@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from MiniCPMO45.audio_encoder import AudioEncoder, pool
-from MiniCPMO45.audio_features import encoder_frame_count
-from MiniCPMO45.encoder_layers import DenseAttention
-from MiniCPMO45.executor import Executor
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.steps import DrawCodes, DrawnCodes, EncodeClips
+from MiniCPMO45.kernels.rotary import Rope
+from MiniCPMO45.model.audio_encoder import AudioEncoder, pool
+from MiniCPMO45.model.encoder_layers import DenseAttention
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.rope import Rope
-from MiniCPMO45.steps import DrawCodes, DrawnCodes, EncodeClips
+from MiniCPMO45.processing.audio_features import encoder_frame_count
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 
 

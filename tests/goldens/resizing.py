@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 from PIL import Image
 
-from MiniCPMO45 import picture_slices
-from MiniCPMO45.image_processing import Size
+from MiniCPMO45.processing import pictures
+from MiniCPMO45.processing.pictures import Size
 from tests.goldens.report import Report
 
 NOTE = "recorded with a Pillow that resizes tall pictures columns first; compared in that order"
@@ -29,7 +29,7 @@ def compare_in_either_order(name: str, report: Report, compare: Callable[[Report
     """
     ours, error = _attempt(compare)
     if error is not None or not ours.has_passed:
-        with patch.object(picture_slices, "resize", resize_in_one_call):
+        with patch.object(pictures, "resize", resize_in_one_call):
             theirs, other = _attempt(compare)
         if other is None and theirs.has_passed:
             theirs.notes.append(f"{name}: {NOTE}")

@@ -12,8 +12,7 @@ from torch import Tensor
 from MiniCPMO45.token2wav.config import UPSAMPLING, Token2WavConfig
 from MiniCPMO45.token2wav.load import build_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
-from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, ledgers_for
-from MiniCPMO45.token2wav.voice import VoicePrompt
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt, ledgers_for
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.recorded_vocoder import OutputLog, RecordedVocoder, recorded_caches
 from tests.goldens.report import Report

@@ -6,10 +6,10 @@ from typing import Any
 
 from PIL import Image
 
-from MiniCPMO45.audio_features import SAMPLE_RATE_HZ, embedding_count
-from MiniCPMO45.placeholders import audio_placeholder
-from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor, PromptOptions
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.processing.audio_features import SAMPLE_RATE_HZ, embedding_count
+from MiniCPMO45.processing.processor import MiniCPMOProcessor, PromptOptions
+from MiniCPMO45.processing.prompts import audio_placeholder
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.report import Report
 

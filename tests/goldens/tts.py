@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.code_rule import CodeRule
-from MiniCPMO45.executor import Executor
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.policies import CodeRule
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import run_alone
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.session import Session
-from MiniCPMO45.speech import CodeBudget, CodeRun, condition
-from MiniCPMO45.steps import run_alone
+from MiniCPMO45.modes.speech import CodeBudget, CodeRun, condition
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.llm import compare_cache
 from tests.goldens.report import Report

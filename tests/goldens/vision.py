@@ -11,12 +11,17 @@ import numpy as np
 import torch
 from PIL import Image
 
-from MiniCPMO45.image_processing import Patches, to_patches, to_strip
-from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer
-from MiniCPMO45.patch_grid import PatchSize, patch_grid
-from MiniCPMO45.picture_slices import SlicedImage, render_slices, slice_image
-from MiniCPMO45.resampler import Resampler
-from MiniCPMO45.vision_encoder import SliceEncoder
+from MiniCPMO45.engine.slice_encoder import SliceEncoder
+from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
+from MiniCPMO45.processing.patch_grid import PatchSize, patch_grid
+from MiniCPMO45.processing.pictures import (
+    Patches,
+    SlicedImage,
+    render_slices,
+    slice_image,
+    to_patches,
+    to_strip,
+)
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.report import Report
 from tests.goldens.resizing import compare_in_either_order

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.token2wav.config import HiFTConfig
-from MiniCPMO45.token2wav.features import (
+from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
+from MiniCPMO45.token2wav.voice_features import (
     SAMPLE_RATE_HZ,
     VOICE_RATE_HZ,
+    resample,
     speaker_filter_bank,
     tokenizer_log_mel,
     voice_log_mel,
 )
-from MiniCPMO45.token2wav.resample import resample
-from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.hift_causal import CausalHift, stream_with_lead_in
 from tests.goldens.report import Report

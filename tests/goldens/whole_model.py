@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from MiniCPMO45.engine.packed_rows import PagedBatch
+from MiniCPMO45.model.decoder import Decoder
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
+from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
-from MiniCPMO45.token2wav.vocoder_state import SpeechStream
-from MiniCPMO45.token2wav.voice import VoicePrompt
-from MiniCPMO45.transformer import Decoder, PagedBatch
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoicePrompt
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.recorded_model import GappedRope, RecordedExecutor
 from tests.goldens.recorded_vocoder import RecordedVocoder

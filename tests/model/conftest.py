@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from MiniCPMO45.tiny import write_tiny_checkpoint
+from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 from tests.model.toy import Toy, build_toy
 
 # Toy tensors gain nothing from threads, and waiting for each other's can cost a hundredfold.

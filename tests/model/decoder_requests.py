@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from MiniCPMO45.code_rule import CodeRule
-from MiniCPMO45.executor import Executor
-from MiniCPMO45.kv_cache import KvHandle, KvStore
-from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.steps import (
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.kv_cache import KvHandle, KvStore
+from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
+from MiniCPMO45.engine.steps import (
     DrawCodes,
     Embeddings,
     LlmForward,
@@ -22,7 +21,7 @@ from MiniCPMO45.steps import (
     TextMarkers,
     TokenIds,
 )
-from MiniCPMO45.unit_policy import UnitPolicy
+from MiniCPMO45.settings import DuplexSettings
 from tests.model.toy import Toy, assert_close
 
 GREEDY = DuplexSettings(decode_mode="greedy")

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from MiniCPMO45.session import Session
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import run_alone
+from MiniCPMO45.modes.unit_output import PrefillResult, UnitResult
+from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.steps import run_alone
-from MiniCPMO45.unit_results import PrefillResult, UnitResult
 from tests.fakes.scripted import (
     EMBEDDING,
     ROWS_PER_SECOND,

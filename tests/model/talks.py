@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from MiniCPMO45.duplex import DuplexCapability
-from MiniCPMO45.executor import Executor
-from MiniCPMO45.session import Session
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import Steps
+from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
-from MiniCPMO45.steps import Steps
 from tests.model.toy import Toy, UnitInput, picture, prepare, run_unit, seconds_of, speech
 
 UNITS = 9

@@ -13,17 +13,17 @@ from torch import Tensor, nn
 from transformers import WhisperConfig
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
-from MiniCPMO45.audio_embedder import UNIT, AudioEmbedder, StreamItem
-from MiniCPMO45.audio_encoder import (
+from MiniCPMO45.configuration_minicpmo import AudioConfig
+from MiniCPMO45.engine.audio_embedder import UNIT, AudioEmbedder, StreamItem
+from MiniCPMO45.model.audio_encoder import (
     AudioCache,
     AudioEncoder,
     AudioProjection,
     new_audio_cache,
     pool,
 )
-from MiniCPMO45.audio_features import LogFloor, embedding_count, log_mel
-from MiniCPMO45.configuration_minicpmo import AudioConfig
-from MiniCPMO45.streaming_mel import MelState, push
+from MiniCPMO45.processing.audio_features import LogFloor, embedding_count, log_mel
+from MiniCPMO45.processing.streaming_mel import MelState, push
 
 CONFIG = AudioConfig(d_model=32, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=128)
 LLM_WIDTH = 24

@@ -21,16 +21,15 @@ from transformers import (
 )
 
 import MiniCPMO45.auto  # noqa: F401  # registers the classes
-from MiniCPMO45.audio_features import clip_mels
-from MiniCPMO45.checkpoint_error import CheckpointError
-from MiniCPMO45.checkpoint_source import HUGGINGFACE_ID
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.image_processor import MiniCPMOImageProcessor
+from MiniCPMO45.loading.checkpoint_source import HUGGINGFACE_ID, CheckpointError
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.processing_minicpmo import Message, MiniCPMOProcessor
-from MiniCPMO45.tiny_config import preprocessor_config
-from MiniCPMO45.tiny_tokenizer import train_vocabulary, write_json, write_tokenizer
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.processing.audio_features import clip_mels
+from MiniCPMO45.processing.pictures import MiniCPMOImageProcessor
+from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
+from MiniCPMO45.tiny.config import preprocessor_config
+from MiniCPMO45.tiny.tokenizer import train_vocabulary, write_json, write_tokenizer
 from tests.fakes.toy_checkpoint import TOY, toy_weights, write_config, write_shards
 from tests.source_tree import ROOT
 

@@ -9,11 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from MiniCPMO45.chat import ChatReply
-from MiniCPMO45.message_input import PieceOptions
-from MiniCPMO45.processing_minicpmo import Message, PromptTooLongError
-from MiniCPMO45.settings import GenerationSettings, SpeechSampling
-from MiniCPMO45.steps import (
+from MiniCPMO45.engine.steps import (
     DrawCodes,
     EncodeClips,
     LlmForward,
@@ -23,6 +19,10 @@ from MiniCPMO45.steps import (
     Vocode,
     run_alone,
 )
+from MiniCPMO45.modes.chat import ChatReply
+from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.processing.processor import Message, PromptTooLongError
+from MiniCPMO45.settings import GenerationSettings, SpeechSampling
 from tests.fakes.scripted import CODE_EOS, spoken
 from tests.model.toy import Toy, picture, speech
 from tests.model.turns import GREEDY, VARIED, ScriptedTurns, Stopping, ToyTurns

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from MiniCPMO45.checkpoint import (
+from MiniCPMO45.loading.checkpoint import (
     SINGLE_FILE,
     expected_shapes,
     load_weights,
@@ -19,7 +19,7 @@ from MiniCPMO45.checkpoint import (
     read_config,
     read_headers,
 )
-from MiniCPMO45.checkpoint_error import CheckpointError
+from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from tests.fakes.toy_checkpoint import (
     empty_model,

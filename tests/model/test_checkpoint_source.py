@@ -13,10 +13,14 @@ import pytest
 from huggingface_hub import errors as hub_errors
 from torch import Tensor
 
-from MiniCPMO45 import checkpoint_source
-from MiniCPMO45.checkpoint import INDEX_FILE
-from MiniCPMO45.checkpoint_error import CheckpointError
-from MiniCPMO45.checkpoint_source import HUGGINGFACE_ID, MODELSCOPE_ID, find_checkpoint
+from MiniCPMO45.loading import checkpoint_source
+from MiniCPMO45.loading.checkpoint import INDEX_FILE
+from MiniCPMO45.loading.checkpoint_source import (
+    HUGGINGFACE_ID,
+    MODELSCOPE_ID,
+    CheckpointError,
+    find_checkpoint,
+)
 from tests.fakes.toy_checkpoint import (
     toy_weights,
     write_config,

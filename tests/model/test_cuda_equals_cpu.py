@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from benchmarks.scripted import Act, ScriptedPolicy, text_ids
-from MiniCPMO45.code_rule import CodeRule
-from MiniCPMO45.duplex import DuplexCapability
-from MiniCPMO45.executor import Executor
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.policies import CodeRule
+from MiniCPMO45.engine.steps import DrawCodes, LlmOutput, Request, run_alone
+from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.steps import DrawCodes, LlmOutput, Request, run_alone
-from MiniCPMO45.token2wav.voice import VoicePrompt
+from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from tests.model.toy import UnitInput, build_toy, picture, prepare, run_unit, speech
 
 ACTS = (Act.LISTEN, Act.SPEAK, Act.SPEAK, Act.SPEAK_LAST, Act.LISTEN, Act.SPEAK, Act.LISTEN)

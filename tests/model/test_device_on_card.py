@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from MiniCPMO45.checkpoint import random_weights
 from MiniCPMO45.configuration_minicpmo import (
     AudioConfig,
     MiniCPMOConfig,
@@ -21,12 +20,8 @@ from MiniCPMO45.configuration_minicpmo import (
     TTSConfig,
     VisionConfig,
 )
-from MiniCPMO45.device.graphs import Piece, capture_all
-from MiniCPMO45.device.memory import DeviceOptions
-from MiniCPMO45.executor import Executor
-from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.picture_slices import slice_image
-from MiniCPMO45.steps import (
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.steps import (
     ChooseToken,
     Embeddings,
     EncodeImages,
@@ -34,6 +29,10 @@ from MiniCPMO45.steps import (
     TokenIds,
     run_alone,
 )
+from MiniCPMO45.kernels.device import DeviceOptions, Piece, capture_all
+from MiniCPMO45.loading.checkpoint import random_weights
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
+from MiniCPMO45.processing.pictures import slice_image
 from tests.fakes.batching import run_together
 from tests.model.decoder_requests import (
     code_rounds,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from MiniCPMO45.audio_features import LogFloor, clip_mels
-from MiniCPMO45.prompts import CONTEXT_MARKER, DUPLEX_SUFFIX, duplex_prefix
-from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.steps import DrawCodes, EncodeClips, LlmForward, SpokenText
-from MiniCPMO45.unit_results import UnitOrderError, UnitResult
+from MiniCPMO45.engine.steps import DrawCodes, EncodeClips, LlmForward, SpokenText
+from MiniCPMO45.modes.unit_output import UnitOrderError, UnitResult
+from MiniCPMO45.processing.audio_features import LogFloor, clip_mels
+from MiniCPMO45.processing.prompts import CONTEXT_MARKER, DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.processing.tokenizer import SpecialTokens
 from tests.fakes.scripted import ROWS_PER_SLICE, ToneVoice, cached_labels, spoken
 from tests.model.scripted_duplex import AUDIO, SECOND, SETTINGS, SILENCE, SLICE, Bench
 from tests.model.toy import Toy, picture, prepare

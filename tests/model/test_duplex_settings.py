@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from MiniCPMO45.prompts import CONTEXT_MARKER
+from MiniCPMO45.engine.steps import DrawCodes, Emit, LlmForward, Vocode, resume
+from MiniCPMO45.processing.prompts import CONTEXT_MARKER
+from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
-from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.steps import DrawCodes, Emit, LlmForward, Vocode, resume
 from tests.fakes.scripted import CODE_COUNT, cached_labels
 from tests.model.scripted_duplex import SECOND, SETTINGS, SILENCE, Bench
 from tests.model.toy import Toy

@@ -19,7 +19,7 @@ from core.errors import (
 )
 from core.processors import DuplexView, UnifiedProcessor
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
-from MiniCPMO45.steps import OpenVoice
+from MiniCPMO45.engine.steps import OpenVoice
 from tests.model.toy import picture, speech
 from tests.model.views import clean, load
 

@@ -12,14 +12,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from MiniCPMO45.code_rule import CodeRule
-from MiniCPMO45.executor import Executor
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.policies import CodeRule
+from MiniCPMO45.engine.steps import (
+    Answers,
+    DrawCodes,
+    Request,
+    Steps,
+    Vocode,
+    run_alone,
+    stream_alone,
+)
+from MiniCPMO45.modes.unit_input import Stopwatch
+from MiniCPMO45.modes.unit_output import EarlyAudio, UnitResult, UnitSpeech, UnitText, speak_unit
 from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.steps import Answers, DrawCodes, Request, Steps, Vocode, run_alone, stream_alone
-from MiniCPMO45.stopwatch import Stopwatch
 from MiniCPMO45.token2wav.chunking import finish_unit
-from MiniCPMO45.unit_results import EarlyAudio, UnitResult
-from MiniCPMO45.unit_speech import UnitSpeech, UnitText, speak_unit
 from tests.fakes.scripted import CODE_EOS, HIDDEN_SIZE, ScriptedExecutor, ToneVoice, cached_labels
 from tests.model.scripted_duplex import SETTINGS, Bench
 from tests.model.test_speech import CONFIG, PER_CODE, RULE, SECOND, SILENCE

@@ -9,13 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.audio_encoder import new_audio_cache
-from MiniCPMO45.code_rule import CodeRule
-from MiniCPMO45.executor import Executor, MissingVoiceError
-from MiniCPMO45.image_processing import to_patches
-from MiniCPMO45.kv_cache import CacheFullError
-from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.steps import (
+from MiniCPMO45.engine.executor import Executor, MissingVoiceError
+from MiniCPMO45.engine.kv_cache import CacheFullError
+from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
+from MiniCPMO45.engine.steps import (
     ChooseToken,
     DrawCodes,
     DrawnCodes,
@@ -35,7 +32,9 @@ from MiniCPMO45.steps import (
     TokenIds,
     Vocode,
 )
-from MiniCPMO45.unit_policy import UnitPolicy
+from MiniCPMO45.model.audio_encoder import new_audio_cache
+from MiniCPMO45.processing.pictures import to_patches
+from MiniCPMO45.settings import DuplexSettings
 from tests.model.toy import Toy, assert_close, picture, speech
 
 CPU = torch.device("cpu")

@@ -14,13 +14,10 @@ from torch import Tensor
 
 from core.processors.backend import cache_room
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.device import ops
-from MiniCPMO45.device.memory import CardMemory, most_tokens
-from MiniCPMO45.device.row_map import PAGE_TOKENS
-from MiniCPMO45.executor import Executor
-from MiniCPMO45.kv_cache import KvHandle
-from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
-from MiniCPMO45.steps import (
+from MiniCPMO45.engine import packed_rows
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.kv_cache import KvHandle
+from MiniCPMO45.engine.steps import (
     ChooseToken,
     DrawCodes,
     DrawnCodes,
@@ -31,6 +28,9 @@ from MiniCPMO45.steps import (
     TokenIds,
     run_alone,
 )
+from MiniCPMO45.kernels.attention import PAGE_TOKENS
+from MiniCPMO45.kernels.device import CardMemory, most_tokens
+from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from tests.model.decoder_requests import (
     GREEDY_CODES,
     assert_same_cache,
@@ -205,7 +205,7 @@ def test_a_cache_with_holes_goes_on_the_same_wherever_its_pages_lie(toy: Toy) ->
 def _broken(monkeypatch: pytest.MonkeyPatch, calls_before: int) -> Iterator[None]:
     """Attention that fails after some calls."""
     left = [calls_before]
-    attend = ops.attend
+    attend = packed_rows.attend
 
     def fail(*arguments: Any) -> Tensor:
         left[0] -= 1
@@ -214,7 +214,7 @@ def _broken(monkeypatch: pytest.MonkeyPatch, calls_before: int) -> Iterator[None
         return attend(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ops, "attend", fail)
+        patch.setattr(packed_rows, "attend", fail)
         yield
 
 

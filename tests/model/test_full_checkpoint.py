@@ -16,13 +16,13 @@ from benchmarks.full_checkpoint import (
     shard_lengths,
     write_full_checkpoint,
 )
-from MiniCPMO45.audio_features import LogFloor, clip_mels
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.executor import Executor
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.steps import Embeddings, EncodeClips, LlmForward, TokenIds
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
-from MiniCPMO45.steps import Embeddings, EncodeClips, LlmForward, TokenIds
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.processing.audio_features import LogFloor, clip_mels
+from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 
 SECOND = 16_000
 PUBLISHED_FILES = 4  # of weights. Source: docs/specification/model.md#1.9

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from MiniCPMO45 import image_processing
-from MiniCPMO45.message_input import PieceOptions
-from MiniCPMO45.picture_slices import render_slices, slice_image
-from MiniCPMO45.processing_minicpmo import Message, MiniCPMOProcessor
+from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.processing.pictures import render_slices, resize, slice_image
+from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor
 from tests.goldens import resizing
 from tests.goldens.chat import history_options
 from tests.goldens.folder import GoldenFolder
@@ -92,8 +91,8 @@ def test_pictures_recorded_columns_first_are_compared_and_noted(
     monkeypatch.setattr(resizing, "resize_in_one_call", columns_first)
     tall = picture(0, 120, 700)
     [slice_] = slice_image(tall, 1, toy.config.slice_config).slices
-    resize = columns_first if is_columns_first else image_processing.resize
-    recorded = np.asarray(resize(tall, slice_.resized))
+    chosen = columns_first if is_columns_first else resize
+    recorded = np.asarray(chosen(tall, slice_.resized))
 
     def compare(report: Report) -> None:
         report.exact("rgb", np.asarray(next(render_slices([slice_]))), recorded)

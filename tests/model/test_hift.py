@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.device.kernels.wave_transforms import fourier, harmonic_waves, overlap_add
+from MiniCPMO45.kernels.wave_transforms import fourier, harmonic_waves, overlap_add
 from MiniCPMO45.token2wav.config import HiFTConfig
 from MiniCPMO45.token2wav.hift import Ends, HiFT, Overlap, fold_weight_norm
 from tests.fakes.toy_vocoder import toy_config, toy_vocoder, toy_weights

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from MiniCPMO45.executor import Executor
-from MiniCPMO45.session import Session
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import run_alone
 from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.steps import run_alone
 from tests.fakes.batching import run_together
 from tests.model.talks import Heard, Talk
 from tests.model.toy import Toy, speech

@@ -13,9 +13,9 @@ from PIL import Image
 from core.engine.engine import run_inline
 from core.processors import DuplexView, UnifiedProcessor
 from core.schemas.duplex_calls import DuplexConfig
-from MiniCPMO45.session import Session
-from MiniCPMO45.steps import EncodeImages
-from MiniCPMO45.unit_input import SeenPicture
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import EncodeImages
+from MiniCPMO45.modes.unit_input import SeenPicture
 from tests.model.toy import picture, speech
 from tests.model.views import clean, load
 

@@ -10,9 +10,9 @@ from transformers.models.idefics2.configuration_idefics2 import Idefics2VisionCo
 from transformers.models.idefics2.modeling_idefics2 import Idefics2VisionTransformer
 
 from MiniCPMO45.configuration_minicpmo import VisionConfig
-from MiniCPMO45.encoder_layers import fuse_attention
-from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer
-from MiniCPMO45.patch_grid import PatchSize, patch_grid
+from MiniCPMO45.model.encoder_layers import fuse_attention
+from MiniCPMO45.model.vision import SiglipVisionTransformer
+from MiniCPMO45.processing.patch_grid import PatchSize, patch_grid
 
 TOY = VisionConfig(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3)
 SIZES = [(3, 4), (2, 2), (1, 5)]

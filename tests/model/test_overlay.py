@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.checkpoint import CheckpointError, load_weights
+from MiniCPMO45.loading.checkpoint import CheckpointError, load_weights
 from tests.fakes.toy_checkpoint import (
     empty_model,
     toy_weights,

@@ -15,7 +15,7 @@ import torch
 from benchmarks.paced_passes import BACKLOG_MAX, Held, PacedPasses
 from core.engine import scheduler
 from core.engine.passes import PassRunner
-from MiniCPMO45.steps import (
+from MiniCPMO45.engine.steps import (
     DrawCodes,
     DrawnCodes,
     Emit,

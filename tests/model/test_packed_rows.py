@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.device.packed_rows import (
+from MiniCPMO45.engine.kv_cache import KvStore
+from MiniCPMO45.engine.packed_rows import (
     DECODE_BUCKETS,
     NO_VECTOR,
     PREFILL_TILE_ROWS,
@@ -18,9 +19,8 @@ from MiniCPMO45.device.packed_rows import (
     gather_vectors,
     passes,
 )
-from MiniCPMO45.device.row_map import NO_POSITION
-from MiniCPMO45.kv_cache import KvStore
-from MiniCPMO45.rope import Rope
+from MiniCPMO45.kernels.attention import NO_POSITION
+from MiniCPMO45.kernels.rotary import Rope
 
 WIDTH = 3
 SHAPE = DecoderConfig(

@@ -13,9 +13,8 @@ from torch import Tensor
 from core.engine import WorkCancelledError
 from core.engine.passes import PassRunner, Task, TaskState
 from core.engine.scheduler import MAX_PER_PASS
-from MiniCPMO45.executor import Executor
-from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
-from MiniCPMO45.steps import (
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.steps import (
     ChooseToken,
     Emit,
     EncodeStream,
@@ -26,6 +25,7 @@ from MiniCPMO45.steps import (
     Vocode,
     run_alone,
 )
+from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
 from tests.model.decoder_requests import greedy_decisions
 from tests.model.toy import Toy
 

@@ -33,7 +33,7 @@ from core.schemas.common import (
     TTSSamplingParams,
 )
 from core.schemas.streaming import StreamingChunk
-from MiniCPMO45.processing_minicpmo import PromptTooLongError
+from MiniCPMO45.processing.processor import PromptTooLongError
 from tests.model.toy import speech
 from tests.model.views import clean, load, prefill, user
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from MiniCPMO45.tiny_voice import write_campplus_onnx, write_speech_tokenizer_onnx
-from MiniCPMO45.token2wav.campplus import SpeakerEncoder
-from MiniCPMO45.token2wav.prompt import (
+from MiniCPMO45.tiny.assets import write_campplus_onnx, write_speech_tokenizer_onnx
+from MiniCPMO45.token2wav.voice_features import SpeakerEncoder
+from MiniCPMO45.token2wav.voices import (
     SPEAKER_FILE,
     TOKENIZER_FILE,
     VoiceEncoder,

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.duplex import DuplexCapability
-from MiniCPMO45.executor import Executor
-from MiniCPMO45.kv_cache import KvHandle, KvRows, KvStore
-from MiniCPMO45.prompt_cache import PromptCache, prompt_key
-from MiniCPMO45.rope import Rope
-from MiniCPMO45.session import Session
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.kv_cache import KvHandle, KvRows, KvStore
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import LlmForward, run_alone
+from MiniCPMO45.kernels.rotary import Rope
+from MiniCPMO45.modes.duplex import DuplexCapability
+from MiniCPMO45.modes.prompt_input import PromptCache, prompt_key
 from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.steps import LlmForward, run_alone
 from tests.fakes.scripted import cached_labels
 from tests.model.scripted_duplex import SETTINGS, Bench
 from tests.model.toy import Toy, UnitInput, prepare, run_unit, speech

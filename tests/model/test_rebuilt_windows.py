@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.executor import Executor
-from MiniCPMO45.kv_cache import KvHandle, KvRows
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.kv_cache import KvHandle, KvRows
+from MiniCPMO45.engine.steps import LlmForward, TokenIds, run_alone
+from MiniCPMO45.engine.windows import WindowState, maintain_units
 from MiniCPMO45.settings import WindowMode, WindowSettings
-from MiniCPMO45.steps import LlmForward, TokenIds, run_alone
-from MiniCPMO45.windows import WindowState, maintain_units
 from tests.model.toy import Toy, assert_close
 
 PREFIX, SUFFIX, MARKER = (40, 41, 42, 43, 44, 45), (50, 51, 52), (60, 61, 62)

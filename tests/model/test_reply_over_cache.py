@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from MiniCPMO45.engine.steps import DrawCodes, SpokenText
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
-from MiniCPMO45.steps import DrawCodes, SpokenText
 from tests.fakes.scripted import CODE_EOS, spoken
 from tests.model.toy import Toy
 from tests.model.turns import VARIED, ScriptedTurns, ToyTurns

@@ -11,13 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.code_rule import CodeRule
-from MiniCPMO45.device.code_sampler import CodeSampler
-from MiniCPMO45.device.draws import pick
-from MiniCPMO45.device.unit_sampler import UnitSampler
+from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
+from MiniCPMO45.engine.samplers import CodeSampler, UnitSampler
+from MiniCPMO45.engine.steps import DrawCodes, TextDecision, TextMarkers
+from MiniCPMO45.kernels.code_choice import pick
 from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.steps import DrawCodes, TextDecision, TextMarkers
-from MiniCPMO45.unit_policy import UnitPolicy
 from tests.fakes.scripted import ScriptedExecutor
 from tests.model.distributions import same_distribution
 from tests.model.toy import Toy

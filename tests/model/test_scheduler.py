@@ -20,8 +20,7 @@ from core.engine.scheduler import (
     plan_pass,
     size_of,
 )
-from MiniCPMO45.image_processing import Patches
-from MiniCPMO45.steps import (
+from MiniCPMO45.engine.steps import (
     DrawCodes,
     Embeddings,
     EncodeClips,
@@ -34,6 +33,7 @@ from MiniCPMO45.steps import (
     TokenIds,
     Vocode,
 )
+from MiniCPMO45.processing.pictures import Patches
 
 KV: Any = object()  # nothing here looks at it
 PIECES = (

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from MiniCPMO45.executor import Executor
-from MiniCPMO45.session import Session, SnapshotError
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.session import Session, SnapshotError
+from MiniCPMO45.engine.steps import Steps, run_alone
+from MiniCPMO45.modes.unit_output import UnitResult
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
-from MiniCPMO45.steps import Steps, run_alone
-from MiniCPMO45.unit_results import UnitResult
 from tests.model.toy import Toy, UnitInput, picture, prepare, run_unit, seconds_of, speech
 
 SETTINGS = DuplexSettings(force_listen_count=0)

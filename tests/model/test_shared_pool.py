@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from MiniCPMO45.kv_cache import KvHandle
-from MiniCPMO45.steps import LlmForward, TokenIds
+from MiniCPMO45.engine.kv_cache import KvHandle
+from MiniCPMO45.engine.steps import LlmForward, TokenIds
 from tests.model.decoder_requests import assert_same_cache, assert_same_output
 from tests.model.toy import Toy
 

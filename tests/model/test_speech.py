@@ -8,14 +8,25 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from MiniCPMO45.code_rule import CodeRule
 from MiniCPMO45.configuration_minicpmo import TTSConfig
-from MiniCPMO45.sampling import keep_top_k, keep_top_p_ascending, penalise_frequency
-from MiniCPMO45.session import Session
-from MiniCPMO45.speech import CodeBudget, CodeRun, condition
-from MiniCPMO45.steps import DrawCodes, SpeechCodes, SpokenText, TextMarkers, Vocode, run_alone
-from MiniCPMO45.stopwatch import Stopwatch
-from MiniCPMO45.unit_speech import UnitSpeech, UnitText, speak_unit
+from MiniCPMO45.engine.policies import (
+    CodeRule,
+    keep_top_k,
+    keep_top_p_ascending,
+    penalise_frequency,
+)
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import (
+    DrawCodes,
+    SpeechCodes,
+    SpokenText,
+    TextMarkers,
+    Vocode,
+    run_alone,
+)
+from MiniCPMO45.modes.speech import CodeBudget, CodeRun, condition
+from MiniCPMO45.modes.unit_input import Stopwatch
+from MiniCPMO45.modes.unit_output import UnitSpeech, UnitText, speak_unit
 from tests.fakes.scripted import (
     CODE_COUNT,
     CODE_EOS,

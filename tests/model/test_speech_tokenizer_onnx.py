@@ -11,12 +11,8 @@ import pytest
 import torch
 from onnx import ModelProto, helper, numpy_helper
 
-from MiniCPMO45.tiny_voice import (
-    TINY_TOKENIZER,
-    write_campplus_onnx,
-    write_speech_tokenizer_onnx,
-)
-from MiniCPMO45.token2wav.speech_tokenizer_onnx import (
+from MiniCPMO45.tiny.assets import TINY_TOKENIZER, write_campplus_onnx, write_speech_tokenizer_onnx
+from MiniCPMO45.token2wav.speech_tokenizer import (
     SpeechTokenizerFileError,
     load_speech_tokenizer,
     read_speech_tokenizer,

@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch import nn
 
-from MiniCPMO45.checkpoint import expected_shapes
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.loading.checkpoint import expected_shapes
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.token2wav.config import FlowConfig, HiFTConfig
 from MiniCPMO45.token2wav.flow import Flow

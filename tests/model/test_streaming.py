@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from MiniCPMO45.prompts import TurnOpening
+from MiniCPMO45.engine.steps import run_alone
+from MiniCPMO45.engine.windows import Round
+from MiniCPMO45.modes.streaming import ReplyResult
+from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.settings import DuplexSettings, GenerationSettings, WindowSettings
-from MiniCPMO45.steps import run_alone
-from MiniCPMO45.streaming import ReplyResult
-from MiniCPMO45.windows import Round
 from tests.fakes.scripted import cached_angles
 from tests.model.toy import Toy, picture, speech
 from tests.model.turns import GREEDY, SPOKEN, VARIED, ScriptedTurns, ToyTurns, joined

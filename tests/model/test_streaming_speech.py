@@ -8,14 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from MiniCPMO45.processing_minicpmo import PromptTooLongError
-from MiniCPMO45.session import Session
-from MiniCPMO45.steps import (
-    DrawCodes,
-    SpokenText,
-    TextMarkers,
-    Vocode,
-)
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import DrawCodes, SpokenText, TextMarkers, Vocode
+from MiniCPMO45.processing.processor import PromptTooLongError
 from tests.fakes.scripted import CODE_EOS, spoken
 from tests.model.toy import Toy, speech
 from tests.model.turns import GREEDY, SPOKEN, ScriptedTurns, ToyTurns, joined

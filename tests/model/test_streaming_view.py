@@ -15,8 +15,8 @@ from core.processors.view import iterate_inline
 from core.schemas.common import AudioContent, GenerationConfig, Message, Role, TextContent
 from core.schemas.half_duplex import HalfDuplexConfig, TurnSpeechConfig
 from core.schemas.streaming import ReplyEnd, StreamingChunk, StreamingConfig, StreamingRequest
+from MiniCPMO45.engine.steps import stream_alone
 from MiniCPMO45.settings import GenerationSettings
-from MiniCPMO45.steps import stream_alone
 from tests.model.toy import speech
 from tests.model.views import clean, finish, load, prefill
 

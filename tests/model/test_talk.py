@@ -12,7 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from core.talk.__main__ import app
-from MiniCPMO45.tiny import write_tiny_checkpoint
+from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 
 RATE_HZ = 16_000
 SPEECH = Path(__file__).parents[1] / "golden" / "recordings" / "inputs" / "speech_8s.wav"

@@ -11,18 +11,19 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from MiniCPMO45.audio_features import LogFloor, clip_mels
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.executor import Executor
-from MiniCPMO45.image_processing import Patches
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.steps import Embeddings, EncodeClips, EncodeImages, LlmForward, TokenIds
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
-from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
-from MiniCPMO45.steps import Embeddings, EncodeClips, EncodeImages, LlmForward, TokenIds
-from MiniCPMO45.tiny import TinyCheckpointError, main, write_tiny_checkpoint
-from MiniCPMO45.tiny_assets import voice_sample
+from MiniCPMO45.processing.audio_features import LogFloor, clip_mels
+from MiniCPMO45.processing.pictures import Patches
+from MiniCPMO45.processing.processor import MiniCPMOProcessor
+from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.tiny.__main__ import main
+from MiniCPMO45.tiny.assets import voice_sample
+from MiniCPMO45.tiny.checkpoint import TinyCheckpointError, write_tiny_checkpoint
 from MiniCPMO45.token2wav.load import load_token2wav
-from MiniCPMO45.token2wav.prompt import VoiceEncoder
+from MiniCPMO45.token2wav.voices import VoiceEncoder
 from tests.goldens.places import COMMITTED
 
 PUBLIC_FILES = {

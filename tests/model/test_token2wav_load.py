@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from MiniCPMO45.checkpoint_error import CheckpointError
+from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.load import build_token2wav, load_token2wav, read_config, read_state_dict
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions

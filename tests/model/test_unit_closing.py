@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from MiniCPMO45.duplex import DuplexCapability
-from MiniCPMO45.kv_cache import CacheFullError
-from MiniCPMO45.session import Session
+from MiniCPMO45.engine.kv_cache import CacheFullError
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import Emit, LlmForward, Steps, run_alone
+from MiniCPMO45.modes.duplex import DuplexCapability
+from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
-from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.steps import Emit, LlmForward, Steps, run_alone
 from tests.fakes.scripted import cached_labels
 from tests.model.scripted_duplex import SECOND, SETTINGS, Bench
 from tests.model.toy import Toy, UnitInput, assert_close, prepare, run_unit, speech

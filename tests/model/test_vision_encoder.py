@@ -10,14 +10,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from MiniCPMO45 import vision_encoder
 from MiniCPMO45.configuration_minicpmo import SliceConfig, VisionConfig
-from MiniCPMO45.device.transfers import STAGED_BYTES, upload_array
-from MiniCPMO45.image_processing import Patches
-from MiniCPMO45.modeling_navit_siglip import SiglipVisionTransformer
-from MiniCPMO45.picture_slices import PixelSlice, Slice, patches_of, slice_image
-from MiniCPMO45.resampler import Resampler
-from MiniCPMO45.vision_encoder import PADDED, SliceEncoder
+from MiniCPMO45.engine import slice_encoder
+from MiniCPMO45.engine.slice_encoder import PADDED, SliceEncoder
+from MiniCPMO45.kernels.device import STAGED_BYTES, upload_array
+from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
+from MiniCPMO45.processing.pictures import Patches, PixelSlice, Slice, patches_of, slice_image
 
 TOY = VisionConfig(hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3)
 QUERIES, WIDTH = 8, 32
@@ -104,7 +102,7 @@ def test_pictures_lie_on_a_card_one_after_the_other(
     encoder: SliceEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At most the next arrives beside the one before; the slices of one picture share it."""
-    kernels = pytest.importorskip("MiniCPMO45.device.kernels.pictures")
+    kernels = pytest.importorskip("MiniCPMO45.kernels.picture_patches")
     uploaded: list[weakref.ref[Tensor]] = []
     together: list[int] = []
 
@@ -117,7 +115,7 @@ def test_pictures_lie_on_a_card_one_after_the_other(
     def write(picture: Tensor, part: PixelSlice, out: Tensor) -> None:
         assert picture.shape == part.pixels.shape
 
-    monkeypatch.setattr(vision_encoder, "upload_array", upload)
+    monkeypatch.setattr(slice_encoder, "upload_array", upload)
     monkeypatch.setattr(kernels, "write_patches", write)
     slices = [
         each

@@ -12,13 +12,8 @@ from torch import Tensor
 
 from MiniCPMO45.token2wav.batch import VoiceTooLongError, check_voice_length
 from MiniCPMO45.token2wav.chunking import Piece, SpeechBuffer, count_samples
-from MiniCPMO45.token2wav.vocoder import (
-    StreamCall,
-    Token2Wav,
-    VocoderOptions,
-)
-from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase
-from MiniCPMO45.token2wav.voice import VoicePrompt
+from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt
 from tests.fakes.toy_vocoder import PROMPT_CODES, toy_codes, toy_vocoder, toy_voice
 
 WAVE_TOLERANCE = 2e-5  # float32 sums in another order; the excitation adds up phases

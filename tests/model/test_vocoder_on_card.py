@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.device.graphs import capture_all
+from MiniCPMO45.kernels.device import capture_all
 from MiniCPMO45.token2wav.config import (
     EstimatorConfig,
     F0Config,

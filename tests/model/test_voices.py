@@ -8,21 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from MiniCPMO45.checkpoint_error import CheckpointError
-from MiniCPMO45.tiny_voice import write_campplus_onnx, write_speech_tokenizer_onnx
-from MiniCPMO45.token2wav.fixed_voice import (
+from MiniCPMO45.loading.checkpoint_source import CheckpointError
+from MiniCPMO45.tiny.assets import write_campplus_onnx, write_speech_tokenizer_onnx
+from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
+from MiniCPMO45.token2wav.voices import (
     FIXED_VOICE_FILE,
-    read_fixed_voice,
-    write_fixed_voice,
-)
-from MiniCPMO45.token2wav.prompt import (
     SPEAKER_FILE,
     TOKENIZER_FILE,
     VoiceEncoder,
+    VoiceLibrary,
     VoiceSampleError,
+    read_fixed_voice,
+    write_fixed_voice,
 )
-from MiniCPMO45.token2wav.voice import VoicePrompt
-from MiniCPMO45.voices import VoiceLibrary
 from tests.model.toy import Toy
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.checkpoint import INDEX_FILE, SINGLE_FILE, read_config, read_headers
-from MiniCPMO45.checkpoint_error import CheckpointError
+from MiniCPMO45.loading.checkpoint import INDEX_FILE, SINGLE_FILE, read_config, read_headers
+from MiniCPMO45.loading.checkpoint_source import CheckpointError
 from tests.fakes.toy_checkpoint import toy_weights, write_config, write_shards, write_single
 
 

@@ -15,26 +15,25 @@ import torch
 from PIL import Image
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.device.memory import DeviceOptions
-from MiniCPMO45.duplex import DuplexCapability
-from MiniCPMO45.executor import Executor
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.policies import UnitPolicy
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import Steps
+from MiniCPMO45.kernels.device import DeviceOptions
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
-from MiniCPMO45.session import Session
+from MiniCPMO45.modes.duplex import DuplexCapability
+from MiniCPMO45.modes.unit_output import UnitResult
+from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.steps import Steps
-from MiniCPMO45.tiny_assets import write_vocoder
-from MiniCPMO45.tiny_config import model_config, vocoder_config
-from MiniCPMO45.tiny_tokenizer import train_vocabulary, write_tokenizer
-from MiniCPMO45.tiny_weights import tiny_tensors
+from MiniCPMO45.tiny.assets import write_vocoder
+from MiniCPMO45.tiny.config import model_config, vocoder_config
+from MiniCPMO45.tiny.tokenizer import train_vocabulary, write_tokenizer
+from MiniCPMO45.tiny.weights import tiny_tensors
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
-from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase
-from MiniCPMO45.token2wav.voice import VoicePrompt
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
-from MiniCPMO45.unit_policy import UnitPolicy
-from MiniCPMO45.unit_results import UnitResult
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt
 
 VOICE_CODES = 25  # one second
 FLOW_STEPS = 2  # of the ODE; nobody listens

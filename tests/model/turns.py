@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from MiniCPMO45.chat import ChatReply
-from MiniCPMO45.executor import Executor
-from MiniCPMO45.message_input import PieceOptions
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import Answers, LlmForward, Request, Steps, run_alone, stream_alone
 from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
-from MiniCPMO45.processing_minicpmo import Content, Message, MiniCPMOProcessor
-from MiniCPMO45.reply_speech import ReplyPiece
-from MiniCPMO45.session import Session
+from MiniCPMO45.modes.chat import ChatReply
+from MiniCPMO45.modes.prompt_input import PieceOptions
+from MiniCPMO45.modes.speech import ReplyPiece
+from MiniCPMO45.modes.streaming import ReplyResult
+from MiniCPMO45.processing.processor import Content, Message, MiniCPMOProcessor
+from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import GenerationSettings, SpeechSampling
-from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.steps import Answers, LlmForward, Request, Steps, run_alone, stream_alone
-from MiniCPMO45.streaming import ReplyResult
 from tests.fakes.scripted import ScriptedExecutor, ToneVoice, cached_labels
 from tests.model.toy import Toy
 

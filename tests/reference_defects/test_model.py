@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from MiniCPMO45.device.ops import rotate
-from MiniCPMO45.rope import Rope, inverse_frequencies
-from MiniCPMO45.token2wav.prompt import voice_key
+from MiniCPMO45.kernels.rotary import Rope, inverse_frequencies, rotate
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.voices import voice_key
 from tests.goldens.recorded_vocoder import OutputLog, RecordedVocoder
 from tests.goldens.report import Report
 from tests.goldens.token2wav import MEL_RTOL_OF_MAX, load_vocoder, load_voice

@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.sampling import draw
+from MiniCPMO45.engine.policies import UnitPolicy, draw
+from MiniCPMO45.engine.steps import LlmForward
 from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
-from MiniCPMO45.steps import LlmForward
-from MiniCPMO45.unit_policy import UnitPolicy
 from tests.fakes.scripted import CODE_COUNT, ROWS_PER_SLICE, cached_labels
 from tests.goldens.recorded_duplex import RecordedDuplex, RecordedUnitPolicy
 from tests.model.scripted_duplex import SECOND, SETTINGS, Bench

@@ -10,8 +10,8 @@ from typing import Any
 
 from core.processors import UnifiedProcessor
 from core.processors.backend import RealBackend
-from MiniCPMO45.executor import Executor
-from MiniCPMO45.steps import LlmForward
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.steps import LlmForward
 from tests.service.workers import SECOND, SILENCE, Client, Message, Talk, speech, wire
 
 GREEDY = {"do_sample": False, "max_new_tokens": 24}

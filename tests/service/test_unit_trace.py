@@ -12,7 +12,7 @@ from types import FrameType
 
 from starlette.testclient import TestClient
 
-from MiniCPMO45.tiny import write_tiny_checkpoint
+from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 from tests.service.model_talks import model_backend
 from tests.service.workers import SECOND, settings_for, speech, wire
 from tests.source_tree import ROOT

@@ -11,8 +11,8 @@ import pytest
 
 from core.engine.passes import Task
 from core.processors.backend import RealBackend
-from MiniCPMO45.steps import EncodeImages
-from MiniCPMO45.tiny import write_tiny_checkpoint
+from MiniCPMO45.engine.steps import EncodeImages
+from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 from tests.service.model_talks import DUPLEX, model_backend
 from tests.service.workers import (
     SECOND,

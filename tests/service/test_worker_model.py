@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from core.processors.backend import RealBackend
-from MiniCPMO45.steps import LlmForward, Request
-from MiniCPMO45.tiny import write_tiny_checkpoint
+from MiniCPMO45.engine.steps import LlmForward, Request
+from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 from tests.service.model_talks import (
     DUPLEX,
     GREEDY,

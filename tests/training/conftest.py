@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
+from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from training.nano import shapes
 from training.nano.bank import OWN_VOICE, Bank, BankWriter
 from training.nano.brain import Brain

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from MiniCPMO45.audio_features import MAX_HZ, N_MELS
-from MiniCPMO45.mel import filter_centres_hz
+from MiniCPMO45.processing.audio_features import MAX_HZ, N_MELS, filter_centres_hz
 from training.nano.augment import LEAST_THROAT, MOST_THROAT, WIDEST_BAND, Augmenter
 
 SEQUENCES, FRAMES = 256, 30

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS
 from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.unit_policy import MAX_UNIT_CHARACTERS
 from tests.training.conftest import Nano
 from training.nano.domain import control, unknown
 from training.nano.domain.camera import BLIND

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from MiniCPMO45.audio_embedder import AudioEmbedder, StreamItem
-from MiniCPMO45.audio_encoder import new_audio_cache
-from MiniCPMO45.audio_features import clip_mels
-from MiniCPMO45.streaming_mel import MelState, push
+from MiniCPMO45.engine.audio_embedder import AudioEmbedder, StreamItem
+from MiniCPMO45.model.audio_encoder import new_audio_cache
+from MiniCPMO45.processing.audio_features import clip_mels
+from MiniCPMO45.processing.streaming_mel import MelState, push
 from tests.training.conftest import Nano
 from training.nano.hearing import (
     CONTEXT,

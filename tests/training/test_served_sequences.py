@@ -11,19 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.chat import ChatCapability
-from MiniCPMO45.duplex import DuplexCapability
-from MiniCPMO45.executor import Executor
-from MiniCPMO45.message_input import MessageInput, PieceOptions
+from MiniCPMO45.engine.executor import Executor
+from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
+from MiniCPMO45.engine.steps import run_alone
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.prompts import DUPLEX_SUFFIX, duplex_prefix
-from MiniCPMO45.reply_policy import ReplyPolicy
-from MiniCPMO45.reply_speech import ReplySpeech
+from MiniCPMO45.modes.chat import ChatCapability
+from MiniCPMO45.modes.duplex import DuplexCapability
+from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions
+from MiniCPMO45.modes.speech import ReplySpeech
+from MiniCPMO45.modes.streaming import StreamingCapability
+from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
+from MiniCPMO45.processing.tokenizer import SpecialTokens
 from MiniCPMO45.settings import DuplexSettings, GenerationSettings
-from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.steps import run_alone
-from MiniCPMO45.streaming import StreamingCapability
-from MiniCPMO45.unit_policy import UnitPolicy
 from tests.training.conftest import Nano
 from training.nano.batches import collate
 from training.nano.brain import Brain

@@ -12,9 +12,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from MiniCPMO45 import image_processing
-from MiniCPMO45.picture_slices import slice_image
-from MiniCPMO45.vision_encoder import SliceEncoder
+from MiniCPMO45.engine.slice_encoder import SliceEncoder
+from MiniCPMO45.processing.pictures import slice_image
+from MiniCPMO45.processing.pictures import to_patches as patches_of
 from training.nano import shapes
 from training.nano.domain.camera import shown_words
 from training.nano.domain.kinds import Scene
@@ -63,7 +63,7 @@ def test_patches_are_cut_as_served(painted: tuple[Labels, Tensor]) -> None:
     _, pictures = painted
     mine = to_patches(pictures, 14)
     for pixels, patches in zip(pictures, mine, strict=True):
-        served = image_processing.to_patches(as_picture(pixels))
+        served = patches_of(as_picture(pixels))
         assert np.allclose(served.values, patches.numpy(), atol=1e-6)
 
 
@@ -72,7 +72,7 @@ def test_eyes_give_the_rows_that_are_served(painted: tuple[Labels, Tensor]) -> N
     torch.manual_seed(0)
     _, pictures = painted
     eyes = Eyes(shapes.config()).eval()
-    patches = [image_processing.to_patches(as_picture(pixels)) for pixels in pictures]
+    patches = [patches_of(as_picture(pixels)) for pixels in pictures]
     served = torch.stack(SliceEncoder(eyes.vpm, eyes.resampler).encode(patches))
     assert torch.allclose(eyes(pictures), served, atol=1e-4)
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from MiniCPMO45.token2wav.fixed_voice import read_fixed_voice
 from MiniCPMO45.token2wav.hift import HiFT
 from MiniCPMO45.token2wav.load import load_token2wav
-from MiniCPMO45.voices import VoiceLibrary
+from MiniCPMO45.token2wav.voices import VoiceLibrary, read_fixed_voice
 from tests.training.voice_recordings import recordings
 from training.nano.voice.alphabet import CODES_USED, TIMING
 from training.nano.voice.export import write_voice_assets

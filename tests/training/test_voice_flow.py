@@ -11,7 +11,7 @@ from torch import Tensor
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
-from MiniCPMO45.token2wav.voice import VoicePrompt
+from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from tests.fakes.toy_vocoder import Outputs
 from tests.training.voice_recordings import recordings
 from training.nano.voice.alphabet import CODES_USED, TIMING

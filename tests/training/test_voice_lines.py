@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from MiniCPMO45.sampling import penalise_frequency
-from MiniCPMO45.tts import MiniCPMTTS
+from MiniCPMO45.engine.policies import penalise_frequency
+from MiniCPMO45.model.decoder import MiniCPMTTS
 from training.nano import shapes
 from training.nano.pace import split_reply
 from training.nano.voice.alphabet import CODES_USED, SILENCE

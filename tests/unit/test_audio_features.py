@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.audio_features import (
+from MiniCPMO45.processing.audio_features import (
     MIN_CLIP_SAMPLES,
     LogFloor,
     clip_mels,
     embedding_count,
     encoder_frame_count,
     log_mel,
+    mel_filter_bank,
 )
-from MiniCPMO45.mel import mel_filter_bank
-from MiniCPMO45.streaming_mel import MelState, push
+from MiniCPMO45.processing.streaming_mel import MelState, push
 
 # samples: mel frames, encoder frames, embeddings
 COUNTS = {

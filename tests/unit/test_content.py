@@ -36,7 +36,7 @@ from core.schemas.common import (
     TTSMode,
     VideoContent,
 )
-from MiniCPMO45.processing_minicpmo import Message as ModelMessage
+from MiniCPMO45.processing.processor import Message as ModelMessage
 from tests.unit.media import encode_video, tone
 
 VOICE = tone(16_000, 2.0)

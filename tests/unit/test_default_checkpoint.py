@@ -18,7 +18,7 @@ from launcher.checkpoint import ensure_checkpoint
 from launcher.display import Display
 from launcher.pace import Pace
 from launcher.plan import Options, Planner, Programs
-from MiniCPMO45.whisper_encoder import SHARD_FILE
+from MiniCPMO45.loading.whisper_shard import SHARD_FILE
 from settings.embedded import default_checkpoint
 
 WRITE = "import pathlib, sys; p = pathlib.Path(sys.argv[1]); p.mkdir(); {}"

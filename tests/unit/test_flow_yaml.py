@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from MiniCPMO45.token2wav.config import FlowConfig, list_differences
-from MiniCPMO45.token2wav.flow_yaml import parse_flow_yaml, read_flow_yaml
+from MiniCPMO45.token2wav.config import (
+    FlowConfig,
+    list_differences,
+    parse_flow_yaml,
+    read_flow_yaml,
+)
 
 GRAPH = """
 flow: !new:cosyvoice2.flow.flow.CausalMaskedDiffWithXvec

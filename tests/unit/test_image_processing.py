@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from MiniCPMO45.configuration_minicpmo import SliceConfig
-from MiniCPMO45.image_processing import (
+from MiniCPMO45.processing.pictures import (
     SlicePlan,
     best_size,
     grid_for,
     plan_slices,
     resize,
-    stack_frames,
+    slice_image,
     to_patches,
     to_strip,
 )
-from MiniCPMO45.picture_slices import slice_image
+from MiniCPMO45.processing.video import stack_frames
 
 BICUBIC = Image.Resampling.BICUBIC
 CONFIG = SliceConfig()

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.device.ops import rotate
-from MiniCPMO45.kv_cache import CacheFullError, CacheRangeError, KvHandle, KvRows, KvStore
-from MiniCPMO45.rope import Rope
+from MiniCPMO45.engine.kv_cache import CacheFullError, CacheRangeError, KvHandle, KvRows, KvStore
+from MiniCPMO45.kernels.rotary import Rope, rotate
 
 SHAPE = DecoderConfig(
     hidden_size=8,

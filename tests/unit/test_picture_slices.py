@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from MiniCPMO45.configuration_minicpmo import SliceConfig
-from MiniCPMO45.image_processing import Patches, plan_slices, to_patches
-from MiniCPMO45.picture_slices import Slice, patches_of, render_slices, slice_image
+from MiniCPMO45.processing.pictures import (
+    Patches,
+    Slice,
+    patches_of,
+    plan_slices,
+    render_slices,
+    slice_image,
+    to_patches,
+)
 
 CONFIG = SliceConfig()
 

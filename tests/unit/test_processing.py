@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from MiniCPMO45 import prompts
-from MiniCPMO45.audio_features import MIN_CLIP_SAMPLES
-from MiniCPMO45.processing_minicpmo import (
+from MiniCPMO45.processing import prompts
+from MiniCPMO45.processing.audio_features import MIN_CLIP_SAMPLES
+from MiniCPMO45.processing.processor import (
     Content,
     Message,
     MiniCPMOProcessor,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from MiniCPMO45 import prompts
-from MiniCPMO45.prompts import TurnOpening
+from MiniCPMO45.processing import prompts
+from MiniCPMO45.processing.prompts import TurnOpening
 
 SYSTEM_PROMPTS = [
     (

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from MiniCPMO45.reply_policy import PENALTY_WINDOW, ReplyPolicy
+from MiniCPMO45.engine.policies import REPLY_PENALTY_WINDOW as PENALTY_WINDOW
+from MiniCPMO45.engine.policies import ReplyPolicy
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 from MiniCPMO45.settings import GenerationSettings
-from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 from tests.fakes.words import tiny_tokenizer
 
 GREEDY = GenerationSettings(do_sample=False, repetition_penalty=1.0, length_penalty=1.0)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from MiniCPMO45.sampling import (
+from MiniCPMO45.engine.policies import (
     add_bias,
     draw,
     keep_top_k,

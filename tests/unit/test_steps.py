@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from MiniCPMO45.steps import Emit, OpenVoice, Request, Steps, run_alone, stream_alone
+from MiniCPMO45.engine.steps import Emit, OpenVoice, Request, Steps, run_alone, stream_alone
 from tests.fakes.batching import run_together
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from MiniCPMO45.audio_features import LogFloor, log_mel
-from MiniCPMO45.streaming_mel import MelState, push
+from MiniCPMO45.processing.audio_features import LogFloor, log_mel
+from MiniCPMO45.processing.streaming_mel import MelState, push
 
 FIRST_SAMPLES = 16_480
 UNIT_SAMPLES = 16_000

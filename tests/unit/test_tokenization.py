@@ -12,17 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from MiniCPMO45 import prompts
-from MiniCPMO45.special_tokens import (
+from MiniCPMO45.processing import prompts
+from MiniCPMO45.processing.tokenizer import (
     ASCII_MARKS,
     FULL_WIDTH_MARKS,
     UNK_TOKEN,
-)
-from MiniCPMO45.tiny_tokenizer import CONTROL_TOKENS, train_vocabulary, write_tokenizer
-from MiniCPMO45.tokenization_minicpmo_fast import (
     MiniCPMOTokenizerFast,
     TokenizerError,
 )
+from MiniCPMO45.tiny.tokenizer import CONTROL_TOKENS, train_vocabulary, write_tokenizer
 from tests.goldens.places import FULL
 
 PUBLISHED = FULL / "tiny_checkpoint"

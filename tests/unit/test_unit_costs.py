@@ -12,9 +12,9 @@ from core.engine.engine import InlineEngine, run_inline
 from core.engine.passes import PassRunner
 from core.processors import DuplexView, ViewContext
 from core.schemas.duplex_calls import DuplexGenerateResult
-from MiniCPMO45.session import Session
-from MiniCPMO45.steps import Steps
-from MiniCPMO45.unit_results import PrefillResult, UnitResult
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import Steps
+from MiniCPMO45.modes.unit_output import PrefillResult, UnitResult
 
 FED = PrefillResult(
     True,

@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from MiniCPMO45.session import Session
+from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS, UnitPolicy
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import ChooseToken, LlmForward, TokenIds, run_alone
+from MiniCPMO45.modes.unit_output import UnitDecoder, UnitDraft
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.steps import ChooseToken, LlmForward, TokenIds, run_alone
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
-from MiniCPMO45.unit_decoder import UnitDecoder, UnitDraft
-from MiniCPMO45.unit_policy import MAX_UNIT_CHARACTERS, UnitPolicy
 from tests.fakes.scripted import ScriptedExecutor, ToneVoice, cached_labels, one_hot
 from tests.fakes.words import tiny_tokenizer
 

@@ -13,11 +13,15 @@ from PIL import Image
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import SliceConfig, StreamTiming
-from MiniCPMO45.session import Session
-from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.steps import Embeddings, EncodeImages, EncodeStream, TokenIds, run_alone
-from MiniCPMO45.stopwatch import Stopwatch
-from MiniCPMO45.unit_input import get_audio_embedding, picture_pieces, split_unit_audio
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import Embeddings, EncodeImages, EncodeStream, TokenIds, run_alone
+from MiniCPMO45.modes.unit_input import (
+    Stopwatch,
+    get_audio_embedding,
+    picture_pieces,
+    split_unit_audio,
+)
+from MiniCPMO45.processing.tokenizer import SpecialTokens
 from tests.fakes.scripted import ROWS_PER_SLICE, ScriptedExecutor
 from tests.fakes.words import tiny_tokenizer
 

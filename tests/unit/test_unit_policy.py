@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from MiniCPMO45.engine.policies import UnitPolicy
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
 from MiniCPMO45.settings import DuplexSettings
-from MiniCPMO45.special_tokens import SpecialTokens
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
-from MiniCPMO45.unit_policy import UnitPolicy
 from tests.fakes.words import tiny_tokenizer
 
 GREEDY = DuplexSettings(decode_mode="greedy", text_repetition_penalty=1.0, length_penalty=1.0)

@@ -9,10 +9,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from MiniCPMO45.kv_cache import KvHandle
+from MiniCPMO45.engine.kv_cache import KvHandle
+from MiniCPMO45.engine.steps import LlmForward, TokenIds, run_alone
+from MiniCPMO45.engine.windows import (
+    Round,
+    WindowState,
+    maintain_rounds,
+    maintain_units,
+    units_to_drop,
+)
 from MiniCPMO45.settings import WindowMode, WindowSettings
-from MiniCPMO45.steps import LlmForward, TokenIds, run_alone
-from MiniCPMO45.windows import Round, WindowState, maintain_rounds, maintain_units, units_to_drop
 from tests.fakes.scripted import ScriptedExecutor, cached_angles, cached_labels
 
 PREFIX, SUFFIX, MARKER = (11, 12, 13, 14), (21, 22), (31, 32)

@@ -10,7 +10,7 @@ from typing import Annotated
 import torch
 import typer
 
-from MiniCPMO45.whisper_encoder import write_shard
+from MiniCPMO45.loading.whisper_shard import write_shard
 from training.nano import listening, shapes
 from training.nano.batches import PRACTICE_SHARE, UNITS
 from training.nano.brain import Brain

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.audio_features import MAX_HZ, N_MELS
-from MiniCPMO45.mel import filter_centres_hz
+from MiniCPMO45.processing.audio_features import MAX_HZ, N_MELS, filter_centres_hz
 
 SAMPLE_RATE_HZ = 16_000
 ROOM_S = 0.5

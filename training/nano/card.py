@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.nano_assets import write_sums
-from MiniCPMO45.tiny_tokenizer import write_json
+from MiniCPMO45.tiny.tokenizer import write_json
 from training.nano.domain.catalogue import intents
 
 CARD_FILE = "model_card.json"

@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from MiniCPMO45.loading.whisper_shard import SHARD_FILE, SHARD_PREFIX
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
-from MiniCPMO45.tiny_assets import write_assets
-from MiniCPMO45.tiny_tokenizer import write_json
-from MiniCPMO45.whisper_encoder import SHARD_FILE, SHARD_PREFIX
+from MiniCPMO45.tiny.assets import write_assets
+from MiniCPMO45.tiny.tokenizer import write_json
 from training.nano import shapes
 from training.nano.card import write_card
 from training.nano.listening import FILE as LISTENING_FILE

@@ -14,8 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.audio_encoder import AudioEncoder, AudioProjection
-from MiniCPMO45.audio_features import (
+from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND, StreamTiming
+from MiniCPMO45.model.audio_encoder import AudioEncoder, AudioProjection
+from MiniCPMO45.model.encoder_layers import DenseAttention
+from MiniCPMO45.processing.audio_features import (
     DYNAMIC_RANGE_LOG10,
     FIXED_FLOOR_LOG10,
     HALF_WINDOW_SAMPLES,
@@ -29,11 +31,9 @@ from MiniCPMO45.audio_features import (
     SCALE,
     SHIFT,
     encoder_frame_count,
+    mel_filter_bank,
 )
-from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND, StreamTiming
-from MiniCPMO45.encoder_layers import DenseAttention
-from MiniCPMO45.mel import mel_filter_bank
-from MiniCPMO45.streaming_mel import (
+from MiniCPMO45.processing.streaming_mel import (
     DROP_FROM_SAMPLES,
     DROP_SAMPLES,
     DYNAMIC_FLOOR_FROM_SAMPLES,

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from MiniCPMO45.whisper_encoder import encoder_tensors
+from MiniCPMO45.loading.whisper_shard import encoder_tensors
 
 STYLE_BYTES = 160 * 1024  # the first 160 of 510 vectors: longer sentences are not spoken
 PROGRAMS = ("espeak-ng", "flite")

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from MiniCPMO45 import prompts
-from MiniCPMO45.placeholders import Span
-from MiniCPMO45.prompts import TurnOpening
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.processing import prompts
+from MiniCPMO45.processing.prompts import Span, TurnOpening
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from training.nano.hearing import ROWS_PER_UNIT
 
 PICTURE_ROWS = 64
@@ -92,7 +91,7 @@ class Layout:
 
 
 class DuplexLayout(Layout):
-    """The sequence of a duplex conversation. Source: `MiniCPMO45.duplex`, `.unit_decoder`."""
+    """The sequence of a duplex conversation. Source: `MiniCPMO45.modes.duplex`, `.unit_output`."""
 
     def __init__(self, tokenizer: MiniCPMOTokenizerFast) -> None:
         """Begin an empty sequence.
@@ -159,7 +158,7 @@ class DuplexLayout(Layout):
 
 
 class TurnsLayout(Layout):
-    """The sequence of a conversation in turns. Source: `MiniCPMO45.streaming`, `.chat`."""
+    """The sequence of a conversation in turns. Source: `MiniCPMO45.modes.streaming`, `.chat`."""
 
     def __init__(self, tokenizer: MiniCPMOTokenizerFast) -> None:
         """Begin an empty sequence.

@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from MiniCPMO45.unit_policy import MAX_UNIT_CHARACTERS
+from MiniCPMO45.engine.policies import MAX_UNIT_CHARACTERS
 
 # Fitted to 150 replies of the target voice (hibari "heart"), deviation 0.18 s a reply.
 LETTER_S = 0.0196

@@ -12,9 +12,9 @@ from random import Random
 
 import numpy as np
 
-from MiniCPMO45.audio_features import embedding_count
 from MiniCPMO45.configuration_minicpmo import StreamTiming
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.processing.audio_features import embedding_count
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from training.nano.asking import RESTATED_UNTIL, SAMPLE_RATE_HZ, Asked, Talk, at_speed
 from training.nano.bank import Bank, Samples
 from training.nano.domain import control

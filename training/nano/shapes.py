@@ -9,12 +9,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from MiniCPMO45 import prompts
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.tiny_config import generation_config, model_config, preprocessor_config
-from MiniCPMO45.tiny_text import training_texts
-from MiniCPMO45.tiny_tokenizer import TinyVocabulary, train_vocabulary, write_json, write_tokenizer
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.processing import prompts
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
+from MiniCPMO45.tiny.config import generation_config, model_config, preprocessor_config
+from MiniCPMO45.tiny.tokenizer import (
+    TinyVocabulary,
+    train_vocabulary,
+    training_texts,
+    write_json,
+    write_tokenizer,
+)
 from training.nano.domain.catalogue import intents, reply_texts
 from training.nano.domain.facts import ROLES, draw_facts, system_text
 from training.nano.domain.kinds import Question

@@ -1,4 +1,4 @@
-"""A padded batch of whole sequences for `MiniCPMO45.transformer`: one pass, with gradients.
+"""A padded batch of whole sequences for `MiniCPMO45.engine.packed_rows`: one pass, with gradients.
 
 Nothing is cached: every row's past is in the same batch.
 """
@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.device.ops import rotated_heads
-from MiniCPMO45.rope import Rope
-from MiniCPMO45.transformer import Norms
+from MiniCPMO45.kernels.attention import rotated_heads
+from MiniCPMO45.kernels.rotary import Rope
+from MiniCPMO45.model.decoder import Norms
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import soundfile
 
-from MiniCPMO45.audio_features import SAMPLE_RATE_HZ
+from MiniCPMO45.processing.audio_features import SAMPLE_RATE_HZ
 from training.nano.bank import LIST_FILE, SAMPLES_FILE, samples_in
 
 SOUND_FILE = "samples.opus"

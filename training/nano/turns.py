@@ -9,10 +9,10 @@ from random import Random
 import numpy as np
 from PIL import Image
 
-from MiniCPMO45 import prompts
 from MiniCPMO45.configuration_minicpmo import StreamTiming
-from MiniCPMO45.processing_minicpmo import Message, MiniCPMOProcessor, Part, PromptOptions
-from MiniCPMO45.prompts import PromptMode, SystemPrompt
+from MiniCPMO45.processing import prompts
+from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Part, PromptOptions
+from MiniCPMO45.processing.prompts import PromptMode, SystemPrompt
 from training.nano.asking import RESTATED_UNTIL, SAMPLE_RATE_HZ, Talk
 from training.nano.bank import Bank, Samples
 from training.nano.domain.camera import shown_words
@@ -197,7 +197,7 @@ class TurnsSession:
 
 
 def _led_by_silence(content: list[Part]) -> list[Part]:
-    """The first sound of a conversation is led by zeros. Source: `message_input`."""
+    """The first sound of a conversation is led by zeros. Source: `prompt_input`."""
     led = list(content)
     for index, part in enumerate(led):
         if isinstance(part, np.ndarray):

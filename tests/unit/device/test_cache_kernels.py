@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from MiniCPMO45.device import ops
-from MiniCPMO45.device.row_map import NO_POSITION, PAGE_TOKENS
+from MiniCPMO45.kernels.attention import (
+    NO_POSITION,
+    PAGE_TOKENS,
+    advance_positions,
+    advance_runs,
+)
+from MiniCPMO45.kernels.rotary import move_tokens, shift_tokens
 from tests.unit.device.test_kernels import on_both
 
 pytest.importorskip("triton", reason="Triton is not installed")
-
-from MiniCPMO45.device.kernels.runs import advance_positions  # noqa: E402
-from MiniCPMO45.device.kernels.shift import shift_tokens  # noqa: E402
 
 ROUNDING = {torch.float32: 1e-6, torch.bfloat16: 8e-3}
 
@@ -31,7 +33,7 @@ def test_moved_tokens_are_those_of_the_twin(
     angles = torch.randn(8, generator=generator, device=device).repeat(2)
     moved, wanted = held.clone(), held.clone()
     shift_tokens(moved, pages, start, target, count, angles.cos(), angles.sin())
-    ops.move_tokens(wanted, pages, start, target, count, angles.cos(), angles.sin())
+    move_tokens(wanted, pages, start, target, count, angles.cos(), angles.sin())
     torch.testing.assert_close(moved, wanted, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
     assert not torch.equal(wanted, held)
 
@@ -48,6 +50,6 @@ def test_runs_are_moved_on_like_the_twins(device: str, dtype: torch.dtype, rows:
     wanted, wanted_tiles = positions.clone(), positions.clone()
     ended = has_ended.to(device)
     advance_positions(moved, moved_tiles, lasts.to(device), ended, NO_POSITION)
-    ops.advance_runs(wanted, wanted_tiles, lasts, has_ended)
+    advance_runs(wanted, wanted_tiles, lasts, has_ended)
     assert torch.equal(moved.cpu(), wanted)
     assert torch.equal(moved_tiles.cpu(), wanted_tiles)

@@ -6,22 +6,20 @@ Without a card the kernels run in Triton's interpreter; `-m gpu` runs them compi
 from __future__ import annotations
 
 import struct
-from typing import Any
+from collections.abc import Callable
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from MiniCPMO45.code_rule import PENALTY_WINDOW
-from MiniCPMO45.device import code_choice, unit_choice
-from MiniCPMO45.device.draws import draw_uniforms
+from MiniCPMO45.engine.samplers import draw_uniforms
+from MiniCPMO45.kernels import code_choice, unit_choice
+from MiniCPMO45.kernels.code_choice import PENALTY_WINDOW
 from tests.unit.device.test_kernels import on_both
 
 pytest.importorskip("triton", reason="Triton is not installed")
-
-from MiniCPMO45.device.kernels import code_choice as code_kernel  # noqa: E402
-from MiniCPMO45.device.kernels import unit_choice as unit_kernels  # noqa: E402
 
 VOCABULARY, N_CODES = 2100, 300  # neither fills its last block
 CHUNK_EOS, TURN_EOS, LISTEN, EOS = 2090, 2091, 2092, 299
@@ -52,6 +50,24 @@ CODE_ROWS: dict[str, dict[str, float]] = {
     "may not end": {"least": 4},
     "heard much": {"n_heard": 16},
 }
+
+
+def by_kernel(run: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
+    """Run a choice with its kernels, on a card or interpreted."""
+    return _run(True, run, *arguments)
+
+
+def plainly(run: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
+    """Run a choice in its plain form."""
+    return _run(False, run, *arguments)
+
+
+def _run(is_kernel: bool, run: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
+    with (
+        patch.object(unit_choice, "runs_kernels", lambda _: is_kernel),
+        patch.object(code_choice, "runs_kernels", lambda _: is_kernel),
+    ):
+        return run(*arguments)
 
 
 def _row(integers: tuple[str, ...], reals: tuple[str, ...], values: dict[str, float]) -> bytes:
@@ -123,8 +139,8 @@ def test_tokens_are_those_of_the_twin(seed: int, device: str, dtype: torch.dtype
     is_forbidden[CHUNK_EOS] = True
     inputs = (_text_words(seed), is_forbidden, logits.to(dtype))
     on_device = [each.to(device) for each in inputs]
-    found = unit_kernels.choose_tokens(*on_device).tolist()
-    assert found == unit_choice.choose_tokens(*on_device).tolist()
+    found = by_kernel(unit_choice.choose_tokens, *on_device).tolist()
+    assert found == plainly(unit_choice.choose_tokens, *on_device).tolist()
     by_name = dict(zip(TEXT_ROWS, found, strict=True))
     assert by_name["ends"] == CHUNK_EOS
     assert by_name["listens by rank"] in (LISTEN, CHUNK_EOS)
@@ -146,8 +162,8 @@ def test_tied_logits_are_all_chosen_among(device: str, dtype: torch.dtype) -> No
     logits[:, ties] = 30.0
     is_forbidden = torch.zeros(VOCABULARY, dtype=torch.bool)
     on_device = [each.to(device) for each in (words, is_forbidden, logits)]
-    assert unit_kernels.choose_tokens(*on_device).tolist() == ties.tolist()
-    assert unit_choice.choose_tokens(*on_device).tolist() == ties.tolist()
+    assert by_kernel(unit_choice.choose_tokens, *on_device).tolist() == ties.tolist()
+    assert plainly(unit_choice.choose_tokens, *on_device).tolist() == ties.tolist()
 
 
 @on_both
@@ -159,14 +175,13 @@ def test_logits_that_are_not_numbers_are_marked(device: str, dtype: torch.dtype)
         torch.full((len(TEXT_ROWS), VOCABULARY), torch.nan, dtype=dtype),
     ]
     on_device = [each.to(device) for each in inputs]
-    for choice in (unit_kernels, unit_choice):
-        chosen: Any = choice
-        assert chosen.choose_tokens(*on_device).eq(unit_choice.NO_TOKEN).all()
+    for run in (by_kernel, plainly):
+        chosen = run(unit_choice.choose_tokens, *on_device)
+        assert chosen.eq(unit_choice.NO_TOKEN).all()
     codes = torch.full((len(CODE_ROWS), N_CODES), torch.nan, device=device)
-    for choice in (code_kernel, code_choice):
-        chosen = choice
+    for run in (by_kernel, plainly):
         drawn = torch.zeros(len(CODE_ROWS), MOST, dtype=torch.int64, device=device)
-        found = chosen.choose_codes(_code_words(0).to(device), drawn, codes)
+        found = run(code_choice.choose_codes, _code_words(0).to(device), drawn, codes)
         assert ((found >= 0) & (found < N_CODES)).all()
         assert drawn[:, 0].eq(code_choice.NO_CODE).all()
 
@@ -182,8 +197,8 @@ def test_runs_of_codes_are_those_of_the_twin(seed: int, device: str, dtype: torc
         logits = torch.randn(len(CODE_ROWS), N_CODES, generator=generator) * 2
         logits[:, EOS] = 5.0
         logits = logits.to(dtype).float().to(device)
-        found = code_kernel.choose_codes(*ours, logits)
-        assert found.tolist() == code_choice.choose_codes(*theirs, logits).tolist()
+        found = by_kernel(code_choice.choose_codes, *ours, logits)
+        assert found.tolist() == plainly(code_choice.choose_codes, *theirs, logits).tolist()
         assert torch.equal(ours[0], theirs[0])
         assert torch.equal(ours[1], theirs[1])
     by_name = dict(zip(CODE_ROWS, ours[1].tolist(), strict=True))

@@ -6,6 +6,7 @@ Without a card the kernels run in Triton's interpreter; `-m gpu` runs them compi
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
@@ -14,18 +15,34 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from MiniCPMO45.device import ops
-from MiniCPMO45.device.row_map import NO_POSITION, PAGE_TOKENS, RowMap
+from MiniCPMO45.kernels import attention, products
+from MiniCPMO45.kernels.attention import (
+    NO_POSITION,
+    PAGE_TOKENS,
+    Attention,
+    AttentionPlan,
+    RowMap,
+    attend,
+)
+from MiniCPMO45.kernels.products import (
+    PRODUCTS,
+    linear_add,
+    norm_linear,
+    norm_swiglu,
+    normalise_rows,
+    rms_norm,
+    silu_gate,
+)
+from MiniCPMO45.kernels.row_products import (
+    FewRowsPlan,
+    OneRowPlan,
+    multiply_row,
+    multiply_rows,
+)
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
 from triton import knobs  # noqa: E402  (only where it is installed)
-
-from MiniCPMO45.device.kernels import norms  # noqa: E402
-from MiniCPMO45.device.kernels.attention import Attention, AttentionPlan  # noqa: E402
-from MiniCPMO45.device.kernels.few_rows import FewRowsPlan, multiply_rows  # noqa: E402
-from MiniCPMO45.device.kernels.one_row import OneRowPlan, multiply_row  # noqa: E402
-from MiniCPMO45.device.kernels.plans import PRODUCTS  # noqa: E402
 
 EPS = 1e-6
 FLOAT32, BFLOAT16 = 2e-6, 8e-3  # relative distance that rounding explains
@@ -69,7 +86,7 @@ class TestProductOfOneRow:
         norm = torch.randn(INPUTS, device=device).to(dtype) if has_norm else None
         weight = torch.randn(COLUMNS, INPUTS, device=device).to(dtype)
         answer = multiply_row(x, norm, EPS, weight, None, is_gated=False, plan=plan)
-        assert_near(answer, ops.norm_linear(x, norm, EPS, weight))
+        assert_near(answer, norm_linear(x, norm, EPS, weight))
 
     def test_gated(self, device: str, dtype: torch.dtype, has_norm: bool, plan: OneRowPlan) -> None:
         x = torch.randn(1, INPUTS, device=device).to(dtype)
@@ -78,7 +95,7 @@ class TestProductOfOneRow:
         answer = multiply_row(x, norm, EPS, weight, None, is_gated=True, plan=plan)
         # In bfloat16 the plain version rounds four times on the way, the kernel once.
         scale = None if norm is None else norm.float()
-        gate, up = ops.norm_linear(x.float(), scale, EPS, weight.float()).chunk(2, dim=-1)
+        gate, up = norm_linear(x.float(), scale, EPS, weight.float()).chunk(2, dim=-1)
         assert_near(answer, (F.silu(gate) * up).to(dtype))
 
     def test_residual_is_added_and_kept(
@@ -90,7 +107,7 @@ class TestProductOfOneRow:
         residual = torch.randn(1, COLUMNS, device=device).to(dtype)
         before = residual.clone()
         answer = multiply_row(x, norm, EPS, weight, residual, is_gated=False, plan=plan)
-        assert_near(answer, residual + ops.norm_linear(x, norm, EPS, weight))
+        assert_near(answer, residual + norm_linear(x, norm, EPS, weight))
         assert torch.equal(residual, before)
 
 
@@ -118,13 +135,15 @@ class TestProductOfFewRows:
         residual = torch.randn(rows, COLUMNS, device=device).to(dtype)
         before = residual.clone()
         answer = multiply_rows(x, weight, residual, is_gated=False, plan=self.PLAN)
-        assert_near(answer, ops.linear_add(x, weight, residual))
+        assert_near(answer, linear_add(x, weight, residual))
         assert torch.equal(residual, before)
 
 
 def with_kernels(run: Callable[..., Tensor], *arguments: Any) -> Tensor:
     """Run operations with their kernels, on a card or interpreted."""
-    with patch.object(ops, "runs_kernels", lambda _: True):
+    with ExitStack() as patches:
+        for module in (attention, products):
+            patches.enter_context(patch.object(module, "runs_kernels", lambda _: True))
         return run(*arguments)
 
 
@@ -133,12 +152,12 @@ class TestRowwiseSteps:
     def test_norm(self, device: str, dtype: torch.dtype) -> None:
         x = torch.randn(5, 100, device=device).to(dtype)
         weight = torch.randn(100, device=device).to(dtype)
-        assert_near(norms.normalise_rows(x, weight, EPS), ops.rms_norm(x, weight, EPS))
+        assert_near(normalise_rows(x, weight, EPS), rms_norm(x, weight, EPS))
 
     def test_gate(self, device: str, dtype: torch.dtype) -> None:
         gate_up = torch.randn(3, 2 * 1100, device=device).to(dtype)
         gate, up = gate_up.chunk(2, dim=-1)
-        assert_near(norms.silu_gate(gate_up), F.silu(gate) * up)
+        assert_near(silu_gate(gate_up), F.silu(gate) * up)
 
 
 def row_map(
@@ -218,7 +237,7 @@ def assert_attends(
     tables = angles.cos(), angles.sin()
     plan = AttentionPlan(splits, warps=4, stages=3, early_pages=splits)
     answer = Attention(qkv, q_norm, k_norm, EPS, *tables, rows, layer, d**-0.5, plan).run()
-    wanted = ops.attend(qkv, both, EPS, tables, rows, twin_layer)
+    wanted = attend(qkv, both, EPS, tables, rows, twin_layer)
     assert_near(answer, wanted)
     padding = rows.positions == NO_POSITION
     assert torch.equal(answer[padding], torch.zeros_like(answer[padding]))
@@ -274,12 +293,12 @@ def test_chosen_plans_fit_a_decoder(device: str, dtype: torch.dtype, rows: int) 
 
     x, norm, residual = draw(rows, width), draw(width), draw(rows, width)
     gate_up, down, head = draw(2 * inner, width) / 11, draw(width, inner) / 14, draw(37, width)
-    middle = with_kernels(ops.norm_swiglu, x, norm, EPS, gate_up)
-    assert_near(middle, ops.norm_swiglu(x, norm, EPS, gate_up))
-    answer = with_kernels(ops.linear_add, middle, down, residual)
-    assert_near(answer, ops.linear_add(middle, down, residual))
-    answer = with_kernels(ops.norm_linear, x, norm, EPS, head)
-    assert_near(answer, ops.norm_linear(x, norm, EPS, head))
+    middle = with_kernels(norm_swiglu, x, norm, EPS, gate_up)
+    assert_near(middle, norm_swiglu(x, norm, EPS, gate_up))
+    answer = with_kernels(linear_add, middle, down, residual)
+    assert_near(answer, linear_add(middle, down, residual))
+    answer = with_kernels(norm_linear, x, norm, EPS, head)
+    assert_near(answer, norm_linear(x, norm, EPS, head))
 
 
 @pytest.mark.gpu
@@ -289,8 +308,8 @@ def test_measured_plans_are_right(columns: int, inputs: int, rows: int) -> None:
     x = torch.randn(rows, inputs, device="cuda", dtype=torch.bfloat16)
     norm = torch.randn(inputs, device="cuda", dtype=torch.bfloat16)
     weight = torch.randn(columns, inputs, device="cuda", dtype=torch.bfloat16) * inputs**-0.5
-    answer = with_kernels(ops.norm_linear, x, norm, EPS, weight)
-    assert_near(answer, ops.norm_linear(x, norm, EPS, weight))
+    answer = with_kernels(norm_linear, x, norm, EPS, weight)
+    assert_near(answer, norm_linear(x, norm, EPS, weight))
 
 
 @pytest.mark.gpu
@@ -308,8 +327,8 @@ def test_a_captured_step_follows_its_map() -> None:
     tables = angles.cos(), angles.sin()
 
     def step(pages: Tensor) -> Tensor:
-        qkv = ops.norm_linear(x, norm, EPS, weight)
-        return ops.attend(qkv, None, EPS, tables, rows.fresh(), pages)
+        qkv = norm_linear(x, norm, EPS, weight)
+        return attend(qkv, None, EPS, tables, rows.fresh(), pages)
 
     with_kernels(step, layer.clone())
     pages = layer.clone()

@@ -13,19 +13,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from MiniCPMO45.configuration_minicpmo import SliceConfig
-from MiniCPMO45.image_processing import PATCH_VALUES, resize
-from MiniCPMO45.picture_slices import PixelSlice, patches_of, slice_image
+from MiniCPMO45.processing.pictures import PATCH_VALUES, PixelSlice, patches_of, resize, slice_image
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from triton import knobs  # noqa: E402
 
-from MiniCPMO45.device.kernels.pictures import (  # noqa: E402
-    WEIGHT_BITS,
-    AxisWeights,
-    axis_weights,
-    write_patches,
-)
+from MiniCPMO45.kernels.picture_patches import WEIGHT_BITS, AxisWeights, axis_weights, write_patches
 
 CPU = torch.device("cpu")
 LONGEST_SIDE = 4096

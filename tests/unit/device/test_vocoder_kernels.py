@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from MiniCPMO45.device.kernels import (
-    convolutions,
-    snakes,
-    stream_attention,
-    stream_norms,
-    wave_transforms,
+from MiniCPMO45.kernels import convolutions, stream_attention, stream_norms, wave_transforms
+from MiniCPMO45.kernels.convolutions import (
+    Activation,
+    Convolution,
+    Upsampling,
+    branch,
+    convolve,
+    upsample,
 )
-from MiniCPMO45.device.kernels.convolutions import Convolution, Upsampling, convolve, upsample
-from MiniCPMO45.device.kernels.snakes import Activation, branch
-from MiniCPMO45.device.stream_table import DROPPED, ColumnCache, StreamTable
+from MiniCPMO45.kernels.stream_table import DROPPED, ColumnCache, StreamTable
 from MiniCPMO45.token2wav.config import HiFTConfig
 
 STREAMS, FRAMES, HEADS, WIDTH, LAYERS = 3, 6, 2, 16, 2
@@ -49,7 +49,7 @@ def both(monkeypatch: pytest.MonkeyPatch, work: Callable[[], T]) -> tuple[T, T]:
     """What an operation gives by its kernel, and in its plain form."""
     answers = []
     for is_kernel in (True, False):
-        for module in (convolutions, snakes, stream_attention, stream_norms, wave_transforms):
+        for module in (convolutions, stream_attention, stream_norms, wave_transforms):
             monkeypatch.setattr(module, "runs_kernels", lambda x, chosen=is_kernel: chosen)
         answers.append(work())
     return answers[0], answers[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from MiniCPMO45 import prompts
+from MiniCPMO45.processing import prompts
 from training.nano.domain.kinds import Context, Intent, Question, expand
 from training.nano.domain.spoken_numbers import DAYS, MONTHS, clock_words, date_words
 from training.nano.domain.words import NAMES

@@ -7,7 +7,7 @@ from random import Random
 import torch
 from torch import Tensor, nn
 
-from MiniCPMO45.processing_minicpmo import MiniCPMOProcessor
+from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from training.nano.bank import Bank
 from training.nano.batches import Conversations
 from training.nano.brain import Brain

@@ -187,7 +187,7 @@ class Painter:
 
 
 def to_patches(pictures: Tensor, side: int) -> Tensor:
-    """Cut pictures as `MiniCPMO45.image_processing.to_patches` does, in one go.
+    """Cut pictures as `MiniCPMO45.processing.pictures.to_patches` does, in one go.
 
     Args:
         pictures: float32 [B, 3, rows * side, cols * side] between 0 and 1.

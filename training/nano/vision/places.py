@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from training.nano.domain.camera import DIGIT, MOST_THINGS, shown_words
 from training.nano.domain.kinds import Scene
 from training.nano.domain.spoken_numbers import cardinal

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from training.nano import shapes
 from training.nano.augment import Augmenter
 from training.nano.batches import loader

@@ -11,9 +11,9 @@ import torch
 import yaml
 from torch import Tensor
 
-from MiniCPMO45.tiny_tokenizer import write_json
-from MiniCPMO45.token2wav.fixed_voice import write_fixed_voice
-from MiniCPMO45.token2wav.resample import resample
+from MiniCPMO45.tiny.tokenizer import write_json
+from MiniCPMO45.token2wav.voice_features import resample
+from MiniCPMO45.token2wav.voices import write_fixed_voice
 from training.nano.voice.alphabet import TIMING
 from training.nano.voice.fixed import PROMPT_TEXT, fixed_voice
 from training.nano.voice.flow_stage import FILE as FLOW_FILE

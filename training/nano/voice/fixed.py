@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from MiniCPMO45.token2wav.campplus import SPEAKER_SIZE
-from MiniCPMO45.token2wav.voice import MEL_FRAMES_PER_CODE, VoicePrompt
+from MiniCPMO45.token2wav.vocoder_state import MEL_FRAMES_PER_CODE, VoicePrompt
+from MiniCPMO45.token2wav.voice_features import SPEAKER_SIZE
 from training.nano.voice.alphabet import SILENCE
 from training.nano.voice.pronunciation import LEAD_CODES
 from training.nano.voice.recordings import Recordings

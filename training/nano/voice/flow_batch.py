@@ -21,12 +21,8 @@ from MiniCPMO45.token2wav.config import (
     UPSAMPLING,
 )
 from MiniCPMO45.token2wav.flow import BLOCK_NORM_EPS, MODULATION_CHUNKS, DiT, DiTBlock, Flow
-from MiniCPMO45.token2wav.flow_encoder import (
-    ConformerLayer,
-    RelativeAttention,
-    relative_positions,
-)
-from MiniCPMO45.token2wav.voice import VoicePrompt
+from MiniCPMO45.token2wav.flow_encoder import ConformerLayer, RelativeAttention, relative_positions
+from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from training.nano.voice.alphabet import TIMING
 
 CHUNK_CODES = TIMING.codes_per_second

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from MiniCPMO45.token2wav.flow import Flow
-from MiniCPMO45.token2wav.voice import MEL_FRAMES_PER_CODE, VoicePrompt
+from MiniCPMO45.token2wav.vocoder_state import MEL_FRAMES_PER_CODE, VoicePrompt
 from training.nano.voice.alphabet import SILENCE, TIMING
 from training.nano.voice.fixed import fixed_voice
 from training.nano.voice.flow_batch import Layout, encode, estimate, join_condition

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
-from MiniCPMO45.token2wav.voice import MEL_FRAMES_PER_CODE
+from MiniCPMO45.token2wav.vocoder_state import MEL_FRAMES_PER_CODE
 from training.nano.voice.alphabet import SILENCE, TIMING
 from training.nano.voice.discriminators import Judges, deceit_loss, feature_loss, judge_loss
 from training.nano.voice.fixed import fixed_voice

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import TTSConfig
-from MiniCPMO45.placeholders import Span
+from MiniCPMO45.processing.prompts import Span
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
 from MiniCPMO45.settings import SpeechSampling
-from MiniCPMO45.tokenization_minicpmo_fast import MiniCPMOTokenizerFast
 from training.nano.layout import DuplexLayout, TurnsLayout
 from training.nano.pace import split_reply
 from training.nano.spoken import SpokenUnits

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from MiniCPMO45.token2wav.features import voice_log_mel
+from MiniCPMO45.token2wav.voice_features import voice_log_mel
 from training.nano.voice.alphabet import TIMING
 from training.nano.voice.pronunciation import Pronouncer, UnspeakableTextError, Utterance
 

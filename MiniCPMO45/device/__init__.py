@@ -1,1 +1,0 @@
-"""The engine for graphics cards: CUDA graphs over paged caches, without graphs on the CPU."""

@@ -1,1 +1,0 @@
-"""Triton kernels of the device engine; imported only where Triton is installed."""

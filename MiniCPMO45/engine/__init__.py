@@ -1,0 +1,1 @@
+"""What answers requests: passes over paged caches, and the state of one conversation."""

@@ -1,0 +1,360 @@
+"""Answers requests with weights and caches; the only caller of any module's `forward`.
+
+Requests of one kind are answered in as few passes as fit them, whichever conversations they come
+from. On a card the passes have fixed sizes and are captured in graphs; elsewhere they are the same
+passes in exact sizes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.configuration_minicpmo import DecoderConfig
+from MiniCPMO45.engine.audio_embedder import AudioEmbedder, StreamItem
+from MiniCPMO45.engine.kv_cache import KvStore, cached_bytes, reserve_all
+from MiniCPMO45.engine.packed_rows import DECODE_BUCKETS, PassLimits, buckets_up_to
+from MiniCPMO45.engine.samplers import UnitSampler
+from MiniCPMO45.engine.session import HearingState, SamplerState, Session, SpeechState, TurnState
+from MiniCPMO45.engine.slice_encoder import SliceEncoder
+from MiniCPMO45.engine.speech_runner import SpeechRunner
+from MiniCPMO45.engine.steps import (
+    ChooseToken,
+    DrawCodes,
+    DrawnCodes,
+    EncodeClips,
+    EncodeImages,
+    EncodeStream,
+    LlmForward,
+    LlmOutput,
+    OpenVoice,
+    Request,
+    TextDecision,
+    Vocode,
+)
+from MiniCPMO45.engine.text_runner import TextRows, TextRunner
+from MiniCPMO45.engine.windows import WindowState
+from MiniCPMO45.kernels.attention import PAGE_TOKENS
+from MiniCPMO45.kernels.device import (
+    FEWEST_PAGES,
+    SPEECH_ROWS_EACH,
+    SPEECH_SHARE,
+    TEXT_SHARE,
+    CardMemory,
+    DeviceOptions,
+    capture_all,
+    most_tokens,
+    settle_on,
+)
+from MiniCPMO45.kernels.launch import HAS_TRITON
+from MiniCPMO45.kernels.rotary import Rope
+from MiniCPMO45.kernels.unit_choice import NO_TOKEN
+from MiniCPMO45.model.audio_encoder import new_audio_cache
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
+from MiniCPMO45.processing.pictures import Slice
+from MiniCPMO45.processing.streaming_mel import MelState
+from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase
+from MiniCPMO45.token2wav.voices import VoiceLibrary
+
+logger = logging.getLogger(__name__)
+
+
+# What a policy may raise over logits or settings that are wrong.
+UNDECIDED: Final = (RuntimeError, ValueError, TypeError, LookupError)
+NO_VOICE = "this checkpoint was loaded without its Token2wav assets"
+
+
+class MissingVoiceError(RuntimeError):
+    """Speech was asked for and the checkpoint has no vocoder."""
+
+
+class Executor:
+    """Weights, the stores their caches live in, and one method: `answer`.
+
+    It is used by the thread that makes it, whose current device becomes that of the weights.
+
+    Attributes:
+        model: the checkpoint's modules.
+        vocoder: flow and HiFT; None when the checkpoint has no Token2wav assets.
+        voices: makes and keeps voices; None without the assets.
+        options: how much goes into one pass, and how a card is used.
+        llm_store: makes language-model caches.
+        tts_store: makes speech-decoder caches.
+        speech_head: [codes, width] output matrix of the speech decoder.
+        memory_at_start: the card's, right after all graphs are captured; None without graphs.
+    """
+
+    def __init__(
+        self,
+        model: MiniCPMOForConditionalGeneration,
+        vocoder: Token2Wav | None = None,
+        voices: VoiceLibrary | None = None,
+        *,
+        options: DeviceOptions | None = None,
+    ) -> None:
+        """Lay the weights out, allocate the caches and, on a card, capture the graphs."""
+        self.model = model
+        self.vocoder = vocoder
+        self.voices = voices
+        self.options = options or DeviceOptions()
+        free_bytes = settle_on(self.device)
+        shapes = model.config.decoder, model.config.tts_config.decoder
+        asked = self.options.text_cache_bytes, self.options.speech_cache_bytes
+        self.llm_store = self._store(shapes[0], asked[0], int(TEXT_SHARE * free_bytes))
+        self.tts_store = self._store(shapes[1], asked[1], int(SPEECH_SHARE * free_bytes))
+        model.llm.model.fuse()
+        model.tts.model.fuse()
+        self._text = TextRunner(model.llm, self.llm_store, self._limits(self.options.most_rows))
+        with torch.inference_mode():
+            self.speech_head = model.tts.folded_head()  # [codes, width]
+        speech_rows = SPEECH_ROWS_EACH * self.options.most_conversations
+        limits = self._limits(min(self.options.most_rows, speech_rows))
+        self._speech = SpeechRunner(model.tts, self.speech_head, self.tts_store, limits)
+        self._parts = _Parts(model)
+        self._handlers: dict[type, Callable[[Sequence[Any]], list[Any]]] = {
+            LlmForward: self._run_llm,
+            ChooseToken: self._choose_tokens,
+            EncodeClips: self._encode_clips,
+            EncodeStream: self._encode_streams,
+            EncodeImages: self._encode_images,
+            DrawCodes: self._draw_codes,
+            Vocode: self._vocode,
+            OpenVoice: self._open_voices,
+        }
+        self.memory_at_start = self._capture() if self._has_graphs else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where weights and caches are."""
+        return self.model.llm.lm_head.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype the decoders and encoders compute in."""
+        return self.model.llm.lm_head.weight.dtype
+
+    @property
+    def free_share(self) -> float:
+        """How much of the memory for conversations is free, 0 to 1; asks the device.
+
+        It is the memory of the caches, and what voices and streams of speech take beside them.
+        """
+        shares = [self.llm_store.free_share, self.tts_store.free_share]
+        if self.memory_at_start is not None:
+            shares.append(self.memory_at_start.share_left(CardMemory.of(self.device)))
+        return min(shares)
+
+    @torch.inference_mode()
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        """Answer requests of any kinds.
+
+        Args:
+            requests: at most one per conversation, beside pictures that are looked at ahead.
+
+        Returns:
+            The answers in the order of the requests; each request type documents its own.
+        """
+        answers: list[Any] = [None] * len(requests)
+        by_kind: dict[type, list[int]] = {}
+        for index, request in enumerate(requests):
+            by_kind.setdefault(type(request), []).append(index)
+        for kind, indices in by_kind.items():
+            found = self._handlers[kind]([requests[index] for index in indices])
+            for index, value in zip(indices, found, strict=True):
+                answers[index] = value
+        return answers
+
+    def open_session(self, session_id: str, *, seed: int | None = None) -> Session:
+        """Return a fresh conversation whose caches live beside the weights.
+
+        Args:
+            session_id: its name in logs.
+            seed: fixes every draw of the conversation; None takes a fresh seed.
+        """
+        generator = torch.Generator(device=self.device)
+        if seed is None:
+            generator.seed()
+        else:
+            generator.manual_seed(seed)
+        cache = new_audio_cache(
+            self.model.config.audio_config, device=self.device, dtype=self.dtype
+        )
+        return Session(
+            id=session_id,
+            kv=self.llm_store.open(),
+            hearing=HearingState(MelState(), cache),
+            speech=SpeechState(self.tts_store.open()),
+            window=WindowState(),
+            turn=TurnState(),
+            sampler=SamplerState(generator),
+        )
+
+    @torch.inference_mode()
+    def open_stream(
+        self, voice: VoiceBase, generator: torch.Generator | None = None
+    ) -> SpeechStream:
+        """Return a stream of speech at the start of a turn.
+
+        Args:
+            voice: what it speaks with.
+            generator: draws the excitation noise; None leaves it out.
+
+        Raises:
+            MissingVoiceError: the checkpoint has no vocoder.
+        """
+        return self._vocoder().new_state(voice, generator)
+
+    @property
+    def _has_graphs(self) -> bool:
+        return self.device.type == "cuda" and HAS_TRITON
+
+    def _limits(self, most_rows: int) -> PassLimits:
+        most = self.options.most_conversations
+        return PassLimits(most, most_rows, is_exact=not self._has_graphs)
+
+    def _store(self, shape: DecoderConfig, asked_bytes: int | None, most_bytes: int) -> KvStore:
+        rope = Rope.build(shape.head_dim, shape.rope_theta, device=self.device)
+        token_bytes = cached_bytes(shape, self.dtype)
+        if asked_bytes is None:
+            most = most_tokens(shape, self.options.most_conversations)
+            asked_bytes = min(most_bytes, most * token_bytes)
+        return KvStore(
+            shape,
+            rope,
+            device=self.device,
+            dtype=self.dtype,
+            pages=max(FEWEST_PAGES, asked_bytes // (PAGE_TOKENS * token_bytes)),
+            can_grow=not self._has_graphs,
+        )
+
+    def _capture(self) -> CardMemory:
+        parts, start = self._parts, time.perf_counter()
+        rows = buckets_up_to(self.options.most_conversations, DECODE_BUCKETS)
+        families = (
+            self._text.prefill_pieces,
+            self._text.decode_pieces,
+            self._speech.pieces,
+            [*parts.audio.pieces(rows), *parts.vision.pieces()],
+            [] if self.vocoder is None else self.vocoder.pieces(rows),
+        )
+        for part in (self.llm_store, self.tts_store, parts.vision):
+            part.rehearse()  # before there are threads, and so alone with what compiles kernels
+        capture_all(families, show_progress=self.options.show_progress)
+        logger.info("captured the graphs in %.1f s", time.perf_counter() - start)
+        torch.cuda.empty_cache()
+        return CardMemory.of(self.device)
+
+    def _run_llm(self, requests: Sequence[LlmForward]) -> list[LlmOutput | Exception]:
+        texts = [TextRows.of(request) for request in requests]
+        reserve_all([(text.rows.kv, len(text.rows.ids)) for text in texts])
+        results = self._text.feed(texts)
+        answers: list[LlmOutput | Exception] = []
+        for request, text, result in zip(requests, texts, results, strict=True):
+            text.rows.kv.advance(len(text.rows.ids))
+            hidden = result.hidden[0] if len(result.hidden) == 1 else torch.cat(result.hidden)
+            logits = result.logits if request.wants_logits else None
+            if request.decision is None:
+                answers.append(LlmOutput(logits, hidden))
+                continue
+            if result.token is not None:
+                token = _settle(result.token, request.decision)
+            else:
+                assert result.logits is not None
+                token = _decide(result.logits, request.decision)
+            decided = token if isinstance(token, Exception) else LlmOutput(logits, hidden, token)
+            answers.append(decided)
+        return answers
+
+    def _choose_tokens(self, requests: Sequence[ChooseToken]) -> list[int | Exception]:
+        usual = [request for request in requests if UnitSampler.covers(request.decision)]
+        logits = [request.logits for request in usual]
+        tokens = iter(self._text.choose(logits, [request.decision for request in usual]))
+        return [
+            _settle(next(tokens), request.decision)
+            if UnitSampler.covers(request.decision)
+            else _decide(request.logits, request.decision)
+            for request in requests
+        ]
+
+    def _draw_codes(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
+        reserve_all([(each.kv, each.n_rows + each.count - 1) for each in requests])
+        answers = self._speech.draw(requests)
+        for request, drawn in zip(requests, answers, strict=True):
+            if isinstance(drawn, DrawnCodes):
+                fed = len(drawn.codes) if drawn.has_ended else request.count - 1
+                request.kv.advance(request.n_rows + fed)
+        return answers
+
+    def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
+        return [self._parts.audio.embed_clips(each.mels, each.block_frames) for each in requests]
+
+    def _encode_streams(self, requests: Sequence[EncodeStream]) -> list[Tensor]:
+        return self._parts.audio.embed_streams(
+            [StreamItem(r.mel, r.cache, r.prefix_frames, r.suffix_frames) for r in requests]
+        )
+
+    def prepare_slices(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
+        """Do what is done on the CPU before slices are encoded; any thread may call this."""
+        return self._parts.vision.prepare(slices)
+
+    def _encode_images(self, requests: Sequence[EncodeImages]) -> list[list[Tensor]]:
+        slices = [each for request in requests for each in request.slices]
+        encoded = iter(self._parts.vision.encode(slices))
+        return [[next(encoded) for _ in request.slices] for request in requests]
+
+    def _vocode(self, requests: Sequence[Vocode]) -> list[Tensor]:
+        return self._vocoder().stream_many(
+            [StreamCall(each.state, each.codes, each.is_last) for each in requests]
+        )
+
+    def _open_voices(self, requests: Sequence[OpenVoice]) -> list[SpeechStream]:
+        if self.voices is None:
+            raise MissingVoiceError(NO_VOICE)
+        return [
+            self.open_stream(self.voices.base_of(each.audio), each.generator) for each in requests
+        ]
+
+    def _vocoder(self) -> Token2Wav:
+        if self.vocoder is None:
+            raise MissingVoiceError(NO_VOICE)
+        return self.vocoder
+
+
+class _Parts:
+    """What computes beside the decoders.
+
+    Attributes:
+        vision: the picture encoder.
+        audio: the audio encoder.
+    """
+
+    def __init__(
+        self,
+        model: MiniCPMOForConditionalGeneration,
+    ) -> None:
+        self.vision = SliceEncoder(model.vpm, model.resampler)
+        self.audio = AudioEmbedder(
+            model.apm, model.audio_projection_layer, pool_step=model.config.audio_pool_step
+        )
+
+
+def _decide(logits: Tensor, decision: TextDecision) -> int | Exception:
+    """Let the policy decide; what fails is the answer, so that it fails for one conversation."""
+    try:
+        return decision.policy.decide(
+            logits, decision.history, decision.settings, decision.generator
+        )
+    except UNDECIDED as error:
+        return error
+
+
+def _settle(token: int, decision: TextDecision) -> int | Exception:
+    if token == NO_TOKEN:
+        return RuntimeError("the language model's logits are not numbers")
+    return decision.policy.settle(token, decision.history)

@@ -1,0 +1,351 @@
+"""Keys and values of past tokens in pages of one pool, so that addresses never change.
+
+The store hands out handles; a handle is the whole language-model memory of one conversation. It
+takes a page when it grows into one and gives pages back when tokens are dropped. A pass finds the
+pages of a conversation in its row of the page table. A page never moves.
+Positions are dense: the next token's position is always the handle's length.
+"""
+
+from __future__ import annotations
+
+import heapq
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.configuration_minicpmo import DecoderConfig
+from MiniCPMO45.kernels.attention import PAGE_TOKENS
+from MiniCPMO45.kernels.device import upload
+from MiniCPMO45.kernels.rotary import Rope, move_tokens
+
+SLOTS = 512  # caches open at a time: conversations and forks of theirs
+
+
+class CacheRangeError(ValueError):
+    """A cache range is empty, reversed or outside the cache."""
+
+
+class CacheFullError(RuntimeError):
+    """A conversation would grow past the context length of the model, or past the memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class KvRows:
+    """Cached rows taken out of a handle.
+
+    Attributes:
+        keys: [layers, kv heads, n, d], rotated for positions start ... start+n-1.
+        values: [layers, kv heads, n, d].
+        start: position of the first row.
+    """
+
+    keys: Tensor
+    values: Tensor
+    start: int
+
+
+class KvStore:
+    """One pool of pages and the table of which conversation holds which.
+
+    Attributes:
+        shape: the decoder's shape.
+        rope: its rotary tables.
+        handles: the handles that were neither closed nor dropped.
+        pool: [layers, pages, 2, kv heads, page tokens, d]: keys, then values.
+        page_table: int32 [slots, most pages of a conversation] on the device.
+        page_tokens: tokens of one page.
+        tables: cos and sin, float32 [positions, d] each, that new rows are rotated with.
+    """
+
+    def __init__(
+        self,
+        shape: DecoderConfig,
+        rope: Rope,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        pages: int,
+        can_grow: bool = False,
+        page_tokens: int = PAGE_TOKENS,
+        slots: int = SLOTS,
+    ) -> None:
+        """Allocate the pool.
+
+        Args:
+            shape: the decoder's shape.
+            rope: its rotary tables.
+            device: where the pool lies.
+            dtype: of keys and values.
+            pages: pages of the pool.
+            can_grow: double a pool that is full; not under captured graphs, which keep addresses.
+            page_tokens: tokens of one page.
+            slots: caches that may hold tokens at a time.
+        """
+        self.shape = shape
+        self.rope = rope
+        self.device = device
+        self.dtype = dtype
+        self.handles: WeakSet[KvHandle] = WeakSet()
+        self.page_tokens = page_tokens
+        self.can_grow = can_grow
+        self.pool = self._allocate(pages)
+        self.page_table = torch.zeros(
+            (slots, -(-shape.max_position_embeddings // page_tokens)),
+            dtype=torch.int32,
+            device=device,
+        )
+        everywhere = torch.arange(shape.max_position_embeddings, device=device)
+        cos, sin = rope.tables(everywhere, dtype)
+        self.tables = cos.float(), sin.float()
+        self._free_pages = list(range(pages))  # a heap: a lone conversation's pages lie in order
+        self._free_slots = list(reversed(range(slots)))
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Memory of one token's keys and values in all layers."""
+        return cached_bytes(self.shape, self.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by all handles that were neither closed nor dropped."""
+        return sum(handle.nbytes for handle in self.handles)
+
+    @property
+    def free_pages(self) -> int:
+        """Number of pages that no handle holds."""
+        return len(self._free_pages)
+
+    @property
+    def free_share(self) -> float:
+        """Which share of the pool no handle holds, 0 to 1; 1 for a pool that grows."""
+        return 1.0 if self.can_grow else self.free_pages / self.pool.shape[1]
+
+    def open(self) -> KvHandle:
+        """Return an empty handle; it takes pages when the first token arrives."""
+        handle = KvHandle(self)
+        self.handles.add(handle)
+        return handle
+
+    def take_pages(self, count: int) -> list[int]:
+        """Take pages out of the pool.
+
+        Raises:
+            CacheFullError: fewer are free.
+        """
+        if count > len(self._free_pages) and self.can_grow:
+            self._grow(count)
+        if count > len(self._free_pages):
+            n_tokens = self.pool.shape[1] * self.page_tokens
+            raise CacheFullError(
+                f"the memory of all conversations together, {n_tokens} tokens, is used up; "
+                "it is free again when one of them ends"
+            )
+        return [heapq.heappop(self._free_pages) for _ in range(count)]
+
+    def take_slot(self) -> int:
+        """Take a row of the page table.
+
+        Raises:
+            CacheFullError: all are taken.
+        """
+        if not self._free_slots:
+            raise CacheFullError(f"all {self.page_table.shape[0]} caches are in use")
+        return self._free_slots.pop()
+
+    def give_back(self, slots: list[int], pages: list[int]) -> None:
+        """Return rows of the page table and pages; the lists are empty afterwards."""
+        self._free_slots += slots
+        for page in pages:
+            heapq.heappush(self._free_pages, page)
+        slots.clear()
+        pages.clear()
+
+    @torch.inference_mode()
+    def rehearse(self) -> None:
+        """Do once what caches do between passes, so that the first time compiles nothing."""
+        kv = self.open()
+        kv.reserve(3 * self.page_tokens)
+        kv.advance(3 * self.page_tokens)
+        kv.drop(1, self.page_tokens)
+        taken = kv.rows(1, kv.length)
+        kv.truncate(2)
+        kv.put(taken)
+        kv.close()
+
+    def _grow(self, count: int) -> None:
+        held = self.pool.shape[1]
+        grown = self._allocate(max(2 * held, held + count))
+        grown[:, :held] = self.pool
+        self.pool = grown
+        for page in range(held, grown.shape[1]):
+            heapq.heappush(self._free_pages, page)
+
+    def _allocate(self, pages: int) -> Tensor:
+        """Make an empty pool; pages in order of one that grows can be viewed as one."""
+        shape = self.shape
+        layers, heads = shape.num_hidden_layers, shape.num_key_value_heads
+        rest = (self.page_tokens, shape.head_dim)
+        if not self.can_grow:
+            return self._zeros((layers, pages, 2, heads, *rest))
+        return self._zeros((layers, 2, heads, pages, *rest)).permute(0, 3, 1, 2, 4, 5)
+
+    def _zeros(self, size: tuple[int, ...]) -> Tensor:
+        return torch.zeros(size, dtype=self.dtype, device=self.device)
+
+
+class KvHandle:
+    """The cache of one conversation: a row of the page table and the pages named there.
+
+    A handle that is dropped without `close` gives its pages back, too.
+
+    Attributes:
+        store: whose pages it holds.
+        length: tokens held.
+    """
+
+    def __init__(self, store: KvStore) -> None:
+        self.store = store
+        self.length = 0
+        self._slots: list[int] = []  # none or one
+        self._pages: list[int] = []
+        weakref.finalize(self, store.give_back, self._slots, self._pages).atexit = False
+
+    @property
+    def slot(self) -> int:
+        """Row of the page table; only a handle that has room for tokens has one."""
+        return self._slots[0]
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that fit before another page is taken."""
+        return len(self._pages) * self.store.page_tokens
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the pages held."""
+        return self.capacity * self.store.bytes_per_token
+
+    def reserve(self, tokens: int) -> None:
+        """Make room for `tokens` in all.
+
+        Raises:
+            CacheFullError: more than the model's context length, or than the pool has left.
+        """
+        store, limit = self.store, self.store.shape.max_position_embeddings
+        if tokens > limit:
+            raise CacheFullError(f"context of {tokens} tokens exceeds the model's limit of {limit}")
+        held = len(self._pages)
+        missing = -(-tokens // store.page_tokens) - held
+        if missing <= 0:
+            return
+        if not self._slots:
+            self._slots.append(store.take_slot())
+        taken = store.take_pages(missing)
+        self._pages += taken
+        upload(taken, store.page_table[self.slot, held : held + missing])
+
+    def advance(self, tokens: int) -> None:
+        """Count `tokens` written rows as held."""
+        self.length += tokens
+
+    def truncate(self, length: int) -> None:
+        """Drop everything from position `length` on; whole pages behind it become free.
+
+        Raises:
+            CacheRangeError: `length` is negative or beyond the cache.
+        """
+        if not 0 <= length <= self.length:
+            raise CacheRangeError(f"cannot truncate {self.length} tokens to {length}")
+        self.length = length
+        kept = -(-length // self.store.page_tokens)
+        freed = self._pages[kept:]
+        del self._pages[kept:]
+        self.store.give_back([], freed)
+
+    def rows(self, start: int, stop: int) -> KvRows:
+        """Copy positions [start, stop) out of the cache; an empty range is allowed.
+
+        Raises:
+            CacheRangeError: the range is reversed or outside the cache.
+        """
+        if not 0 <= start <= stop <= self.length:
+            raise CacheRangeError(f"[{start}, {stop}) is outside a cache of {self.length} tokens")
+        if start == stop:
+            none = self.store.pool[:, 0, 0, :, :0]
+            return KvRows(none, none, start)
+        pages, offsets = self._places(start, stop)
+        taken = self.store.pool[:, pages, :, :, offsets]  # [n, layers, 2, kv heads, d]
+        keys, values = taken.permute(2, 1, 3, 0, 4)
+        return KvRows(keys, values, start)
+
+    def put(self, rows: KvRows) -> None:
+        """Append rows taken earlier, rotated to the positions they get now."""
+        count = rows.keys.shape[2]
+        if count == 0:
+            return
+        self.reserve(self.length + count)
+        keys = self.store.rope.move(rows.keys, rows.start, self.length)
+        pages, offsets = self._places(self.length, self.length + count)
+        for index, new in enumerate((keys, rows.values)):
+            into = self.store.pool[:, :, index]
+            into[:, pages, :, offsets] = new.permute(2, 0, 1, 3)
+        self.length += count
+
+    def drop(self, start: int, stop: int) -> None:
+        """Remove cached positions [start, stop) and close the gap in place.
+
+        Args:
+            start: first position to remove.
+            stop: one past the last position to remove, 0 <= start < stop <= length.
+
+        Raises:
+            CacheRangeError: the range is empty or outside the cache.
+        """
+        if not 0 <= start < stop <= self.length:
+            raise CacheRangeError(f"cannot drop [{start}, {stop}) of {self.length} tokens")
+        count = self.length - stop
+        if count:
+            distance = torch.full((1,), start - stop, device=self.store.device)
+            cos, sin = self.store.rope.tables(distance, torch.float32)
+            pages = self.store.page_table[self.slot]
+            move_tokens(self.store.pool, pages, stop, start, count, cos[0], sin[0])
+        self.truncate(start + count)
+
+    def close(self) -> None:
+        """Give the pages back; the handle is empty afterwards and leaves its store."""
+        self.length = 0
+        self.store.give_back(self._slots, self._pages)
+        self.store.handles.discard(self)
+
+    def _places(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Page and place inside it of each position, int64 [n] each."""
+        store = self.store
+        positions = torch.arange(start, stop, device=store.device)
+        pages = store.page_table[self.slot].index_select(0, positions // store.page_tokens)
+        return pages.long(), positions % store.page_tokens
+
+
+def cached_bytes(shape: DecoderConfig, dtype: torch.dtype) -> int:
+    """Return the memory of one token's keys and values in all layers."""
+    values = 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim
+    return values * dtype.itemsize
+
+
+def reserve_all(growth: Sequence[tuple[KvHandle, int]]) -> None:
+    """Make room in every cache before any of them takes a row.
+
+    Args:
+        growth: each cache, once, and how many tokens it is to hold more.
+
+    Raises:
+        CacheFullError: a conversation would exceed the context length, or the memory.
+        ValueError: one conversation appears twice.
+    """
+    if len({id(kv) for kv, _ in growth}) != len(growth):
+        raise ValueError("one cache may appear only once in a batch")
+    for kv, count in growth:
+        kv.reserve(kv.length + count)

@@ -1,0 +1,316 @@
+"""Pure decisions: the next token of a unit or a reply, and the next speech code, from logits.
+
+Functions on one row of logits return new tensors and leave their input alone; each policy composes
+them in its own order. Source: docs/specification/model.md#5.1, #5.4, #6.5 and #6.7.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.kernels.code_choice import MIN_KEPT, PENALTY_WINDOW
+from MiniCPMO45.processing.tokenizer import SpecialTokens
+from MiniCPMO45.settings import DuplexSettings, GenerationSettings
+
+
+def penalise_repetition(logits: Tensor, ids: Sequence[int], penalty: float) -> Tensor:
+    """Make each distinct id of `ids` less likely: divide positive logits, multiply negative ones.
+
+    Args:
+        logits: [V].
+        ids: ids that occurred, in any order, repeats allowed.
+        penalty: factor >= 1; 1 changes nothing.
+    """
+    return _scale_at(logits, ids, penalty) if penalty != 1.0 else logits
+
+
+def penalise_frequency(
+    logits: Tensor, ids: Sequence[int], penalty: float, window: int = 16
+) -> Tensor:
+    """Penalise each id by penalty^(occurrences among the last `window` ids), sign-aware."""
+    recent = ids[-window:]
+    if penalty == 1.0 or not recent:
+        return logits
+    index = torch.tensor(recent, device=logits.device)
+    counts = torch.zeros_like(logits).index_add_(
+        0, index, torch.ones(len(recent), dtype=logits.dtype, device=logits.device)
+    )
+    factor = torch.full_like(logits, penalty).pow(counts)
+    return torch.where(logits < 0, logits * factor, logits / factor)
+
+
+def scale_terminators(logits: Tensor, ids: Sequence[int], penalty: float) -> Tensor:
+    """Make ending less likely for `penalty` > 1: the length penalty on the ids in `ids`."""
+    return _scale_at(logits, ids, penalty) if penalty != 1.0 else logits
+
+
+def add_bias(logits: Tensor, token: int, bias: float) -> Tensor:
+    """Add `bias` to one logit, which multiplies the token's odds by e^bias."""
+    changed = logits.clone()
+    changed[token] += bias
+    return changed
+
+
+def keep_top_k(logits: Tensor, k: int) -> Tensor:
+    """Mask everything below the k-th largest logit; ties at the border stay. k <= 0 keeps all."""
+    if k <= 0 or k >= logits.shape[-1]:
+        return logits
+    border = logits.topk(k).values[-1]
+    return logits.masked_fill(logits < border, -torch.inf)
+
+
+def keep_top_p(logits: Tensor, p: float, *, keep: int = 1) -> Tensor:
+    """Mask the tail once the probability before an id exceeds `p`; at least `keep` ids stay."""
+    if p >= 1.0:
+        return logits
+    ordered, index = logits.sort(descending=True)
+    mass = ordered.softmax(-1).cumsum(-1)
+    is_tail = torch.zeros_like(mass, dtype=torch.bool)
+    is_tail[1:] = mass[:-1] > p
+    is_tail[:keep] = False
+    return logits.masked_fill(torch.zeros_like(is_tail).scatter(0, index, is_tail), -torch.inf)
+
+
+def keep_top_p_ascending(logits: Tensor, p: float, *, keep: int = 3) -> Tensor:
+    """Nucleus filter counted from the unlikely end: mask ids whose cumulative mass is <= 1-p."""
+    if p >= 1.0:
+        return logits
+    ordered, index = logits.sort(descending=False)
+    is_tail = ordered.softmax(-1).cumsum(-1) <= 1.0 - p
+    is_tail[-keep:] = False
+    return logits.masked_fill(torch.zeros_like(is_tail).scatter(0, index, is_tail), -torch.inf)
+
+
+def draw(logits: Tensor, generator: torch.Generator | None) -> int:
+    """Draw one id from softmax(logits) with the conversation's generator; None takes the argmax."""
+    if generator is None:
+        return int(logits.argmax())
+    return int(torch.multinomial(logits.softmax(-1), 1, generator=generator))
+
+
+def _scale_at(logits: Tensor, ids: Sequence[int], penalty: float) -> Tensor:
+    if not ids:
+        return logits
+    index = _distinct(ids, logits)
+    found = logits[index]
+    return logits.index_put((index,), torch.where(found > 0, found / penalty, found * penalty))
+
+
+def _distinct(ids: Sequence[int], logits: Tensor) -> Tensor:
+    return torch.tensor(sorted(set(ids)), device=logits.device)
+
+
+MAX_UNIT_CHARACTERS = 28  # characters at which a unit is cut; docs/specification/model.md#6.4
+MIN_TEMPERATURE = 1e-5  # below it a draw is the argmax anyway
+
+
+class UnitPolicy:
+    """Decides one token at a time from logits, settings and what was decided before.
+
+    Attributes:
+        tokens: ids of the control tokens.
+    """
+
+    def __init__(self, tokens: SpecialTokens, device: torch.device) -> None:
+        self.tokens = tokens
+        self._forbidden = torch.tensor(tokens.unit_forbidden(), device=device)
+        self._untold = tokens.untold_ids
+
+    def decide(
+        self,
+        logits: Tensor,
+        history: list[int],
+        settings: DuplexSettings,
+        generator: torch.Generator,
+    ) -> int:
+        """Take one decision and record it in `history`.
+
+        Args:
+            logits: [vocabulary] after the last row fed.
+            history: decisions so far, oldest first; extended in place.
+            settings: the conversation's settings.
+            generator: the conversation's random generator.
+
+        Returns:
+            The decided id: text, listen, turn end or a unit terminator.
+
+        Source: docs/specification/model.md#6.5.
+        """
+        tokens = self.tokens
+        source = None if settings.is_greedy else generator
+        logits = logits.float()
+        if draw(logits, source) == tokens.chunk_eos:
+            return self.settle(tokens.chunk_eos, history)
+        logits = logits.index_fill(0, self._forbidden, -torch.inf)
+        logits = self._penalise(logits, history, settings)
+        scale, top_k = settings.listen_prob_scale, settings.listen_top_k
+        if scale != 1.0:
+            bias = math.log(scale) if scale > 0 else -math.inf
+            logits = add_bias(logits, tokens.listen, bias)
+        if top_k is not None and _rank(logits, tokens.listen) < top_k:
+            return tokens.listen  # what the rank decides is not remembered
+        if source is not None:
+            logits = logits / max(settings.temperature, MIN_TEMPERATURE)
+            logits = keep_top_p(keep_top_k(logits, settings.top_k), settings.top_p)
+        return self.settle(draw(logits, source), history)
+
+    def settle(self, token: int, history: list[int]) -> int:
+        """Record a drawn token, wherever it was drawn, and return what is decided.
+
+        Args:
+            token: the id that was drawn.
+            history: decisions so far, oldest first; extended in place.
+        """
+        if token == self.tokens.chunk_eos:
+            return token
+        if token not in self._untold:
+            history.append(token)
+        return token
+
+    def _penalise(self, logits: Tensor, history: list[int], settings: DuplexSettings) -> Tensor:
+        size = settings.text_repetition_window_size
+        recent = history[-size:] if size > 0 else []
+        logits = penalise_repetition(logits, recent, settings.text_repetition_penalty)
+        return scale_terminators(logits, (self.tokens.turn_eos,), settings.length_penalty)
+
+
+def _rank(logits: Tensor, token: int) -> int:
+    return int((logits > logits[token]).sum())
+
+
+REPLY_PENALTY_WINDOW = 128  # ids the penalty sees; docs/specification/model.md#5.4
+
+
+class ReplyPolicy:
+    """Draws the tokens of streamed and one-shot replies.
+
+    Attributes:
+        tokens: ids of the control tokens.
+    """
+
+    def __init__(self, tokens: SpecialTokens, device: torch.device) -> None:
+        self.tokens = tokens
+        self.device = device
+        self._forbidden = {
+            wide: torch.tensor(tokens.spoken_reply_forbidden(not wide), device=device)
+            for wide in (False, True)
+        }
+
+    def next_streamed(
+        self,
+        logits: Tensor,
+        ids: Sequence[int],
+        settings: GenerationSettings,
+        generator: torch.Generator,
+    ) -> int:
+        """Draw the next token of a streamed reply.
+
+        Args:
+            logits: [vocabulary] after the last row fed.
+            ids: tokens of this reply so far.
+            settings: the reply's settings.
+            generator: the conversation's random generator.
+
+        Source: docs/specification/model.md#5.1 and #5.4.
+        """
+        logits = logits.float()
+        terminators = sorted(self.tokens.reply_terminators)
+        if settings.generate_audio and self.tokens.spoken_count(ids) == len(ids):
+            forbidden = self._forbidden[settings.forbid_full_width_marks]
+            logits = logits.index_fill(0, forbidden, -torch.inf)
+        if len(ids) < settings.min_new_tokens:
+            logits = self._without(logits, terminators)
+        logits = penalise_repetition(
+            logits, ids[-REPLY_PENALTY_WINDOW:], settings.repetition_penalty
+        )
+        logits = scale_terminators(logits, terminators, settings.length_penalty)
+        return self._draw(logits, settings, generator)
+
+    def next_one_shot(
+        self,
+        logits: Tensor,
+        ids: Sequence[int],
+        settings: GenerationSettings,
+        generator: torch.Generator,
+    ) -> int:
+        """Draw the next token of a one-shot reply: the same without marks and length penalty."""
+        logits = logits.float()
+        if len(ids) < settings.min_new_tokens:
+            logits = self._without(logits, sorted(self.tokens.chat_terminators))
+        logits = penalise_repetition(logits, ids, settings.repetition_penalty)
+        return self._draw(logits, settings, generator)
+
+    def _without(self, logits: Tensor, ids: Sequence[int]) -> Tensor:
+        return logits.index_fill(0, torch.tensor(ids, device=self.device), -torch.inf)
+
+    def _draw(
+        self, logits: Tensor, settings: GenerationSettings, generator: torch.Generator
+    ) -> int:
+        if not settings.do_sample:
+            return draw(logits, None)
+        logits = logits / max(settings.temperature, MIN_TEMPERATURE)
+        return draw(keep_top_p(keep_top_k(logits, settings.top_k), settings.top_p), generator)
+
+
+@dataclass(frozen=True)
+class CodeRule:
+    """How speech codes are drawn.
+
+    Attributes:
+        temperature: divides the logits; 0 with `is_greedy` still scales, which changes nothing.
+        repetition_penalty: per occurrence among the last 16 codes.
+        top_p: nucleus; 1 keeps all.
+        top_k: most likely codes kept; 0 keeps all.
+        is_greedy: take the most likely code.
+    """
+
+    temperature: float
+    repetition_penalty: float
+    top_p: float = 1.0
+    top_k: int = 0
+    is_greedy: bool = False
+
+    @property
+    def fewest_kept(self) -> int:
+        """Codes the top-k filter leaves; 0 keeps all."""
+        return max(self.top_k, MIN_KEPT) if self.top_k else 0
+
+    @property
+    def divisor(self) -> float:
+        """What logits are divided by."""
+        return max(self.temperature, MIN_TEMPERATURE)
+
+    def choose(
+        self,
+        logits: Tensor,
+        codes: Sequence[int],
+        eos: int,
+        generator: torch.Generator,
+        *,
+        may_end: bool,
+    ) -> int:
+        """Draw the next code.
+
+        Args:
+            logits: float32 [codes].
+            codes: codes the penalty sees, oldest first.
+            eos: the code that ends speech.
+            generator: the conversation's random generator.
+            may_end: whether `eos` may be drawn.
+
+        Source: docs/specification/model.md#5.6 and #6.7.
+        """
+        logits = logits / self.divisor
+        if codes:
+            logits = penalise_frequency(logits, codes, self.repetition_penalty, PENALTY_WINDOW)
+        logits = keep_top_p_ascending(logits, self.top_p, keep=MIN_KEPT)
+        logits = keep_top_k(logits, self.fewest_kept)
+        if not may_end:
+            logits = logits.clone()
+            logits[eos] = -torch.inf
+        return draw(logits, None if self.is_greedy else generator)

@@ -1,0 +1,234 @@
+"""Everything one conversation needs. Nothing in it is shared; closing it frees it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.engine.kv_cache import KvHandle
+from MiniCPMO45.engine.windows import WindowState
+from MiniCPMO45.model.audio_encoder import AudioCache
+from MiniCPMO45.processing.prompts import TurnOpening
+from MiniCPMO45.processing.streaming_mel import MelState
+from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.token2wav.chunking import SpeechBuffer
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream
+
+
+@dataclass
+class HearingState:
+    """What of the input audio is not yet inside the language model's cache.
+
+    Attributes:
+        mel: the stream's log-mel state.
+        cache: the audio encoder's attention cache.
+        pending: float32 [n] samples received and not yet consumed.
+        units: duplex units heard so far.
+        audio_units: pieces of streamed audio encoded so far.
+    """
+
+    mel: MelState
+    cache: AudioCache
+    pending: Tensor = field(default_factory=lambda: torch.zeros(0))
+    units: int = 0
+    audio_units: int = 0
+
+    def clone(self) -> HearingState:
+        """Return an independent copy."""
+        return replace(
+            self, mel=self.mel.clone(), cache=self.cache.clone(), pending=self.pending.clone()
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of buffers and caches."""
+        return self.mel.nbytes + self.cache.nbytes + self.pending.nbytes
+
+
+@dataclass
+class SpeechState:
+    """The speaking half of a turn.
+
+    Attributes:
+        kv: the speech decoder's cache; its length is the position of the next row.
+        codes: codes of this turn.
+        buffer: codes that wait for their look-ahead.
+        vocoder: the voice and the vocoder's streaming caches; None gives text only.
+    """
+
+    kv: KvHandle
+    codes: list[int] = field(default_factory=list)
+    buffer: SpeechBuffer = field(default_factory=SpeechBuffer)
+    vocoder: SpeechStream | None = None
+
+
+@dataclass(frozen=True)
+class PendingUnit:
+    """A generated unit whose terminators are not in the cache yet."""
+
+    terminator: int | None
+    ids: tuple[int, ...]
+    is_listen: bool
+    text: str
+
+
+@dataclass
+class TurnState:
+    """Where the conversation stands.
+
+    Attributes:
+        has_ended: no speaking turn is running.
+        logits: [vocabulary] after the last prefill, waiting for a decision.
+        unit_start: cache length at which the open unit began; None between units.
+        pending: the unit to finalize.
+        closing: ids that end the last unit and wait for the next prefill.
+        decisions: generate calls of this conversation.
+        force_next_listen: set by a break; the next unit listens.
+        vision_slices: slices encoded in the open unit.
+        opening: turn-based: what the cache ends with, as the next user piece sees it.
+        round: turn-based: number of the running round.
+    """
+
+    has_ended: bool = True
+    logits: Tensor | None = None
+    unit_start: int | None = None
+    pending: PendingUnit | None = None
+    closing: tuple[int, ...] = ()
+    decisions: int = 0
+    force_next_listen: bool = False
+    vision_slices: int = 0
+    opening: TurnOpening = TurnOpening.FIRST
+    round: int = 0
+
+
+@dataclass
+class SamplerState:
+    """Randomness and memory of what was drawn.
+
+    Attributes:
+        generator: draws text and speech codes, on the model's device.
+        history: ids decided, for the repetition penalty.
+    """
+
+    generator: torch.Generator
+    history: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A point a turn-based conversation can return to once.
+
+    Lengths of what can be cut, copies of the little that cannot.
+    """
+
+    kv_length: int
+    evictions: int
+    hearing: HearingState
+    turn: TurnState
+    window: WindowState
+    history: tuple[int, ...]
+    random_state: Tensor
+
+
+@dataclass
+class Session:
+    """One conversation.
+
+    Attributes:
+        id: name in logs and stores.
+        kv: the language model's cache.
+        hearing: input audio not yet in the cache.
+        speech: the speaking half of the turn.
+        window: what the cache consists of.
+        turn: listening or speaking, and what is due next.
+        sampler: random generator and recent ids.
+        settings: duplex settings, set by prepare.
+        snapshot: a rollback point, if one was taken.
+        stop: set from outside to end the work at the next forward pass.
+    """
+
+    id: str
+    kv: KvHandle
+    hearing: HearingState
+    speech: SpeechState
+    window: WindowState
+    turn: TurnState
+    sampler: SamplerState
+    settings: DuplexSettings = field(default_factory=DuplexSettings)
+    snapshot: Snapshot | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all caches; the voice itself is shared and not counted."""
+        vocoder = self.speech.vocoder
+        voiced = vocoder.nbytes if vocoder is not None else 0
+        return self.kv.nbytes + self.speech.kv.nbytes + self.hearing.nbytes + voiced
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the conversation, those that wait for the next prefill included."""
+        return self.kv.length + len(self.turn.closing)
+
+    def take_snapshot(self) -> None:
+        """Remember this point; a later `rollback` returns to it once."""
+        self.snapshot = Snapshot(
+            kv_length=self.kv.length,
+            evictions=self.window.evictions,
+            hearing=self.hearing.clone(),
+            turn=replace(self.turn),
+            window=self.window.clone(),
+            history=tuple(self.sampler.history),
+            random_state=self.sampler.generator.get_state(),
+        )
+
+    @property
+    def can_rollback(self) -> bool:
+        """Whether a snapshot exists and no window dropped tokens since."""
+        return self.snapshot is not None and self.snapshot.evictions == self.window.evictions
+
+    def rollback(self) -> int:
+        """Return to the snapshot, which is used up.
+
+        Returns:
+            The cache length afterwards, in tokens.
+
+        Raises:
+            SnapshotError: there is no snapshot, or a window has dropped tokens since.
+        """
+        if self.snapshot is None or not self.can_rollback:
+            raise SnapshotError("no valid rollback point: none taken, used up or evicted since")
+        point, self.snapshot = self.snapshot, None
+        self.kv.truncate(point.kv_length)
+        self.hearing, self.turn, self.window = point.hearing, point.turn, point.window
+        self.sampler.history = list(point.history)
+        self.sampler.generator.set_state(point.random_state)
+        self.reset_speech()
+        return self.kv.length
+
+    def reset_speech(self) -> None:
+        """Forget the running turn's speech; the voice stays."""
+        self.speech.kv.truncate(0)
+        self.speech.codes = []
+        self.speech.buffer.reset()
+        if self.speech.vocoder is not None:
+            with torch.inference_mode():  # its caches were made there and are written in place
+                self.speech.vocoder.reset()
+
+    def close(self) -> None:
+        """Free every cache; the conversation cannot be used afterwards."""
+        self.stop.set()
+        self.kv.close()
+        self.speech.kv.close()
+        self.speech.vocoder = None
+        self.hearing.cache.truncate(0)
+        self.hearing = HearingState(MelState(), self.hearing.cache.clone())  # without its storage
+        self.turn = TurnState()
+        self.snapshot = None
+
+
+class SnapshotError(RuntimeError):
+    """There is no valid point to roll back to."""

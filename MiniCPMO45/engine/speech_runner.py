@@ -1,0 +1,254 @@
+"""Draws speech codes in fixed passes: what starts a run, the head, then a step per code.
+
+Codes are fed back on the device; the host reads them when all are drawn. One pass serves all
+conversations of a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from MiniCPMO45.engine.kv_cache import KvStore
+from MiniCPMO45.engine.packed_rows import (
+    DECODE_TILE_ROWS,
+    NO_VECTOR,
+    FedRows,
+    PackedRows,
+    PagedBatch,
+    PassLimits,
+    gather_vectors,
+    passes,
+)
+from MiniCPMO45.engine.samplers import CodeSampler
+from MiniCPMO45.engine.steps import DrawCodes, DrawnCodes, SpeechCodes, SpokenText
+from MiniCPMO45.kernels.attention import advance_runs
+from MiniCPMO45.kernels.code_choice import NO_CODE
+from MiniCPMO45.kernels.device import Piece, read_back, upload
+from MiniCPMO45.kernels.products import norm_linear
+from MiniCPMO45.model.decoder import MiniCPMTTS
+
+STEPS_PER_LOOK = 8  # codes between two looks at whether every run has ended, which wait for a card
+
+
+class StartPass:
+    """The rows that start runs: text with its language-model states, markers, codes.
+
+    Attributes:
+        vectors: [rows, language-model width] input: the states of spoken text, one after the other.
+    """
+
+    def __init__(self, tts: MiniCPMTTS, store: KvStore, rows: int, rows_per_tile: int) -> None:
+        self.packed = PackedRows(store, rows, rows_per_tile=rows_per_tile)
+        weight = tts.emb_text.weight
+        width = tts.projector_semantic.linear1.in_features
+        self.vectors = torch.zeros(rows, width, dtype=weight.dtype, device=weight.device)
+        self.piece = Piece(f"speech start of {rows}", self._work)
+        self._tts = tts
+        self._store = store
+
+    def load(self, parts: Sequence[FedRows]) -> None:
+        """Describe a pass and copy its vectors."""
+        self.packed.load(parts)
+        gather_vectors(parts, self.vectors)
+
+    def _work(self) -> Tensor:
+        """Return the hidden states [sequences, width] of last rows."""
+        tts, ids = self._tts, self.packed.ids
+        n_text = tts.emb_text.num_embeddings
+        text = tts.emb_text(ids.clamp(max=n_text - 1))
+        codes = tts.emb_code[0]((ids - n_text).clamp(min=0))
+        bare = torch.where(ids[:, None] < n_text, text, codes)
+        states = F.normalize(tts.projector_semantic(self.vectors), dim=-1)
+        chosen = self.packed.vector_of_row
+        spoken = bare + states.index_select(0, chosen.clamp(min=0))
+        rows = torch.where(chosen[:, None] == NO_VECTOR, bare, spoken)
+        hidden = tts.model(rows, PagedBatch(self._store, self.packed.map.fresh()))
+        return hidden.index_select(0, self.packed.last_rows)
+
+
+class CodePass:
+    """A bucket of runs: the head draws a code, a step feeds it and draws the next.
+
+    Attributes:
+        hidden: [rows, width] input of the head.
+        sampler: draws; loaded before every run.
+        packed: where the code of each run goes; a step moves it on by one.
+    """
+
+    def __init__(self, tts: MiniCPMTTS, store: KvStore, head: Tensor, rows: int) -> None:
+        device = head.device
+        self.packed = PackedRows(store, rows, rows_per_tile=DECODE_TILE_ROWS)
+        self.hidden = torch.zeros(rows, head.shape[1], dtype=head.dtype, device=device)
+        self.sampler = CodeSampler(rows, device)
+        self.first = Piece(f"first code of {rows}", lambda: self._draw(self.hidden))
+        self.step = Piece(f"code of {rows}", self._work)
+        self._codes = torch.zeros(rows, dtype=torch.int64, device=device)
+        self._last_positions = torch.zeros(rows, dtype=torch.int32, device=device)
+        self._head = head
+        self._tts = tts
+        self._store = store
+
+    def load(self, requests: Sequence[DrawCodes], held: Sequence[int]) -> None:
+        """Get ready for runs whose caches hold `held` tokens when the first code is drawn."""
+        self.sampler.load(requests)
+        rows = [
+            FedRows(request.kv, (0,), offset=length - 1 - request.kv.length)
+            for request, length in zip(requests, held, strict=True)
+        ]
+        self.packed.load(rows)  # each at its last row: a step moves on before it feeds
+        lasts = [h + request.count - 2 for request, h in zip(requests, held, strict=True)]
+        upload(lasts, self._last_positions[: len(lasts)])
+
+    def _work(self) -> None:
+        """Move on, feed the code drawn last and draw the next."""
+        rows = self.packed.map
+        advance_runs(rows.positions, rows.tile_rows, self._last_positions, self.sampler.has_ended)
+        batch = PagedBatch(self._store, rows.fresh())
+        self._draw(self._tts.model(self._tts.emb_code[0](self._codes), batch))
+
+    def _draw(self, hidden: Tensor) -> None:
+        logits = norm_linear(hidden, None, 0.0, self._head)
+        self._codes.copy_(self.sampler.choose(logits))
+
+
+class SpeechRunner:
+    """All passes of the speech decoder."""
+
+    def __init__(self, tts: MiniCPMTTS, head: Tensor, store: KvStore, limits: PassLimits) -> None:
+        """Make the passes.
+
+        Args:
+            tts: the speech decoder.
+            head: [codes, width] output matrix.
+            store: holds the turns' caches.
+            limits: of one pass.
+        """
+        tile = limits.prefill_tile_rows
+        self.starts = limits.prefills(lambda rows: StartPass(tts, store, rows, tile))
+        self.draws = limits.decodes(lambda rows: CodePass(tts, store, head, rows))
+        self._n_text = tts.emb_text.num_embeddings
+        self._head = head
+        self._steps_per_look = 1 if limits.is_exact else STEPS_PER_LOOK
+
+    @property
+    def pieces(self) -> list[Piece[Any]]:
+        """Everything to capture, largest first."""
+        draws = [piece for each in self.draws.captured for piece in (each.step, each.first)]
+        return [*(each.piece for each in self.starts.captured), *draws]
+
+    def draw(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
+        """Draw codes for different conversations; their caches have room and are not advanced."""
+        drawn: list[DrawnCodes | RuntimeError] = []
+        most = self.draws.most
+        for start in range(0, len(requests), most):
+            some = requests[start : start + most]
+            is_usual = all(CodeSampler.covers(each) for each in some)
+            drawn += self._draw(some) if is_usual else self._draw_on_host(some)
+        return drawn
+
+    def _draw(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
+        run = self.draws.of(len(requests))
+        self._start(requests, [self._fed_rows(request) for request in requests], run.hidden)
+        run.load(requests, [request.kv.length + request.n_rows for request in requests])
+        run.first.run()
+        count = max(request.count for request in requests)
+        may_end = any(request.least < request.count for request in requests)
+        for step in range(1, count):
+            looks = may_end and step % self._steps_per_look == 0
+            if looks and read_back(run.sampler.has_ended[: len(requests)]).all():
+                break
+            run.step.run()
+        codes = read_back(run.sampler.drawn[: len(requests), :count]).tolist()
+        return [_answer(row, request) for row, request in zip(codes, requests, strict=True)]
+
+    def _draw_on_host(self, requests: Sequence[DrawCodes]) -> list[DrawnCodes | RuntimeError]:
+        """Draw codes by rules with more candidates than the sampler has places for."""
+        runs = [_Run(request, self._fed_rows(request)) for request in requests]
+        drawing = runs
+        while drawing:
+            hidden = torch.empty(
+                len(drawing), self._head.shape[1], dtype=self._head.dtype, device=self._head.device
+            )
+            self._start([run.request for run in drawing], [run.rows for run in drawing], hidden)
+            logits = norm_linear(hidden, None, 0.0, self._head).float()
+            for run, row in zip(drawing, logits, strict=True):
+                run.draw(row, self._n_text)
+            drawing = [run for run in drawing if run.goes_on]
+        return [run.answer for run in runs]
+
+    def _start(
+        self, requests: Sequence[DrawCodes], rows: Sequence[FedRows], hidden: Tensor
+    ) -> None:
+        """Feed rows of each run; the state of each last row goes to `hidden`."""
+        owners = {id(request.kv): row for row, request in enumerate(requests)}
+        for group in passes(rows, self.starts.most, self.draws.most):
+            start = self.starts.of(sum(len(part.ids) for part in group))
+            start.load(group)
+            last = start.piece.run()
+            if len(group) == len(requests):
+                hidden[: len(group)].copy_(last[: len(group)])
+                continue
+            for row, part in enumerate(group):
+                hidden[owners[id(part.kv)]].copy_(last[row])
+
+    def _fed_rows(self, request: DrawCodes) -> FedRows:
+        ids: list[int] = []
+        vectors: list[tuple[int, Tensor]] = []
+        for piece in request.pieces:
+            if isinstance(piece, SpokenText):
+                vectors.append((len(ids), piece.hidden))
+            shift = self._n_text if isinstance(piece, SpeechCodes) else 0  # codes follow the text
+            ids += [each + shift for each in piece.ids]
+        return FedRows(request.kv, ids, vectors)
+
+
+class _Run:
+    """One conversation's speech codes while they are drawn on the host.
+
+    Attributes:
+        rows: what is fed before the next code.
+    """
+
+    def __init__(self, request: DrawCodes, rows: FedRows) -> None:
+        self.request = request
+        self.rows = rows
+        self.answer: DrawnCodes | RuntimeError = DrawnCodes((), has_ended=False)
+
+    @property
+    def goes_on(self) -> bool:
+        """Another code is due."""
+        drawn = self.answer
+        if isinstance(drawn, RuntimeError):
+            return False
+        return not drawn.has_ended and len(drawn.codes) < self.request.count
+
+    def draw(self, logits: Tensor, n_text: int) -> None:
+        """Draw the next code from logits [codes] and lay it out to be fed."""
+        asked, drawn = self.request, self.answer
+        assert isinstance(drawn, DrawnCodes)
+        heard, may_end = [*asked.heard, *drawn.codes], len(drawn.codes) >= asked.least
+        try:
+            code = asked.rule.choose(logits, heard, asked.eos, asked.generator, may_end=may_end)
+        except RuntimeError as error:
+            self.answer = error
+            return
+        if code == asked.eos:
+            self.answer = DrawnCodes(drawn.codes, has_ended=True)
+            return
+        self.answer = DrawnCodes((*drawn.codes, code), has_ended=False)
+        offset = asked.n_rows + len(drawn.codes)
+        self.rows = FedRows(asked.kv, (code + n_text,), offset=offset)
+
+
+def _answer(codes: list[int], request: DrawCodes) -> DrawnCodes | RuntimeError:
+    codes = codes[: request.count]
+    has_ended = request.eos in codes
+    drawn = codes[: codes.index(request.eos)] if has_ended else codes
+    if NO_CODE in drawn:
+        return RuntimeError("the speech decoder's logits are not numbers")
+    return DrawnCodes(tuple(drawn), has_ended)

@@ -1,0 +1,327 @@
+"""From text and hidden states to speech codes to waveform, chunk by chunk.
+
+Two callers share the drawing of codes: a duplex unit (at most one second per unit) and a
+turn-based reply (a chunk per group of text tokens).
+Source: docs/specification/model.md#5.6, #5.7 and #6.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from MiniCPMO45.configuration_minicpmo import SpeechTiming
+from MiniCPMO45.engine.kv_cache import KvHandle
+from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
+from MiniCPMO45.model.audio_encoder import AudioCache
+from MiniCPMO45.processing.pictures import Slice
+from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream
+
+CODES_PER_UNIT = SpeechTiming().codes_per_second
+CODES_PER_REQUEST = CODES_PER_UNIT + 1  # at most, so that a stop is noticed within a second
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class TokenIds:
+    """Input rows given by token id."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """Input rows given as vectors [n, hidden]."""
+
+    rows: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class TextDecision:
+    """What the next token of a duplex unit is decided by.
+
+    Attributes:
+        policy: decides, and records the decision.
+        history: decisions so far, oldest first; the policy extends it.
+        settings: the conversation's settings.
+        generator: the conversation's random generator.
+    """
+
+    policy: UnitPolicy
+    history: list[int]
+    settings: DuplexSettings
+    generator: torch.Generator
+
+
+@dataclass(frozen=True, eq=False)
+class LlmForward:
+    """Feed rows to the language model, extending `kv`.
+
+    Answer: `LlmOutput`.
+
+    Attributes:
+        kv: the conversation's cache.
+        pieces: rows to feed, in order.
+        wants_logits: answer with the logits after the last row.
+        decision: decide the next token from them, too.
+    """
+
+    kv: KvHandle
+    pieces: tuple[TokenIds | Embeddings, ...]
+    wants_logits: bool = True
+    decision: TextDecision | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LlmOutput:
+    """Answer to `LlmForward`.
+
+    Attributes:
+        logits: [vocabulary] after the last row, in the model's dtype; None if not asked for.
+        hidden: [n, hidden] of every row fed, after the final norm.
+        token: the decided token; None if no decision was asked for.
+    """
+
+    logits: Tensor | None
+    hidden: Tensor
+    token: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ChooseToken:
+    """Decide a token from logits answered earlier.
+
+    Answer: int.
+
+    Attributes:
+        logits: [vocabulary], in the model's dtype.
+        decision: what it is decided by.
+    """
+
+    logits: Tensor
+    decision: TextDecision
+
+
+@dataclass(frozen=True, eq=False)
+class EncodeClips:
+    """Encode whole clips.
+
+    Answer: one Tensor [t, hidden] per clip.
+
+    Attributes:
+        mels: log-mel [80, frames] each.
+        block_frames: encoder frames per attention block; None for full attention.
+    """
+
+    mels: tuple[Tensor, ...]
+    block_frames: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class EncodeStream:
+    """Encode the next mel frames of a stream, extending `cache`.
+
+    Answer: Tensor [t, hidden].
+
+    Attributes:
+        mel: [80, frames] including context frames.
+        cache: the stream's encoder cache.
+        prefix_frames: mel frames of left context inside `mel`.
+        suffix_frames: mel frames of right context inside `mel`.
+    """
+
+    mel: Tensor
+    cache: AudioCache
+    prefix_frames: int
+    suffix_frames: int
+
+
+@dataclass(frozen=True, eq=False)
+class EncodeImages:
+    """Encode picture slices.
+
+    Answer: one Tensor [64, hidden] per slice.
+    """
+
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SpokenText:
+    """Speech-decoder rows: text ids merged with their language-model hidden states [n, hidden]."""
+
+    ids: tuple[int, ...]
+    hidden: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class TextMarkers:
+    """Speech-decoder rows: bare text-embedding ids (text end, audio begin)."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SpeechCodes:
+    """Speech-decoder rows: codes fed back."""
+
+    ids: tuple[int, ...]
+
+
+SpeechPiece = SpokenText | TextMarkers | SpeechCodes
+
+
+@dataclass(frozen=True, eq=False)
+class DrawCodes:
+    """Feed rows to the speech decoder, then draw codes and feed back each but the last.
+
+    Answer: `DrawnCodes`.
+
+    Attributes:
+        kv: the turn's cache; grows by the rows and by every code but the last.
+        pieces: rows that start the run, or the last code of an earlier call.
+        rule: how codes are drawn.
+        heard: codes the penalty sees, oldest first; at least the last 16 if there are as many.
+        eos: the code that ends speech.
+        generator: the conversation's random generator.
+        count: codes to draw at most.
+        least: codes of this call before `eos` may be drawn.
+    """
+
+    kv: KvHandle
+    pieces: tuple[SpeechPiece, ...]
+    rule: CodeRule
+    heard: tuple[int, ...]
+    eos: int
+    generator: torch.Generator
+    count: int
+    least: int
+
+    @property
+    def n_rows(self) -> int:
+        """Rows fed before the first code."""
+        return sum(len(piece.ids) for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class DrawnCodes:
+    """Answer to `DrawCodes`.
+
+    Attributes:
+        codes: codes drawn, without the end of speech.
+        has_ended: the end of speech was drawn.
+    """
+
+    codes: tuple[int, ...]
+    has_ended: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Vocode:
+    """Turn speech codes into waveform.
+
+    Answer: float32 Tensor [samples] at 24 kHz.
+    """
+
+    state: SpeechStream
+    codes: tuple[int, ...]
+    is_last: bool
+
+
+@dataclass(frozen=True, eq=False)
+class OpenVoice:
+    """Prepare a voice, or take it from the voices kept, and open a vocoder stream with it.
+
+    Answer: `SpeechStream` at the start of a turn.
+
+    Attributes:
+        audio: float32 [n] at 16 kHz, the reference recording.
+        generator: draws the excitation noise; None leaves it out.
+    """
+
+    audio: np.ndarray
+    generator: torch.Generator | None
+
+
+@dataclass(frozen=True, eq=False)
+class Emit:
+    """Not a request: hands `value` to the caller of a streaming capability."""
+
+    value: Any
+
+
+Request = (
+    LlmForward
+    | ChooseToken
+    | EncodeClips
+    | EncodeStream
+    | EncodeImages
+    | DrawCodes
+    | Vocode
+    | OpenVoice
+)
+Steps = Generator[Request | Emit, Any, T]
+
+
+class Answers(Protocol):
+    """Whoever answers requests."""
+
+    def answer(self, requests: Sequence[Request]) -> list[Any]:
+        """Answer all requests, in order.
+
+        An answer may be an exception: what failed for one conversation alone.
+        """
+        ...
+
+
+def resume(steps: Steps[T], answer: Any) -> Request | Emit:
+    """Let a capability go on with an answer; its own tensor work records no gradients.
+
+    Args:
+        steps: the capability.
+        answer: to its last request; an exception is raised inside it; None starts it.
+
+    Raises:
+        StopIteration: it has ended; the value is its result.
+    """
+    with torch.inference_mode():
+        if isinstance(answer, Exception):
+            return steps.throw(answer)
+        return steps.send(answer)
+
+
+def stream_alone(steps: Steps[T], executor: Answers) -> Generator[Any, None, T]:
+    """Drive one conversation, yielding what it emits; a failed request is raised inside it."""
+    answer: Any = None
+    try:
+        while True:
+            request = resume(steps, answer)
+            if isinstance(request, Emit):
+                yield request.value
+                answer = None
+                continue
+            try:
+                [answer] = executor.answer([request])
+            except Exception as error:
+                answer = error
+    except StopIteration as end:
+        return end.value
+    finally:
+        steps.close()
+
+
+def run_alone(steps: Steps[T], executor: Answers) -> T:
+    """Drive one conversation to its end and return its result; emitted values are dropped."""
+    stream = stream_alone(steps, executor)
+    while True:
+        try:
+            next(stream)
+        except StopIteration as end:
+            return end.value

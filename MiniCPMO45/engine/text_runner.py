@@ -1,0 +1,278 @@
+"""Feeds the language model and chooses its next tokens in fixed passes: decode, prefill, head.
+
+One pass serves all conversations of a round. A decode pass is for rounds in which each feeds one
+token; every other mix is a prefill pass, followed by the head on the last rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.engine.kv_cache import KvStore
+from MiniCPMO45.engine.packed_rows import (
+    DECODE_TILE_ROWS,
+    NO_VECTOR,
+    FedRows,
+    PackedRows,
+    PagedBatch,
+    PassLimits,
+    gather_vectors,
+    passes,
+)
+from MiniCPMO45.engine.samplers import UnitSampler
+from MiniCPMO45.engine.steps import LlmForward, TextDecision, TokenIds
+from MiniCPMO45.kernels.device import Piece, read_back
+from MiniCPMO45.kernels.products import norm_linear
+from MiniCPMO45.model.decoder import CausalLM
+
+
+@dataclass(frozen=True, eq=False)
+class TextRows:
+    """What one conversation feeds and wants.
+
+    Attributes:
+        rows: its new rows.
+        wants_logits: after the last row.
+        decision: decides the next token; None to leave that out.
+    """
+
+    rows: FedRows
+    wants_logits: bool = False
+    decision: TextDecision | None = None
+
+    @classmethod
+    def of(cls, request: LlmForward) -> TextRows:
+        """Lay a request out; logits take the place of a decision that the policy takes itself."""
+        ids: list[int] = []
+        vectors: list[tuple[int, Tensor]] = []
+        for piece in request.pieces:
+            if isinstance(piece, TokenIds):
+                ids += piece.ids
+            else:
+                vectors.append((len(ids), piece.rows))
+                ids += [0] * len(piece.rows)
+        rows, decision = FedRows(request.kv, ids, vectors), request.decision
+        if decision is None or UnitSampler.covers(decision):
+            return cls(rows, request.wants_logits, decision)
+        return cls(rows, wants_logits=True)
+
+    @property
+    def wants_head(self) -> bool:
+        """Whether anything after the last hidden state is wanted."""
+        return self.wants_logits or self.decision is not None
+
+
+@dataclass(eq=False)
+class TextResult:
+    """What came of it.
+
+    Attributes:
+        hidden: [n, width] of the rows fed, pass by pass.
+        logits: [vocabulary] after the last row, if asked for.
+        token: the id chosen, not settled yet by the policy, if asked for.
+    """
+
+    hidden: list[Tensor] = field(default_factory=list)
+    logits: Tensor | None = None
+    token: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Static results of a piece that ends with the head.
+
+    Attributes:
+        hidden: [rows, width].
+        logits: [rows, vocabulary].
+        tokens: int64 [rows].
+    """
+
+    hidden: Tensor
+    logits: Tensor
+    tokens: Tensor
+
+
+class HeadPass:
+    """The output head over a bucket of hidden states, and the choice of a token for each.
+
+    Attributes:
+        hidden: [rows, width] input.
+        sampler: chooses; loaded before every run.
+    """
+
+    def __init__(self, llm: CausalLM, rows: int) -> None:
+        weight = llm.lm_head.weight.data
+        self.hidden = torch.zeros(rows, weight.shape[1], dtype=weight.dtype, device=weight.device)
+        self.logits = torch.zeros(rows, weight.shape[0], dtype=weight.dtype, device=weight.device)
+        self.sampler = UnitSampler(rows, weight.shape[0], weight.device)
+        self.piece = Piece(f"head of {rows}", lambda: self.score(self.hidden))
+        self.choice = Piece(f"choice of {rows}", lambda: self.sampler.choose(self.logits))
+        self._weight = weight
+
+    def score(self, hidden: Tensor) -> Scores:
+        """Score hidden states [rows, width] and choose."""
+        logits = norm_linear(hidden, None, 0.0, self._weight)
+        return Scores(hidden, logits, self.sampler.choose(logits))
+
+
+class DecodePass:
+    """One token of each of a bucket of conversations: embedding, layers, head, choice."""
+
+    def __init__(self, llm: CausalLM, store: KvStore, head: HeadPass, rows: int) -> None:
+        self.packed = PackedRows(store, rows, rows_per_tile=DECODE_TILE_ROWS)
+        self.head = head
+        self.piece = Piece(f"decode of {rows}", self._work)
+        self._decoder = llm.model
+        self._store = store
+
+    def _work(self) -> Scores:
+        embedded = self._decoder.embed_tokens.weight.index_select(0, self.packed.ids)
+        batch = PagedBatch(self._store, self.packed.map.fresh())
+        return self.head.score(self._decoder(embedded, batch))
+
+
+class PrefillPass:
+    """Any mix of rows up to a bucket: embedding and layers.
+
+    Attributes:
+        vectors: [rows, width] input of the rows that are no tokens, one after the other.
+    """
+
+    def __init__(self, llm: CausalLM, store: KvStore, rows: int, rows_per_tile: int) -> None:
+        self.packed = PackedRows(store, rows, rows_per_tile=rows_per_tile)
+        table = llm.model.embed_tokens.weight
+        self.vectors = torch.zeros(rows, table.shape[1], dtype=table.dtype, device=table.device)
+        self.piece = Piece(f"prefill of {rows}", self._work)
+        self._decoder = llm.model
+        self._store = store
+
+    def load(self, parts: Sequence[FedRows]) -> None:
+        """Describe a pass and copy its vectors."""
+        self.packed.load(parts)
+        gather_vectors(parts, self.vectors)
+
+    def _work(self) -> tuple[Tensor, Tensor]:
+        """Return hidden states [rows, width] and those of last rows [sequences, width]."""
+        embedded = self._decoder.embed_tokens.weight.index_select(0, self.packed.ids)
+        chosen = self.packed.vector_of_row
+        vectors = self.vectors.index_select(0, chosen.clamp(min=0))
+        inputs = torch.where(chosen[:, None] == NO_VECTOR, embedded, vectors)
+        hidden = self._decoder(inputs, PagedBatch(self._store, self.packed.map.fresh()))
+        return hidden, hidden.index_select(0, self.packed.last_rows)
+
+
+class TextRunner:
+    """All passes of the language model."""
+
+    def __init__(self, llm: CausalLM, store: KvStore, limits: PassLimits) -> None:
+        """Make the passes.
+
+        Args:
+            llm: the language model.
+            store: holds the conversations' caches.
+            limits: of one pass.
+        """
+        tile = limits.prefill_tile_rows
+        self.heads = limits.decodes(lambda rows: HeadPass(llm, rows))
+        self.decodes = limits.decodes(
+            lambda rows: DecodePass(llm, store, self.heads.of(rows), rows)
+        )
+        self.prefills = limits.prefills(lambda rows: PrefillPass(llm, store, rows, tile))
+        self._n_tokens = llm.lm_head.out_features
+
+    @property
+    def prefill_pieces(self) -> list[Piece[Any]]:
+        """Prefill passes, largest first."""
+        return [each.piece for each in self.prefills.captured]
+
+    @property
+    def decode_pieces(self) -> list[Piece[Any]]:
+        """Everything else to capture, largest first."""
+        decodes = [each.piece for each in self.decodes.captured]
+        heads = [part for each in self.heads.captured for part in (each.choice, each.piece)]
+        return [*decodes, *heads]
+
+    def feed(self, texts: Sequence[TextRows]) -> list[TextResult]:
+        """Feed rows of different conversations; their caches have room and are not advanced.
+
+        Args:
+            texts: at most one per conversation.
+        """
+        results = [TextResult() for _ in texts]
+        owners = {id(text.rows.kv): index for index, text in enumerate(texts)}
+        rows = [text.rows for text in texts]
+        for group in passes(rows, self.prefills.most, self.decodes.most):
+            indices = [owners[id(part.kv)] for part in group]
+            is_decode = all(len(part.ids) == 1 and not part.vectors for part in group)
+            run = self._decode if is_decode else self._prefill
+            run(group, [texts[index] for index in indices], [results[index] for index in indices])
+        return results
+
+    def choose(self, logits: Sequence[Tensor], decisions: Sequence[TextDecision]) -> list[int]:
+        """Choose a token from logits [vocabulary] of each conversation.
+
+        Raises:
+            ValueError: logits are not of the vocabulary's size; no generator was drawn from.
+        """
+        tokens: list[int] = []
+        most, shape = self.heads.most, (self._n_tokens,)
+        if wrong := [row for row in logits if row.shape != shape]:
+            raise ValueError(f"logits {list(wrong[0].shape)} are not {list(shape)}")
+        for start in range(0, len(logits), most):
+            some = logits[start : start + most]
+            head = self.heads.of(len(some))
+            torch.stack([row.to(head.logits.dtype) for row in some], out=head.logits[: len(some)])
+            head.sampler.load(decisions[start : start + most])
+            tokens += read_back(head.choice.run()[: len(some)]).tolist()
+        return tokens
+
+    def _decode(
+        self, group: list[FedRows], texts: list[TextRows], results: list[TextResult]
+    ) -> None:
+        step = self.decodes.of(len(group))
+        step.packed.load(group)
+        step.head.sampler.load([text.decision for text in texts])
+        scores = step.piece.run()
+        states = scores.hidden[: len(group)].clone()
+        for result, state in zip(results, states.split(1), strict=True):
+            result.hidden.append(state)
+        _take(scores, texts, results)
+
+    def _prefill(
+        self, group: list[FedRows], texts: list[TextRows], results: list[TextResult]
+    ) -> None:
+        counts = [len(part.ids) for part in group]
+        step = self.prefills.of(sum(counts))
+        step.load(group)
+        hidden, last = step.piece.run()
+        states = hidden[: sum(counts)].clone()
+        for result, state in zip(results, states.split(counts), strict=True):
+            result.hidden.append(state)
+        ready = [
+            text if part.has_last else TextRows(part)
+            for part, text in zip(group, texts, strict=True)
+        ]
+        if any(text.wants_head for text in ready):
+            head = self.heads.of(len(group))
+            head.hidden[: len(group)].copy_(last[: len(group)])
+            head.sampler.load([text.decision for text in ready])
+            _take(head.piece.run(), ready, results)
+
+
+def _take(scores: Scores, texts: Sequence[TextRows], results: Sequence[TextResult]) -> None:
+    """Hand out what each conversation wanted."""
+    if any(text.wants_logits for text in texts):
+        kept = scores.logits[: len(texts)].clone()  # the next replay writes over the original
+        for text, result, row in zip(texts, results, kept, strict=True):
+            if text.wants_logits:
+                result.logits = row
+    if any(text.decision is not None for text in texts):
+        tokens = read_back(scores.tokens[: len(texts)]).tolist()
+        for text, result, token in zip(texts, results, tokens, strict=True):
+            if text.decision is not None:
+                result.token = token

@@ -1,0 +1,469 @@
+"""Attention of packed rows over paged keys and values: which rows belong where, and the operation.
+
+No kernel allocates lasting memory or synchronises, so every operation may be captured.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from MiniCPMO45.kernels.attention_kernels import (
+    attend_one_row,
+    attend_tile,
+    combine_splits,
+    rotate_and_store,
+)
+from MiniCPMO45.kernels.launch import overlaps_launches, runs_kernels, tl, triton
+from MiniCPMO45.kernels.products import normalise
+from MiniCPMO45.kernels.rotary import rotate
+
+PAGE_TOKENS = 64
+NO_POSITION = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """Consecutive rows of one sequence, and what they may attend to.
+
+    Attributes:
+        rows: in the pass.
+        length: tokens of the sequence up to the last of the rows.
+        pages: of these tokens, in order; a slice where they can be read and written as one.
+        mask: bool [rows, length], True where a row may attend; None when one row sees all.
+    """
+
+    rows: slice
+    length: int
+    pages: slice | Tensor
+    mask: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class PlainRows:
+    """A step as plain PyTorch reads it; the same for every layer.
+
+    Attributes:
+        cos: float32 [M, D] rotary table of each row.
+        sin: float32 [M, D].
+        spans: of the sequences; padding belongs to none.
+    """
+
+    cos: Tensor
+    sin: Tensor
+    spans: list[Span]
+
+
+@dataclass(frozen=True, eq=False)
+class RowMap:
+    """Rows, the pages of their sequences, and the tiles attention works on.
+
+    All tensors are int32 on the device of the rows and keep their shape and address for the life
+    of a captured graph; their contents may change between replays. A row may attend to the keys
+    at positions 0 up to its own. Padding rows belong to no tile.
+
+    Attributes:
+        positions: [M] position of each row in its sequence; NO_POSITION marks padding.
+        sequences: [M] row of `page_table` that holds the row's sequence; any valid one for padding.
+        page_table: [S, max_pages] page of each PAGE_TOKENS positions of a sequence.
+        tile_first_row: [T] first row of each tile.
+        tile_rows: [T] consecutive rows of one sequence in the tile, at consecutive positions,
+            at most `rows_per_tile`; 0 marks padding.
+        rows_per_tile: 1 where every sequence brings one row, else a power of two.
+    """
+
+    positions: Tensor
+    sequences: Tensor
+    page_table: Tensor
+    tile_first_row: Tensor
+    tile_rows: Tensor
+    rows_per_tile: int
+    _plain: list[PlainRows] = field(default_factory=list, repr=False)
+
+    def fresh(self) -> RowMap:
+        """Return the same tensors for another pass over what they hold then."""
+        return replace(self, _plain=[])
+
+    def plain(self, tables: tuple[Tensor, Tensor], *, is_in_order: bool) -> PlainRows:
+        """Return the step for plain PyTorch; it waits for the device once for all layers.
+
+        Args:
+            tables: cos and sin, float32 [P, D] each, by position.
+            is_in_order: pages that follow each other can be viewed as one.
+        """
+        if not self._plain:
+            positions = self.positions.clamp(min=0)
+            cos, sin = (table.index_select(0, positions) for table in tables)
+            tiles = zip(self.tile_first_row.tolist(), self.tile_rows.tolist(), strict=True)
+            spans = [self._span(first, count, is_in_order) for first, count in tiles if count]
+            self._plain.append(PlainRows(cos, sin, spans))
+        return self._plain[0]
+
+    def _span(self, first: int, count: int, is_in_order: bool) -> Span:
+        length = int(self.positions[first + count - 1]) + 1
+        used = self.page_table[int(self.sequences[first]), : -(-length // PAGE_TOKENS)]
+        named = used.tolist()
+        together = slice(named[0], named[0] + len(named))
+        is_run = is_in_order and named == list(range(together.start, together.stop))
+        mask = None
+        if count > 1:
+            everything = torch.ones(count, length, dtype=torch.bool, device=used.device)
+            mask = everything.tril(diagonal=length - count)
+        return Span(slice(first, first + count), length, together if is_run else used.long(), mask)
+
+
+FEWEST_LINES = 16  # of a tensor core's product
+NARROWEST_HEAD = 16  # the same
+MOST_HEADS_TOGETHER = 8  # a power of two: heads one program rotates
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """How attention is cut into programs.
+
+    Attributes:
+        splits: ranges the keys of a tile are cut into, a power of two.
+        warps: per program.
+        stages: loads in flight.
+        early_pages: of a split asked for before the rows are there; in decoding.
+    """
+
+    splits: int
+    warps: int
+    stages: int
+    early_pages: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """One layer's attention of a pass; the attributes are those of `attend`, and the cut."""
+
+    qkv: Tensor
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    eps: float
+    cos_table: Tensor
+    sin_table: Tensor
+    rows: RowMap
+    kv_layer: Tensor
+    scale: float
+    plan: AttentionPlan
+
+    @property
+    def heads(self) -> int:
+        """Query heads."""
+        return self.qkv.shape[1] // self.kv_layer.shape[4] - 2 * self.kv_layer.shape[2]
+
+    def run(self) -> Tensor:
+        """Launch the kernels: [M, H * D]."""
+        count, heads, d = self.qkv.shape[0], self.heads, self.kv_layer.shape[4]
+        splits = self.plan.splits
+        mixed = self.qkv.new_empty(count, heads * d)
+        parts = stats = mixed
+        if splits > 1:
+            parts = self.qkv.new_empty((count, heads, splits, d), dtype=torch.float32)
+            stats = self.qkv.new_empty((count, heads, splits, 2), dtype=torch.float32)
+        if self.rows.rows_per_tile == 1:
+            self._attend_rows(mixed, parts, stats)
+        else:
+            self._attend_tiles(self._rotate(mixed), mixed, parts, stats)
+        if splits > 1:
+            combine_splits[(count, heads)](
+                parts,
+                stats,
+                self.rows.positions,
+                mixed,
+                H=heads,
+                D=d,
+                WIDE=self._wide,
+                SPLITS=splits,
+                num_warps=1,
+                **self._overlap(),
+            )
+        return mixed
+
+    def _inputs(self) -> tuple[Tensor | None, ...]:
+        """What the kernels that rotate take first."""
+        rows = self.rows
+        norms, tables = (self.q_norm, self.k_norm), (self.cos_table, self.sin_table)
+        places = (rows.positions, rows.sequences, rows.page_table)
+        return (self.qkv, *norms, *tables, *places, self.kv_layer)
+
+    def _attend_rows(self, mixed: Tensor, parts: Tensor, stats: Tensor) -> None:
+        attend_one_row[(self.plan.splits, self.kv_layer.shape[2], self.qkv.shape[0])](
+            *self._inputs(),
+            mixed,
+            parts,
+            stats,
+            self.rows.page_table.shape[1],
+            self.eps,
+            self.scale,
+            HAS_NORM=self.q_norm is not None,
+            EARLY_PAGES=self.plan.early_pages,
+            **self._cut(),
+        )
+
+    def _rotate(self, mixed: Tensor) -> Tensor:
+        kv_heads, d = self.kv_layer.shape[2], self.kv_layer.shape[4]
+        together = math.gcd(self.heads, kv_heads, MOST_HEADS_TOGETHER)
+        queries = torch.empty_like(mixed)
+        rotate_and_store[(self.qkv.shape[0], (self.heads + 2 * kv_heads) // together)](
+            *self._inputs(),
+            queries,
+            mixed,
+            self.rows.page_table.shape[1],
+            self.eps,
+            HAS_NORM=self.q_norm is not None,
+            HALF=triton.next_power_of_2(d // 2),
+            HEADS=together,
+            num_warps=1,
+            **self._shape(),
+        )
+        return queries
+
+    def _attend_tiles(self, queries: Tensor, mixed: Tensor, parts: Tensor, stats: Tensor) -> None:
+        tiles = self.rows.tile_rows.shape[0]
+        attend_tile[(self.plan.splits, self.kv_layer.shape[2], tiles)](
+            queries,
+            self.kv_layer,
+            self.rows.positions,
+            self.rows.sequences,
+            self.rows.page_table,
+            self.rows.tile_first_row,
+            self.rows.tile_rows,
+            mixed,
+            parts,
+            stats,
+            self.rows.page_table.shape[1],
+            self.scale,
+            **self._cut(),
+        )
+
+    @property
+    def _wide(self) -> int:
+        return max(triton.next_power_of_2(self.kv_layer.shape[4]), NARROWEST_HEAD)
+
+    def _overlap(self) -> dict[str, bool]:
+        overlaps = overlaps_launches(self.qkv)
+        return {"OVERLAPS": overlaps, "launch_pdl": overlaps}
+
+    def _shape(self) -> dict[str, int]:
+        kv_heads, d = self.kv_layer.shape[2], self.kv_layer.shape[4]
+        return {"H": self.heads, "KVH": kv_heads, "D": d, "PAGE": PAGE_TOKENS, **self._overlap()}
+
+    def _cut(self) -> dict[str, int]:
+        group = self.heads // self.kv_layer.shape[2]
+        lines = triton.next_power_of_2(self.rows.rows_per_tile * group)
+        return {
+            "LINES": max(lines, FEWEST_LINES),
+            "WIDE": self._wide,
+            "SPLITS": self.plan.splits,
+            "num_warps": self.plan.warps,
+            "num_stages": self.plan.stages,
+            **self._shape(),
+        }
+
+
+MULTIPROCESSORS = 132
+MOST_SPLITS = 32
+# Rows of a step up to which a plan holds: with grouped queries, and without.
+DECODES = {
+    True: (
+        (1, AttentionPlan(32, warps=8, stages=3, early_pages=4)),
+        (2, AttentionPlan(32, warps=2, stages=4)),
+        (4, AttentionPlan(16, warps=2, stages=4)),
+        (8, AttentionPlan(8, warps=2, stages=4)),
+        (16, AttentionPlan(4, warps=2, stages=4)),
+        (32, AttentionPlan(2, warps=2, stages=4)),
+    ),
+    False: (
+        (1, AttentionPlan(8, warps=1, stages=3, early_pages=4)),
+        (4, AttentionPlan(4, warps=2, stages=3)),
+        (16, AttentionPlan(2, warps=2, stages=3)),
+    ),
+}
+MANY_DECODES = AttentionPlan(1, warps=2, stages=4)
+
+
+def decode_plan(rows: int, *, is_grouped: bool) -> AttentionPlan:
+    """Choose the cut of a step in which every sequence brings one row.
+
+    Args:
+        rows: of the step.
+        is_grouped: whether several query heads share a key-value head.
+    """
+    return next((plan for most, plan in DECODES[is_grouped] if rows <= most), MANY_DECODES)
+
+
+def prefill_plan(rows: int, rows_per_tile: int, kv_heads: int) -> AttentionPlan:
+    """Choose the cut of a pass of several rows per sequence: one program per multiprocessor.
+
+    Args:
+        rows: of the pass.
+        rows_per_tile: of its tiles; most tiles are taken to be full.
+        kv_heads: key-value heads.
+    """
+    programs, splits = kv_heads * -(-rows // rows_per_tile), 1
+    while splits < MOST_SPLITS and splits * programs < MULTIPROCESSORS:
+        splits *= 2
+    return AttentionPlan(splits, warps=4, stages=3)
+
+
+def attention_plan(
+    rows: int, rows_per_tile: int, kv_heads: int, *, is_grouped: bool
+) -> AttentionPlan:
+    """Choose the cut of a pass, whichever it is; see `decode_plan` and `prefill_plan`."""
+    if rows_per_tile == 1:
+        return decode_plan(rows, is_grouped=is_grouped)
+    return prefill_plan(rows, rows_per_tile, kv_heads)
+
+
+def rotated_heads(
+    qkv: Tensor,
+    kv_heads: int,
+    norms: tuple[Tensor, Tensor] | None,
+    eps: float,
+    cos: Tensor,
+    sin: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Divide the product of a layer into heads, and norm and rotate queries and keys.
+
+    Args:
+        qkv: [M, (H + 2 KVH) * D], queries, keys and values of each row, head by head.
+        kv_heads: KVH.
+        norms: [D] norm weights of queries and of keys; None without norms.
+        eps: of these norms.
+        cos: float32 [M, D] rotary table of each row.
+        sin: float32 [M, D].
+
+    Returns:
+        Queries [M, H, D], keys and values [M, KVH, D].
+    """
+    heads = qkv.unflatten(-1, (-1, cos.shape[-1]))
+    count = heads.shape[1] - 2 * kv_heads
+    both, values = heads.split((count + kv_heads, kv_heads), dim=1)
+    if norms is not None:
+        weights = torch.cat((norms[0].expand(count, -1), norms[1].expand(kv_heads, -1)))
+        both = normalise(both, weights, eps)
+    queries, keys = rotate(both, cos, sin).split((count, kv_heads), dim=1)
+    return queries, keys, values
+
+
+def attend(
+    qkv: Tensor,
+    norms: tuple[Tensor, Tensor] | None,
+    eps: float,
+    tables: tuple[Tensor, Tensor],
+    rows: RowMap,
+    kv_layer: Tensor,
+) -> Tensor:
+    """Rotate queries and keys, store keys and values in their pages, and attend.
+
+    Args:
+        qkv: [M, (H + 2 KVH) * D], queries, keys and values of each row, head by head.
+        norms: [D] norm weights of queries and of keys; None without norms.
+        eps: of these norms.
+        tables: cos and sin, float32 [P, D] each, by position.
+        rows: which sequence and position each row has.
+        kv_layer: [pages, 2, KVH, PAGE_TOKENS, D] one layer of the pool; rows are written into
+            it. What was never written may hold anything.
+
+    Returns:
+        [M, H * D] in the dtype of `qkv`; zeros for padding rows.
+
+    Source: FlashDecoding, https://pytorch.org/blog/flash-decoding/.
+    """
+    kv_heads, d = kv_layer.shape[2], kv_layer.shape[4]
+    if runs_kernels(qkv):
+        plan = attention_plan(
+            qkv.shape[0], rows.rows_per_tile, kv_heads, is_grouped=qkv.shape[1] > 3 * kv_heads * d
+        )
+        q_norm, k_norm = norms or (None, None)
+        return Attention(qkv, q_norm, k_norm, eps, *tables, rows, kv_layer, d**-0.5, plan).run()
+    is_in_order = kv_layer.stride(0) == PAGE_TOKENS * d  # pages of one head follow each other
+    plain = rows.plain(tables, is_in_order=is_in_order)
+    queries, keys, values = rotated_heads(qkv, kv_heads, norms, eps, plain.cos, plain.sin)
+    mixed = torch.zeros_like(queries)
+    for span in plain.spans:
+        own = span.rows
+        held = _extended(span, keys[own], values[own], kv_layer)
+        mixed[own] = _attend_span(queries[own], held, span.mask)
+    return mixed.flatten(1)  # [M, heads * D]
+
+
+def _extended(span: Span, keys: Tensor, values: Tensor, kv_layer: Tensor) -> Tensor:
+    """Store new rows [n, KVH, D] of a sequence; return all it holds, [2, KVH, length, D]."""
+    first, length = span.length - len(keys), span.length
+    if isinstance(span.pages, slice):  # a view into which rows can be written
+        held = kv_layer[span.pages].permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :length]
+        held[0, :, first:], held[1, :, first:] = keys.transpose(0, 1), values.transpose(0, 1)
+        return held
+    at = torch.arange(first, length, device=keys.device)
+    pages, places = span.pages[at // PAGE_TOKENS], at % PAGE_TOKENS
+    kv_layer[pages, 0, :, places], kv_layer[pages, 1, :, places] = keys, values
+    return kv_layer[span.pages].permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :length]
+
+
+def _attend_span(queries: Tensor, held: Tensor, mask: Tensor | None) -> Tensor:
+    """Attend rows [n, heads, D] of one sequence."""
+    answer = F.scaled_dot_product_attention(
+        queries.transpose(0, 1)[None],  # [1, heads, n, D]
+        held[0][None],
+        held[1][None],
+        attn_mask=mask,
+        enable_gqa=queries.shape[1] != held.shape[1],
+    )
+    return answer[0].transpose(0, 1)
+
+
+def advance_runs(
+    positions: Tensor, tile_rows: Tensor, last_positions: Tensor, has_ended: Tensor
+) -> None:
+    """Move the rows of a decode pass on by one position; what is over leaves the pass.
+
+    Args:
+        positions: int32 [M] position of each row; NO_POSITION for what is over. Updated.
+        tile_rows: int32 [M], 1 for rows that go on, else 0. Updated.
+        last_positions: int32 [M], behind which nothing is fed.
+        has_ended: bool [M].
+    """
+    if runs_kernels(positions):
+        advance_positions(positions, tile_rows, last_positions, has_ended, NO_POSITION)
+        return
+    goes_on = (positions != NO_POSITION) & (positions < last_positions) & ~has_ended
+    positions.copy_(torch.where(goes_on, positions + 1, NO_POSITION))
+    tile_rows.copy_(goes_on)
+
+
+@triton.jit
+def _advance(
+    positions, tile_rows, last_positions, has_ended, n_rows, NONE: tl.constexpr, BLOCK: tl.constexpr
+):
+    row = tl.arange(0, BLOCK)
+    is_row = row < n_rows
+    at = tl.load(positions + row, mask=is_row, other=NONE)
+    last = tl.load(last_positions + row, mask=is_row, other=NONE)
+    ended = tl.load(has_ended + row, mask=is_row, other=1)
+    goes_on = (at != NONE) & (at < last) & (ended == 0)
+    tl.store(positions + row, tl.where(goes_on, at + 1, NONE), mask=is_row)
+    tl.store(tile_rows + row, goes_on.to(tl.int32), mask=is_row)
+
+
+def advance_positions(
+    positions: Tensor, tile_rows: Tensor, last_positions: Tensor, has_ended: Tensor, none: int
+) -> None:
+    """Move runs on or take them out of the pass; see `advance_runs`."""
+    n_rows = positions.shape[0]
+    _advance[(1,)](
+        positions,
+        tile_rows,
+        last_positions,
+        has_ended,
+        n_rows,
+        NONE=none,
+        BLOCK=triton.next_power_of_2(n_rows),
+    )

@@ -1,0 +1,414 @@
+"""The Triton kernels of attention over pages: one row per sequence, tiles of rows, combining.
+
+Source: FlashDecoding, https://pytorch.org/blog/flash-decoding/.
+"""
+
+from __future__ import annotations
+
+from MiniCPMO45.kernels.launch import LINE, await_rows, let_next_start, prefetch_line, tl, triton
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+LOWEST = tl.constexpr(-1.0e30)  # stands for minus infinity without making NaN of differences
+
+
+@triton.jit
+def attend_pages(
+    query,
+    seen,
+    kv_head_pages,
+    table,
+    first_page,
+    last_page,
+    keys_held,
+    scale,
+    LINES: tl.constexpr,
+    KVH: tl.constexpr,
+    D: tl.constexpr,
+    WIDE: tl.constexpr,
+    PAGE: tl.constexpr,
+):
+    """Attend lines of queries to the pages [first_page, last_page) of one sequence.
+
+    Args:
+        query: [LINES, WIDE].
+        seen: [LINES] keys each line may attend to.
+        kv_head_pages: pointer to the key plane of this head in page 0.
+        table: pointer to the sequence's page table.
+        first_page: index into the table.
+        last_page: one past the last index.
+        keys_held: keys the sequence has; what lies behind them is never read.
+        scale: factor of the scores.
+        LINES: query lines.
+        KVH: key-value heads.
+        D: head width.
+        WIDE: the same rounded up to what a tensor core takes; what is beyond D is zero.
+        PAGE: keys in a page.
+
+    Returns:
+        The unnormalised answer float32 [LINES, WIDE], and each line's maximum and sum, as in
+        FlashDecoding.
+    """
+    PLANE: tl.constexpr = KVH * PAGE * D  # from a key to its value; a page has two
+    key = tl.arange(0, PAGE)
+    d = tl.arange(0, WIDE)
+    inside = key[:, None] * D + d[None, :]
+    top = tl.full((LINES,), LOWEST, tl.float32)
+    sums = tl.zeros((LINES,), tl.float32)
+    answer = tl.zeros((LINES, WIDE), tl.float32)
+    for index in tl.range(first_page, last_page):
+        held = kv_head_pages + tl.load(table + index).to(tl.int64) * (2 * PLANE) + inside
+        is_held = (index * PAGE + key < keys_held)[:, None] & (d < D)[None, :]
+        keys = tl.load(held, mask=is_held, other=0.0)
+        scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * (scale * LOG2_E)
+        sees = (index * PAGE + key)[None, :] < seen[:, None]
+        scores = tl.where(sees, scores, LOWEST)
+        higher = tl.maximum(top, tl.max(scores, 1))
+        weights = tl.where(sees, tl.exp2(scores - higher[:, None]), 0.0)
+        shrink = tl.exp2(top - higher)
+        sums = sums * shrink + tl.sum(weights, 1)
+        values = tl.load(held + PLANE, mask=is_held, other=0.0)
+        answer = tl.dot(
+            weights.to(query.dtype), values, answer * shrink[:, None], input_precision="ieee"
+        )
+        top = higher
+    return answer, top, sums
+
+
+@triton.jit
+def leave_part(
+    answer,
+    top,
+    sums,
+    line,
+    is_line,
+    split,
+    mixed,
+    parts,
+    part_stats,
+    D: tl.constexpr,
+    WIDE: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
+    """Store one split's answer, or with one split the answer.
+
+    Args:
+        answer: unnormalised float32 [LINES, WIDE].
+        top: [LINES].
+        sums: [LINES].
+        line: int64 [LINES] query head of each line, counted over all rows.
+        is_line: [LINES] lines that are not padding.
+        split: which split this is.
+        mixed: [M * H, D] for the answer.
+        parts: float32 [M * H, SPLITS, D].
+        part_stats: float32 [M * H, SPLITS, 2].
+        D: head width.
+        WIDE: the same rounded up.
+        SPLITS: how many splits there are.
+    """
+    d = tl.arange(0, WIDE)[None, :]
+    is_value = is_line[:, None] & (d < D)
+    if SPLITS == 1:
+        final = answer / sums[:, None]
+        at = mixed + line[:, None] * D + d
+        tl.store(at, final.to(mixed.dtype.element_ty), mask=is_value)
+    else:
+        part = line * SPLITS + split
+        tl.store(parts + part[:, None] * D + d, answer, mask=is_value)
+        tl.store(part_stats + part * 2, top, mask=is_line)
+        tl.store(part_stats + part * 2 + 1, sums, mask=is_line)
+
+
+@triton.jit
+def split_pages(keys_held, split, PAGE: tl.constexpr, SPLITS: tl.constexpr):
+    """Return the first page of a split and one past its last."""
+    pages = (keys_held + PAGE - 1) // PAGE
+    pages_each = (pages + SPLITS - 1) // SPLITS
+    first = split * pages_each
+    return first, tl.minimum(first + pages_each, pages)
+
+
+@triton.jit
+def combine_splits(
+    parts,
+    part_stats,
+    positions,
+    mixed,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    WIDE: tl.constexpr,
+    SPLITS: tl.constexpr,
+    OVERLAPS: tl.constexpr,
+):
+    """One program: one query head of one row."""
+    let_next_start(OVERLAPS)
+    await_rows(OVERLAPS)
+    row, head = tl.program_id(0), tl.program_id(1)
+    if tl.load(positions + row) < 0:
+        return
+    line = (row * H + head).to(tl.int64)
+    part = line * SPLITS + tl.arange(0, SPLITS)
+    d = tl.arange(0, WIDE)
+    top = tl.load(part_stats + part * 2)
+    sums = tl.load(part_stats + part * 2 + 1)
+    answers = tl.load(parts + part[:, None] * D + d[None, :], mask=(d < D)[None, :], other=0.0)
+    weights = tl.exp2(top - tl.max(top, 0))
+    total = tl.sum(answers * weights[:, None], 0) / tl.sum(sums * weights, 0)
+    tl.store(mixed + line * D + d, total.to(mixed.dtype.element_ty), mask=d < D)
+
+
+@triton.jit
+def _rotate(
+    own, norm, cos, sin, eps, HAS_NORM: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr
+):  # fmt: skip
+    """Load heads at pointers `own` [LINES, 1], normalise and rotate them: float32 [LINES, WIDE]."""
+    d = tl.arange(0, WIDE)
+    across = tl.where(d < D // 2, d + D // 2, d - D // 2)
+    values = tl.load(own + d[None, :], mask=(d < D)[None, :], other=0.0)
+    opposite = tl.load(own + across[None, :], mask=(d < D)[None, :], other=0.0)
+    wide, wide_opposite = values.to(tl.float32), opposite.to(tl.float32)
+    if HAS_NORM:
+        scale = tl.rsqrt(tl.sum(wide * wide, 1) / D + eps)[:, None]
+        kind = values.dtype
+        factors = tl.load(norm + d, mask=d < D, other=0.0)[None, :]
+        across_factors = tl.load(norm + across, mask=d < D, other=0.0)[None, :]
+        wide = (factors * (wide * scale).to(kind)).to(tl.float32)
+        wide_opposite = (across_factors * (wide_opposite * scale).to(kind)).to(tl.float32)
+    return wide * cos[None, :] + wide_opposite * tl.where(d < D // 2, -sin, sin)[None, :]
+
+
+@triton.jit
+def _prefetch_pages(
+    kv_head_pages,
+    table,
+    first_page,
+    last_page,
+    KVH: tl.constexpr,
+    D: tl.constexpr,
+    WIDE: tl.constexpr,
+    PAGE: tl.constexpr,
+    OVERLAPS: tl.constexpr,
+):
+    """Bring pages of a split, keys and values of one head, to the L2 cache."""
+    PLANE: tl.constexpr = KVH * PAGE * D
+    lines = tl.minimum(tl.arange(0, PAGE * WIDE // LINE) * LINE, PAGE * D - 1)
+    for index in range(first_page, last_page):
+        keys = kv_head_pages + tl.load(table + index).to(tl.int64) * (2 * PLANE) + lines
+        prefetch_line(keys, OVERLAPS)
+        prefetch_line(keys + PLANE, OVERLAPS)
+
+
+@triton.jit
+def attend_one_row(
+    qkv, q_norm, k_norm, cos_table, sin_table, positions, sequences, page_table, kv_layer,
+    mixed, parts, part_stats, max_pages, eps, scale,
+    HAS_NORM: tl.constexpr, H: tl.constexpr, KVH: tl.constexpr, D: tl.constexpr,
+    WIDE: tl.constexpr, PAGE: tl.constexpr, LINES: tl.constexpr, SPLITS: tl.constexpr,
+    EARLY_PAGES: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
+    """One program: one row, one key-value head, one range of keys; a line is a query head.
+
+    Positions and pages are read before the rows are awaited: the product before this kernel lets it
+    start only after its own wait, so they must not be written by that product, but may be by
+    any kernel before it.
+    """
+    let_next_start(OVERLAPS)
+    split, kv_head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    GROUP: tl.constexpr = H // KVH
+    PLANE: tl.constexpr = KVH * PAGE * D
+    group = tl.arange(0, LINES)
+    is_line = group < GROUP
+    line = row * H + kv_head * GROUP + tl.minimum(group, GROUP - 1)
+    d = tl.arange(0, WIDE)
+    is_d = (d < D)[None, :]
+    position = tl.load(positions + row)
+    table = page_table + tl.load(sequences + row).to(tl.int64) * max_pages
+    first_page, last_page = split_pages(position + 1, split, PAGE, SPLITS)
+    kv_head_pages = kv_layer + kv_head * (PAGE * D)
+    if EARLY_PAGES > 0:
+        early = tl.minimum(last_page, first_page + EARLY_PAGES)
+        _prefetch_pages(kv_head_pages, table, first_page, early, KVH, D, WIDE, PAGE, OVERLAPS)
+    at_table = tl.maximum(position, 0).to(tl.int64) * D
+    cos = tl.load(cos_table + at_table + d, mask=d < D, other=0.0)
+    sin = tl.load(sin_table + at_table + d, mask=d < D, other=0.0)
+    await_rows(OVERLAPS)
+    if position < 0:
+        nothing = tl.zeros((LINES, WIDE), mixed.dtype.element_ty)
+        tl.store(mixed + line[:, None] * D + d[None, :], nothing, mask=is_line[:, None] & is_d)
+        return
+    own = qkv + row * ((H + 2 * KVH) * D)
+    heads = own + (kv_head * GROUP + tl.minimum(group, GROUP - 1))[:, None] * D
+    query = _rotate(heads, q_norm, cos, sin, eps, HAS_NORM, D, WIDE)
+    if (first_page <= position // PAGE) & (position // PAGE < last_page):
+        page = tl.load(table + position // PAGE).to(tl.int64)
+        into = kv_head_pages + page * (2 * PLANE) + (position % PAGE) * D + d[None, :]
+        new = own + (H + kv_head + tl.arange(0, 1))[:, None] * D
+        key = _rotate(new, k_norm, cos, sin, eps, HAS_NORM, D, WIDE)
+        value = tl.load(new + KVH * D + d[None, :], mask=is_d, other=0.0)
+        tl.store(into, key.to(kv_layer.dtype.element_ty), mask=is_d)
+        tl.store(into + PLANE, value, mask=is_d)
+        tl.debug_barrier()  # other threads than those that stored the new key read it below
+    query = query.to(qkv.dtype.element_ty)
+    held = position + 1
+    seen = tl.zeros((LINES,), tl.int32) + held
+    answer, top, sums = attend_pages(
+        query, seen, kv_head_pages, table, first_page, last_page, held, scale,
+        LINES, KVH, D, WIDE, PAGE,
+    )  # fmt: skip
+    leave_part(answer, top, sums, line, is_line, split, mixed, parts, part_stats, D, WIDE, SPLITS)
+
+
+@triton.jit
+def _turn(
+    first,
+    second,
+    norm,
+    cos_table,
+    sin_table,
+    position,
+    eps,
+    HAS_NORM: tl.constexpr,
+    D: tl.constexpr,
+    HALF: tl.constexpr,
+):
+    """Normalise and rotate heads given as halves [HEADS, HALF]; HALF is D / 2 or more."""
+    half = tl.arange(0, HALF)
+    is_half = half < D // 2
+    wide, wide_second = first.to(tl.float32), second.to(tl.float32)
+    if HAS_NORM:
+        factors = tl.load(norm + half, mask=is_half, other=0.0)[None, :]
+        factors_second = tl.load(norm + D // 2 + half, mask=is_half, other=0.0)[None, :]
+        mean = (tl.sum(wide * wide, 1) + tl.sum(wide_second * wide_second, 1)) / D
+        scale = tl.rsqrt(mean + eps)[:, None]
+        wide = (factors * (wide * scale).to(first.dtype)).to(tl.float32)
+        wide_second = (factors_second * (wide_second * scale).to(first.dtype)).to(tl.float32)
+    table = position.to(tl.int64) * D + half
+    cos = tl.load(cos_table + table, mask=is_half, other=0.0)
+    sin = tl.load(sin_table + table, mask=is_half, other=0.0)
+    cos_second = tl.load(cos_table + table + D // 2, mask=is_half, other=0.0)
+    sin_second = tl.load(sin_table + table + D // 2, mask=is_half, other=0.0)
+    turned = wide * cos - wide_second * sin
+    turned_second = wide_second * cos_second + wide * sin_second
+    return turned.to(first.dtype), turned_second.to(first.dtype)
+
+
+@triton.jit
+def rotate_and_store(
+    qkv,
+    q_norm,
+    k_norm,
+    cos_table,
+    sin_table,
+    positions,
+    sequences,
+    page_table,
+    kv_layer,
+    queries,
+    mixed,
+    max_pages,
+    eps,
+    HAS_NORM: tl.constexpr,
+    H: tl.constexpr,
+    KVH: tl.constexpr,
+    D: tl.constexpr,
+    HALF: tl.constexpr,
+    PAGE: tl.constexpr,
+    HEADS: tl.constexpr,
+    OVERLAPS: tl.constexpr,
+):
+    """One program: HEADS heads of one kind (query, key, value) of one row."""
+    let_next_start(OVERLAPS)
+    await_rows(OVERLAPS)
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
+    position = tl.load(positions + row)
+    half = tl.arange(0, HALF)  # a power of two, at least D / 2
+    is_half = (half < D // 2)[None, :]
+    if position < 0:
+        if tl.program_id(1) * HEADS < H:
+            hole = mixed + row * H * D + head[:, None] * D + half[None, :]
+            nothing = tl.zeros((HEADS, HALF), mixed.dtype.element_ty)
+            tl.store(hole, nothing, mask=is_half)
+            tl.store(hole + D // 2, nothing, mask=is_half)
+        return
+    own = qkv + row * (H + 2 * KVH) * D + head[:, None] * D + half[None, :]
+    first = tl.load(own, mask=is_half, other=0.0)
+    second = tl.load(own + D // 2, mask=is_half, other=0.0)
+    is_query = tl.program_id(1) * HEADS < H
+    is_value = tl.program_id(1) * HEADS >= H + KVH
+    if is_query:
+        first, second = _turn(
+            first, second, q_norm, cos_table, sin_table, position, eps, HAS_NORM, D, HALF
+        )
+        into = queries + row * H * D + head[:, None] * D + half[None, :]
+    else:
+        if not is_value:
+            first, second = _turn(
+                first, second, k_norm, cos_table, sin_table, position, eps, HAS_NORM, D, HALF
+            )
+        sequence = tl.load(sequences + row).to(tl.int64)
+        page = tl.load(page_table + sequence * max_pages + position // PAGE).to(tl.int64)
+        plane = page * 2 + tl.where(is_value, 1, 0)
+        line = (plane * KVH + (head - H) % KVH) * PAGE + position % PAGE
+        into = kv_layer + line[:, None] * D + half[None, :]
+    tl.store(into, first, mask=is_half)
+    tl.store(into + D // 2, second, mask=is_half)
+
+
+@triton.jit
+def attend_tile(
+    queries,
+    kv_layer,
+    positions,
+    sequences,
+    page_table,
+    tile_first_row,
+    tile_rows,
+    mixed,
+    parts,
+    part_stats,
+    max_pages,
+    scale,
+    H: tl.constexpr,
+    KVH: tl.constexpr,
+    D: tl.constexpr,
+    WIDE: tl.constexpr,
+    PAGE: tl.constexpr,
+    LINES: tl.constexpr,
+    SPLITS: tl.constexpr,
+    OVERLAPS: tl.constexpr,
+):
+    """One program: one tile of rows, one key-value head, one range of keys.
+
+    A line is one query head of one row: line = row * (H / KVH) + head within the group.
+    """
+    let_next_start(OVERLAPS)
+    await_rows(OVERLAPS)
+    GROUP: tl.constexpr = H // KVH
+    split, kv_head, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    count = tl.load(tile_rows + tile)
+    if count == 0:
+        return
+    row = tl.load(tile_first_row + tile)
+    first_position = tl.load(positions + row)
+    keys_held = first_position + count
+    group = tl.arange(0, LINES)
+    is_line = group // GROUP < count
+    line = (row + group // GROUP).to(tl.int64) * H + kv_head * GROUP + group % GROUP
+    d = tl.arange(0, WIDE)[None, :]
+    first_page, last_page = split_pages(keys_held, split, PAGE, SPLITS)
+    answer, top, sums = attend_pages(
+        tl.load(queries + line[:, None] * D + d, mask=is_line[:, None] & (d < D), other=0.0),
+        first_position + group // GROUP + 1,
+        kv_layer + kv_head * (PAGE * D),
+        page_table + tl.load(sequences + row).to(tl.int64) * max_pages,
+        first_page,
+        last_page,
+        keys_held,
+        scale,
+        LINES,
+        KVH,
+        D,
+        WIDE,
+        PAGE,
+    )
+    leave_part(answer, top, sums, line, is_line, split, mixed, parts, part_stats, D, WIDE, SPLITS)

@@ -1,0 +1,269 @@
+"""Host and device: CUDA graphs, copies, and how much memory of a card is left.
+
+A piece of work reads and writes tensors whose addresses never change. All graphs share one memory
+pool, so they are replayed one after the other, on one stream. Only `read_back` waits for a device.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from MiniCPMO45.configuration_minicpmo import DecoderConfig
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+SLOW_REHEARSAL_S = 1.0  # worth a line in the log: kernels were compiled, as on a first start
+
+
+class Piece(Generic[T]):
+    """Device work that may be replayed.
+
+    Attributes:
+        name: shown while it is captured.
+    """
+
+    def __init__(self, name: str, work: Callable[[], T]) -> None:
+        """Take the work; it is called as it is until `Graphs.capture` has captured it.
+
+        Args:
+            name: shown while it is captured.
+            work: reads and writes static tensors; never waits for the device. Its result, tensors,
+                is valid until the next replay.
+        """
+        self.name = name
+        self._work = work
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._result: T | None = None
+
+    def run(self) -> T:
+        """Do the work, in the order of the current stream."""
+        if self._graph is None:
+            return self._work()
+        self._graph.replay()
+        return cast(T, self._result)
+
+    def rehearse(self) -> None:
+        """Do the work once as it is: kernels are compiled and libraries set up."""
+        self._work()
+
+    def capture(self, pool: Any) -> None:
+        """Capture the work; it must be harmless to run with what its tensors hold now.
+
+        Args:
+            pool: a handle of `torch.cuda.graph_pool_handle`, whose type has no public name.
+        """
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self.rehearse()  # libraries are set up for each thread of its own
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            result = self._work()
+        self._graph, self._result = graph, result
+
+
+def capture_all(families: Sequence[Sequence[Piece[Any]]], *, show_progress: bool) -> None:
+    """Capture pieces into graphs of one pool, on the current device.
+
+    Compiling kernels takes nearly all the time of a first start, so families are rehearsed side by
+    side beforehand.
+
+    Args:
+        families: pieces, largest first so that memory is reused; families share no settings of
+            libraries.
+        show_progress: draw progress bars.
+    """
+    pieces = [piece for family in families for piece in family]
+    with tqdm(total=len(pieces), desc="compiling kernels", disable=not show_progress) as bar:
+        with ThreadPoolExecutor(len(families), "rehearsal") as threads:
+            list(threads.map(partial(_rehearse, torch.cuda.current_device(), bar), families))
+    torch.cuda.empty_cache()
+    pool = torch.cuda.graph_pool_handle()
+    with torch.inference_mode():
+        for piece in tqdm(pieces, desc="capturing graphs", disable=not show_progress):
+            piece.capture(pool)
+        torch.cuda.synchronize()
+
+
+def _rehearse(device: int, bar: tqdm[Any], family: Sequence[Piece[Any]]) -> None:
+    """Rehearse a family on a thread of its own."""
+    with torch.inference_mode(), torch.cuda.device(device):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for piece in family:
+                start = time.perf_counter()
+                piece.rehearse()
+                seconds = time.perf_counter() - start
+                if seconds > SLOW_REHEARSAL_S:
+                    logger.info("rehearsed %s in %.1f s", piece.name, seconds)
+                bar.update()
+        stream.synchronize()
+
+
+STAGED_BYTES = 2**22  # a camera picture of 1280x720 at once
+
+
+def upload(values: Sequence[int], into: Tensor) -> None:
+    """Copy integers into a tensor of the same length, in the order of the current stream.
+
+    Args:
+        values: n integers.
+        into: [n], any integer dtype; on a GPU the copy passes through pinned memory, which
+            torch keeps until the copy is done.
+    """
+    staged = torch.tensor(values, dtype=into.dtype, pin_memory=into.is_cuda)
+    into.copy_(staged, non_blocking=True)
+
+
+def upload_array(values: np.ndarray, device: torch.device) -> Tensor:
+    """Return an array's copy on the device, there in the order of the current stream.
+
+    Args:
+        values: of a dtype torch knows, with at least one axis.
+        device: where; the copy to a GPU passes through pinned memory, as above, in parts, because
+            torch never gives pinned memory back.
+    """
+    dtype = torch.from_numpy(np.empty(0, values.dtype)).dtype
+    copy = torch.empty(values.shape, dtype=dtype, device=device)
+    step = max(1, STAGED_BYTES * len(values) // max(values.nbytes, 1))
+    for start in range(0, len(values), step):
+        part = values[start : start + step]
+        staged = torch.empty(part.shape, dtype=dtype, pin_memory=device.type == "cuda")
+        np.copyto(staged.numpy(), part)
+        copy[start : start + step].copy_(staged, non_blocking=True)
+    return copy
+
+
+class Staging:
+    """Host memory beside a device table of the same shape.
+
+    Attributes:
+        device_words: int32 [rows, columns], what the device reads.
+    """
+
+    def __init__(self, rows: int, columns: int, device: torch.device) -> None:
+        """Allocate both, zeroed."""
+        is_cuda = device.type == "cuda"
+        self.device_words = torch.zeros(rows, columns, dtype=torch.int32, device=device)
+        self._host = torch.zeros(rows, columns, dtype=torch.int32, pin_memory=is_cuda)
+        self._words = self._host.numpy()
+        self._copied = torch.cuda.Event() if is_cuda else None
+
+    def begin(self) -> np.ndarray:
+        """Return the host's words, int32 [rows, columns], once the last copy has left them."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return self._words
+
+    def send(self) -> None:
+        """Copy the words in the order of the current stream."""
+        self.device_words.copy_(self._host, non_blocking=True)
+        if self._copied is not None:
+            self._copied.record()
+
+
+def read_back(values: Tensor) -> Tensor:
+    """Return a copy on the host, once everything queued before it is done.
+
+    Args:
+        values: any shape and dtype; on a GPU the copy passes through pinned memory.
+    """
+    if not values.is_cuda:
+        return values.clone()
+    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    host.copy_(values, non_blocking=True)
+    done = torch.cuda.Event()
+    done.record()
+    done.synchronize()
+    return host
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """How the engine uses the card.
+
+    Attributes:
+        most_conversations: that share one pass; more are answered in several.
+        most_rows: rows of one prefill pass; longer input is fed in several.
+        text_cache_bytes: memory of all language-model caches; None takes a share of what is free,
+            at most what all conversations need at `TOKENS_EACH`.
+        speech_cache_bytes: memory of all speech-decoder caches, likewise.
+        show_progress: draw a progress bar while graphs are captured.
+    """
+
+    most_conversations: int = 64
+    most_rows: int = 1024
+    text_cache_bytes: int | None = None
+    speech_cache_bytes: int | None = None
+    show_progress: bool = True
+
+
+TOKENS_EACH = 8192  # the context a conversation usually ends at; longer ones share the pool
+TEXT_SHARE = 0.55  # of the memory that is free once the weights are loaded
+SPEECH_SHARE = 0.1
+SPEECH_ROWS_EACH = 32  # a unit's text and markers; longer starts are fed in several passes
+FEWEST_PAGES = 16  # of a pool; that of a CPU grows
+
+
+@dataclass(frozen=True)
+class CardMemory:
+    """Memory of a card.
+
+    Attributes:
+        free_bytes: what the driver has left, for whoever asks first.
+        unused_bytes: what torch holds and nothing is in.
+    """
+
+    free_bytes: int
+    unused_bytes: int
+
+    @classmethod
+    def of(cls, device: torch.device) -> CardMemory:
+        """Return how a card's memory is used now."""
+        free, _ = torch.cuda.mem_get_info(device)
+        held = torch.cuda.memory_reserved(device)
+        return cls(free, held - torch.cuda.memory_allocated(device))
+
+    def share_left(self, now: CardMemory) -> float:
+        """Return how much of what the driver had left then is left now, 0 to 1.
+
+        Args:
+            now: the same card, later. What lay unused then belongs to the graphs for good.
+        """
+        left = now.free_bytes + now.unused_bytes - self.unused_bytes
+        return min(max(left / max(self.free_bytes, 1), 0.0), 1.0)
+
+
+def most_tokens(shape: DecoderConfig, conversations: int) -> int:
+    """Return how many tokens caches are made for, so that another worker finds room on the card.
+
+    Args:
+        shape: the decoder's shape.
+        conversations: at once; a single one may always use every position there is.
+    """
+    positions = shape.max_position_embeddings
+    return max(conversations * min(TOKENS_EACH, positions), positions)
+
+
+def settle_on(device: torch.device) -> int:
+    """Make this thread's kernels run on the device, and return how much of its memory is free."""
+    if device.type != "cuda":
+        return 0
+    torch.cuda.set_device(device)
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(device)
+    return free

@@ -1,0 +1,266 @@
+"""Slices of pictures to patch vectors on a card, byte for byte as Pillow resizes them.
+
+On the CPU Pillow itself does the same (`pictures.patches_of`). Bicubic weights of one axis
+are the integers Pillow multiplies bytes with; a pixel of the result is a sum over a window of
+source pixels. Imported only for tensors on a card.
+
+Source: Pillow, src/libImaging/Resample.c; Keys 1981, "Cubic convolution interpolation for digital
+image processing", with a = -0.5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from MiniCPMO45.kernels.launch import tl, triton
+from MiniCPMO45.processing.patch_grid import cached_tensor
+from MiniCPMO45.processing.pictures import (
+    CHANNELS,
+    PATCH_SIDE,
+    PATCH_VALUES,
+    PIXEL_MAX,
+    PIXEL_MEAN,
+    PIXEL_STD,
+    PixelSlice,
+)
+
+WEIGHT_BITS = 22  # of a weight's fraction: a sum of bytes times weights fits into 32 bits
+REACH = 2.0  # source pixels to either side, where the picture is not reduced
+SHARPNESS = -0.5  # Keys' a
+CACHED_AXES = 128  # cameras repeat a few sizes
+# Sizes are not compiled in: a picture of a new size must not wait for a compiler.
+BLOCK = 1024  # values of one program
+
+
+def write_patches(pixels: Tensor, part: PixelSlice, out: Tensor) -> None:
+    """Resize a picture as far as a slice needs it, and write the slice's patch vectors.
+
+    Args:
+        pixels: uint8 [height, width, 3], the slice's picture, contiguous.
+        part: which part of the resized picture.
+        out: float32 [at least the slice's patches, 3 * 14 * 14] contiguous; further rows are
+            left alone.
+    """
+    (width, height), (left, top) = part.resized, part.corner
+    across = axis_weights(pixels.shape[1], width, pixels.device)
+    down = axis_weights(pixels.shape[0], height, pixels.device)
+    first, end = down.window(top, top + part.extent[1])
+    rows = _rows_resized(pixels[first:end], across, left, part.extent[0])
+    _write_columns(rows, down, top, first, part.size, out)
+
+
+@dataclass(frozen=True, eq=False)
+class AxisWeights:
+    """How one axis is resized.
+
+    Attributes:
+        first: int32 [result], first source pixel of each window.
+        weights: int32 [taps, result] in units of 2 ** -WEIGHT_BITS, zero behind a window's end.
+        bounds: the same windows on the host, int64 [result, 2], first pixel and end.
+    """
+
+    first: Tensor
+    weights: Tensor
+    bounds: np.ndarray
+
+    def window(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the source pixels [first, end) that results [start, stop) are made of."""
+        return int(self.bounds[start, 0]), int(self.bounds[stop - 1, 1])
+
+
+@lru_cache(maxsize=CACHED_AXES)
+def axis_weights(length: int, result: int, device: torch.device) -> AxisWeights:
+    """Make the table that resizes `length` pixels to `result` pixels.
+
+    Args:
+        length: pixels, at least 1.
+        result: pixels, at least 1.
+        device: where the tensors shall live.
+    """
+    bounds, weights = _tables(length, result)
+    first = cached_tensor(bounds[:, 0].astype(np.int32), device)
+    return AxisWeights(first, cached_tensor(weights, device), bounds)
+
+
+def _tables(length: int, result: int) -> tuple[np.ndarray, np.ndarray]:
+    """Windows int64 [result, 2] and weights int32 [taps, result]."""
+    scale = length / result
+    stretch = max(scale, 1.0)
+    reach = REACH * stretch
+    centre = (np.arange(result) + 0.5) * scale
+    first = np.maximum((centre - reach + 0.5).astype(np.int64), 0)  # towards zero
+    end = np.minimum((centre + reach + 0.5).astype(np.int64), length)
+    tap = np.arange((end - first).max())[:, None]  # [taps, 1]
+    weights = _cubic((tap + first - centre + 0.5) * (1.0 / stretch))  # [taps, result]
+    weights[tap >= end - first] = 0.0
+    total = np.zeros(result)
+    for row in weights:  # in this order: sums in pairs would be rounded otherwise
+        total += row
+    weights /= total
+    # half a unit away from zero, then towards zero
+    rounded = np.trunc(weights * 2**WEIGHT_BITS + np.where(weights < 0, -0.5, 0.5))
+    return np.stack((first, end), axis=1), rounded.astype(np.int32)
+
+
+def _cubic(x: np.ndarray) -> np.ndarray:
+    x = np.abs(x)
+    near = ((SHARPNESS + 2) * x - (SHARPNESS + 3)) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * SHARPNESS
+    return np.where(x < 1, near, np.where(x < REACH, far, 0.0))
+
+
+@triton.jit
+def _to_byte(total, BITS: tl.constexpr):
+    return tl.minimum(tl.maximum(total >> BITS, 0), 255)
+
+
+@triton.jit(
+    do_not_specialize=["n_source", "left", "width", "stride", "taps"],
+    do_not_specialize_on_alignment=["pixels", "first", "weights"],
+)
+def _resize_rows(
+    pixels,
+    first,
+    weights,
+    out,
+    n_source,
+    left,
+    width,
+    stride,
+    taps,
+    CHANNELS: tl.constexpr,
+    BITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    value = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_value = value < width * CHANNELS
+    column, channel = value // CHANNELS + left, value % CHANNELS
+    begin = tl.load(first + column, mask=is_value, other=0)
+    total = tl.full((BLOCK,), 1 << (BITS - 1), tl.int32)
+    for tap in range(taps):
+        weight = tl.load(weights + tap * stride + column, mask=is_value, other=0)
+        seen = tl.minimum(begin + tap, n_source - 1)  # behind a window the weight is zero
+        byte = tl.load(
+            pixels + (row * n_source + seen) * CHANNELS + channel, mask=is_value, other=0
+        )
+        total += byte.to(tl.int32) * weight
+    byte = _to_byte(total, BITS).to(tl.uint8)
+    tl.store(out + row * width * CHANNELS + value, byte, mask=is_value)
+
+
+@triton.jit(
+    do_not_specialize=["n_rows", "top", "first_row", "columns", "n_values", "stride", "taps"],
+    do_not_specialize_on_alignment=["first", "weights", "out"],
+)
+def _columns_to_patches(
+    rows,
+    first,
+    weights,
+    out,
+    n_rows,
+    top,
+    first_row,
+    columns,
+    n_values,
+    stride,
+    taps,
+    MAX: tl.constexpr,
+    MEAN: tl.constexpr,
+    STD: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    SIDE: tl.constexpr,
+    BITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    value = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    is_value = value < n_values
+    patch, place = value // (CHANNELS * SIDE * SIDE), value % (CHANNELS * SIDE * SIDE)
+    channel, place = place // (SIDE * SIDE), place % (SIDE * SIDE)
+    line = top + patch // columns * SIDE + place // SIDE
+    column = patch % columns * SIDE + place % SIDE
+    begin = tl.load(first + line, mask=is_value, other=0) - first_row
+    total = tl.full((BLOCK,), 1 << (BITS - 1), tl.int32)
+    for tap in range(taps):
+        weight = tl.load(weights + tap * stride + line, mask=is_value, other=0)
+        seen = tl.minimum(begin + tap, n_rows - 1).to(tl.int64)
+        byte = tl.load(
+            rows + (seen * columns * SIDE + column) * CHANNELS + channel, mask=is_value, other=0
+        )
+        total += byte.to(tl.int32) * weight
+    share = tl.div_rn(_to_byte(total, BITS).to(tl.float32), MAX)
+    tl.store(out + value, tl.div_rn(share - MEAN, STD), mask=is_value)
+
+
+def _rows_resized(pixels: Tensor, across: AxisWeights, left: int, width: int) -> Tensor:
+    """Resize every row of a picture.
+
+    Args:
+        pixels: uint8 [rows, source width, 3] contiguous.
+        across: table of the whole width.
+        left: first column of the result that is wanted.
+        width: columns that are wanted.
+
+    Returns:
+        uint8 [rows, width, 3].
+    """
+    n_rows, n_source, _ = pixels.shape
+    out = torch.empty(n_rows, width, CHANNELS, dtype=torch.uint8, device=pixels.device)
+    taps, stride = across.weights.shape
+    _resize_rows[(n_rows, triton.cdiv(width * CHANNELS, BLOCK))](
+        pixels,
+        across.first,
+        across.weights,
+        out,
+        n_source,
+        left,
+        width,
+        stride,
+        taps,
+        CHANNELS=CHANNELS,
+        BITS=WEIGHT_BITS,
+        BLOCK=BLOCK,
+    )
+    return out
+
+
+def _write_columns(
+    rows: Tensor, down: AxisWeights, top: int, first_row: int, size: tuple[int, int], out: Tensor
+) -> None:
+    """Resize every column and write the result as patch vectors, `(byte / 255 - 0.5) / 0.5`.
+
+    Args:
+        rows: uint8 [source rows, width, 3] contiguous, the width being that of the slice.
+        down: table of the whole height.
+        top: first row of the result that is wanted.
+        first_row: which row of the source `rows` begins with.
+        size: rows and columns of patches.
+        out: float32 [at least rows * columns, 3 * 14 * 14] contiguous.
+    """
+    n_values = size[0] * size[1] * PATCH_VALUES
+    taps, stride = down.weights.shape
+    _columns_to_patches[(triton.cdiv(n_values, BLOCK),)](
+        rows,
+        down.first,
+        down.weights,
+        out,
+        len(rows),
+        top,
+        first_row,
+        size[1],
+        n_values,
+        stride,
+        taps,
+        MAX=PIXEL_MAX,
+        MEAN=PIXEL_MEAN,
+        STD=PIXEL_STD,
+        CHANNELS=CHANNELS,
+        SIDE=PATCH_SIDE,
+        BITS=WEIGHT_BITS,
+        BLOCK=BLOCK,
+    )

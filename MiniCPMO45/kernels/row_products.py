@@ -1,0 +1,276 @@
+"""Matrix products of one row and of some rows, bound by streaming the weight.
+
+One row: multiply-add with many loads in flight; the norm's weight is applied to the row and its
+scale to the sums, so the row is read once. Some rows: tensor cores; the weight is the first
+operand, so that few rows fill the narrow side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from MiniCPMO45.kernels.launch import (
+    LINE,
+    await_rows,
+    let_next_start,
+    overlaps_launches,
+    prefetch_line,
+    tl,
+    triton,
+)
+
+WIDTH = tl.constexpr(8)  # bfloat16 values in a 16-byte load
+
+
+@dataclass(frozen=True)
+class OneRowPlan:
+    """How the product is cut into programs.
+
+    Attributes:
+        block_n: output columns of a program.
+        block_k: inputs taken at a time.
+        warps: per program.
+    """
+
+    block_n: int
+    block_k: int
+    warps: int
+
+
+@triton.jit
+def _sum_neighbours(x):
+    """Add up what one thread holds of a 16-byte load: [N, K] to [N, K / WIDTH]."""
+    return tl.sum(tl.reshape(x, (x.shape[0], x.shape[1] // WIDTH, WIDTH)), 2)
+
+
+@triton.jit
+def _load(pointers, k, start, K: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Load values of the inputs start + k, zero where there is no such input."""
+    if K % BLOCK_K == 0:
+        return tl.load(pointers, mask=start + tl.zeros_like(k) < K, other=0.0)
+    else:
+        return tl.load(pointers, mask=start + k < K, other=0.0)
+
+
+@triton.jit
+def _multiply_row(
+    x, norm, weight, residual, out, N, eps, K: tl.constexpr,
+    HAS_NORM: tl.constexpr, HAS_GATE: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, OVERLAPS: tl.constexpr,
+):  # fmt: skip
+    """Row [K] times weight [N, K]; with HAS_GATE the weight is [2N, K], gate before up."""
+    # Attention follows a product that is neither gated nor added, and reads positions early.
+    IS_BEFORE_ATTENTION: tl.constexpr = not (HAS_GATE or HAS_RESIDUAL)
+    if not IS_BEFORE_ATTENTION:
+        let_next_start(OVERLAPS)
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    own = weight + tl.minimum(n, N - 1).to(tl.int64)[:, None] * K + k[None, :]
+    beside = own + N.to(tl.int64) * K
+    tile = _load(own, k[None, :], 0, K, BLOCK_K)
+    if HAS_GATE:
+        tile_beside = _load(beside, k[None, :], 0, K, BLOCK_K)
+    await_rows(OVERLAPS)
+    if IS_BEFORE_ATTENTION:
+        let_next_start(OVERLAPS)
+    total = tl.zeros((BLOCK_N, BLOCK_K // WIDTH), tl.float32)
+    total_beside = tl.zeros((BLOCK_N, BLOCK_K // WIDTH), tl.float32)
+    squares = tl.zeros((BLOCK_K,), tl.float32)
+    if HAS_RESIDUAL:
+        before = tl.load(residual + n, mask=n < N, other=0.0).to(tl.float32)
+    for start in range(0, K, BLOCK_K):
+        value = _load(x + start + k, k, start, K, BLOCK_K).to(tl.float32)
+        if K > BLOCK_K:
+            ahead = start + BLOCK_K
+            following = _load(own + ahead, k[None, :], ahead, K, BLOCK_K)
+            if HAS_GATE:
+                following_beside = _load(beside + ahead, k[None, :], ahead, K, BLOCK_K)
+        if HAS_NORM:
+            squares += value * value
+            value *= _load(norm + start + k, k, start, K, BLOCK_K).to(tl.float32)
+        total += _sum_neighbours(tile.to(tl.float32) * value[None, :])
+        if HAS_GATE:
+            total_beside += _sum_neighbours(tile_beside.to(tl.float32) * value[None, :])
+        if K > BLOCK_K:
+            tile = following
+            if HAS_GATE:
+                tile_beside = following_beside
+    scale = 1.0
+    if HAS_NORM:
+        scale = tl.rsqrt(tl.sum(squares, 0) / K + eps)
+    answer = tl.sum(total, 1) * scale
+    if HAS_GATE:
+        answer = answer / (1.0 + tl.exp(-answer)) * (tl.sum(total_beside, 1) * scale)
+    if HAS_RESIDUAL:
+        answer += before
+    tl.store(out + n, answer.to(out.dtype.element_ty), mask=n < N)
+
+
+def multiply_row(
+    x: Tensor,
+    norm: Tensor | None,
+    eps: float,
+    weight: Tensor,
+    residual: Tensor | None,
+    *,
+    is_gated: bool,
+    plan: OneRowPlan,
+) -> Tensor:
+    """Multiply a row with a weight, which covers three operations of `products`.
+
+    Args:
+        x: [1, K].
+        norm: [K], or None to leave the norm out.
+        eps: of the norm.
+        weight: [N, K], or [2N, K] if gated.
+        residual: [1, N] to be added, or None.
+        is_gated: whether the answer is silu(gate) * up of the two halves.
+        plan: the cut.
+
+    Returns:
+        [1, N].
+    """
+    k = x.shape[1]
+    n = weight.shape[0] // 2 if is_gated else weight.shape[0]
+    out = x.new_empty(1, n)
+    overlaps = overlaps_launches(x)
+    _multiply_row[(triton.cdiv(n, plan.block_n),)](
+        x,
+        norm,
+        weight,
+        residual,
+        out,
+        n,
+        eps,
+        k,
+        HAS_NORM=norm is not None,
+        HAS_GATE=is_gated,
+        HAS_RESIDUAL=residual is not None,
+        BLOCK_N=plan.block_n,
+        BLOCK_K=plan.block_k,
+        OVERLAPS=overlaps,
+        num_warps=plan.warps,
+        launch_pdl=overlaps,
+    )
+    return out
+
+
+FEWEST_ROWS = 16  # of a tensor core's product
+MOST_ROWS = 64  # of a program; each takes accumulators
+EARLY_INPUTS = 512  # whose weights are asked for before the rows are there
+
+
+@dataclass(frozen=True)
+class FewRowsPlan:
+    """How the product is cut into programs.
+
+    Attributes:
+        block_n: output columns of a program.
+        block_k: inputs taken at a time; divides the number of inputs.
+        warps: per program.
+        stages: weight tiles in flight.
+    """
+
+    block_n: int
+    block_k: int
+    warps: int
+    stages: int
+
+
+@triton.jit
+def _multiply_rows(
+    x,
+    weight,
+    residual,
+    out,
+    M,
+    N,
+    K: tl.constexpr,
+    HAS_GATE: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    EARLY_K: tl.constexpr,
+    OVERLAPS: tl.constexpr,
+):
+    """Rows [M, K] times weight [N, K]; with HAS_GATE the weight is [2N, K], gate before up."""
+    # Attention follows a product that is neither gated nor added, and reads positions early.
+    IS_BEFORE_ATTENTION: tl.constexpr = not (HAS_GATE or HAS_RESIDUAL)
+    if not IS_BEFORE_ATTENTION:
+        let_next_start(OVERLAPS)
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
+    k = tl.arange(0, BLOCK_K)[None, :]
+    own = weight + tl.minimum(n, N - 1).to(tl.int64)[:, None] * K
+    beside = own + N.to(tl.int64) * K
+    if EARLY_K > 0:
+        lines = tl.arange(0, EARLY_K // LINE)[None, :] * LINE
+        prefetch_line(own + lines, OVERLAPS)
+        if HAS_GATE:
+            prefetch_line(beside + lines, OVERLAPS)
+    await_rows(OVERLAPS)
+    if IS_BEFORE_ATTENTION:
+        let_next_start(OVERLAPS)
+    rows = x + m[:, None] * K + k
+    is_row = (m < M)[:, None]
+    total = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    total_beside = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        values = tl.trans(tl.load(rows + start, mask=is_row, other=0.0))  # [K, M]
+        tile = tl.load(own + start + k)
+        total = tl.dot(tile, values, total, input_precision="ieee")
+        if HAS_GATE:
+            tile_beside = tl.load(beside + start + k)
+            total_beside = tl.dot(tile_beside, values, total_beside, input_precision="ieee")
+    if HAS_GATE:
+        total = total / (1.0 + tl.exp(-total)) * total_beside
+    at = m.to(tl.int64)[None, :] * N + n[:, None]
+    fits = (m < M)[None, :] & (n < N)[:, None]
+    if HAS_RESIDUAL:
+        total += tl.load(residual + at, mask=fits, other=0.0).to(tl.float32)
+    tl.store(out + at, total.to(out.dtype.element_ty), mask=fits)
+
+
+def multiply_rows(
+    x: Tensor, weight: Tensor, residual: Tensor | None, *, is_gated: bool, plan: FewRowsPlan
+) -> Tensor:
+    """Multiply rows with a weight.
+
+    Args:
+        x: [M, K].
+        weight: [N, K], or [2N, K] if gated.
+        residual: [M, N] to be added, or None.
+        is_gated: whether the answer is silu(gate) * up of the two halves.
+        plan: the cut.
+
+    Returns:
+        [M, N].
+    """
+    count, k = x.shape
+    n = weight.shape[0] // 2 if is_gated else weight.shape[0]
+    out = x.new_empty(count, n)
+    overlaps = overlaps_launches(x)
+    block_m = min(max(triton.next_power_of_2(count), FEWEST_ROWS), MOST_ROWS)
+    _multiply_rows[(triton.cdiv(n, plan.block_n), triton.cdiv(count, block_m))](
+        x,
+        weight,
+        residual,
+        out,
+        count,
+        n,
+        k,
+        HAS_GATE=is_gated,
+        HAS_RESIDUAL=residual is not None,
+        BLOCK_M=block_m,
+        BLOCK_N=plan.block_n,
+        BLOCK_K=plan.block_k,
+        EARLY_K=EARLY_INPUTS if k >= EARLY_INPUTS else 0,
+        OVERLAPS=overlaps,
+        num_warps=plan.warps,
+        num_stages=plan.stages,
+        launch_pdl=overlaps,
+    )
+    return out

@@ -1,0 +1,342 @@
+"""Attention over the memory of streams, and how chunks are written to it.
+
+Kernels find the keys, values and tails of a stream by the addresses in a `StreamTable`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from MiniCPMO45.kernels.launch import runs_kernels, tl, triton
+from MiniCPMO45.kernels.stream_table import ColumnCache, StreamTable
+
+COPY_BLOCK = 1024  # values one program copies
+# Sizes that differ from batch to batch are not compiled in: every variant costs seconds at start.
+FEW_QUERIES, MANY_QUERIES = 16, 64  # frames per program: small ones while programs are few
+MANY_PROGRAMS = 128  # about the processors of a large card
+KEY_BLOCK = 64
+CAPACITY, LENGTH = tl.constexpr(1), tl.constexpr(2)  # places behind a cache's address in a row
+
+
+def load_tails(table: StreamTable, size: int) -> Tensor:
+    """Copy the flat tails of the streams.
+
+    Args:
+        table: names their memory "tails".
+        size: values of one stream.
+
+    Returns:
+        float32 [S, size].
+    """
+    if runs_kernels(table.rows):
+        return _launch_load_tails(table, size)
+    return torch.stack(list(table.memory["tails"]))
+
+
+def store_tails(tails: Tensor, table: StreamTable) -> None:
+    """Put tails [S, size] back into the streams."""
+    if runs_kernels(tails):
+        _launch_store_tails(tails, table)
+        return
+    for memory, row in zip(table.memory["tails"], tails, strict=True):
+        memory.copy_(row)
+
+
+@triton.jit(do_not_specialize=["stride", "address_at", "size"])
+def _copy_tails(plan, stride, address_at, flat, size, OUT: tl.constexpr, BLOCK: tl.constexpr):
+    stream = tl.program_id(1).to(tl.int64)
+    tails = tl.load(plan + stream * stride + address_at).to(tl.pointer_type(tl.float32))
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < size
+    if OUT:
+        tl.store(tails + places, tl.load(flat + stream * size + places, mask=inside), mask=inside)
+    else:
+        tl.store(flat + stream * size + places, tl.load(tails + places, mask=inside), mask=inside)
+
+
+def _launch_load_tails(table: StreamTable, size: int) -> Tensor:
+    rows = table.rows
+    tails = torch.empty((rows.shape[0], size), dtype=torch.float32, device=rows.device)
+    grid = (triton.cdiv(size, COPY_BLOCK), rows.shape[0])
+    place = table.place("tails")
+    _copy_tails[grid](rows, rows.stride(0), place, tails, size, OUT=False, BLOCK=COPY_BLOCK)
+    return tails
+
+
+def _launch_store_tails(tails: Tensor, table: StreamTable) -> None:
+    rows, size = table.rows, tails.shape[1]
+    grid = (triton.cdiv(size, COPY_BLOCK), rows.shape[0])
+    place = table.place("tails")
+    _copy_tails[grid](rows, rows.stride(0), place, tails, size, OUT=True, BLOCK=COPY_BLOCK)
+
+
+def attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> Tensor:
+    """Attend from the new frames of every stream to what it remembers and to themselves.
+
+    Args:
+        qkv: queries, keys and values [S * group, T, 3 * heads * d]; the group's rows share a
+            stream.
+        bias: scores by distance [heads, S * group * T, W], distance -(T - 1) first; not yet
+            divided by sqrt(d). None where positions do not count.
+        cache: the streams' memory.
+        layer: which of its layers.
+
+    Returns:
+        [S * group, T, heads * d] in the dtype of `qkv`.
+    """
+    if runs_kernels(qkv):
+        return _launch_attend(qkv, bias, cache, layer)
+    n_frames, table = qkv.shape[1], cache.table
+    split = qkv.unflatten(2, (3, cache.heads, -1)).unflatten(0, (len(table.rows), -1))
+    query, key, value = split.permute(3, 0, 1, 4, 2, 5)  # [S, group, heads, T, d] each
+    frames, scale = torch.arange(n_frames, device=qkv.device), query.shape[4] ** -0.5
+    outputs = []
+    for stream in range(len(table.rows)):
+        length = table.value(cache.column("length"), stream)
+        n_new = table.value(cache.n_new, stream)
+        old_keys, old_values = cache.views(stream, layer)
+        keys = torch.cat((old_keys[:, :, :length], key[stream, :, :, :n_new]), dim=2)
+        values = torch.cat((old_values[:, :, :length], value[stream, :, :, :n_new]), dim=2)
+        mask = None
+        if bias is not None:
+            ages = table[cache.column("ages")][stream, :length]
+            distances = torch.cat((ages, -frames[:n_new])) + frames[:, None] + (n_frames - 1)
+            of_stream = bias.unflatten(1, (len(table.rows), -1, n_frames))[:, stream]
+            mask = of_stream.transpose(0, 1)  # [group, heads, T, W]
+            mask = mask.gather(3, distances.expand(*mask.shape[:2], -1, -1)) * scale
+        outputs.append(F.scaled_dot_product_attention(query[stream], keys, values, attn_mask=mask))
+    return torch.cat(outputs).transpose(1, 2).flatten(2)  # [rows, T, heads * d]
+
+
+@triton.jit
+def _absorb(
+    query,
+    keys,
+    stride,
+    to_value,
+    count,
+    scores,
+    so_far,
+    HAS_BIAS: tl.constexpr,
+    IS_NEW: tl.constexpr,
+    D: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """Add `count` keys and values to a running softmax, block by block."""
+    of_row, ages, frames, n_frames, scale = scores
+    highest, total, mixed = so_far
+    channel = tl.arange(0, D)
+    for start in range(0, count, KEYS):
+        column = start + tl.arange(0, KEYS)
+        is_seen = column < count
+        at = keys + column[:, None] * stride + channel[None, :]
+        key = tl.load(at, mask=is_seen[:, None], other=0.0)
+        value = tl.load(at + to_value, mask=is_seen[:, None], other=0.0)
+        score = tl.dot(query, tl.trans(key), input_precision="ieee")
+        if HAS_BIAS:
+            age = -column if IS_NEW else tl.load(ages + column, mask=is_seen, other=0).to(tl.int32)
+            distance = frames[:, None] + age[None, :] + n_frames - 1
+            is_pair = (frames < n_frames)[:, None] & is_seen[None, :]
+            score += tl.load(of_row[:, None] + distance, mask=is_pair, other=0.0)
+        score = tl.where(is_seen[None, :], score * scale, float("-inf"))
+        risen = tl.maximum(highest, tl.max(score, 1))
+        weight = tl.exp(score - risen[:, None])
+        shrink = tl.exp(highest - risen)
+        total = total * shrink + tl.sum(weight, 1)
+        mixed = mixed * shrink[:, None]
+        mixed = tl.dot(weight.to(value.dtype), value, mixed, input_precision="ieee")
+        highest = risen
+    return highest, total, mixed
+
+
+@triton.jit
+def _memory_of(
+    described,
+    layer,
+    member,
+    head,
+    element: tl.constexpr,
+    GROUP: tl.constexpr,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+):
+    """Where the columns of a stream's head begin."""
+    capacity = tl.load(described + CAPACITY)
+    cache = tl.multiple_of(tl.load(described).to(tl.pointer_type(element)), 16)
+    return cache + ((layer * GROUP + member) * HEADS + head) * capacity * (2 * D)
+
+
+@triton.jit(
+    do_not_specialize=[
+        "plan_stride",
+        "cache_at",
+        "n_new_at",
+        "ages_at",
+        "layer",
+        "n_frames",
+        "bias_row",
+        "bias_head",
+    ]
+)
+def _attend_blocks(
+    qkv,
+    bias,
+    out,
+    plan,
+    plan_stride,
+    cache_at,
+    n_new_at,
+    ages_at,
+    layer,
+    n_frames,
+    bias_row,
+    bias_head,
+    scale,
+    GROUP: tl.constexpr,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    row = tl.program_id(2)
+    head = tl.program_id(1)
+    frames = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
+    channel = tl.arange(0, D)
+    mine = plan + (row // GROUP).to(tl.int64) * plan_stride
+    length = tl.load(mine + cache_at + LENGTH).to(tl.int32)
+    n_new = tl.load(mine + n_new_at).to(tl.int32)
+    element: tl.constexpr = qkv.dtype.element_ty
+    cache = _memory_of(mine + cache_at, layer, row % GROUP, head, element, GROUP, HEADS, D)
+    new = qkv + row.to(tl.int64) * n_frames * (3 * HEADS * D) + head * D
+    is_query = frames < n_frames
+    at = new + frames[:, None] * (3 * HEADS * D) + channel[None, :]
+    query = tl.load(at, mask=is_query[:, None], other=0.0)
+    of_row = bias + head * bias_head + (row * n_frames + frames).to(tl.int64) * bias_row
+    scores = (of_row, mine + ages_at, frames, n_frames, scale)
+    lowest = tl.full((QUERIES,), float("-inf"), tl.float32)
+    so_far = (lowest, tl.zeros((QUERIES,), tl.float32), tl.zeros((QUERIES, D), tl.float32))
+    # What is remembered, then the chunk itself.
+    so_far = _absorb(query, cache, 2 * D, D, length, scores, so_far, HAS_BIAS, False, D, KEYS)
+    new += HEADS * D
+    ROW: tl.constexpr = 3 * HEADS * D
+    _, total, mixed = _absorb(
+        query, new, ROW, HEADS * D, n_new, scores, so_far, HAS_BIAS, True, D, KEYS
+    )
+    at = out + (row * n_frames + frames).to(tl.int64)[:, None] * (HEADS * D)
+    mixed = (mixed / total[:, None]).to(out.dtype.element_ty)
+    tl.store(at + head * D + channel[None, :], mixed, mask=is_query[:, None])
+
+
+def _launch_attend(qkv: Tensor, bias: Tensor | None, cache: ColumnCache, layer: int) -> Tensor:
+    n_rows, n_frames, width = qkv.shape
+    rows, head_dim = cache.table.rows, width // (3 * cache.heads)
+    out = torch.empty((n_rows, n_frames, width // 3), dtype=qkv.dtype, device=qkv.device)
+    queries = MANY_QUERIES if n_rows * cache.heads >= MANY_PROGRAMS else FEW_QUERIES
+    _attend_blocks[(triton.cdiv(n_frames, queries), cache.heads, n_rows)](
+        qkv,
+        qkv if bias is None else bias,
+        out,
+        rows,
+        rows.stride(0),
+        cache.place("address"),
+        cache.table.place(cache.n_new),
+        cache.place("ages"),
+        layer,
+        n_frames,
+        0 if bias is None else bias.stride(1),
+        0 if bias is None else bias.stride(0),
+        head_dim**-0.5,
+        GROUP=n_rows // rows.shape[0],
+        HEADS=cache.heads,
+        D=head_dim,
+        HAS_BIAS=bias is not None,
+        QUERIES=queries,
+        KEYS=KEY_BLOCK,
+    )
+    return out
+
+
+def store_columns(new: Tensor, cache: ColumnCache, first_layer: int) -> None:
+    """Write the keys and values of a chunk into the columns the table names.
+
+    Args:
+        new: what `attend` was given, layer by layer [layers, S * group, T, 3 * heads * d].
+        cache: the streams' memory.
+        first_layer: where in it the layers begin.
+    """
+    if runs_kernels(new):
+        _launch_store_columns(new, cache, first_layer)
+        return
+    table, n_layers = cache.table, len(new)
+    split = new.unflatten(3, (3, cache.heads, -1)).unflatten(1, (len(table.rows), -1))
+    for stream in range(len(table.rows)):
+        targets = table[cache.column("targets")][stream, : new.shape[2]]
+        kept = targets >= 0
+        written = split[:, stream, :, :, 1:]  # [layers, group, T, 2, heads, d]
+        columns = written.permute(0, 1, 4, 2, 3, 5).flatten(4)  # [layers, group, heads, T, 2 d]
+        memory = cache.memory_of(stream)[first_layer : first_layer + n_layers]
+        memory.index_copy_(3, targets[kept], columns[:, :, :, kept])
+
+
+@triton.jit(
+    do_not_specialize=[
+        "plan_stride",
+        "cache_at",
+        "targets_at",
+        "first_layer",
+        "n_rows",
+        "n_frames",
+    ]
+)
+def _store_frames(
+    new,
+    plan,
+    plan_stride,
+    cache_at,
+    targets_at,
+    first_layer,
+    n_rows,
+    n_frames,
+    GROUP: tl.constexpr,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+):
+    layer = tl.program_id(2)
+    row = tl.program_id(1)
+    frame = tl.program_id(0)
+    mine = plan + (row // GROUP).to(tl.int64) * plan_stride
+    target = tl.load(mine + targets_at + frame)
+    if target >= 0:
+        capacity = tl.load(mine + cache_at + CAPACITY)
+        cache = tl.load(mine + cache_at).to(tl.pointer_type(new.dtype.element_ty))
+        head = tl.arange(0, HEADS)
+        channel = tl.arange(0, 2 * D)
+        part, inner = channel // D, channel % D  # keys, then values
+        flat = (layer * n_rows + row).to(tl.int64) * n_frames + frame
+        source = (1 + part) * (HEADS * D) + inner
+        values = tl.load(new + flat * (3 * HEADS * D) + head[:, None] * D + source[None, :])
+        of_layer = (first_layer + layer).to(tl.int64) * HEADS * capacity * (2 * D)
+        of_layer = of_layer * GROUP + (row % GROUP) * HEADS * capacity * (2 * D)
+        place = (head[:, None] * capacity + target) * (2 * D) + channel[None, :]
+        tl.store(cache + of_layer + place, values)
+
+
+def _launch_store_columns(new: Tensor, cache: ColumnCache, first_layer: int) -> None:
+    n_layers, n_rows, n_frames, width = new.shape
+    rows = cache.table.rows
+    _store_frames[(n_frames, n_rows, n_layers)](
+        new,
+        rows,
+        rows.stride(0),
+        cache.place("address"),
+        cache.place("targets"),
+        first_layer,
+        n_rows,
+        n_frames,
+        GROUP=n_rows // rows.shape[0],
+        HEADS=cache.heads,
+        D=width // (3 * cache.heads),
+    )

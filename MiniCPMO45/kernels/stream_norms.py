@@ -1,0 +1,311 @@
+"""Norms with what stands around them: gated sums, activations, rows of causal convolutions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from MiniCPMO45.kernels.launch import runs_kernels, tl, triton
+from MiniCPMO45.token2wav.layers import Affine
+
+
+def gated_norm(
+    x: Tensor,
+    change: Tensor | None,
+    gate: Tensor | None,
+    norm: Affine,
+    eps: float,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Add a branch to the residual stream, in place, and normalise the sum.
+
+    Args:
+        x: residual stream, float32 [..., C] contiguous; becomes `x + gate * change`.
+        change: the branch's output [..., C], any float dtype; None adds nothing.
+        gate: float32 [C]; None is one.
+        norm: its scale and shift, float32 [C] each.
+        eps: of the norm.
+        dtype: of the result.
+
+    Returns:
+        The normalised sum [..., C].
+    """
+    if runs_kernels(x):
+        return _launch_gated_norm(x, change, gate, norm, eps, dtype)
+    if change is not None and gate is not None:
+        x.addcmul_(change.to(x.dtype), gate)
+    elif change is not None:
+        x += change.to(x.dtype)
+    return F.layer_norm(x.float(), x.shape[-1:], *norm, eps).to(dtype)
+
+
+def gated_norm_unfold(
+    x: Tensor,
+    change: Tensor,
+    gate: Tensor,
+    norm: Affine,
+    eps: float,
+    tails: tuple[Tensor, Tensor],
+    n_frames: Tensor | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Like `gated_norm`, laid out as the rows of a causal convolution with three taps.
+
+    Args:
+        x: residual stream, float32 [S * group, T, C] contiguous, changed in place.
+        change: as in `gated_norm`.
+        gate: as in `gated_norm`.
+        norm: as in `gated_norm`.
+        eps: as in `gated_norm`.
+        tails: the last two frames before the chunk, and where those at its end go, both float32
+            [S, group, 2, C].
+        n_frames: frames of the chunk that count, int64 [S], each at least 2; None if all do.
+        dtype: of the result.
+
+    Returns:
+        [S * group, T, 3 * C], the oldest tap first.
+    """
+    if runs_kernels(x):
+        return _launch_unfold(x, change, gate, norm, eps, tails, n_frames, dtype)
+    return _unfold_taps(gated_norm(x, change, gate, norm, eps, dtype), *tails, n_frames)
+
+
+def norm_mish_unfold(
+    x: Tensor,
+    norm: Affine,
+    eps: float,
+    tails: tuple[Tensor, Tensor],
+    n_frames: Tensor | None,
+) -> Tensor:
+    """Normalise, apply Mish and lay out for a causal convolution with three taps.
+
+    Args:
+        x: [S * group, T, C] contiguous.
+        norm: its scale and shift, float32 [C] each.
+        eps: of the norm.
+        tails: as in `gated_norm_unfold`.
+        n_frames: as in `gated_norm_unfold`.
+
+    Returns:
+        [S * group, T, 3 * C] in the dtype of `x`.
+    """
+    if runs_kernels(x):
+        return _launch_unfold(x, None, None, norm, eps, tails, n_frames, x.dtype)
+    y = F.mish(F.layer_norm(x.float(), x.shape[-1:], *norm, eps)).to(x.dtype)
+    return _unfold_taps(y, *tails, n_frames)
+
+
+def _unfold_taps(y: Tensor, tail: Tensor, new_tail: Tensor, n_frames: Tensor | None) -> Tensor:
+    """Lay y [rows, T, C] behind its past and side by side [rows, T, 3 * C]."""
+    n_rows, length, width = y.shape
+    joined = torch.cat((tail.flatten(0, 1).to(y.dtype), y), dim=1)  # [rows, T + 2, C]
+    if n_frames is None:
+        last = joined[:, -2:]
+    else:
+        n_frames = n_frames.repeat_interleave(n_rows // len(n_frames))
+        places = n_frames[:, None] + torch.arange(2, device=y.device)
+        last = joined.gather(1, places[:, :, None].expand(-1, -1, width))
+    new_tail.copy_(last.unflatten(0, new_tail.shape[:2]))
+    return torch.cat([joined[:, tap : tap + length] for tap in range(3)], dim=2)
+
+
+@triton.jit
+def _mish(y):
+    grown = tl.exp(tl.minimum(y, 20.0))
+    square = grown * (grown + 2.0)  # tanh(ln(1 + e^y)) without a logarithm
+    return tl.where(y > 20.0, y, y * square / (square + 2.0))
+
+
+@triton.jit
+def _spread(y, at, tail, frame, n_frames, inside, C: tl.constexpr):
+    """Write a frame to the three rows whose convolution sees it, and the past to the first two."""
+    tl.store(at + 2 * C, y, mask=inside)
+    if frame + 1 < n_frames:
+        tl.store(at + 3 * C + C, y, mask=inside)
+    if frame + 2 < n_frames:
+        tl.store(at + 6 * C, y, mask=inside)
+    if frame < 2:
+        last = tl.load(tail + C, mask=inside).to(y.dtype)
+        if frame == 0:
+            first = tl.load(tail, mask=inside).to(y.dtype)
+            tl.store(at, first, mask=inside)
+            tl.store(at + C, last, mask=inside)
+        else:
+            tl.store(at, last, mask=inside)
+
+
+@triton.jit(
+    do_not_specialize=["n_frames", "tail_stream", "tail_member", "length_stride"],
+    do_not_specialize_on_alignment=["lengths", "tail", "new_tail"],
+)
+def _norm_frames(
+    x,
+    change,
+    gate,
+    scale,
+    shift,
+    out,
+    tail,
+    new_tail,
+    lengths,
+    eps,
+    n_frames,
+    tail_stream,
+    tail_member,
+    length_stride,
+    GROUP: tl.constexpr,
+    C: tl.constexpr,
+    BLOCK: tl.constexpr,
+    HAS_CHANGE: tl.constexpr,
+    HAS_GATE: tl.constexpr,
+    HAS_MISH: tl.constexpr,
+    UNFOLDS: tl.constexpr,
+):
+    row = tl.program_id(1)
+    frame = tl.program_id(0)
+    flat = (row * n_frames + frame).to(tl.int64)
+    channel = tl.arange(0, BLOCK)
+    inside = channel < C
+    y = tl.load(x + flat * C + channel, mask=inside, other=0.0).to(tl.float32)
+    if HAS_CHANGE:
+        delta = tl.load(change + flat * C + channel, mask=inside, other=0.0).to(tl.float32)
+        if HAS_GATE:
+            delta *= tl.load(gate + channel, mask=inside, other=0.0)
+        y += delta
+        tl.store(x + flat * C + channel, y, mask=inside)
+    y = tl.where(inside, y - tl.sum(y, 0) / C, 0.0)
+    y = y * tl.rsqrt(tl.sum(y * y, 0) / C + eps)
+    y = y * tl.load(scale + channel, mask=inside, other=0.0)
+    y = y + tl.load(shift + channel, mask=inside, other=0.0)
+    if HAS_MISH:
+        y = _mish(y)
+    done = y.to(out.dtype.element_ty)
+    if UNFOLDS:
+        of_tail = (row // GROUP).to(tl.int64) * tail_stream + (row % GROUP) * tail_member + channel
+        _spread(done, out + flat * (3 * C) + channel, tail + of_tail, frame, n_frames, inside, C)
+        behind = frame - tl.load(lengths + (row // GROUP).to(tl.int64) * length_stride) + 2
+        if (behind >= 0) & (behind < 2):
+            tl.store(new_tail + of_tail + behind * C, done.to(tl.float32), mask=inside)
+    else:
+        tl.store(out + flat * C + channel, done, mask=inside)
+
+
+def _launch_gated_norm(
+    x: Tensor,
+    change: Tensor | None,
+    gate: Tensor | None,
+    norm: Affine,
+    eps: float,
+    dtype: torch.dtype,
+) -> Tensor:
+    out = torch.empty(x.shape, dtype=dtype, device=x.device)
+    width = x.shape[-1]
+    _norm_frames[(x.numel() // width, 1)](
+        x,
+        x if change is None else change,
+        x if gate is None else gate,
+        *norm,
+        out,
+        x,
+        x,
+        x,
+        eps,
+        x.numel() // width,
+        0,
+        0,
+        0,
+        GROUP=1,
+        C=width,
+        BLOCK=triton.next_power_of_2(width),
+        HAS_CHANGE=change is not None,
+        HAS_GATE=gate is not None,
+        HAS_MISH=False,
+        UNFOLDS=False,
+    )
+    return out
+
+
+def _launch_unfold(
+    x: Tensor,
+    change: Tensor | None,
+    gate: Tensor | None,
+    norm: Affine,
+    eps: float,
+    tails: tuple[Tensor, Tensor],
+    n_frames: Tensor | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    n_rows, length, width = x.shape
+    out = torch.empty((n_rows, length, 3 * width), dtype=dtype, device=x.device)
+    old, new = tails
+    assert n_frames is not None
+    assert old.stride() == new.stride() and old.stride()[2:] == (width, 1)
+    _norm_frames[(length, n_rows)](
+        x,
+        x if change is None else change,
+        x if gate is None else gate,
+        *norm,
+        out,
+        old,
+        new,
+        n_frames,
+        eps,
+        length,
+        old.stride(0),
+        old.stride(1),
+        n_frames.stride(0),
+        GROUP=n_rows // n_frames.shape[0],
+        C=width,
+        BLOCK=triton.next_power_of_2(width),
+        HAS_CHANGE=change is not None,
+        HAS_GATE=gate is not None,
+        HAS_MISH=change is None,
+        UNFOLDS=True,
+    )
+    return out
+
+
+def norm_heads(qkv: Tensor, weights: Tensor, eps: float, heads: int) -> Tensor:
+    """Normalise queries and keys per head, in place.
+
+    Args:
+        qkv: [rows, T, 3 * heads * d].
+        weights: scale and shift of queries and of keys, float32 [2, 2, d].
+        eps: of the norm.
+        heads: attention heads.
+
+    Returns:
+        `qkv`.
+    """
+    if runs_kernels(qkv):
+        return _launch_norm_heads(qkv, weights, eps, heads)
+    head_dim = weights.shape[-1]
+    parts = qkv.unflatten(2, (3, heads, head_dim))
+    for part, (weight, shift) in enumerate(weights.unbind(0)):
+        normed = F.layer_norm(parts[:, :, part].float(), (head_dim,), weight, shift, eps)
+        parts[:, :, part] = normed.to(qkv.dtype)
+    return qkv
+
+
+@triton.jit
+def _norm_each_head(qkv, weights, eps, HEADS: tl.constexpr, D: tl.constexpr):
+    part = tl.program_id(1)  # queries, keys
+    head = tl.arange(0, HEADS)
+    channel = tl.arange(0, D)
+    at = qkv + tl.program_id(0).to(tl.int64) * (3 * HEADS * D) + part * (HEADS * D)
+    at = at + head[:, None] * D + channel[None, :]
+    x = tl.load(at).to(tl.float32)
+    x = x - tl.sum(x, 1)[:, None] / D
+    x = x * tl.rsqrt(tl.sum(x * x, 1) / D + eps)[:, None]
+    scale = tl.load(weights + part * (2 * D) + channel)
+    shift = tl.load(weights + part * (2 * D) + D + channel)
+    tl.store(at, (x * scale[None, :] + shift[None, :]).to(qkv.dtype.element_ty))
+
+
+def _launch_norm_heads(qkv: Tensor, weights: Tensor, eps: float, heads: int) -> Tensor:
+    n_rows, n_frames, _ = qkv.shape
+    _norm_each_head[(n_rows * n_frames, 2)](
+        qkv, weights, eps, HEADS=heads, D=weights.shape[-1], num_warps=2
+    )
+    return qkv

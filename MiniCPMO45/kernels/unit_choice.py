@@ -1,0 +1,365 @@
+"""One text token per row: how a row of the table reads, and the decision.
+
+In plain PyTorch it decides as `UnitPolicy.decide` does, in fixed shapes. On a card the scan masks
+and penalises, and leaves the largest value of every group of neighbours. As many values as the
+top-k filter wants are at least as large as that many groups' largest, so that the choice reads
+only those groups.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.kernels.code_choice import largest_with_count, largest_with_mass, ordered_bits, pick
+from MiniCPMO45.kernels.launch import (
+    await_rows,
+    let_next_start,
+    overlaps_launches,
+    runs_kernels,
+    tl,
+    triton,
+)
+
+MOST_RECENT = 512  # ids a repetition penalty looks back at
+MOST_CANDIDATES = 256  # largest top-k; ties beyond are lost
+NO_TOKEN = -1  # of logits that are not numbers
+INTEGERS = (
+    "chunk_eos",
+    "turn_eos",
+    "listen",
+    "is_greedy",
+    "top_k",
+    "listen_top_k",
+    "n_recent",
+)
+REALS = (
+    "temperature",
+    "top_p",
+    "repetition_penalty",
+    "length_penalty",
+    "listen_bias",
+    "probe",
+    "draw",
+)  # the last two are uniform numbers in [0, 1)
+N_INTEGERS = len(INTEGERS)
+N_WORDS = N_INTEGERS + len(REALS)  # recent ids follow
+N_COLUMNS = N_WORDS + MOST_RECENT
+
+
+def choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor:
+    """Decide a token per row; `UnitPolicy.settle` has to follow.
+
+    Args:
+        words: int32 [rows, N_COLUMNS], integers, reals as their bits, recent ids.
+        is_forbidden: bool [vocabulary].
+        logits: [rows, vocabulary], any floating dtype; left alone.
+
+    Returns:
+        int64 [rows]; NO_TOKEN where logits are not numbers.
+
+    Source: docs/specification/model.md#6.5. The probe's draw from all tokens matters only for
+        whether it is the chunk's end, so that one uniform number stands for it.
+    """
+    if runs_kernels(logits):
+        return _launch_choose_tokens(words, is_forbidden, logits)
+    integers = words[:, :N_INTEGERS].long().split(1, dim=1)  # [rows, 1] each
+    chunk_eos, turn_eos, listen, is_greedy, top_k, listen_top_k, n_recent = integers
+    reals = words[:, N_INTEGERS:N_WORDS].view(torch.float32).split(1, dim=1)
+    temperature, top_p, penalty, length_penalty, bias, probe, uniform = reals
+    is_greedy = is_greedy > 0
+
+    wide = logits.float()
+    total = wide.logsumexp(-1, keepdim=True)
+    chance = (wide.gather(1, chunk_eos) - total).exp()
+    is_likeliest = wide.argmax(-1, keepdim=True) == chunk_eos
+    ends = torch.where(is_greedy, is_likeliest, probe < chance)
+
+    wide = wide.masked_fill(is_forbidden, -torch.inf)
+    _scale(wide, _recent(words, n_recent), torch.where(n_recent > 0, penalty, 1.0))
+    _scale(wide, turn_eos, length_penalty)
+    wide.scatter_add_(1, listen, bias)
+    rank = (wide > wide.gather(1, listen)).sum(-1, keepdim=True)
+
+    values, ids = wide.topk(min(MOST_CANDIDATES, wide.shape[1]))
+    values = values / temperature
+    values = values.masked_fill(values < values.gather(1, top_k - 1), -torch.inf)
+    weights = values.softmax(-1)
+    before = weights.cumsum(-1) - weights
+    weights = torch.zeros_like(wide).scatter_(1, ids, weights * (before <= top_p))
+
+    token = torch.where(is_greedy, wide.argmax(-1, keepdim=True), pick(weights, uniform))
+    token = torch.where(rank < listen_top_k, listen, token)
+    return torch.where(ends, chunk_eos, token).masked_fill(total.isnan(), NO_TOKEN)[:, 0]
+
+
+def _recent(words: Tensor, n_recent: Tensor) -> Tensor:
+    """Recent ids int64 [rows, MOST_RECENT]; unused places repeat the first."""
+    ids = words[:, N_WORDS:].long()
+    places = torch.arange(MOST_RECENT, device=words.device)
+    return torch.where(places < n_recent, ids, ids[:, :1])
+
+
+def _scale(logits: Tensor, ids: Tensor, penalty: Tensor) -> None:
+    """Make ids [rows, n] less likely in place, each once however often it is named."""
+    found = logits.gather(1, ids)
+    logits.scatter_(1, ids, torch.where(found > 0, found / penalty, found * penalty))
+
+
+BLOCK = 1024  # logits of one program of the scan
+GROUP = 32  # neighbours of which the scan leaves the largest
+SCAN_WARPS = 4
+CHOICE_WARPS = 16
+FEW_GROUPS = 32  # a usual top-k needs no more, and fewer are read faster
+
+
+@triton.jit
+def _real(word):
+    return tl.load(word).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _penalised(value, penalty):
+    return tl.where(value > 0, tl.div_rn(value, penalty), value * penalty)
+
+
+@triton.jit
+def _adjusted(value, token, is_forbidden, is_recent, word, N_INTEGERS: tl.constexpr):
+    """Forbid, penalise and bias raw logits of some tokens."""
+    value = tl.where(is_forbidden, float("-inf"), value)
+    value = tl.where(is_recent, _penalised(value, _real(word + N_INTEGERS + 2)), value)
+    is_turn_end = token == tl.load(word + 1)
+    value = tl.where(is_turn_end, _penalised(value, _real(word + N_INTEGERS + 3)), value)
+    return tl.where(token == tl.load(word + 2), value + _real(word + N_INTEGERS + 4), value)
+
+
+@triton.jit
+def _scan(
+    logits,
+    words,
+    forbidden,
+    adjusted,
+    largest,
+    raw_largest,
+    raw_token,
+    raw_sum,
+    above_listen,
+    vocabulary,
+    N_COLUMNS: tl.constexpr,
+    N_INTEGERS: tl.constexpr,
+    N_WORDS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    GROUP: tl.constexpr,
+    RECENT: tl.constexpr,
+    OVERLAPS: tl.constexpr,
+):
+    let_next_start(OVERLAPS)
+    block, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    blocks = tl.num_programs(0)
+    word = words + row * N_COLUMNS
+    token = block * BLOCK + tl.arange(0, BLOCK)
+    is_token = token < vocabulary
+    is_barred = tl.load(forbidden + token, mask=is_token, other=1) > 0
+    await_rows(OVERLAPS)
+    own = logits + row * vocabulary
+    raw = tl.load(own + token, mask=is_token, other=float("-inf")).to(tl.float32)
+    top = tl.max(raw, 0)
+    at = row * blocks + block
+    tl.store(raw_largest + at, top)
+    tl.store(raw_token + at, tl.min(tl.where(raw == top, token, vocabulary - 1), 0))
+    tl.store(raw_sum + at, tl.sum(tl.exp(raw - top), 0))
+    place = tl.arange(0, RECENT)
+    recent = tl.load(word + N_WORDS + place, mask=place < tl.load(word + 6), other=-1)
+    inside = recent - block * BLOCK
+    is_inside = (recent >= 0) & (inside >= 0) & (inside < BLOCK)
+    is_recent = tl.histogram(inside, BLOCK, mask=is_inside) > 0
+    value = _adjusted(raw, token, is_barred, is_recent, word, N_INTEGERS)
+    tl.store(adjusted + at * BLOCK + tl.arange(0, BLOCK), value)
+    groups = tl.max(tl.reshape(value, [BLOCK // GROUP, GROUP]), 1)
+    tl.store(largest + at * (BLOCK // GROUP) + tl.arange(0, BLOCK // GROUP), groups)
+    if tl.load(word + 5) > 0:
+        listen = tl.load(word + 2)
+        told = tl.load(own + listen).to(tl.float32)
+        is_told = tl.max((recent == listen).to(tl.int32), 0) > 0
+        is_mute = tl.load(forbidden + listen) > 0
+        told = _adjusted(told, listen, is_mute, is_told, word, N_INTEGERS)
+        tl.store(above_listen + at, tl.sum((value > told).to(tl.int32), 0))
+
+
+@triton.jit
+def _ends_unit(
+    logits, word, raw_largest, raw_token, raw_sum, blocks, vocabulary,
+    N_INTEGERS: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """Whether the probe is the chunk's end, the likeliest or drawn; and if logits are numbers."""
+    block = tl.arange(0, BLOCKS)
+    is_block = block < blocks
+    tops = tl.load(raw_largest + block, mask=is_block, other=float("-inf"))
+    sums = tl.load(raw_sum + block, mask=is_block, other=0.0)
+    tokens = tl.load(raw_token + block, mask=is_block, other=vocabulary)
+    top = tl.max(tops, 0)
+    total = tl.sum(tl.where(is_block, sums * tl.exp(tops - top), 0.0), 0)
+    likeliest = tl.min(tl.where(tops == top, tokens, vocabulary), 0)
+    chunk_eos = tl.load(word)
+    chance = tl.exp(tl.load(logits + chunk_eos).to(tl.float32) - top) / total
+    is_drawn = _real(word + N_INTEGERS + 5) < chance
+    return tl.where(tl.load(word + 3) > 0, likeliest == chunk_eos, is_drawn), total == total
+
+
+@triton.jit
+def _chosen_groups(largest, mine, top_k, n_groups, GROUPS: tl.constexpr, CANDIDATES: tl.constexpr):
+    """Note in `mine` the groups that may hold one of the top-k, in order; return their number."""
+    group = tl.arange(0, GROUPS)
+    tops = tl.load(largest + group, mask=group < n_groups, other=float("-inf"))
+    order = ordered_bits(tops)
+    is_chosen = (order >= largest_with_count(order, top_k)) & (group < n_groups)
+    place = tl.cumsum(is_chosen.to(tl.int32), 0) - 1
+    tl.store(mine + place, group, mask=is_chosen & (place < CANDIDATES))
+    tl.debug_barrier()
+    return tl.minimum(tl.sum(is_chosen.to(tl.int32), 0), CANDIDATES)
+
+
+@triton.jit
+def _draw(value, token, top_k, top_p, uniform, vocabulary):
+    """Draw among the candidates the filters leave; `vocabulary` if there is none."""
+    order = ordered_bits(value)
+    kept = (order >= largest_with_count(order, top_k)) & (value > float("-inf"))
+    weight = tl.where(kept, tl.exp(value - tl.max(value, 0)), 0.0)
+    limit = top_p * tl.sum(weight, 0)
+    border = largest_with_mass(order, weight, limit, True)
+    is_tie = (order == border).to(tl.int32)
+    rank = tl.cumsum(is_tie, 0) - is_tie
+    before = tl.sum(tl.where(order > border, weight, 0.0), 0) + rank.to(tl.float32) * weight
+    kept = kept & ((order > border) | ((is_tie > 0) & (before <= limit)))
+    weight = tl.where(kept, weight, 0.0)
+    beyond = (tl.cumsum(weight, 0) > uniform * tl.sum(weight, 0)) & (weight > 0)
+    return tl.min(tl.where(beyond, token, vocabulary), 0)
+
+
+@triton.jit
+def _pick_among(
+    values, groups, n_groups, word, vocabulary,
+    N_INTEGERS: tl.constexpr, MOST: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Take the likeliest token of some groups, or draw one."""
+    lane = tl.arange(0, MOST * GROUP)
+    is_lane = lane // GROUP < n_groups
+    token = tl.load(groups + lane // GROUP, mask=is_lane, other=0) * GROUP + lane % GROUP
+    is_lane = is_lane & (token < vocabulary)
+    value = tl.load(values + token, mask=is_lane, other=float("-inf"))
+    likeliest = tl.min(tl.where(is_lane & (value == tl.max(value, 0)), token, vocabulary - 1), 0)
+    value = tl.div_rn(value, _real(word + N_INTEGERS))
+    top_p, uniform = _real(word + N_INTEGERS + 1), _real(word + N_INTEGERS + 6)
+    drawn = _draw(value, token, tl.load(word + 4), top_p, uniform, vocabulary)
+    return tl.where((tl.load(word + 3) > 0) | (drawn == vocabulary), likeliest, drawn)
+
+
+@triton.jit
+def _choose(
+    logits,
+    words,
+    adjusted,
+    largest,
+    raw_largest,
+    raw_token,
+    raw_sum,
+    above_listen,
+    chosen_groups,
+    out,
+    vocabulary,
+    blocks,
+    N_COLUMNS: tl.constexpr,
+    N_INTEGERS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    GROUP: tl.constexpr,
+    GROUPS: tl.constexpr,
+    CANDIDATES: tl.constexpr,
+    FEW: tl.constexpr,
+    NO_TOKEN: tl.constexpr,
+    OVERLAPS: tl.constexpr,
+):
+    let_next_start(OVERLAPS)
+    await_rows(OVERLAPS)
+    row = tl.program_id(0).to(tl.int64)
+    word = words + row * N_COLUMNS
+    top_k = tl.load(word + 4)
+    n_groups = blocks * (BLOCK // GROUP)
+    mine = chosen_groups + row * CANDIDATES
+    n_chosen = _chosen_groups(largest + row * n_groups, mine, top_k, n_groups, GROUPS, CANDIDATES)
+
+    values = adjusted + row * blocks * BLOCK
+    if n_chosen <= FEW:
+        chosen = _pick_among(values, mine, n_chosen, word, vocabulary, N_INTEGERS, FEW, GROUP)
+    else:
+        chosen = _pick_among(
+            values, mine, n_chosen, word, vocabulary, N_INTEGERS, CANDIDATES, GROUP
+        )
+
+    listen_top_k = tl.load(word + 5)
+    block = tl.arange(0, BLOCKS)
+    counts = tl.load(above_listen + row * blocks + block, mask=block < blocks, other=0)
+    if listen_top_k > 0:
+        chosen = tl.where(tl.sum(counts, 0) < listen_top_k, tl.load(word + 2), chosen)
+    at = row * blocks
+    ends, is_sound = _ends_unit(
+        logits + row * vocabulary, word, raw_largest + at, raw_token + at, raw_sum + at,
+        blocks, vocabulary, N_INTEGERS, BLOCKS,
+    )  # fmt: skip
+    chosen = tl.where(ends, tl.load(word), chosen)
+    tl.store(out + row, tl.where(is_sound, chosen, NO_TOKEN).to(tl.int64))
+
+
+def _launch_choose_tokens(words: Tensor, is_forbidden: Tensor, logits: Tensor) -> Tensor:
+    rows, vocabulary = logits.shape
+    blocks = triton.cdiv(vocabulary, BLOCK)
+    adjusted = logits.new_empty(rows, blocks, BLOCK, dtype=torch.float32)
+    largest = logits.new_empty(rows, blocks, BLOCK // GROUP, dtype=torch.float32)
+    tops, sums = logits.new_empty(2, rows, blocks, dtype=torch.float32)
+    tokens, counts = logits.new_empty(2, rows, blocks, dtype=torch.int32)
+    groups = logits.new_empty(rows, MOST_CANDIDATES, dtype=torch.int32)
+    out = logits.new_empty(rows, dtype=torch.int64)
+    overlaps = overlaps_launches(logits)
+    layout = {"N_COLUMNS": N_COLUMNS, "N_INTEGERS": N_INTEGERS, "BLOCK": BLOCK, "GROUP": GROUP}
+    _scan[(blocks, rows)](
+        logits,
+        words,
+        is_forbidden.view(torch.int8),
+        adjusted,
+        largest,
+        tops,
+        tokens,
+        sums,
+        counts,
+        vocabulary,
+        N_WORDS=N_WORDS,
+        RECENT=MOST_RECENT,
+        OVERLAPS=overlaps,
+        num_warps=SCAN_WARPS,
+        launch_pdl=overlaps,
+        **layout,
+    )
+    _choose[(rows,)](
+        logits,
+        words,
+        adjusted,
+        largest,
+        tops,
+        tokens,
+        sums,
+        counts,
+        groups,
+        out,
+        vocabulary,
+        blocks,
+        BLOCKS=triton.next_power_of_2(blocks),
+        GROUPS=triton.next_power_of_2(blocks * (BLOCK // GROUP)),
+        CANDIDATES=MOST_CANDIDATES,
+        FEW=FEW_GROUPS,
+        NO_TOKEN=NO_TOKEN,
+        OVERLAPS=overlaps,
+        num_warps=CHOICE_WARPS,
+        launch_pdl=overlaps,
+        **layout,
+    )
+    return out

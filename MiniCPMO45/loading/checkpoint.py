@@ -1,0 +1,336 @@
+"""Checks a checkpoint folder and reads its weights straight to the device, one tensor at a time.
+
+There is never a second copy of the model, and nothing that a checkpoint names is executed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import pickle
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.loading.checkpoint_source import (
+    CONFIG_FILE,
+    HUGGINGFACE_ID,
+    CheckpointError,
+    read_json_object,
+    require_full_precision,
+)
+
+logger = logging.getLogger(__name__)
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+TINY_VARIANT = "tiny"
+"""`model_variant` of the checkpoints that this program makes itself, with random weights."""
+
+_LFS_POINTER = b"version https://git-lfs"
+_FLOATS = frozenset({"F64", "F32", "F16", "BF16"})  # types that weights may be stored in
+_PACKED_ENDINGS = (".qweight", ".qzeros", ".g_idx", ".absmax", ".quant_map", ".weight_scale")
+_LISTED_NAMES = 20  # of each kind in an error; the totals are always given
+_GAIN_NAME = "original0"  # weight norm's length of each row. Source: torch parametrizations
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor of a weight file: where it is, its element type ("BF16") and its shape."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def read_config(folder: Path) -> MiniCPMOConfig:
+    """Read and check `config.json`.
+
+    Raises:
+        CheckpointError: it is damaged, quantised, or of another model.
+    """
+    values = read_json_object(folder / CONFIG_FILE)
+    require_full_precision(values)
+    if values.get("model_type") != MiniCPMOConfig.model_type:
+        raise CheckpointError(
+            f"{folder / CONFIG_FILE}: model_type is {json.dumps(values.get('model_type'))}, so "
+            f"this is not a MiniCPM-o 4.5 checkpoint. Use {HUGGINGFACE_ID}."
+        )
+    try:
+        config = MiniCPMOConfig.from_dict(values)
+    except (StrictDataclassError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder / CONFIG_FILE} cannot be used: {' '.join(str(error).split())}"
+        ) from error
+    assert isinstance(config, MiniCPMOConfig)
+    if config.model_variant:
+        note = "; its weights are random" if config.model_variant == TINY_VARIANT else ""
+        logger.warning(
+            "%s is not the published model: it is marked %r%s", folder, config.model_variant, note
+        )
+    return config
+
+
+def read_headers(folder: Path) -> dict[str, StoredTensor]:
+    """Read which tensors a checkpoint folder holds, without their values.
+
+    Args:
+        folder: holds `model.safetensors`, or `model.safetensors.index.json` and its shards.
+
+    Returns:
+        The tensors by name, in the order of the files and of the bytes inside them.
+
+    Raises:
+        CheckpointError: there are no weights, a file is missing or damaged, or a tensor of the
+            index is not where the index says.
+    """
+    index = folder / INDEX_FILE
+    if not index.is_file():
+        single = folder / SINGLE_FILE
+        if single.is_file():
+            return _read_header(single)
+        raise CheckpointError(
+            f"{folder} holds neither {SINGLE_FILE} nor {INDEX_FILE}, so there are no weights. "
+            "Download the checkpoint completely."
+        )
+    weight_map = read_json_object(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{index} has no usable weight_map. Download it again.")
+    files = sorted({folder / Path(str(name)).name for name in weight_map.values()})
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        raise CheckpointError(
+            f"{len(missing)} of {len(files)} weight files are missing from {folder}: "
+            f"{_names(missing)}. Download the checkpoint completely."
+        )
+    found = {name: stored for file in files for name, stored in _read_header(file).items()}
+    misplaced = [n for n, f in weight_map.items() if n not in found or found[n].file.name != f]
+    if misplaced:
+        raise CheckpointError(
+            f"{INDEX_FILE} of {folder} places {len(misplaced)} tensors in files that do not hold "
+            f"them: {_names(misplaced)}. Download the index and the weight files again."
+        )
+    return found
+
+
+def _read_header(file: Path) -> dict[str, StoredTensor]:
+    with file.open("rb") as opened:
+        if opened.read(len(_LFS_POINTER)) == _LFS_POINTER:
+            raise CheckpointError(
+                f"{file} is a Git LFS pointer, not the weights. Run `git lfs pull` there."
+            )
+    with _reading(file) as weights:
+        slices = {name: weights.get_slice(name) for name in weights.offset_keys()}
+        found = {
+            name: StoredTensor(file, part.get_dtype(), tuple(part.get_shape()))
+            for name, part in slices.items()
+        }
+    packed = next((name for name in found if name.endswith(_PACKED_ENDINGS)), None)
+    if packed is not None:
+        require_full_precision({"quantization_config": {"quant_method": f"used for {packed}"}})
+    return found
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[Any]:  # Any: safetensors declares no type for an open file
+    try:
+        with safe_open(file, framework="pt", device="cpu") as opened:
+            yield opened
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{file} is not a complete safetensors file ({error}). Download it again."
+        ) from error
+
+
+def expected_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor that a module (also one on the meta device) stores."""
+    return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+
+
+def load_weights(
+    module: nn.Module,
+    folder: Path,
+    *,
+    device: torch.device | str,
+    dtype: torch.dtype = torch.bfloat16,
+    overlay: Path | None = None,
+    show_progress: bool = True,
+    on_progress: Callable[[float], None] | None = None,
+) -> None:
+    """Fill a module built on the meta device.
+
+    Args:
+        module: its tensors are replaced; they need no gradient afterwards.
+        folder: the checkpoint folder.
+        device: where the weights go.
+        dtype: what they are stored as there.
+        overlay: a `.pt` file whose tensors take precedence; names the model lacks are logged.
+        show_progress: show a bar that counts bytes.
+        on_progress: called with the share of the bytes that is loaded, 0 to 1, after each tensor.
+
+    Raises:
+        CheckpointError: tensors are missing, unexpected, of another shape or of an unusable type
+            (one error lists them all), or a file is damaged.
+    """
+    start = time.perf_counter()
+    stored, shapes = read_headers(folder), expected_shapes(module)
+    _require_match(shapes, stored, folder)
+    replaced = {} if overlay is None else _read_overlay(overlay, shapes)
+    total, loaded = sum(math.prod(shape) for shape in shapes.values()) * dtype.itemsize, 0
+    tensors: dict[str, Tensor] = {}
+    with tqdm(
+        total=total, desc="Loading weights", unit="B", unit_scale=True, disable=not show_progress
+    ) as bar:
+        for name, source in _read_tensors(stored, replaced):
+            # The copy owns its memory: later changes of the mapped file cannot reach it.
+            tensors[name] = source.to(device=device, dtype=dtype, copy=True)
+            bar.update(tensors[name].nbytes)
+            loaded += tensors[name].nbytes
+            if on_progress is not None:
+                on_progress(loaded / total)
+    module.load_state_dict(tensors, strict=True, assign=True)
+    module.requires_grad_(False).eval()
+    logger.info(
+        "loaded %d tensors (%d from the overlay), %.2f GB in %.1f s from %s",
+        len(tensors),
+        len(replaced),
+        total / 1e9,
+        time.perf_counter() - start,
+        folder,
+    )
+
+
+def _read_tensors(
+    stored: Mapping[str, StoredTensor], replaced: Mapping[str, Tensor]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield mapped tensors in the order of their bytes; those of the overlay replace the stored."""
+    for file in dict.fromkeys(each.file for each in stored.values()):
+        with _reading(file) as weights:
+            for name in (n for n, each in stored.items() if each.file == file):
+                yield name, replaced[name] if name in replaced else weights.get_tensor(name)
+
+
+def _read_overlay(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Open a file of `torch.save`; its tensors stay mapped until they are copied."""
+    if not path.is_file():
+        raise CheckpointError(f"There is no overlay {path}. Give an existing .pt file, or none.")
+    try:
+        # Only the newer of the two formats can be mapped; the older one is read into memory.
+        values = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+        )
+    except (pickle.UnpicklingError, OSError, RuntimeError, EOFError, ValueError) as error:
+        raise CheckpointError(
+            f"The overlay {path} is damaged or holds more than tensors, and nothing in it is "
+            "executed. Save it again as a dictionary of tensors with torch.save."
+        ) from error
+    if not isinstance(values, dict):
+        raise CheckpointError(
+            f"The overlay {path} holds a {type(values).__name__}, not a dictionary of tensors."
+        )
+    known = {name: value for name, value in values.items() if name in shapes}
+    wrong = [
+        name
+        for name, value in known.items()
+        if not (isinstance(value, Tensor) and value.is_floating_point())
+        or tuple(value.shape) != shapes[name]
+    ]
+    if wrong:
+        raise CheckpointError(
+            f"The overlay {path} does not fit the model: {len(wrong)} of its {len(values)} tensors "
+            f"have another shape: {_names(wrong)}. Use the overlay made for this model."
+        )
+    ignored = [str(name) for name in values if name not in shapes]
+    if ignored:
+        logger.warning(
+            "%s: %d of its tensors are not the model's and are ignored: %s",
+            path,
+            len(ignored),
+            _names(ignored),
+        )
+    return known
+
+
+def random_weights(
+    module: nn.Module, *, device: torch.device | str, dtype: torch.dtype = torch.bfloat16, seed: int
+) -> int:
+    """Fill a module built on the meta device with random values, drawn on the device itself.
+
+    Args:
+        module: its tensors are replaced; they need no gradient afterwards.
+        device: where the weights are made.
+        dtype: what they are.
+        seed: of the generator; the same seed, device and dtype give the same weights.
+
+    Returns:
+        The number of elements.
+    """
+    generator = torch.Generator(device=device).manual_seed(seed)
+    tensors = {}
+    for name, shape in expected_shapes(module).items():
+        tensors[name] = torch.empty(shape, device=device, dtype=dtype)
+        fill_randomly(name, tensors[name], generator)
+    module.load_state_dict(tensors, strict=True, assign=True)
+    module.requires_grad_(False).eval()
+    return sum(tensor.numel() for tensor in tensors.values())
+
+
+def fill_randomly(name: str, tensor: Tensor, generator: torch.Generator | None = None) -> None:
+    """Fill a weight in place: gains are 1, biases 0, matrices keep the size of their input.
+
+    Args:
+        name: of the weight; its last part says what it is.
+        tensor: the weight.
+        generator: of the weight's device; torch's own when None.
+    """
+    leaf = name.rpartition(".")[2]
+    if leaf.endswith("bias"):
+        tensor.zero_()
+    elif tensor.ndim < 2 or leaf == _GAIN_NAME:
+        tensor.fill_(1.0)
+    else:
+        tensor.normal_(0.0, math.prod(tensor.shape[1:]) ** -0.5, generator=generator)
+
+
+def _require_match(
+    shapes: Mapping[str, tuple[int, ...]], stored: Mapping[str, StoredTensor], folder: Path
+) -> None:
+    kinds = {
+        "missing": [name for name in shapes if name not in stored],
+        "unexpected": [name for name in stored if name not in shapes],
+        "of another shape": [
+            f"{name} {list(stored[name].shape)} instead of {list(shape)}"
+            for name, shape in shapes.items()
+            if name in stored and stored[name].shape != shape
+        ],
+        "of a type that weights cannot have": [
+            f"{name} {stored[name].dtype}"
+            for name in shapes
+            if name in stored and stored[name].dtype not in _FLOATS
+        ],
+    }
+    if any(kinds.values()):
+        listed = "\n".join(f"  {len(v)} {kind}: {_names(v)}" for kind, v in kinds.items() if v)
+        raise CheckpointError(
+            f"The tensors of {folder} are not the model's: {len(shapes)} are expected, "
+            f"{len(stored)} were found.\n{listed}\nDownload the checkpoint again, or use the "
+            "configuration that belongs to it."
+        )
+
+
+def _names(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = len(listed) - _LISTED_NAMES
+    return ", ".join(listed[:_LISTED_NAMES]) + (f" and {more} more" if more > 0 else "")

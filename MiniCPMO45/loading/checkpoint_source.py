@@ -1,0 +1,259 @@
+"""Finds a checkpoint: a folder, a hub id or the embedded one, and says what is wrong with it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import huggingface_hub
+from huggingface_hub import constants as hub_constants
+from huggingface_hub import errors as hub_errors
+
+
+class CheckpointError(Exception):
+    """A checkpoint cannot be found, does not fit the program, or is damaged.
+
+    The message is complete: what is wrong, where, and what to do about it.
+    """
+
+
+CONFIG_FILE = "config.json"
+HUGGINGFACE_ID = "openbmb/MiniCPM-o-4_5"
+MODELSCOPE_ID = "OpenBMB/MiniCPM-o-4_5"
+
+Hub = Literal["huggingface", "modelscope"]
+Fetch = Callable[[Sequence[str]], str]
+
+NEEDED_FILES = (
+    "*.json",
+    "*.safetensors",
+    "*.jinja",
+    "merges.txt",
+    "vocab.txt",
+    "assets/token2wav/*",
+    "assets/*.wav",
+)
+"""What is fetched. No pattern matches code, and `*.py` is excluded besides."""
+
+EXCLUDED_FILES = ("*.py", "*.pyc", "*.so")
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+
+_HUGGINGFACE_FAILURES: tuple[type[Exception], ...] = (
+    OSError,  # no connection, no cached copy, no room
+    ValueError,  # an id of the wrong form
+    RuntimeError,  # the native downloader's failures
+    # The library's own errors and its transport's; which there are changes with its version.
+    *(
+        kind
+        for kind in vars(hub_errors).values()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    ),
+)
+
+
+def find_checkpoint(
+    source: str | Path,
+    *,
+    revision: str | None = None,
+    hub: Hub = "huggingface",
+    cache_dir: str | Path | None = None,
+    token: str | bool | None = None,
+    local_files_only: bool = False,
+) -> Path:
+    """Find a checkpoint, fetching it if need be.
+
+    A folder is taken as it is. Anything else of the form `owner/name` is fetched from the hub, with
+    the hub library's progress bar, its cache and its environment variables (`HF_HUB_OFFLINE`,
+    `HF_HOME`, `HF_ENDPOINT`, ...). The configuration comes first, so that a checkpoint that cannot
+    be used is refused before its weights are fetched.
+
+    Args:
+        source: a folder or a hub id; a `Path` is always a folder.
+        revision: branch, tag or commit; only for a hub id.
+        hub: where a hub id is looked up; "modelscope" needs the package of that name.
+        cache_dir: where fetched files are kept; the hub library's own place by default.
+        token: to authenticate at Hugging Face; None takes the stored login.
+        local_files_only: never reach for the network.
+
+    Returns:
+        The folder; it holds at least `config.json`.
+
+    Raises:
+        CheckpointError: no such folder, hub out of reach, or a checkpoint that cannot be used.
+    """
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return _require_config(folder)
+    if folder.exists():
+        raise CheckpointError(
+            f"{folder} is a file. Give the folder that holds {CONFIG_FILE} and the weights."
+        )
+    if isinstance(source, Path) or not _HUB_ID.fullmatch(source):
+        raise CheckpointError(
+            f"There is no folder {folder}. Give an existing checkpoint folder, or the hub id "
+            f"{MODELSCOPE_ID if hub == 'modelscope' else HUGGINGFACE_ID} to download it."
+        )
+    if hub == "modelscope":
+        fetch = _modelscope(source, revision, cache_dir, local_files_only)
+    else:
+        fetch = _huggingface(source, revision, cache_dir, token, local_files_only)
+    require_full_precision(
+        read_json_object(_require_config(Path(fetch([CONFIG_FILE]))) / CONFIG_FILE)
+    )
+    return _require_config(Path(fetch(NEEDED_FILES)))
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Parse a JSON file that holds one object.
+
+    Raises:
+        CheckpointError: it is missing, unreadable, not JSON, or not an object.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} does not hold a JSON object.")
+    return values
+
+
+def require_full_precision(config: Mapping[str, Any]) -> None:
+    """Refuse a quantised checkpoint.
+
+    Args:
+        config: the parsed `config.json`.
+
+    Raises:
+        CheckpointError: it is quantised; the message says what to use instead.
+    """
+    quantisation = config.get("quantization_config")
+    if not quantisation:
+        return
+    method = quantisation.get("quant_method") if isinstance(quantisation, Mapping) else quantisation
+    raise CheckpointError(
+        f"This checkpoint is quantised (quant_method {method or 'unknown'}), and quantised weights "
+        f"are not supported. Use the bf16 checkpoint {HUGGINGFACE_ID} instead (on ModelScope "
+        f"{MODELSCOPE_ID}; 18.7 GB, for a GPU with 28 GB or more)."
+    )
+
+
+def is_offline() -> bool:
+    """Whether the environment forbids the network (`HF_HUB_OFFLINE`, `TRANSFORMERS_OFFLINE`)."""
+    return hub_constants.HF_HUB_OFFLINE
+
+
+def _require_config(folder: Path) -> Path:
+    if (folder / CONFIG_FILE).is_file():
+        return folder
+    raise CheckpointError(
+        f"{folder} holds no {CONFIG_FILE}, so it is no checkpoint. Give the folder that holds "
+        f"{CONFIG_FILE}, the tokenizer files, the safetensors and assets/token2wav."
+    )
+
+
+def _huggingface(
+    repo: str,
+    revision: str | None,
+    cache_dir: str | Path | None,
+    token: str | bool | None,
+    local_files_only: bool,
+) -> Fetch:
+    def fetch(patterns: Sequence[str]) -> str:
+        try:
+            return huggingface_hub.snapshot_download(
+                repo,
+                revision=revision,
+                cache_dir=cache_dir,
+                allow_patterns=list(patterns),
+                ignore_patterns=list(EXCLUDED_FILES),
+                token=token,
+                local_files_only=local_files_only,
+            )
+        except _HUGGINGFACE_FAILURES as error:
+            raise CheckpointError(_huggingface_advice(repo, revision, cache_dir, error)) from error
+
+    return fetch
+
+
+def _huggingface_advice(
+    repo: str, revision: str | None, cache_dir: str | Path | None, error: Exception
+) -> str:
+    at = f" at revision {revision}" if revision else ""
+    wanted = f"There is no folder {repo} here, and the checkpoint {repo}{at}"
+    by_hand = f"or fetch it elsewhere with `hf download {repo} --local-dir DIR` and give DIR"
+    cache = cache_dir or hub_constants.HF_HUB_CACHE
+    match error:
+        case hub_errors.GatedRepoError():
+            return f"{wanted} needs a login at Hugging Face: run `hf auth login`, {by_hand}."
+        case hub_errors.RepositoryNotFoundError():
+            return (
+                f"{wanted} does not exist at Hugging Face (or needs a login: `hf auth login`). "
+                f"The public checkpoint is {HUGGINGFACE_ID}."
+            )
+        case hub_errors.RevisionNotFoundError():
+            return f"{wanted} does not exist. Give another revision, or none for the newest."
+    if is_offline():
+        return (
+            f"{wanted} is not completely in the cache {cache} while HF_HUB_OFFLINE forbids "
+            f"downloading. Unset HF_HUB_OFFLINE once to fetch it, {by_hand}."
+        )
+    return (
+        f"{wanted} cannot be fetched from Hugging Face ({_first_line(error)}). Check the network, "
+        f"the proxy (HTTPS_PROXY) and the free space of {cache}; use a mirror (HF_ENDPOINT) or "
+        f"ModelScope ({MODELSCOPE_ID}); {by_hand}."
+    )
+
+
+def _modelscope(
+    repo: str, revision: str | None, cache_dir: str | Path | None, local_files_only: bool
+) -> Fetch:
+    try:
+        modelscope = importlib.import_module("modelscope")
+        errors = importlib.import_module("modelscope.hub.errors")
+    except ImportError as error:
+        raise CheckpointError(
+            "Fetching from ModelScope needs its package, which is not installed: run "
+            f"`pip install modelscope`, or take {HUGGINGFACE_ID} from Hugging Face."
+        ) from error
+    failures = (
+        OSError,
+        ValueError,
+        errors.NotExistError,
+        errors.NoValidRevisionError,
+        errors.RequestError,
+        errors.FileDownloadError,
+    )
+
+    def fetch(patterns: Sequence[str]) -> str:
+        try:
+            folder = modelscope.snapshot_download(
+                repo,
+                revision=revision,
+                cache_dir=None if cache_dir is None else os.fspath(cache_dir),
+                allow_patterns=list(patterns),
+                ignore_patterns=list(EXCLUDED_FILES),
+                local_files_only=local_files_only or is_offline(),
+            )
+        except failures as error:
+            offline = " HF_HUB_OFFLINE forbids downloading; unset it once." if is_offline() else ""
+            raise CheckpointError(
+                f"There is no folder {repo} here, and the checkpoint {repo} cannot be fetched from "
+                f"ModelScope ({_first_line(error)}).{offline} Check the id (the public checkpoint "
+                f"is {MODELSCOPE_ID}) and the network, or fetch it elsewhere with `modelscope "
+                f"download {repo} --local_dir DIR` and give DIR."
+            ) from error
+        return str(folder)
+
+    return fetch
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__

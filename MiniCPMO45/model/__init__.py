@@ -1,0 +1,1 @@
+"""The modules of the checkpoint under their published names; weights only."""

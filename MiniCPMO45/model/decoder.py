@@ -1,0 +1,220 @@
+"""The decoder-only transformer behind the language model and the speech decoder, and the latter.
+
+The rows of several conversations run in one pass; a batch says which rows belong to which cache.
+Source: arXiv:2505.09388 for the layer's shape.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+from MiniCPMO45.configuration_minicpmo import DecoderConfig, TTSConfig
+from MiniCPMO45.kernels.products import linear_add, norm_linear, norm_swiglu, rms_norm
+
+Norms = tuple[Tensor, Tensor] | None  # weights for queries and keys
+
+
+class RowBatch(Protocol):
+    """How rows find their past: what every layer asks of a batch."""
+
+    def attend(self, layer: int, qkv: Tensor, norms: Norms) -> Tensor:
+        """Let new rows attend to their own conversations.
+
+        Args:
+            layer: decoder layer.
+            qkv: [M, (heads + 2 * kv heads) * d], queries, keys and values of each row.
+            norms: [d] each, norm weights of queries and keys; None without norms.
+
+        Returns:
+            [M, heads * d].
+        """
+        ...
+
+
+class RMSNorm(nn.Module):
+    """Weight of a root-mean-square norm."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the last axis of `x` [..., width]."""
+        return rms_norm(x, self.weight, self.eps)
+
+
+class JoinedWeight:
+    """The weights of linear layers with one input as one matrix, [all outputs, inputs].
+
+    The layers keep their parameters and so their names in a state dict. Once `fuse` was called,
+    their weights are views of the matrix, which costs no memory and no copy.
+    """
+
+    def __init__(self, *linears: nn.Linear) -> None:
+        self._linears = linears
+        self._fused: Tensor | None = None
+
+    def __call__(self) -> Tensor:
+        """Return the matrix: a copy that records gradients where they are wanted, else shared."""
+        fused = self._fused
+        is_current = fused is not None and fused.data_ptr() == self._linears[0].weight.data_ptr()
+        if fused is None or not is_current or torch.is_grad_enabled():
+            return torch.cat([linear.weight for linear in self._linears])
+        return fused
+
+    def fuse(self) -> None:
+        """Make the layers' weights views of one matrix; harmless where they are."""
+        weights = [linear.weight.data for linear in self._linears]
+        if self._fused is None or not _are_rows_of(self._fused, weights):
+            self._fused = torch.cat(weights)
+        views = self._fused.split([len(weight) for weight in weights])
+        for linear, view in zip(self._linears, views, strict=True):
+            linear.weight.data = view
+
+
+def _are_rows_of(joined: Tensor, weights: list[Tensor]) -> bool:
+    at = joined.data_ptr()
+    for weight in weights:
+        if weight.data_ptr() != at:
+            return False
+        at += weight.nbytes
+    return True
+
+
+class Attention(nn.Module):
+    """Weights of grouped-query attention with optional norms on queries and keys."""
+
+    def __init__(self, shape: DecoderConfig) -> None:
+        super().__init__()
+        width, d = shape.hidden_size, shape.head_dim
+        self.q_proj = nn.Linear(width, shape.num_attention_heads * d, bias=False)
+        self.k_proj = nn.Linear(width, shape.num_key_value_heads * d, bias=False)
+        self.v_proj = nn.Linear(width, shape.num_key_value_heads * d, bias=False)
+        self.o_proj = nn.Linear(shape.num_attention_heads * d, width, bias=False)
+        self.has_norms = shape.has_qk_norm
+        if shape.has_qk_norm:
+            self.q_norm = RMSNorm(d, shape.rms_norm_eps)
+            self.k_norm = RMSNorm(d, shape.rms_norm_eps)
+        self.qkv = JoinedWeight(self.q_proj, self.k_proj, self.v_proj)
+
+    @property
+    def norms(self) -> Norms:
+        """Norm weights of queries and keys."""
+        return (self.q_norm.weight, self.k_norm.weight) if self.has_norms else None
+
+
+class MLP(nn.Module):
+    """Weights of a SwiGLU feed-forward."""
+
+    def __init__(self, shape: DecoderConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
+        self.gate_up = JoinedWeight(self.gate_proj, self.up_proj)
+
+
+class DecoderLayer(nn.Module):
+    """Pre-norm attention and feed-forward with residuals."""
+
+    def __init__(self, shape: DecoderConfig) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
+        self.self_attn = Attention(shape)
+        self.post_attention_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
+        self.mlp = MLP(shape)
+
+    def forward(self, rows: Tensor, batch: RowBatch, layer: int) -> Tensor:
+        """Map rows [M, width] to [M, width]; attention goes through the batch."""
+        attention, mlp = self.self_attn, self.mlp
+        before, after = self.input_layernorm, self.post_attention_layernorm
+        qkv = norm_linear(rows, before.weight, before.eps, attention.qkv())
+        mixed = batch.attend(layer, qkv, attention.norms)
+        rows = linear_add(mixed, attention.o_proj.weight, rows)
+        inner = norm_swiglu(rows, after.weight, after.eps, mlp.gate_up())
+        return linear_add(inner, mlp.down_proj.weight, rows)
+
+
+class Decoder(nn.Module):
+    """Embedding table, layers and final norm, under the checkpoint's names."""
+
+    def __init__(self, shape: DecoderConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(vocab_size, shape.hidden_size)
+        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.num_hidden_layers))
+        self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
+
+    def forward(self, rows: Tensor, batch: RowBatch) -> Tensor:
+        """Run new rows of all conversations through the stack.
+
+        Args:
+            rows: [M, width] input embeddings, concatenated over conversations.
+            batch: which rows belong to which cache.
+
+        Returns:
+            [M, width] hidden states after the final norm.
+        """
+        for index, layer in enumerate(self.layers):
+            rows = layer(rows, batch, index)
+        return self.norm(rows)
+
+    def fuse(self) -> None:
+        """Lay the weights out for serving; the parameters stay what they are."""
+        for layer in self.layers:
+            assert isinstance(layer, DecoderLayer)
+            layer.self_attn.qkv.fuse()
+            layer.mlp.gate_up.fuse()
+
+
+class CausalLM(nn.Module):
+    """A decoder with an untied output head."""
+
+    def __init__(self, shape: DecoderConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.model = Decoder(shape, vocab_size)
+        self.lm_head = nn.Linear(shape.hidden_size, vocab_size, bias=False)
+
+
+class Projector(nn.Module):
+    """Language-model width to speech width: linear, ReLU, linear."""
+
+    def __init__(self, from_width: int, to_width: int) -> None:
+        super().__init__()
+        self.linear1 = nn.Linear(from_width, to_width)
+        self.linear2 = nn.Linear(to_width, to_width)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Map [n, from_width] to [n, to_width]."""
+        return self.linear2(F.relu(self.linear1(hidden)))
+
+
+class MiniCPMTTS(nn.Module):
+    """Modules of the speech decoder under the checkpoint's names."""
+
+    def __init__(self, config: TTSConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.emb_text = nn.Embedding(config.num_text_tokens, width)
+        self.projector_spk = Projector(config.llm_dim, width)
+        self.projector_semantic = Projector(config.llm_dim, width)
+        self.model = Decoder(config.decoder, config.vocab_size)
+        self.emb_code = nn.ModuleList(
+            nn.Embedding(config.num_audio_tokens, width) for _ in range(config.num_vq)
+        )
+        self.head_code = nn.ModuleList(
+            weight_norm(nn.Linear(width, config.num_audio_tokens, bias=False), dim=0)
+            for _ in range(config.num_vq)
+        )
+
+    def folded_head(self) -> Tensor:
+        """Return the output matrix [codes, width] with the weight norm multiplied out."""
+        prefix = "head_code.0.parametrizations.weight"
+        gain = self.get_parameter(f"{prefix}.original0")  # [codes, 1]
+        direction = self.get_parameter(f"{prefix}.original1")  # [codes, width]
+        return torch._weight_norm(direction, gain, 0)

@@ -1,0 +1,1 @@
+"""The algorithms: duplex units, streamed turns and one-shot chat, as generators of requests."""

@@ -1,0 +1,302 @@
+"""Full duplex: the one-second unit loop of prepare, prefill, generate and finalize.
+
+Every method is a generator of requests over one `Session`; the capability keeps nothing of a
+conversation. Source: docs/specification/model.md#6.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming, StreamTiming
+from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
+from MiniCPMO45.engine.session import PendingUnit, Session
+from MiniCPMO45.engine.steps import Embeddings, EncodeClips, LlmForward, Steps, TokenIds
+from MiniCPMO45.engine.windows import maintain_units, units_to_drop
+from MiniCPMO45.modes.prompt_input import PromptCache, prompt_key
+from MiniCPMO45.modes.unit_input import (
+    Frame,
+    Stopwatch,
+    get_audio_embedding,
+    picture_pieces,
+    split_unit_audio,
+)
+from MiniCPMO45.modes.unit_output import (
+    PrefillResult,
+    UnitDecoder,
+    UnitDraft,
+    UnitOrderError,
+    UnitResult,
+    UnitSpeech,
+    UnitText,
+    speak_unit,
+)
+from MiniCPMO45.processing.audio_features import clip_mels
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
+from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.token2wav.vocoder_state import SpeechStream
+
+EXPLICIT = "explicit"  # the one `ls_mode` in which terminators are written into the cache
+
+
+class DuplexCapability:
+    """The unit loop over any session.
+
+    Attributes:
+        defaults: settings of sessions that bring none.
+        prompts: system prompts of earlier conversations.
+    """
+
+    def __init__(
+        self,
+        config: MiniCPMOConfig,
+        tokenizer: MiniCPMOTokenizerFast,
+        policy: UnitPolicy,
+        *,
+        defaults: DuplexSettings | None = None,
+    ) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.tokens = tokenizer.special
+        self.decoder = UnitDecoder(tokenizer, policy)
+        self.defaults = defaults or DuplexSettings()
+        self.prompts = PromptCache()
+        self.timing = StreamTiming()
+        self.speech_timing = SpeechTiming()
+
+    def prepare(
+        self,
+        session: Session,
+        prefix: str,
+        suffix: str,
+        *,
+        settings: DuplexSettings | None = None,
+        voice_sample: np.ndarray | None = None,
+        vocoder: SpeechStream | None = None,
+    ) -> Steps[None]:
+        """Feed the system prompt around the voice sample and make the session ready.
+
+        A prompt that was fed before is copied from the prompts kept.
+
+        Args:
+            session: a fresh conversation.
+            prefix: text before the voice sample.
+            suffix: text after it; units follow immediately.
+            settings: the conversation's settings.
+            voice_sample: float32 [n] at 16 kHz, what the language model hears as its voice.
+            vocoder: a fresh stream in the voice to speak with; None gives text only.
+        """
+        session.settings = settings or self.defaults
+        session.speech.vocoder = vocoder if session.settings.generate_audio else None
+        session.reset_speech()
+        opening, closing = (tuple(self.tokenizer.encode(text)) for text in (prefix, suffix))
+        key = prompt_key(opening, closing, voice_sample)
+        if not self.prompts.recall(key, session.kv):
+            pieces: list[TokenIds | Embeddings] = [TokenIds(opening)]
+            if voice_sample is not None:
+                mels = tuple(clip_mels(voice_sample))
+                rows = yield EncodeClips(mels, self.config.audio_block_frames)
+                pieces.append(Embeddings(torch.cat(rows)))
+            yield LlmForward(session.kv, (*pieces, TokenIds(closing)), wants_logits=False)
+            self.prompts.keep(key, session.kv)
+        window, marker = session.window, session.settings.window.context_marker
+        window.preserved = session.kv.length
+        window.prefix = session.kv.length - len(closing)
+        window.suffix_ids = closing
+        window.marker_ids = tuple(self.tokenizer.encode(marker))
+
+    def streaming_prefill(
+        self,
+        session: Session,
+        audio_waveform: np.ndarray | None = None,
+        frame_list: Sequence[Frame] = (),
+        max_slice_nums: int | Sequence[int] | None = None,
+    ) -> Steps[PrefillResult]:
+        """Feed one unit's input in one forward pass.
+
+        Args:
+            session: a prepared conversation.
+            audio_waveform: float32 [n] at 16 kHz; one second is consumed, the rest waits.
+            frame_list: pictures of this second, oldest first.
+            max_slice_nums: slices per picture, one number or one per frame; None takes the
+                conversation's setting.
+
+        Returns:
+            Success, or the reason nothing was fed.
+
+        Raises:
+            UnitOrderError: the previous unit was not generated or not finalized.
+        """
+        self._check_unit_closed(session)
+        watch, hearing = Stopwatch(time.perf_counter), session.hearing
+        has_audio = audio_waveform is not None and len(audio_waveform) > 0
+        if session.stop.is_set() or not (has_audio or frame_list):
+            return PrefillResult(False, "stopped" if session.stop.is_set() else "no input")
+        samples, waiting = None, hearing.pending
+        if audio_waveform is not None and has_audio:
+            samples, waiting = split_unit_audio(hearing, audio_waveform, self.timing)
+        if has_audio and samples is None:
+            hearing.pending = waiting
+            return PrefillResult(False, "not enough audio", cost_all=watch.total())
+        unit_start, slices = session.cached_tokens, 0
+        opening = TokenIds((*session.turn.closing, self.tokens.unit_start))
+        pieces: list[TokenIds | Embeddings] = [opening]
+        if frame_list:
+            limit = session.settings.max_slice_nums if max_slice_nums is None else max_slice_nums
+            pictures, slices = yield from picture_pieces(
+                frame_list, limit, self.config.slice_config, self.tokens, watch
+            )
+            pieces += pictures
+        hearing.pending = waiting
+        if samples is not None:
+            rows = yield from get_audio_embedding(hearing, samples, self.timing, watch)
+            pieces.append(Embeddings(rows))
+        output = yield LlmForward(
+            session.kv,
+            tuple(pieces),
+        )
+        session.turn.closing = ()
+        watch.lap("audio_feed" if has_audio else "vision_feed")
+        session.turn.logits = output.logits
+        session.turn.unit_start = unit_start
+        session.turn.vision_slices = slices
+        hearing.units += 1
+        return _prefill_result(slices, watch)
+
+    def streaming_generate(
+        self, session: Session, force_listen: bool = False, force_speak: bool = False
+    ) -> Steps[UnitResult]:
+        """Decide what the model does in this unit and synthesise what it says.
+
+        Args:
+            session: a conversation whose unit was prefilled.
+            force_listen: listen whatever the model wants; a running turn is ended first.
+            force_speak: speak whatever the model wants, unless it has to listen.
+
+        Returns:
+            The unit's result; its terminators reach the cache in `finalize`.
+        """
+        watch, turn = Stopwatch(time.perf_counter), session.turn
+        logits, turn.logits = turn.logits, None
+        if logits is None or session.stop.is_set():
+            return self._listen(session, watch, end_of_turn=session.stop.is_set())
+        draft = yield from self.decoder.decode(session, logits, force_listen, force_speak)
+        watch.lap("llm")
+        text = self.tokenizer.decode(draft.ids, skip_special_tokens=True)
+        turn.pending = PendingUnit(draft.terminator, tuple(draft.ids), draft.is_listen, text)
+        if draft.is_listen:
+            return self._listen(session, watch, barge_in=draft.barge_in)
+        speech = yield from self._speak(session, draft, text, watch)
+        if draft.end_of_turn:
+            session.sampler.history.clear()
+        return UnitResult(
+            is_listen=False,
+            text=text,
+            audio_waveform=self._silence() if speech.waveform is None else speech.waveform,
+            end_of_turn=draft.end_of_turn,
+            n_tokens=len(draft.ids),
+            n_tts_tokens=speech.n_codes,
+            barge_in=draft.barge_in,
+            early_samples=speech.early_samples,
+            **self._shared_fields(session, watch),
+        )
+
+    def finalize(self, session: Session) -> Steps[None]:
+        """Close the unit and keep the window; harmless when no unit is open.
+
+        What ends the unit in the cache is fed together with the next unit's input, unless the
+        window has to drop something now.
+        """
+        pending, turn = session.turn.pending, session.turn
+        if pending is None or turn.unit_start is None:
+            return
+        is_written = session.settings.ls_mode == EXPLICIT and pending.terminator is not None
+        terminator = (pending.terminator,) if is_written else ()
+        turn.closing = (*terminator, self.tokens.unit_end)
+        told = () if pending.is_listen else pending.ids
+        text_ids = [token for token in told if token not in self.tokens.untold_ids]
+        window, settings = session.window, session.settings.window
+        window.add_unit(session.cached_tokens - turn.unit_start, text_ids)
+        turn.pending, turn.unit_start, turn.vision_slices = None, None, 0
+        if units_to_drop(window, settings):
+            yield from self._write_closing(session)
+            yield from maintain_units(session.kv, window, settings)
+
+    def _write_closing(self, session: Session) -> Steps[None]:
+        closing = TokenIds(session.turn.closing)
+        yield LlmForward(session.kv, (closing,), wants_logits=False)
+        session.turn.closing = ()
+
+    def _check_unit_closed(self, session: Session) -> None:
+        if session.turn.pending is not None:
+            raise UnitOrderError("finalize the previous unit before the next prefill")
+        if session.turn.logits is not None:
+            raise UnitOrderError("generate the prefilled unit before the next prefill")
+
+    def _speak(
+        self, session: Session, draft: UnitDraft, text: str, watch: Stopwatch
+    ) -> Steps[UnitSpeech]:
+        if session.speech.vocoder is None or session.stop.is_set():
+            return UnitSpeech()
+        hidden = torch.stack(draft.hidden) if draft.hidden else None
+        said = UnitText(tuple(draft.ids), hidden, text, draft.end_of_turn)
+        settings = session.settings
+        rule = CodeRule(
+            temperature=settings.tts_temperature,
+            repetition_penalty=settings.tts_repetition_penalty,
+            top_p=settings.tts_top_p,
+            top_k=settings.tts_top_k,
+            is_greedy=settings.is_greedy,
+        )
+        return (yield from speak_unit(session, said, self.config.tts_config, rule, watch))
+
+    def _listen(
+        self,
+        session: Session,
+        watch: Stopwatch,
+        *,
+        end_of_turn: bool = False,
+        barge_in: bool = False,
+    ) -> UnitResult:
+        return UnitResult(
+            is_listen=True,
+            audio_waveform=self._silence(),
+            end_of_turn=end_of_turn,
+            barge_in=barge_in,
+            **self._shared_fields(session, watch),
+        )
+
+    def _silence(self) -> np.ndarray:
+        return np.zeros(self.speech_timing.sample_rate_hz, np.float32)
+
+    def _shared_fields(self, session: Session, watch: Stopwatch) -> dict[str, Any]:
+        slices = session.turn.vision_slices
+        return {
+            "current_time": session.hearing.units,
+            "cost_llm": watch.seconds("llm"),
+            "cost_tts_prep": watch.seconds("tts_prep"),
+            "cost_tts": watch.seconds("tts"),
+            "cost_token2wav": watch.seconds("token2wav"),
+            "cost_all": watch.total(),
+            "vision_slices": slices,
+            "vision_tokens": slices * self.config.query_num,
+        }
+
+
+def _prefill_result(slices: int, watch: Stopwatch) -> PrefillResult:
+    return PrefillResult(
+        True,
+        vision_slices=slices,
+        cost_vision_process=watch.seconds("vision_process"),
+        cost_vision_embed=watch.seconds("vision_embed"),
+        cost_vision_feed=watch.seconds("vision_feed"),
+        cost_audio_process=watch.seconds("audio_process"),
+        cost_audio_embed=watch.seconds("audio_embed"),
+        cost_audio_feed=watch.seconds("audio_feed"),
+        cost_all=watch.total(),
+    )

@@ -1,0 +1,288 @@
+"""From messages to the rows the language model is fed; system prompts are kept by content."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, StreamTiming
+from MiniCPMO45.engine.kv_cache import KvHandle, KvRows
+from MiniCPMO45.engine.session import HearingState, Session
+from MiniCPMO45.engine.steps import (
+    Embeddings,
+    EncodeClips,
+    EncodeImages,
+    EncodeStream,
+    Steps,
+    TokenIds,
+)
+from MiniCPMO45.processing import prompts
+from MiniCPMO45.processing.audio_features import as_samples, clip_mels
+from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor, Prompt, PromptOptions
+from MiniCPMO45.processing.prompts import TurnOpening
+from MiniCPMO45.processing.streaming_mel import push
+
+STREAMING_SLICES = 1  # slices per picture where the caller does not say; source: spec, 4.1
+
+
+@dataclass(frozen=True)
+class PieceOptions:
+    """How one message or piece is read.
+
+    Attributes:
+        max_slice_nums: most slices per picture.
+        omni_mode: join parts with nothing between them instead of a line feed.
+        stream_input: the user's sound is the next part of a live stream, not a whole clip.
+        is_last_chunk: nothing follows this piece in the user's turn.
+        enable_thinking: the replies of this conversation begin with a thought.
+        use_tts_template: the replies of this conversation can be spoken.
+        use_image_id: number the pictures of a whole history; None for the folder's default.
+        max_tokens: refuse a longer prompt; None for no limit.
+    """
+
+    max_slice_nums: int = STREAMING_SLICES
+    omni_mode: bool = True
+    stream_input: bool = False
+    is_last_chunk: bool = False
+    enable_thinking: bool = False
+    use_tts_template: bool = True
+    use_image_id: bool | None = None
+    max_tokens: int | None = None
+
+
+class MessageInput:
+    """Renders and embeds messages; holds no conversation."""
+
+    def __init__(self, config: MiniCPMOConfig, processor: MiniCPMOProcessor) -> None:
+        self.config = config
+        self.processor = processor
+        self.timing = StreamTiming()
+
+    def render_message(self, session: Session, message: Message, options: PieceOptions) -> Prompt:
+        """Lay out one message behind what the cache ends with.
+
+        Raises:
+            ProcessingError: a part of the message cannot be used.
+        """
+        content = message.content
+        if message.role == "user" and not isinstance(content, str):
+            content = self._led_by_silence(session.hearing, list(content))
+        return self.processor.render_piece(
+            content, _frame(session, message.role, options), self._prompt_options(options)
+        )
+
+    def render_history(self, messages: Sequence[Message], options: PieceOptions) -> Prompt:
+        """Lay out a whole closed history with the chat template.
+
+        Raises:
+            ProcessingError: a part of a message cannot be used.
+            PromptTooLongError: the prompt exceeds `options.max_tokens`.
+        """
+        numbered = replace(self._prompt_options(options), use_image_id=options.use_image_id)
+        return self.processor.render(messages, numbered)
+
+    def embed_message(
+        self, session: Session, prompt: Prompt, role: str, options: PieceOptions
+    ) -> Steps[Pieces]:
+        """Encode one message's media and put them in their slots.
+
+        Args:
+            session: the conversation; a live stream's state goes on.
+            prompt: what `render_message` returned.
+            role: only the user's sound may be a live stream.
+            options: how the piece is read.
+        """
+        pictures = yield from embed_pictures(prompt)
+        if options.stream_input and role == "user":
+            sounds = yield from self._embed_stream(session.hearing, prompt, options)
+        else:
+            sounds = yield from embed_clips(prompt, block_frames=None)
+        return lay_out(prompt, pictures, sounds)
+
+    def embed_history(self, session: Session, prompt: Prompt) -> Steps[Pieces]:
+        """Encode the media of a whole history, sound in blocks of a second."""
+        pictures = yield from embed_pictures(prompt)
+        sounds = yield from embed_clips(prompt, self.config.audio_block_frames)
+        return lay_out(prompt, pictures, sounds)
+
+    def _prompt_options(self, options: PieceOptions) -> PromptOptions:
+        return PromptOptions(
+            max_slice_nums=options.max_slice_nums,
+            use_image_id=False,
+            omni_mode=options.omni_mode,
+            max_tokens=options.max_tokens,
+        )
+
+    def _led_by_silence(self, hearing: HearingState, content: list) -> list:
+        """Lead the first sound of a conversation by zeros up to the first chunk's length."""
+        if hearing.audio_units > 0:
+            return content
+        for index, part in enumerate(content):
+            if isinstance(part, np.ndarray):
+                missing = max(0, self.timing.first_pad_samples - len(part))
+                content[index] = np.pad(part, (missing, 0))
+                break
+        return content
+
+    def _embed_stream(
+        self, hearing: HearingState, prompt: Prompt, options: PieceOptions
+    ) -> Steps[list[Tensor]]:
+        """Encode live sound second by second; what is not a whole unit yet waits."""
+        context = self.timing.redundancy_frames
+        sounds = []
+        for number, clip in enumerate(prompt.clips):
+            is_last_clip = options.is_last_chunk and number == len(prompt.clips) - 1
+            rows: list[Tensor] = []
+            parts = as_samples(clip).split(self.timing.unit_samples)
+            for index, part in enumerate(parts):
+                is_last = is_last_clip and index == len(parts) - 1
+                mel = push(hearing.mel, part, is_last=is_last, timing=self.timing)
+                if mel.shape[1] == 0:
+                    continue
+                prefix = 0 if hearing.audio_units == 0 else context
+                rows.append((yield EncodeStream(mel, hearing.cache, prefix, context)))
+                hearing.audio_units += 1
+            sounds.append(torch.cat(rows) if rows else torch.zeros(0, self.config.hidden_size))
+        return sounds
+
+
+def _frame(session: Session, role: str, options: PieceOptions) -> Callable[[str], str]:
+    """The text around one message's content, given what the cache ends with."""
+    opening = session.turn.opening
+    if role == "user":
+        return lambda content: prompts.user_piece(content, opening)
+    if role == "assistant" and opening is not TurnOpening.FIRST:
+        prefix = prompts.reply_prefix(
+            enable_thinking=options.enable_thinking,
+            use_tts_template=options.use_tts_template,
+            is_user_turn_open=opening is TurnOpening.CONTINUED,
+        )
+        return lambda content: prefix + content
+    return lambda content: prompts.message_text(role, content)
+
+
+Pieces = tuple[TokenIds | Embeddings, ...]
+
+
+def embed_pictures(prompt: Prompt) -> Steps[list[Tensor]]:
+    """Encode every slice of the prompt's pictures; one [64, hidden] per image span."""
+    slices = tuple(each for picture in prompt.pictures for each in picture.slices)
+    if not slices:
+        return []
+    rows = yield EncodeImages(slices)
+    return list(rows)
+
+
+def embed_clips(prompt: Prompt, block_frames: int | None) -> Steps[list[Tensor]]:
+    """Encode the prompt's whole sounds.
+
+    Args:
+        prompt: the rendered prompt.
+        block_frames: encoder frames per attention block; None for full attention.
+
+    Returns:
+        One [t, hidden] per clip; a clip above 30 s is encoded in pieces and joined.
+    """
+    mels = [clip_mels(clip) for clip in prompt.clips]
+    if not mels:
+        return []
+    rows = yield EncodeClips(tuple(mel for of_clip in mels for mel in of_clip), block_frames)
+    remaining = iter(rows)
+    return [torch.cat([next(remaining) for _ in of_clip]) for of_clip in mels]
+
+
+def lay_out(prompt: Prompt, pictures: Sequence[Tensor], sounds: Sequence[Tensor]) -> Pieces:
+    """Put embeddings in the place of the prompt's slots.
+
+    Args:
+        prompt: ids and spans.
+        pictures: [64, hidden] per image span.
+        sounds: [t, hidden] per audio span.
+    """
+    slots = sorted(
+        [*zip(prompt.image_spans, pictures, strict=True)]
+        + [*zip(prompt.audio_spans, sounds, strict=True)],
+        key=lambda slot: slot[0],
+    )
+    pieces: list[TokenIds | Embeddings] = []
+    position = 0
+    for (start, stop), rows in slots:
+        pieces.append(TokenIds(prompt.ids[position:start]))
+        if len(rows):
+            pieces.append(Embeddings(rows))
+        position = stop
+    if position < len(prompt.ids):
+        pieces.append(TokenIds(prompt.ids[position:]))
+    return tuple(pieces)
+
+
+MAX_BYTES = 256 << 20  # some twenty prompts with a voice sample at the published size
+
+
+def prompt_key(
+    prefix: Sequence[int], suffix: Sequence[int], voice_sample: np.ndarray | None
+) -> str:
+    """Name a prompt by everything its cached rows depend on.
+
+    Args:
+        prefix: ids before the voice sample.
+        suffix: ids after it.
+        voice_sample: float32 [n] at 16 kHz.
+    """
+    digest = hashlib.sha256()
+    for part in (prefix, suffix):
+        digest.update(np.array([len(part), *part], np.int64).tobytes())
+    if voice_sample is not None:
+        digest.update(np.asarray(voice_sample, np.float32).tobytes())
+    return digest.hexdigest()
+
+
+class PromptCache:
+    """The rows of the prompts used last; the oldest leaves first.
+
+    Attributes:
+        max_bytes: memory of all rows kept.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        """Start empty."""
+        self.max_bytes = max_bytes
+        self._prompts: OrderedDict[str, KvRows] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return the number of prompts kept."""
+        return len(self._prompts)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all rows kept."""
+        return sum(_size(rows) for rows in self._prompts.values())
+
+    def recall(self, key: str, kv: KvHandle) -> bool:
+        """Put a prompt into an empty cache, exactly as it was fed; False if it is not kept."""
+        assert kv.length == 0, "a prompt begins a conversation"
+        rows = self._prompts.get(key)
+        if rows is None:
+            return False
+        self._prompts.move_to_end(key)
+        kv.put(rows)
+        return True
+
+    def keep(self, key: str, kv: KvHandle) -> None:
+        """Keep a copy of all that a cache holds, unless it is larger than the room for all."""
+        rows = kv.rows(0, kv.length)
+        if _size(rows) > self.max_bytes:
+            return
+        self._prompts[key] = rows
+        while self.nbytes > self.max_bytes:
+            self._prompts.popitem(last=False)
+
+
+def _size(rows: KvRows) -> int:
+    return rows.keys.nbytes + rows.values.nbytes

@@ -1,0 +1,287 @@
+"""From text and hidden states to speech codes to waveform, for units and for replies.
+
+Two callers share the drawing of codes: a duplex unit (at most one second per unit) and a
+turn-based reply (a chunk per group of text tokens, or all at once).
+Source: docs/specification/model.md#5.6, #5.7, #6.7 and #7.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from MiniCPMO45.configuration_minicpmo import TTSConfig
+from MiniCPMO45.engine.kv_cache import KvHandle
+from MiniCPMO45.engine.policies import CodeRule
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import (
+    CODES_PER_REQUEST,
+    CODES_PER_UNIT,
+    DrawCodes,
+    DrawnCodes,
+    Emit,
+    SpeechCodes,
+    SpeechPiece,
+    SpokenText,
+    Steps,
+    TextMarkers,
+    Vocode,
+)
+from MiniCPMO45.kernels.code_choice import PENALTY_WINDOW
+from MiniCPMO45.settings import SpeechSampling
+from MiniCPMO45.token2wav.chunking import FEWEST_CODES, WINDOW_CODES, cut_whole_reply
+
+
+@dataclass(frozen=True)
+class CodeBudget:
+    """How many codes one call may draw.
+
+    Attributes:
+        most: decoding steps at most.
+        least: steps during which speech may not end.
+    """
+
+    most: int
+    least: int = 0
+
+
+def condition(
+    ids: Sequence[int], hidden: Tensor | None, config: TTSConfig, *, is_text_end: bool
+) -> tuple[SpeechPiece, ...]:
+    """Lay out what starts a run of codes: spoken text, its end mark if due, audio begin.
+
+    Args:
+        ids: spoken text ids; may be empty.
+        hidden: [n, hidden] language-model state of each id.
+        config: the speech decoder's marker ids.
+        is_text_end: the reply's text is complete.
+    """
+    text_end = (config.text_eos_token_id,) if is_text_end else ()
+    markers = (*text_end, config.audio_bos_token_id)
+    if hidden is None or not ids:
+        return (TextMarkers(markers),)
+    return (SpokenText(tuple(ids), hidden), TextMarkers(markers))
+
+
+class CodeRun:
+    """One run of speech codes, drawn some at a time; every code but the last is fed back.
+
+    Attributes:
+        codes: codes drawn so far, without the end of speech.
+        has_ended: the model ended the run itself.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        pieces: tuple[SpeechPiece, ...],
+        rule: CodeRule,
+        budget: CodeBudget,
+        *,
+        eos: int,
+        heard: list[int] | None = None,
+    ) -> None:
+        """Start a run.
+
+        Args:
+            session: the conversation; its speech cache grows.
+            pieces: what starts the run.
+            rule: how to draw.
+            budget: limits in codes.
+            eos: the code that ends speech.
+            heard: codes the penalty sees, extended in place; None for this run's alone.
+        """
+        self.session = session
+        self.rule = rule
+        self.budget = budget
+        self.eos = eos
+        self.codes: list[int] = []
+        self.has_ended = False
+        self._heard = self.codes if heard is None else heard
+        self._next_pieces = pieces
+
+    def draw(self, count: int) -> Steps[tuple[int, ...]]:
+        """Draw up to `count` codes more, fewer when the run is over; returns the new ones."""
+        begun = len(self.codes)
+        while not self.is_over and len(self.codes) < begun + count:
+            wanted = min(begun + count, self.budget.most) - len(self.codes)
+            drawn: DrawnCodes = yield self._request(min(wanted, CODES_PER_REQUEST))
+            self.has_ended = drawn.has_ended
+            self.codes += drawn.codes
+            if self._heard is not self.codes:
+                self._heard += drawn.codes
+            if drawn.codes:
+                self._next_pieces = (SpeechCodes(drawn.codes[-1:]),)
+        return tuple(self.codes[begun:])
+
+    def finish(self) -> Steps[list[int]]:
+        """Draw the rest of the run and return all its codes."""
+        yield from self.draw(self.budget.most)
+        return self.codes
+
+    @property
+    def is_over(self) -> bool:
+        """No code is due any more."""
+        is_spent = len(self.codes) >= self.budget.most
+        return self.has_ended or is_spent or self.session.stop.is_set()
+
+    def _request(self, count: int) -> DrawCodes:
+        session, budget = self.session, self.budget
+        rows = sum(len(piece.ids) for piece in self._next_pieces)
+        return DrawCodes(
+            session.speech.kv,
+            self._next_pieces,
+            self.rule,
+            tuple(self._heard[-PENALTY_WINDOW:]),
+            self.eos,
+            session.sampler.generator,
+            count=_make_room(session.speech.kv, rows, count),
+            least=max(0, budget.least - len(self.codes)),
+        )
+
+
+def _make_room(kv: KvHandle, rows: int, count: int) -> int:
+    """Forget the older half of a turn that outgrows the speech decoder, minutes into it.
+
+    Returns:
+        How many codes can be drawn after `rows` are fed, at most `count` and at least 1.
+    """
+    limit = kv.store.shape.max_position_embeddings
+    if kv.length + rows + count - 1 > limit and kv.length > limit // 2:
+        kv.drop(0, kv.length - limit // 2)
+    return max(1, min(count, limit - kv.length - rows + 1))
+
+
+def vocode(
+    session: Session, codes: Sequence[int], *, is_last: bool, fewest: int = FEWEST_CODES
+) -> Steps[Tensor]:
+    """Give codes to the vocoder and return what it can say by now.
+
+    Args:
+        session: the conversation; a voice is open.
+        codes: new codes, possibly none.
+        is_last: the turn ends with them.
+        fewest: codes a call that is not the last takes at least.
+
+    Returns:
+        float32 [samples] at 24 kHz, possibly empty.
+    """
+    waves = []
+    vocoder = session.speech.vocoder
+    assert vocoder is not None, "speech needs an open voice"
+    for piece in session.speech.buffer.push(codes, is_last=is_last, fewest=fewest):
+        waves.append((yield Vocode(vocoder, piece.codes, piece.is_last)))
+    return torch.cat(waves) if waves else torch.zeros(0)
+
+
+@dataclass(frozen=True, eq=False)
+class ReplyPiece:
+    """What a streamed reply hands out next.
+
+    Attributes:
+        text: text since the last piece.
+        waveform: float32 [samples] at 24 kHz; None when the reply is text only.
+    """
+
+    text: str
+    waveform: np.ndarray | None = None
+
+
+class ReplySpeech:
+    """Speaks replies; holds no conversation."""
+
+    def __init__(self, config: TTSConfig) -> None:
+        self.config = config
+
+    def speak_group(
+        self,
+        session: Session,
+        ids: Sequence[int],
+        hidden: Tensor,
+        sampling: SpeechSampling,
+        *,
+        is_text_end: bool,
+        take_text: Callable[[], str],
+    ) -> Steps[None]:
+        """Speak one group of text tokens; emits a `ReplyPiece` per second of speech.
+
+        Args:
+            session: the conversation; a voice is open.
+            ids: text tokens of the group.
+            hidden: [n, hidden] language-model state of each.
+            sampling: how codes are drawn.
+            is_text_end: the reply's text is complete.
+            take_text: returns the text not handed out yet and marks it handed out.
+        """
+        run = CodeRun(
+            session,
+            condition(ids, hidden, self.config, is_text_end=is_text_end),
+            self._rule(sampling),
+            CodeBudget(sampling.max_codes_per_chunk),
+            eos=self.config.speech_eos_id,
+            heard=session.speech.codes,
+        )
+        while not run.is_over:
+            due = CODES_PER_UNIT - len(session.speech.codes) % CODES_PER_UNIT
+            if len((yield from run.draw(due))) == due:
+                second = session.speech.codes[-CODES_PER_UNIT:]
+                wave = yield from vocode(session, second, is_last=False, fewest=WINDOW_CODES)
+                if len(wave):
+                    yield Emit(ReplyPiece(take_text(), wave.cpu().numpy()))
+
+    def finish(self, session: Session, take_text: Callable[[], str]) -> Steps[None]:
+        """Voice the codes that still wait and end the reply; emits the last `ReplyPiece`."""
+        spoken = len(session.speech.codes) // CODES_PER_UNIT * CODES_PER_UNIT
+        rest = session.speech.codes[spoken:]
+        if session.speech.codes:
+            wave = yield from vocode(session, rest, is_last=True, fewest=WINDOW_CODES)
+            yield Emit(ReplyPiece(take_text(), wave.cpu().numpy()))
+        session.reset_speech()
+
+    def speak_whole(
+        self, session: Session, ids: Sequence[int], hidden: Tensor, sampling: SpeechSampling
+    ) -> Steps[np.ndarray]:
+        """Speak a finished reply at once.
+
+        Args:
+            session: the conversation; a voice is open.
+            ids: all text tokens.
+            hidden: [n, hidden] language-model state of each.
+            sampling: how codes are drawn.
+
+        Returns:
+            float32 [samples] at 24 kHz.
+        """
+        session.reset_speech()
+        budget = CodeBudget(sampling.max_codes_per_reply, sampling.min_codes_per_reply)
+        run = CodeRun(
+            session,
+            condition(ids, hidden, self.config, is_text_end=True),
+            self._rule(sampling),
+            budget,
+            eos=self.config.speech_eos_id,
+        )
+        codes = (yield from run.finish())[: budget.most - 1]
+        vocoder = session.speech.vocoder
+        assert vocoder is not None, "speech needs an open voice"
+        waves = []
+        for piece in cut_whole_reply(codes):
+            if session.stop.is_set():
+                break
+            waves.append((yield Vocode(vocoder, piece.codes, piece.is_last)))
+        session.reset_speech()
+        joined = torch.cat(waves) if waves else torch.zeros(0)
+        return joined.cpu().numpy()
+
+    def _rule(self, sampling: SpeechSampling) -> CodeRule:
+        return CodeRule(
+            temperature=sampling.temperature,
+            repetition_penalty=sampling.repetition_penalty,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            is_greedy=sampling.is_greedy,
+        )

@@ -1,0 +1,319 @@
+"""Turn-based conversation over a kept cache: prefill messages piece by piece, stream a reply.
+
+Serves the half-duplex mode too. Every method is a generator of requests over one `Session`.
+Source: docs/specification/model.md#5.3 to #5.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.engine.policies import ReplyPolicy
+from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.steps import Emit, LlmForward, Steps, TokenIds
+from MiniCPMO45.engine.windows import Round, maintain_rounds
+from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions, Pieces
+from MiniCPMO45.modes.speech import ReplyPiece, ReplySpeech
+from MiniCPMO45.processing import prompts
+from MiniCPMO45.processing.processor import Message
+from MiniCPMO45.processing.prompts import TurnOpening
+from MiniCPMO45.processing.streaming_mel import MelState
+from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
+from MiniCPMO45.settings import GenerationSettings
+
+GROUP_TOKENS = 10  # text tokens that reach speech together; source: docs/specification/model.md#5.4
+BROKEN_CHARACTER = "\ufffd"  # decodes from the first bytes of a character
+
+
+@dataclass(frozen=True)
+class ReplyResult:
+    """A finished reply.
+
+    Attributes:
+        text: all of it.
+        ids: its tokens.
+        was_stopped: the caller ended it.
+        hit_limit: the token limit ended it.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    was_stopped: bool = False
+    hit_limit: bool = False
+
+
+@dataclass
+class _Reply:
+    """A reply being written.
+
+    Attributes:
+        ids: tokens drawn; the last one is not fed until its successor is wanted.
+        hidden: state [hidden] of every token fed.
+        given: tokens that are fed before any is drawn.
+        grouped: tokens handed to speech or to the caller.
+        text_from: token from which text is decoded; what stands before it was handed out.
+        text_sent: characters after that token that were handed to the caller.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    hidden: list[Tensor] = field(default_factory=list)
+    given: tuple[int, ...] = ()
+    grouped: int = 0
+    text_from: int = 0
+    text_sent: int = 0
+    has_ended: bool = False
+    hit_limit: bool = False
+    next_pieces: Pieces = ()
+
+
+class StreamingCapability:
+    """Turn-based conversation over any session."""
+
+    def __init__(self, messages: MessageInput, policy: ReplyPolicy, speech: ReplySpeech) -> None:
+        self.messages = messages
+        self.tokenizer: MiniCPMOTokenizerFast = messages.processor.tokenizer
+        self.policy = policy
+        self.speech = speech
+
+    def prefill(
+        self, session: Session, message: Message, options: PieceOptions | None = None
+    ) -> Steps[str]:
+        """Feed one message, or one piece of a user's turn, behind what the cache holds.
+
+        Args:
+            session: the conversation.
+            message: its role decides how the turn is opened and closed.
+            options: how it is read.
+
+        Returns:
+            The text fed, media as markers.
+
+        Raises:
+            ProcessingError: a part of the message cannot be used; nothing was fed.
+        """
+        options = options or PieceOptions()
+        turn, hearing = session.turn, session.hearing
+        is_user = message.role == "user"
+        prompt = self.messages.render_message(session, message, options)
+        pieces = yield from self.messages.embed_message(session, prompt, message.role, options)
+        yield from self._feed(session, pieces, message.role)
+        if is_user:
+            hearing.audio_units += len(prompt.clips) if not options.stream_input else 0
+            turn.opening = TurnOpening.CONTINUED
+        elif message.role == "assistant" and turn.opening is not TurnOpening.FIRST:
+            turn.opening = TurnOpening.AFTER_REPLY
+            turn.round += 1
+        if not is_user:
+            hearing.cache.truncate(0)
+        return prompt.text
+
+    def prefill_history(
+        self, session: Session, messages: Sequence[Message], options: PieceOptions | None = None
+    ) -> Steps[str]:
+        """Feed a whole closed history as one piece.
+
+        Args:
+            session: a fresh conversation.
+            messages: oldest first; the last one is closed, too.
+            options: how the messages are read.
+
+        Returns:
+            The text fed, media as markers.
+        """
+        options = options or PieceOptions(omni_mode=False)
+        prompt = self.messages.render_history(messages, options)
+        pieces = yield from self.messages.embed_history(session, prompt)
+        yield from self._feed(session, pieces, "user")
+        self._split_into_rounds(session, prompt.ids, messages)
+        return prompt.text
+
+    def generate(self, session: Session, settings: GenerationSettings) -> Steps[ReplyResult]:
+        """Write a reply, spoken as it is written; emits `ReplyPiece`s.
+
+        Speech takes tokens in groups. Text without speech is handed out token by token, and so is
+        a function call, which is never spoken.
+
+        Args:
+            session: a conversation whose user turn was prefilled. `session.stop` ends the reply.
+            settings: how text and speech are drawn. Speech needs an open voice.
+
+        Returns:
+            The whole reply.
+        """
+        start = session.kv.length
+        reply = self._begin(session, settings)
+        speaks = settings.generate_audio and session.speech.vocoder is not None
+        while not (reply.has_ended or reply.hit_limit or session.stop.is_set()):
+            group = GROUP_TOKENS if speaks else 1
+            size = group if reply.ids else group + 1  # the last token drawn is not fed yet
+            yield from self._write(session, reply, settings, size)
+            if session.stop.is_set():
+                break
+            if reply.hit_limit:
+                yield from self._feed_held(session, reply)
+            yield from self._hand_out(session, reply, settings, speaks)
+            if speaks and self._calls(reply):
+                yield from self.speech.finish(session, lambda: self._new_text(reply))
+                speaks = False
+        if session.stop.is_set():
+            reply.grouped = len(reply.hidden)
+        elif speaks:
+            yield from self.speech.finish(session, lambda: self._new_text(reply))
+        rest = self._new_text(reply, is_final=True)
+        if rest:
+            yield Emit(ReplyPiece(rest))
+        return self._end(session, reply, start)
+
+    def write_with_hidden(
+        self, session: Session, settings: GenerationSettings
+    ) -> Steps[tuple[ReplyResult, Tensor | None]]:
+        """Write a whole reply as text.
+
+        Returns:
+            The reply and the state [n, hidden] of its tokens; None for an empty reply.
+        """
+        start = session.kv.length
+        reply = self._begin(session, settings)
+        while not (reply.has_ended or reply.hit_limit or session.stop.is_set()):
+            yield from self._write(session, reply, settings, GROUP_TOKENS)
+        if reply.hit_limit:
+            yield from self._feed_held(session, reply)
+        hidden = torch.stack(reply.hidden) if reply.hidden else None
+        return self._end(session, reply, start), hidden
+
+    def _split_into_rounds(
+        self, session: Session, ids: Sequence[int], messages: Sequence[Message]
+    ) -> None:
+        """Register each message of a history, so that the window can drop rounds one by one."""
+        start = self.policy.tokens.im_start
+        starts = [index for index, token in enumerate(ids) if token == start]
+        if len(starts) != len(messages):  # a message spells the mark out
+            return
+        session.window.rounds.pop()
+        stops = [*starts[1:], len(ids)]
+        for message, first, last in zip(messages, [0, *starts[1:]], stops, strict=True):
+            if message.role == "user" and any(r.role != "system" for r in session.window.rounds):
+                session.turn.round += 1
+            session.window.rounds.append(Round(session.turn.round, message.role, last - first))
+
+    def _feed(self, session: Session, pieces: Pieces, role: str) -> Steps[None]:
+        window, limits = session.window, session.settings.window
+        maintain_rounds(session.kv, window, limits)
+        before = session.kv.length
+        yield LlmForward(session.kv, pieces, wants_logits=False)
+        window.rounds.append(Round(session.turn.round, role, session.kv.length - before))
+        maintain_rounds(session.kv, window, limits)
+
+    def _begin(self, session: Session, settings: GenerationSettings) -> _Reply:
+        """Reset what belongs to one turn and lay out the reply's prefix."""
+        session.reset_speech()
+        session.hearing.cache.truncate(0)
+        session.hearing.mel = MelState()
+        prefix = prompts.reply_prefix(
+            enable_thinking=settings.enable_thinking,
+            use_tts_template=settings.use_speech_template,
+            is_user_turn_open=session.turn.opening is TurnOpening.CONTINUED,
+        )
+        return _Reply(
+            given=tuple(self.tokenizer.encode_said(settings.reply_start)),
+            next_pieces=(TokenIds(tuple(self.tokenizer.encode(prefix))),),
+        )
+
+    def _write(
+        self, session: Session, reply: _Reply, settings: GenerationSettings, size: int
+    ) -> Steps[None]:
+        """Take up to `size` tokens: what is given, then what is drawn."""
+        terminators = self.policy.tokens.reply_terminators
+        size -= yield from self._take_given(session, reply, size)
+        for _ in range(size):
+            reply.hit_limit = len(reply.ids) >= settings.max_new_tokens
+            if session.stop.is_set() or reply.hit_limit:
+                return
+            output = yield LlmForward(session.kv, reply.next_pieces)
+            if reply.ids:
+                reply.hidden.append(output.hidden[-1])
+            token = self.policy.next_streamed(
+                output.logits, reply.ids, settings, session.sampler.generator
+            )
+            if token in terminators:
+                reply.has_ended = True
+                return
+            reply.ids.append(token)
+            reply.next_pieces = (TokenIds((token,)),)
+        reply.hit_limit = not reply.given and len(reply.ids) >= settings.max_new_tokens
+
+    def _take_given(self, session: Session, reply: _Reply, size: int) -> Steps[int]:
+        """Take the next given tokens in one pass; the last one waits to be fed as a drawn one does.
+
+        Returns:
+            How many.
+        """
+        taken, reply.given = reply.given[:size], reply.given[size:]
+        if taken:
+            pieces = (*reply.next_pieces, TokenIds(taken[:-1]))
+            held = len(reply.ids[-1:])
+            output = yield LlmForward(session.kv, pieces, wants_logits=False)
+            known = len(output.hidden) - (held + len(taken) - 1)  # rows before the reply's
+            reply.hidden += output.hidden[known:]
+            reply.ids += taken
+            reply.next_pieces = (TokenIds(taken[-1:]),)
+        return len(taken)
+
+    def _calls(self, reply: _Reply) -> bool:
+        """Whether a function call has begun."""
+        return self.policy.tokens.spoken_count(reply.ids) < len(reply.ids)
+
+    def _feed_held(self, session: Session, reply: _Reply) -> Steps[None]:
+        """Feed the last token, so that its state exists and the cache holds the whole reply."""
+        output = yield LlmForward(session.kv, reply.next_pieces, wants_logits=False)
+        reply.hidden.append(output.hidden[-1])
+
+    def _hand_out(
+        self, session: Session, reply: _Reply, settings: GenerationSettings, speaks: bool
+    ) -> Steps[None]:
+        """Give the tokens whose states exist to speech, or their text to the caller."""
+        start, reply.grouped = reply.grouped, len(reply.hidden)
+        ids = reply.ids[start : reply.grouped]
+        if not speaks:
+            text = self._new_text(reply)
+            if text:
+                yield Emit(ReplyPiece(text))
+            return
+        ids = ids[: self.policy.tokens.spoken_count(ids)]
+        if not reply.ids or (not ids and not session.speech.codes):
+            return
+        yield from self.speech.speak_group(
+            session,
+            ids,
+            torch.stack(reply.hidden[start:])[: len(ids)],
+            settings.speech,
+            is_text_end=reply.has_ended or reply.hit_limit or self._calls(reply),
+            take_text=lambda: self._new_text(reply),
+        )
+
+    def _new_text(self, reply: _Reply, *, is_final: bool = False) -> str:
+        """Text of the grouped tokens that was not handed out; half a character waits."""
+        text = self.tokenizer.decode(reply.ids[reply.text_from : reply.grouped])
+        new = text[reply.text_sent :]
+        if not is_final:
+            new = new.rstrip(BROKEN_CHARACTER)
+        reply.text_sent += len(new)
+        if reply.text_sent == len(text):  # it ends with a whole character
+            reply.text_from, reply.text_sent = reply.grouped, 0
+        return new
+
+    def _end(self, session: Session, reply: _Reply, start: int) -> ReplyResult:
+        """Register the reply in the window and return it."""
+        turn, window = session.turn, session.window
+        was_stopped = session.stop.is_set() and not reply.has_ended
+        if session.kv.length == start:  # stopped before the first pass: the turn is still open
+            return ReplyResult("", (), was_stopped)
+        kept = reply.ids[: len(reply.hidden)] if was_stopped else reply.ids
+        window.rounds.append(Round(turn.round, "assistant", session.kv.length - start))
+        turn.round += 1
+        turn.opening = TurnOpening.AFTER_REPLY
+        return ReplyResult(self.tokenizer.decode(kept), tuple(kept), was_stopped, reply.hit_limit)

@@ -1,0 +1,1 @@
+"""What goes into the model: text, sound and pictures as ids, log-mels and patches."""

@@ -1,0 +1,214 @@
+"""Random values that depend on a name and a seed alone, not on the order they are drawn in."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
+from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
+from MiniCPMO45.tiny.config import LAYERS
+from MiniCPMO45.tiny.tokenizer import PLAIN_SLOTS, TinyVocabulary, spoken_ids
+
+
+def draw(name: str, shape: tuple[int, ...], seed: int, spread: float = 1.0) -> Tensor:
+    """Draw normal values that depend on the name and the seed alone.
+
+    Args:
+        name: the tensor's name.
+        shape: its shape.
+        seed: of the checkpoint.
+        spread: standard deviation.
+
+    Returns:
+        float32 of `shape`, on torch's default device; each kind of device draws its own values.
+    """
+    generator = torch.Generator(torch.get_default_device())
+    generator.manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
+    return torch.randn(shape, generator=generator) * spread
+
+
+ALWAYS_ON, AT_AUDIO, LOUDNESS = RESERVED = [0, 1, 2]  # channels of the language model
+SIGNAL = 4.0  # value of the first two in the residual stream
+SIGNAL_AFTER_NORM = 3.3  # about what the final norm makes of it
+
+NORM_SPREAD = 0.05  # of gains around 1
+BIAS_SPREAD = 0.02
+POSITION_SPREAD = 0.1
+QUERY_GAIN = 2.0  # sharper attention, so that history matters
+RESIDUAL_GAIN = 0.5  # of every matrix that writes into a residual stream, at the tiny depth
+HEARING_GAIN = 1.4  # of the audio projection, so that different sounds differ
+
+LOGIT_SPREAD = 1.3
+LOUD_LOGIT_SPREAD = 1.8  # of control tokens that decide
+WORD_BIAS = 0.0
+FRAGMENT_BIAS = -4.0
+CONTROL_BIAS = -12.0
+UNIT_END_BIAS, TURN_END_BIAS, REPLY_END_BIAS = 2.0, 2.0, 2.0
+DECISION_BIAS = 14.0  # of listen and speak, at audio only
+LOUDNESS_WEIGHT = 1.0  # how much sound speaks for listening and silence for speaking
+
+MEL_OFFSET = 2.0  # brings the log-mel above zero, where the activation lets it through
+LOUDNESS_BORDER = -0.05  # mean log-mel of everyday speech; pauses and noise lie below
+LOUDNESS_OFFSET = 2.0  # the same for the difference
+LOUDNESS_GAIN = 4.0
+
+CODE_GAIN = 1.5  # norm of the rows of the speech head
+SPEECH_END_GAIN = 5.0  # of the row that ends a run of codes
+
+_RESIDUAL_ENDINGS = ("o_proj.weight", "down_proj.weight", "out_proj.weight", "fc2.weight")
+_GAIN_ENDINGS = ("norm.weight", "norm1.weight", "norm2.weight", "layernorm.weight")
+
+
+def tiny_tensors(
+    config: MiniCPMOConfig, vocabulary: TinyVocabulary, seed: int
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield every tensor of the model under its checkpoint name.
+
+    Args:
+        config: sizes; the tiny ones, or larger.
+        vocabulary: says which ids are words and which decide.
+        seed: of the checkpoint.
+
+    Yields:
+        (name, bfloat16 tensor).
+    """
+    with torch.device("meta"):
+        shapes = {
+            name: tuple(t.shape)
+            for name, t in MiniCPMOForConditionalGeneration(config).state_dict().items()
+        }
+    for name, shape in shapes.items():
+        plain = _plain(name, shape, seed, _residual_gain(name, config))
+        tensor = _carry_loudness(name, _carry_signals(name, plain))
+        if name == "llm.lm_head.weight":
+            tensor = _arrange_head(tensor, vocabulary)
+        elif name == "tts.head_code.0.parametrizations.weight.original0":
+            tensor = torch.full(shape, CODE_GAIN)
+            tensor[config.tts_config.speech_eos_id] = SPEECH_END_GAIN
+        yield name, tensor.to(torch.bfloat16).contiguous()
+
+
+def _residual_gain(name: str, config: MiniCPMOConfig) -> float:
+    """Return what leaves a stack's stream as large as the tiny one's, however deep the stack is."""
+    depths = {
+        "llm": config.num_hidden_layers,
+        "vpm": config.vision_config.num_hidden_layers,
+        "apm": config.audio_config.encoder_layers,
+        "tts": config.tts_config.num_hidden_layers,
+    }
+    return RESIDUAL_GAIN * math.sqrt(LAYERS / depths.get(name.partition(".")[0], LAYERS))
+
+
+def _plain(name: str, shape: tuple[int, ...], seed: int, residual_gain: float) -> Tensor:
+    """Random values of a size that keeps activations near one."""
+    if name.endswith(("q_norm.weight", "k_norm.weight")):
+        return draw(name, shape, seed, NORM_SPREAD) + QUERY_GAIN
+    if name.endswith(_GAIN_ENDINGS) or (".ln_" in name and name.endswith("weight")):
+        return draw(name, shape, seed, NORM_SPREAD) + 1.0
+    if len(shape) == 1:
+        return draw(name, shape, seed, BIAS_SPREAD)
+    if "position" in name:
+        return draw(name, shape, seed, POSITION_SPREAD)
+    if "embed_tokens" in name or ".emb_" in name or name.endswith(("query", "original1")):
+        return draw(name, shape, seed)
+    fan_in = shape[0] if name == "resampler.proj" else math.prod(shape[1:])
+    gain = residual_gain if name.endswith(_RESIDUAL_ENDINGS) else 1.0
+    if name.startswith("audio_projection_layer."):
+        gain = HEARING_GAIN
+    return draw(name, shape, seed, gain / math.sqrt(fan_in))
+
+
+def _carry_signals(name: str, tensor: Tensor) -> Tensor:
+    """Keep the reserved channels of the language model's residual stream clean."""
+    match name:
+        case "llm.model.embed_tokens.weight":
+            tensor[:, RESERVED] = 0.0
+            tensor[:, ALWAYS_ON] = SIGNAL
+        case "llm.model.norm.weight":
+            tensor[RESERVED] = 1.0
+        case "audio_projection_layer.linear2.weight":
+            tensor[RESERVED] = 0.0
+        case "audio_projection_layer.linear2.bias":
+            tensor[RESERVED] = 0.0
+            tensor[[ALWAYS_ON, AT_AUDIO]] = SIGNAL
+        case "resampler.ln_post.weight":
+            tensor[ALWAYS_ON] = 0.0
+        case "resampler.ln_post.bias":
+            tensor[ALWAYS_ON] = 1.0  # a constant for the one row of `proj` that makes the signal
+        case "resampler.proj":
+            tensor[ALWAYS_ON] = 0.0
+            tensor[:, RESERVED] = 0.0
+            tensor[ALWAYS_ON, ALWAYS_ON] = SIGNAL
+        case _ if name.startswith("llm.") and name.endswith(("o_proj.weight", "down_proj.weight")):
+            tensor[RESERVED] = 0.0
+    return tensor
+
+
+def _carry_loudness(name: str, tensor: Tensor) -> Tensor:
+    """Bring the mean of the mel bins, minus a border, through the audio encoder.
+
+    Channel 0 carries the mean, channel 1 the border; norms shift and scale both alike, so that
+    the sign of their difference is safe whatever the random channels do.
+    """
+    match name:
+        case "apm.conv1.weight":
+            tensor[:2] = 0.0
+            tensor[0, :, 1] = 1.0 / tensor.shape[1]
+        case "apm.conv1.bias":
+            tensor[0] = MEL_OFFSET
+            tensor[1] = MEL_OFFSET + LOUDNESS_BORDER
+        case "apm.conv2.weight":
+            tensor[:2] = 0.0
+            tensor[[0, 1], [0, 1], 1] = 1.0
+        case "apm.layer_norm.weight":
+            tensor[:2] = 1.0
+        case "apm.conv2.bias" | "apm.layer_norm.bias":
+            tensor[:2] = 0.0
+        case "apm.embed_positions.weight":
+            tensor[:, :2] = 0.0
+        case "audio_projection_layer.linear1.weight":
+            tensor[0] = 0.0
+            tensor[0, [0, 1]] = torch.tensor([1.0, -1.0])
+        case "audio_projection_layer.linear1.bias":
+            tensor[0] = LOUDNESS_OFFSET
+        case "audio_projection_layer.linear2.weight":
+            tensor[LOUDNESS, 0] = LOUDNESS_GAIN
+        case "audio_projection_layer.linear2.bias":
+            tensor[LOUDNESS] = -LOUDNESS_GAIN * LOUDNESS_OFFSET
+        case _ if name.startswith("apm.layers.") and ("out_proj." in name or ".fc2." in name):
+            tensor[:2] = 0.0
+    return tensor
+
+
+def _arrange_head(head: Tensor, vocabulary: TinyVocabulary) -> Tensor:
+    """Give words, fragments and control tokens their places among the logits."""
+    n_base = len(vocabulary.base)
+    head = head * LOGIT_SPREAD
+    bias = torch.full((head.shape[0],), CONTROL_BIAS)
+    bias[:n_base] = FRAGMENT_BIAS
+    bias[spoken_ids(vocabulary)] = WORD_BIAS
+    bias[[vocabulary.id_of(token) for token in PLAIN_SLOTS]] = CONTROL_BIAS
+    bias[n_base - vocabulary.n_spare : n_base] = CONTROL_BIAS
+    at_audio = torch.zeros(head.shape[0])
+    loudness = torch.zeros(head.shape[0])
+    for token, sign in (("<|listen|>", 1.0), ("<|speak|>", -1.0)):
+        head[vocabulary.id_of(token)] = 0.0  # nothing but loudness decides between the two
+        at_audio[vocabulary.id_of(token)] = DECISION_BIAS - CONTROL_BIAS
+        loudness[vocabulary.id_of(token)] = sign * LOUDNESS_WEIGHT
+    ends = {
+        "<|chunk_eos|>": UNIT_END_BIAS,
+        "<|turn_eos|>": TURN_END_BIAS,
+        "<|tts_eos|>": REPLY_END_BIAS,
+    }
+    for token, value in ends.items():
+        bias[vocabulary.id_of(token)] = value
+        head[vocabulary.id_of(token)] *= LOUD_LOGIT_SPREAD / LOGIT_SPREAD
+    head[:, ALWAYS_ON] = bias / SIGNAL_AFTER_NORM
+    head[:, AT_AUDIO] = at_audio / SIGNAL_AFTER_NORM
+    head[:, LOUDNESS] = loudness
+    return head

@@ -1,0 +1,253 @@
+"""Voices: a recording becomes codes, speaker and mel, and is kept by content.
+
+Samples come in as an array. A folder with a fixed voice needs neither speech tokenizer nor speaker
+encoder, and answers every recording with that voice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn import functional as F
+
+from MiniCPMO45.loading.checkpoint_source import CheckpointError
+from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, load_speech_tokenizer
+from MiniCPMO45.token2wav.vocoder import Token2Wav
+from MiniCPMO45.token2wav.vocoder_state import MEL_FRAMES_PER_CODE, VoiceBase, VoicePrompt
+from MiniCPMO45.token2wav.voice_features import (
+    SAMPLE_RATE_HZ,
+    VOICE_RATE_HZ,
+    SpeakerEncoder,
+    resample,
+    speaker_filter_bank,
+    tokenizer_log_mel,
+    voice_log_mel,
+)
+
+TOKENIZER_FILE = "speech_tokenizer_v2_25hz.onnx"
+SPEAKER_FILE = "campplus.onnx"
+
+SAMPLES_PER_CODE = SAMPLE_RATE_HZ // 25
+MIN_VOICE_S = 0.5
+# The flow attends to prompt, kept history and the chunk at hand, all within one position table.
+# Source: docs/specification/model.md#7.1.
+POSITION_MEL_FRAMES = 1_000
+HISTORY_MEL_FRAMES = 100
+CHUNK_MEL_FRAMES = 56
+MAX_VOICE_CODES = (
+    POSITION_MEL_FRAMES - HISTORY_MEL_FRAMES - CHUNK_MEL_FRAMES
+) // MEL_FRAMES_PER_CODE
+MAX_VOICE_SAMPLES = MAX_VOICE_CODES * SAMPLES_PER_CODE
+MAX_VOICE_S = MAX_VOICE_SAMPLES / SAMPLE_RATE_HZ  # what follows in a recording is not used
+
+
+class VoiceSampleError(ValueError):
+    """A recording cannot serve as a voice; the text names the limit and the value found."""
+
+
+class VoiceEncoder:
+    """Everything that turns a recording into a voice.
+
+    Attributes:
+        tokenizer: recording to speech tokens.
+        speaker: recording to speaker embedding.
+    """
+
+    def __init__(self, tokenizer: SpeechTokenizer, speaker: SpeakerEncoder) -> None:
+        """Join the two models.
+
+        Args:
+            tokenizer: on the device the voice is wanted on, float32.
+            speaker: runs on the CPU.
+        """
+        self.tokenizer = tokenizer
+        self.speaker = speaker
+
+    @classmethod
+    def from_folder(cls, folder: Path, device: torch.device) -> VoiceEncoder:
+        """Load both models from the checkpoint's `assets/token2wav`.
+
+        Args:
+            folder: holds the speech tokenizer and the speaker encoder as ONNX graphs.
+            device: where the tokenizer runs and where voices are put.
+
+        Raises:
+            FileNotFoundError: one of the two files is missing.
+            SpeechTokenizerFileError: the tokenizer's file is of another form.
+        """
+        speaker = SpeakerEncoder(folder / SPEAKER_FILE)
+        return cls(load_speech_tokenizer(folder / TOKENIZER_FILE, device), speaker)
+
+    @torch.no_grad()
+    def prepare_voice(self, audio: NDArray[np.float32]) -> VoicePrompt:
+        """Turn a recording into a voice.
+
+        Args:
+            audio: float32 [n] at 16 kHz in -1 ... 1, from 0.5 s; its first 16.88 s are used.
+
+        Returns:
+            The voice, on the tokenizer's device.
+
+        Raises:
+            VoiceSampleError: the recording is too short or not a finite waveform.
+        """
+        check_voice_sample(audio)
+        audio = audio[:MAX_VOICE_SAMPLES]
+        device = self.tokenizer.encoder.conv1.weight.device
+        wave = torch.from_numpy(np.ascontiguousarray(audio, dtype=np.float32))
+        codes = self.tokenizer.encode(tokenizer_log_mel(wave).to(device))[None]  # [1, P]
+        speaker = torch.from_numpy(self.speaker.embed(speaker_filter_bank(wave).numpy()))
+        upsampled = torch.from_numpy(resample(wave.numpy(), SAMPLE_RATE_HZ, VOICE_RATE_HZ))
+        mel = fit_frames(voice_log_mel(upsampled), MEL_FRAMES_PER_CODE * codes.shape[1])
+        return VoicePrompt(codes, speaker.to(device), mel.T[None].contiguous().to(device))
+
+
+def check_voice_sample(audio: NDArray[np.float32]) -> None:
+    """Refuse what cannot become a voice.
+
+    Args:
+        audio: float32 [n] at 16 kHz.
+
+    Raises:
+        VoiceSampleError: wrong shape, a value that is not finite, or too short.
+    """
+    if audio.ndim != 1:
+        raise VoiceSampleError(f"a voice sample has one channel; found shape {audio.shape}")
+    duration_s = audio.size / SAMPLE_RATE_HZ
+    if duration_s < MIN_VOICE_S:
+        raise VoiceSampleError(
+            f"a voice sample lasts at least {MIN_VOICE_S} s; found {duration_s:.2f} s"
+        )
+    if not np.isfinite(audio).all():
+        raise VoiceSampleError("a voice sample holds finite numbers; found NaN or infinity")
+
+
+def fit_frames(mel: Tensor, n_frames: int) -> Tensor:
+    """Crop a spectrogram [80, T] to `n_frames`, or repeat its last mel frame up to there."""
+    missing = n_frames - mel.shape[1]
+    return mel[:, :n_frames] if missing <= 0 else F.pad(mel, (0, missing), mode="replicate")
+
+
+def voice_key(audio: NDArray[np.float32]) -> str:
+    """Return a name for the voice a recording gives; equal recordings give equal names.
+
+    Args:
+        audio: float32 [n] at 16 kHz.
+    """
+    return hashlib.sha256(audio.astype("<f4").tobytes()).hexdigest()
+
+
+FIXED_VOICE_FILE = "fixed_voice.safetensors"
+
+
+def read_fixed_voice(folder: Path) -> VoicePrompt | None:
+    """Read the checkpoint's only voice.
+
+    Args:
+        folder: `assets/token2wav` of the checkpoint.
+
+    Returns:
+        The voice on the CPU; None when the checkpoint takes any voice.
+
+    Raises:
+        CheckpointError: the file is damaged or holds something else.
+    """
+    path = folder / FIXED_VOICE_FILE
+    if not path.is_file():
+        return None
+    try:
+        tensors = load_file(path)
+        return VoicePrompt(
+            tensors["codes"].to(torch.int64), tensors["speaker"].float(), tensors["mel"].float()
+        )
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{path} holds no voice: {error}") from error
+
+
+def write_fixed_voice(voice: VoicePrompt, folder: Path) -> None:
+    """Write the only voice of a checkpoint into its `assets/token2wav`."""
+    tensors = {
+        "codes": voice.codes.to(torch.int32),
+        "speaker": voice.speaker.half(),
+        "mel": voice.mel.half(),
+    }
+    held = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(held, folder / FIXED_VOICE_FILE)
+
+
+ONLY_VOICE = "the only voice"
+
+
+class VoiceLibrary:
+    """The vocoder's starting points for the voices used last; the oldest leaves first.
+
+    Attributes:
+        max_voices: voices kept; one costs 0.1 to 0.28 GB at the published size on a card.
+        has_one_voice: every recording is answered with the same voice.
+    """
+
+    def __init__(
+        self,
+        encoder: VoiceEncoder | VoicePrompt,
+        vocoder: Token2Wav,
+        *,
+        max_voices: int = 8,
+    ) -> None:
+        """Start empty.
+
+        Args:
+            encoder: turns a recording into a voice; or the only voice there is, which then
+                answers every recording, whatever it is.
+            vocoder: runs the voice's prompt once.
+            max_voices: voices kept, at least 1.
+
+        Raises:
+            ValueError: `max_voices` is below 1.
+        """
+        if max_voices < 1:
+            raise ValueError(f"a voice library keeps at least one voice; found {max_voices}")
+        self.max_voices = max_voices
+        self.has_one_voice = isinstance(encoder, VoicePrompt)
+        self._encoder = encoder
+        self._vocoder = vocoder
+        self._bases: OrderedDict[str, VoiceBase] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return the number of voices kept."""
+        return len(self._bases)
+
+    @property
+    def used_s(self) -> float | None:
+        """How much of a recording becomes the voice; None if no recording is used."""
+        return None if self.has_one_voice else MAX_VOICE_S
+
+    def base_of(self, audio: np.ndarray) -> VoiceBase:
+        """Return the starting point of a voice, preparing it only if it is not kept.
+
+        Args:
+            audio: float32 [n] at 16 kHz, from 0.5 s; a voice encoder uses the first 16.88 s.
+
+        Raises:
+            VoiceSampleError: the recording cannot serve as a voice.
+        """
+        only = self._encoder if isinstance(self._encoder, VoicePrompt) else None
+        key = ONLY_VOICE if only else voice_key(audio)
+        base = self._bases.get(key)
+        if base is None:
+            base = self._bases[key] = self._vocoder.set_up(only or self._prepare(audio))
+            if len(self._bases) > self.max_voices:
+                self._bases.popitem(last=False)
+        self._bases.move_to_end(key)
+        return base
+
+    def _prepare(self, audio: np.ndarray) -> VoicePrompt:
+        assert isinstance(self._encoder, VoiceEncoder)
+        return self._encoder.prepare_voice(audio)

@@ -20,11 +20,9 @@ from core.protocols.tables import ends_of_all, mermaid, transitions
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.duplex_calls import DuplexConfig
-from core.schemas.export import markdown as md
 from core.schemas.export.codes import uses_on
-from core.schemas.export.machines import MACHINES
 from core.schemas.export.message_schemas import definitions_of
-from core.schemas.export.pages import pages
+from core.schemas.export.pages import MACHINES, pages, table
 from core.schemas.export.sockets import SOCKETS, Side, Socket, message_type, public_names
 from core.schemas.export.typedefs import protocol_js
 from core.schemas.half_duplex import HalfDuplexConfig
@@ -162,8 +160,8 @@ def test_every_change_of_phase_is_drawn_or_named(name: str) -> None:
 
 
 def test_a_bar_in_a_cell_is_no_border() -> None:
-    assert md.table(("a",), [("b | c",)]) == "| a |\n|---|\n| b \\| c |\n"
-    assert md.table(("a",), []) == ""
+    assert table(("a",), [("b | c",)]) == "| a |\n|---|\n| b \\| c |"
+    assert table(("a",), []) == ""
 
 
 # --- the JavaScript module ---

@@ -5,7 +5,7 @@ A client's schema says what is accepted, a server's what is sent: there every fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
@@ -22,6 +22,7 @@ Schema = dict[str, Any]  # Any: JSON schema is a tree of anything JSON has
 
 REFERENCE: Final = "#/components/schemas/{model}"
 OTHER_SPELLING: Final = "x-other-spelling-of"
+TYPE: Final = "type"  # the field that says which message it is
 DROPPED: Final = ("title", "readOnly")
 MODES: Final[Mapping[Side, JsonSchemaMode]] = MappingProxyType(
     {Side.CLIENT: "validation", Side.SERVER: "serialization"}
@@ -49,7 +50,7 @@ class _Generator(GenerateJsonSchema):
     """Adds what pydantic leaves out: made defaults, other spellings, what is always sent."""
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Tell the default of a client's field even if it is made by a function."""
+        """Add the default of a client's field even if it is made by a function."""
         made = dict(super().default_schema(schema))
         if self.mode == "serialization":
             made.pop("default", None)
@@ -66,7 +67,7 @@ class _Generator(GenerateJsonSchema):
         return self.mode == "serialization" or super().field_is_required(field, total)
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """Name the spellings that are accepted too."""
+        """Add the aliases that are accepted too."""
         made = super().model_schema(schema)
         if self.mode == "validation":
             for field in cast(type[BaseModel], schema["cls"]).model_fields.values():
@@ -150,17 +151,13 @@ def _build(message: type[WireModel], side: Side, *, may_omit_type: bool) -> tupl
     return schema, definitions
 
 
-def _may_omit_type(socket: Socket, side: Side, message: type[WireModel]) -> bool:
-    return side is Side.CLIENT and message_type(message) == socket.implied_type
-
-
 def messages_of(socket: Socket, side: Side) -> tuple[MessageSchema, ...]:
     """Return one side's messages in the order of the union."""
     names = public_names()
+    implied = socket.implied_type if side is Side.CLIENT else None
     found = []
     for message in socket.messages(side):
-        may_omit = _may_omit_type(socket, side, message)
-        schema, _ = _build(message, side, may_omit_type=may_omit)
+        schema, _ = _build(message, side, may_omit_type=message_type(message) == implied)
         text = schema.pop("description")
         found.append(MessageSchema(names[message], message_type(message), text, schema))
     return tuple(found)
@@ -178,13 +175,42 @@ def definitions_of(sockets: Iterable[Socket] = SOCKETS, sides: Iterable[Side] = 
     """
     merged: Schema = {}
     for socket, side in product(sockets, sides):
-        for name, definition in _used_on(socket, side):
-            if merged.setdefault(name, definition) != definition:
-                raise ValueError(f"two definitions of {name!r}")
+        for message in socket.messages(side):
+            _, definitions = _build(message, side, may_omit_type=False)
+            for name, definition in definitions.items():
+                if merged.setdefault(name, definition) != definition:
+                    raise ValueError(f"two definitions of {name!r}")
     return dict(sorted(merged.items()))
 
 
-def _used_on(socket: Socket, side: Side) -> Iterator[tuple[str, Schema]]:
-    """Yield what each message of one side refers to."""
-    for message in socket.messages(side):
-        yield from _build(message, side, may_omit_type=False)[1].items()
+# --- reading a schema ---
+
+
+def reference_name(schema: Schema) -> str | None:
+    """Return the name of the definition a schema refers to."""
+    inner = schema.get("allOf", [schema])[0]
+    return str(inner["$ref"]).rpartition("/")[2] if "$ref" in inner else None
+
+
+def alternatives(schema: Schema) -> list[Schema]:
+    """Return the schemas one of which holds: of a plain schema, itself."""
+    found = schema.get("oneOf") or schema.get("anyOf")
+    return [schema] if found is None or "properties" in schema else list(found)
+
+
+def required_fields(schema: Schema) -> set[str]:
+    """Return the fields that must be given in one spelling or another."""
+    spellings = [name for case in schema.get("anyOf", []) for name in case.get("required", [])]
+    return {*schema.get("required", []), *spellings}
+
+
+def visible_fields(schema: Schema) -> dict[str, Schema]:
+    """Return the schemas of a message's fields, each in its first spelling."""
+    properties: Mapping[str, Schema] = schema.get("properties", {})
+    return {name: field for name, field in properties.items() if OTHER_SPELLING not in field}
+
+
+def meaning_of(schema: Schema, definitions: Schema) -> str:
+    """Return what a field means: its own description, else that of what it refers to."""
+    definition = definitions.get(reference_name(schema) or "", {})
+    return str(schema.get("description") or definition.get("description", ""))

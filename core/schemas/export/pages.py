@@ -1,11 +1,27 @@
-"""The protocol's pages: one for each socket, and one for what all sockets share."""
+"""The protocol's pages: a Jinja template over sockets, messages, codes and transition tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+import dataclasses
+import inspect
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
 
-from core.schemas.export import markdown as md
+from jinja2 import Environment, FileSystemLoader
+
+from core.protocols import chat, duplex, half_duplex, queueing, streaming
+from core.protocols.chat import ChatLimits
+from core.protocols.duplex_units import DuplexLimits
+from core.protocols.hearing import HalfDuplexLimits
+from core.protocols.queueing import QueueingLimits
+from core.protocols.streaming import StreamingLimits
+from core.protocols.tables import SAME, Table, ends_of_all, mermaid
 from core.schemas.export.codes import (
     CLOSE_TEXTS,
     USES,
@@ -15,217 +31,272 @@ from core.schemas.export.codes import (
     text_of,
     uses_on,
 )
-from core.schemas.export.fields import REQUIRED, TYPE, FieldRow, field_rows
-from core.schemas.export.machines import MACHINES, machine_section
 from core.schemas.export.message_schemas import (
+    OTHER_SPELLING,
+    TYPE,
     MessageSchema,
     Schema,
+    alternatives,
     definitions_of,
+    meaning_of,
     messages_of,
+    reference_name,
+    required_fields,
+    visible_fields,
 )
 from core.schemas.export.sockets import COMMON_RULES, SOCKETS, Side, Socket
 from core.schemas.limits import MIB
 
-NOTE: Final = "<!-- Written by `python -m core.schemas.export` from the models; do not edit. -->"
 SHARED_PAGE: Final = "queue"
-CODE_TYPE: Final = "[ErrorCode]"
-CODE_LINK: Final = "[code](#codes)"
+SHORT_ENUM: Final = 8  # values that a table names one by one
+LINKED_NAME: Final = re.compile(r"\[(\w+)\]")
+ATTRIBUTE: Final = re.compile(r"^    (\w+): (.+(?:\n        .+)*)", re.MULTILINE)
+EMPTY_LINES: Final = re.compile(r"\n{3,}")
+UNITS: Final = (
+    ("minLength", "maxLength", " characters"),
+    ("minItems", "maxItems", " items"),
+    ("minimum", "maximum", ""),
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One transition table.
+
+    Attributes:
+        limits: its times and counts, with their defaults.
+        text: whose phases these are.
+    """
+
+    table: Table
+    limits: type[QueueingLimits | StreamingLimits | HalfDuplexLimits | DuplexLimits | ChatLimits]
+    text: str
+
+    def rows(self) -> Iterator[Sequence[str]]:
+        for row in self.table:
+            targets = "" if row.targets == SAME else ", ".join(row.targets.split())
+            yield f"`{row.event}`", ", ".join(row.phases), targets, codes(row.effects.split())
+
+    def limit_rows(self) -> Iterator[Sequence[str]]:
+        texts = dict(ATTRIBUTE.findall(inspect.getdoc(self.limits) or ""))
+        for limit in dataclasses.fields(self.limits):
+            text = " ".join(texts[limit.name].split()).removesuffix(" Ours.")
+            yield f"`{limit.name}`", f"`{_json(limit.default)}`", text[0].upper() + text[1:]
+
+
+MACHINES: Final[Mapping[str, Machine]] = MappingProxyType(
+    {
+        "queue": Machine(
+            queueing.TABLE,
+            QueueingLimits,
+            "The gateway's part, the same on every socket. A streaming or chat socket queues for "
+            "each turn, any other one when it opens. Once `relaying`, the gateway passes on what "
+            "both sides say, and the phases of the socket's own page count.",
+        ),
+        "streaming": Machine(
+            streaming.TABLE,
+            StreamingLimits,
+            "The worker's part of a turn. The gateway's `prefill` says besides which history the "
+            "cache should hold; `cache_miss` asks the gateway for everything and is never seen by "
+            "the client.",
+        ),
+        "half_duplex": Machine(
+            half_duplex.TABLE, HalfDuplexLimits, "The worker's part, for the whole session."
+        ),
+        "duplex": Machine(
+            duplex.TABLE,
+            DuplexLimits,
+            "The worker's part, for the whole session. Beside the phase there is the unit: a "
+            "`Step` and its `Finalize`, one at a time.",
+        ),
+        "chat": Machine(
+            chat.TABLE, ChatLimits, "The worker's part, from the request to the end of its reply."
+        ),
+    }
+)
 
 
 def pages() -> dict[str, str]:
     """Return every page by its name, without `.md`."""
-    return {SHARED_PAGE: _shared_page(), **{socket.name: _page(socket) for socket in SOCKETS}}
-
-
-def _page(socket: Socket) -> str:
-    sizes = (
-        f"A message has at most {socket.other_bytes // MIB} MiB"
-        if socket.first_bytes == socket.other_bytes
-        else f"`prepare` has at most {socket.first_bytes // MIB} MiB, any other message "
-        f"{socket.other_bytes // MIB} MiB"
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
     )
-    return md.joined(
-        [
-            f"# {socket.title}: `{socket.address}`",
-            NOTE,
-            socket.summary,
-            f"What holds on every socket stands on [its own page]({SHARED_PAGE}.md): form, sound, "
-            "the queue, errors.",
-            "## Course",
-            md.steps(socket.course),
-            "## Rules",
-            md.bullets([*socket.rules, f"{sizes}; more closes the connection with 1009."]),
-            *_messages(socket),
-            *_objects(socket),
-            machine_section(socket.name) if socket.name in MACHINES else "",
-            *_codes(socket),
-        ]
-    )
-
-
-def _shared_page() -> str:
+    environment.globals |= {
+        "Side": Side,
+        "sockets": SOCKETS,
+        "messages_of": messages_of,
+        "fields": partial(_fields, definitions_of()),
+        "table": table,
+        "codes": codes,
+        "mermaid": mermaid,
+        "ends_of_all": ends_of_all,
+        "code_rows": _code_rows,
+        "close_rows": _close_rows,
+    }
+    template = environment.get_template("page.md.j2")
     shared = _shared_messages()
-    definitions = definitions_of()
-    return md.joined(
-        [
-            "# What all sockets share: form, queue, errors",
-            NOTE,
-            "Sockets: "
-            + ", ".join(f"[`{socket.address}`]({socket.name}.md)" for socket in SOCKETS)
-            + ".",
-            "## Rules",
-            md.bullets(COMMON_RULES),
-            "## Messages of the server",
-            "Every field is always there.",
-            *(_message(message, Side.SERVER, definitions) for message in shared),
-            machine_section(SHARED_PAGE),
-            *_all_codes(),
-        ]
-    )
+    contexts: dict[str, dict[str, object]] = {
+        SHARED_PAGE: {"socket": None, "rules": COMMON_RULES, "own": shared, "objects": ()}
+    }
+    for socket in SOCKETS:
+        contexts[socket.name] = {
+            "socket": socket,
+            "rules": (*socket.rules, f"{_sizes(socket)}; more closes the connection with 1009."),
+            "own": [one for one in messages_of(socket, Side.SERVER) if one not in shared],
+            "objects": list(_objects(socket)),
+        }
+    return {
+        name: EMPTY_LINES.sub(
+            "\n\n", template.render(shared=shared, machine=MACHINES.get(name), **context)
+        ).strip()
+        + "\n"
+        for name, context in contexts.items()
+    }
 
 
-# --- messages ---
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table, or nothing if it has no rows; no cell can break it."""
+    lines = [" | ".join(cell.replace("|", r"\|") or " " for cell in row) for row in rows]
+    if not lines:
+        return ""
+    rule = "|" + "---|" * len(head)
+    return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {line} |" for line in lines)])
+
+
+def codes(texts: Iterable[str]) -> str:
+    """Return texts set as code."""
+    return ", ".join(f"`{text}`" for text in texts)
+
+
+def _sizes(socket: Socket) -> str:
+    first, other = socket.first_bytes // MIB, socket.other_bytes // MIB
+    if first == other:
+        return f"A message has at most {other} MiB"
+    return f"`prepare` has at most {first} MiB, any other message {other} MiB"
 
 
 def _shared_messages() -> list[MessageSchema]:
     """Return the server's messages that every socket has."""
     found = [messages_of(socket, Side.SERVER) for socket in SOCKETS]
-    names = set.intersection(*({message.name for message in some} for some in found))
-    return [message for message in found[0] if message.name in names]
+    return [one for one in found[0] if all(one in others for others in found)]
 
 
-def _messages(socket: Socket) -> Iterable[str]:
-    definitions = definitions_of()
-    shared = [message.name for message in _shared_messages()]
-    yield "## Messages of the client"
-    if socket.implied_type is not None:
-        yield f"A message without `type` is a `{socket.implied_type}`."
-    for message in messages_of(socket, Side.CLIENT):
-        yield _message(message, Side.CLIENT, definitions)
-    yield "## Messages of the server"
-    told = [m for m in messages_of(socket, Side.SERVER) if m.name in shared]
-    others = ", ".join(
-        f"[`{message.message_type}`]({SHARED_PAGE}.md#{message.message_type})" for message in told
-    )
-    yield f"Every field is always there. As on every socket: {others}."
-    for message in messages_of(socket, Side.SERVER):
-        if message.name not in shared:
-            yield _message(message, Side.SERVER, definitions)
-
-
-def _message(message: MessageSchema, side: Side, definitions: Schema) -> str:
-    table = _fields(message.schema, side, definitions)
-    is_open = message.schema.get("additionalProperties") is True
-    return md.joined(
-        [
-            f"### `{message.message_type}`",
-            message.text,
-            table or "Nothing but its type.",
-            "Other fields are kept." if is_open else "",
-        ]
-    )
-
-
-def _fields(schema: Schema, side: Side, definitions: Schema) -> str:
-    rows = [row for row in field_rows(schema, definitions) if row.name != TYPE or _is_item(schema)]
-    if side is Side.SERVER:
-        cells = [(_names(row), _type(row), row.range, row.text) for row in rows]
-        return md.table(("field", "type", "range", "meaning"), cells)
-    return md.table(
-        ("field", "type", "default", "range", "meaning"),
-        [(_names(row), _type(row), _default(row), row.range, row.text) for row in rows],
-    )
-
-
-def _is_item(schema: Schema) -> bool:
-    """Whether it is an object inside a message: only such a one has a description of its own."""
-    return "description" in schema
-
-
-def _names(row: FieldRow) -> str:
-    others = f" (or {md.codes(row.other_names)})" if row.other_names else ""
-    return md.code(row.name) + others
-
-
-def _type(row: FieldRow) -> str:
-    return md.linked(row.type).replace(md.linked(CODE_TYPE), CODE_LINK)
-
-
-def _default(row: FieldRow) -> str:
-    return row.default if row.default == REQUIRED else md.code(row.default)
-
-
-def _objects(socket: Socket) -> Iterable[str]:
-    """Yield a section about what the messages are made of, each object in a table."""
-    definitions = definitions_of()
-    sections = []
+def _objects(socket: Socket) -> Iterator[tuple[str, Schema, Side]]:
     for side in Side:
         for name, schema in definitions_of([socket], [side]).items():
             if "properties" in schema:
-                table = _fields(schema, side, definitions)
-                sections.append(md.joined([f"### {name}", schema["description"], table]))
-    if sections:
-        yield "## Objects"
-        yield from sections
+                yield name, schema, side
+
+
+# --- fields ---
+
+
+def _fields(definitions: Schema, schema: Schema, side: Side) -> str:
+    """Return the table of the fields of a message or an object."""
+    required = required_fields(schema)
+    is_object = "description" in schema  # a message's description stands above its table
+    rows = []
+    for name, field in visible_fields(schema).items():
+        if name == TYPE and not is_object:
+            continue
+        default = "required" if name in required else f"`{_json(field.get('default'))}`"
+        words = _linked(type_words(field, definitions))
+        rest = range_words(field), meaning_of(field, definitions)
+        row = (_names(name, schema), words, default, *rest)
+        rows.append(row if side is Side.CLIENT else (row[0], row[1], *rest))
+    head = ("field", "type", "default", "range", "meaning")
+    return table(head if side is Side.CLIENT else (*head[:2], *head[3:]), rows)
+
+
+def _names(name: str, schema: Schema) -> str:
+    fields = schema.get("properties", {}).items()
+    others = [other for other, field in fields if field.get(OTHER_SPELLING) == name]
+    return f"`{name}`" + (f" (or {codes(others)})" if others else "")
+
+
+def _linked(text: str) -> str:
+    """Turn each name in square brackets into a link to the heading of that name."""
+    text = text.replace("[ErrorCode]", "[code](#codes)")
+    return LINKED_NAME.sub(
+        lambda match: match[0] if match[1] == "code" else f"[{match[1]}](#{match[1].lower()})", text
+    )
+
+
+def type_words(schema: Schema, definitions: Schema) -> str:
+    """Return a type in words, with names of definitions in square brackets."""
+    cases = alternatives(schema)
+    if len(cases) > 1:
+        return " or ".join(type_words(case, definitions) for case in cases)
+    name = reference_name(schema)
+    if name is not None:
+        values = definitions[name].get("enum", [])
+        return _values(values) if 0 < len(values) <= SHORT_ENUM else f"[{name}]"
+    if "const" in schema or "enum" in schema:
+        return _values(schema.get("enum", [schema.get("const")]))
+    if schema.get("type") == "array":
+        items = type_words(schema["items"], definitions)
+        return f"list of ({items})" if " or " in items else f"list of {items}"
+    return str(schema.get("type", "anything"))
+
+
+def range_words(schema: Schema) -> str:
+    """Return which values are allowed, in words; empty if all of the type are."""
+    return " or ".join(words for case in alternatives(schema) if (words := _bounds(case)))
+
+
+def _bounds(schema: Schema) -> str:
+    words = []
+    for low_key, high_key, unit in UNITS:
+        low, high = schema.get(low_key), schema.get(high_key)
+        parts = [f"above {schema['exclusiveMinimum']:,}"] if _is_above(schema, low_key) else []
+        if low is not None:
+            parts.append(f"at least {low:,}" if high is None else f"{low:,} to {high:,}")
+        elif high is not None:
+            parts.append(f"at most {high:,}")
+        words += [", ".join(parts) + unit] if parts else []
+    return "; ".join(words)
+
+
+def _is_above(schema: Schema, low_key: str) -> bool:
+    return low_key == "minimum" and "exclusiveMinimum" in schema
+
+
+def _values(values: list[Any]) -> str:
+    return " or ".join(f"`{_json(value)}`" for value in values)
+
+
+# Any: a value of JSON.
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 # --- codes ---
 
 
-def _codes(socket: Socket) -> Iterable[str]:
-    yield "## Codes"
-    yield md.table(
-        ("code", "as", "then closes with", "meaning"),
-        (
-            (
-                md.code(use.code),
-                _severities(use, socket),
-                _closes(use) if socket.name in use.errors else "",
-                text_of(use),
-            )
-            for use in uses_on(socket.name)
-        ),
-    )
-    yield "### Close codes"
-    yield md.table(
-        ("close code", "meaning", "after the error"),
-        (
-            (str(int(close)), CLOSE_TEXTS[close], md.codes(after))
-            for close, after in closes_on(socket.name).items()
-        ),
-    )
+def _code_rows(socket: Socket | None) -> Iterator[Sequence[str]]:
+    """Rows of the codes of a socket, or of all."""
+    if socket is None:
+        for use in USES:
+            places = _places(use.errors), _places(use.warnings)
+            yield f"`{use.code}`", *places, _closes(use) if use.errors else "", text_of(use)
+        return
+    for use in uses_on(socket.name):
+        severities = (("error", use.errors), ("warning", use.warnings))
+        words = codes(word for word, names in severities if socket.name in names)
+        closes = _closes(use) if socket.name in use.errors else ""
+        yield f"`{use.code}`", words, closes, text_of(use)
 
 
-def _all_codes() -> Iterable[str]:
-    yield "## Codes"
-    yield md.table(
-        ("code", "`error` on", "`warning` on", "then closes with", "meaning"),
-        (
-            (
-                md.code(use.code),
-                _places(use.errors),
-                _places(use.warnings),
-                _closes(use) if use.errors else "",
-                text_of(use),
-            )
-            for use in USES
-        ),
-    )
-    yield "### Close codes"
-    yield md.table(
-        ("close code", "meaning"),
-        ((str(int(close)), text) for close, text in CLOSE_TEXTS.items()),
-    )
-
-
-def _severities(use: CodeUse, socket: Socket) -> str:
-    places = (("error", use.errors), ("warning", use.warnings))
-    return md.codes(word for word, names in places if socket.name in names)
+def _close_rows(socket: Socket | None) -> Iterator[Sequence[str]]:
+    after = {} if socket is None else closes_on(socket.name)
+    for close, text in CLOSE_TEXTS.items():
+        cells = () if socket is None else (codes(after[close]),)
+        yield str(int(close)), text, *cells
 
 
 def _closes(use: CodeUse) -> str:
     return " or ".join(str(int(close)) for close in close_codes_of(use.code))
 
 
-def _places(names: tuple[str, ...]) -> str:
+def _places(names: Sequence[str]) -> str:
     return "all" if len(names) == len(SOCKETS) else ", ".join(names)

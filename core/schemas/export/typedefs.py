@@ -12,15 +12,18 @@ from typing import Any, Final
 
 from core.errors import CloseCode, ErrorCode
 from core.schemas import limits
-from core.schemas.export.fields import (
+from core.schemas.export.message_schemas import (
     TYPE,
+    MessageSchema,
+    Schema,
     alternatives,
+    definitions_of,
     meaning_of,
+    messages_of,
     reference_name,
     required_fields,
     visible_fields,
 )
-from core.schemas.export.message_schemas import MessageSchema, Schema, definitions_of, messages_of
 from core.schemas.export.sockets import PROTOCOL_VERSION, SOCKETS, Side, Socket
 from core.schemas.queue import SESSION_ID_PATTERN
 

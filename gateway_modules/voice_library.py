@@ -117,6 +117,16 @@ class VoiceLibrary:
             raise NotFoundError("There is no voice of this id.")
         return Voice(voice.name, self.read(path))
 
+    def sound_of(self, name: str) -> str | None:
+        """Return an uploaded voice by its id or name as the wire carries it, None without one.
+
+        Raises:
+            AudioError: It is damaged.
+        """
+        ids = (voice.id for voice in self.registry.list_all() if name in (voice.id, voice.name))
+        found = next(ids, None)
+        return None if found is None else self.by_id(found).sound.to_base64()
+
     def by_path(self, name: str) -> Voice:
         """Return the voice a client names by a path, if it lies in one of the folders.
 

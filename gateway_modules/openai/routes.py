@@ -17,6 +17,8 @@ from gateway_modules.client_request import HungUpError, text_of, unless_hung_up
 from gateway_modules.openai.answer import Answer, Json
 from gateway_modules.openai.chat_request import CompletionRequest
 from gateway_modules.openai.keys import NeedsKey
+from gateway_modules.openai.speech import Speech, SpeechRequest
+from gateway_modules.openai.speech import worker_request as speech_request
 from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.openai.worker_request import worker_request
 from gateway_modules.openai.worker_turn import reply
@@ -25,6 +27,7 @@ from gateway_modules.voice_library import VoiceLibrary
 from gateway_modules.worker_view import loaded_model
 
 REQUEST: Final[TypeAdapter[CompletionRequest]] = TypeAdapter(CompletionRequest)
+SPEECH: Final[TypeAdapter[SpeechRequest]] = TypeAdapter(SpeechRequest)
 PUBLISHED: Final = "minicpm-o-4.5"
 OWNER: Final = "openbmb"
 # Proxies must pass each event on as it comes.
@@ -68,6 +71,23 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
         return Response(status_code=CLIENT_LEFT)
     events = answer.events(first, messages)
     return StreamingResponse(events, media_type="text/event-stream", headers=dict(UNBUFFERED))
+
+
+@router.post("/audio/speech", response_class=StreamingResponse)
+async def speech(request: Request, gateway: GatewayHere) -> Response:
+    """Speak a text as it stands, piece by piece as it is made; hanging up ends it."""
+    if not gateway.is_open:
+        raise NoWorkerError()
+    asked = parse_message(SPEECH, await text_of(request))
+    asked.check()
+    worker_text = await gateway.voices.run(speech_request, asked, gateway.voices)
+    client = gateway.access.limited_client(request)
+    made = Speech(asked, reply(gateway, worker_text, client, lambda: False))
+    try:
+        await unless_hung_up(request, made.begin())
+    except HungUpError:
+        return Response(status_code=CLIENT_LEFT)
+    return StreamingResponse(made.body(), media_type=asked.media_type, headers=dict(UNBUFFERED))
 
 
 def served_model(gateway: Gateway) -> str:

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from core.errors import BadRequestError, NotFoundError
+from core.errors import BadRequestError
 from core.schemas import limits
 from core.schemas.chat import ChatSocketRequest
 from core.schemas.common import (
@@ -214,12 +214,7 @@ def _generation(asked: CompletionRequest) -> GenerationConfig:
 
 def _voice(asked: CompletionRequest, voices: VoiceLibrary) -> str | None:
     """Return the sound of an uploaded voice; OpenAI's own names mean the default voice."""
-    if not asked.speaks:
-        return None
-    try:
-        return voices.by_id(asked.answer_audio.voice_name).sound.to_base64()
-    except NotFoundError:
-        return None
+    return voices.sound_of(asked.answer_audio.voice_name) if asked.speaks else None
 
 
 def _decoded(parts: Iterable[str], where: str) -> bytes:

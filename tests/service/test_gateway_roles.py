@@ -106,6 +106,7 @@ TABLE = [
     Row("HEAD", "/static/vendor/{library}/{name:path}"),
     Row("POST", "/api/chat", body={"messages": [{"role": "user", "content": "Hi"}]}),
     Row("POST", "/v1/chat/completions", body={"model": "x", "messages": [{"role": "user"}]}),
+    Row("POST", "/v1/audio/speech", body={"model": "x", "input": "Hi", "voice": "alloy"}),
     Row("POST", "/api/admin/logout"),
     Row("POST", "/api/admin/login", body={"token": "{token}"}),
     Row("POST", "/api/streaming/stop", Access.SESSION, {"session_id": "{session_id}"}),

@@ -93,6 +93,7 @@ LAYERS = (
             "core.media",
             "core.media_process",
             "core.media_reader",
+            "core.sound_encoder",
             "core.vad",
             "core.video",
         ),

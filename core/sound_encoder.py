@@ -1,0 +1,95 @@
+"""Encodes speech while it is made: float32 samples on standard input, a file on standard output.
+
+Run as `python -m core.sound_encoder FORMAT`, one process a file, by whoever loads no codec itself.
+The file cannot be corrected afterwards, so one that could say its length does not.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import BinaryIO, Final, NamedTuple
+
+import av
+import numpy as np
+
+from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
+
+READ_BYTES: Final = 64 * 1024
+YIELDING: Final = 10  # niceness: conversations come first
+
+
+class Coding(NamedTuple):
+    """A file's container and codec, in FFmpeg's words.
+
+    Attributes:
+        container: the kind of file.
+        codec: the coding in it.
+        bit_rate: bits per second; 0 where nothing is lost.
+        options: of the container.
+    """
+
+    container: str
+    codec: str
+    bit_rate: int = 0
+    options: tuple[tuple[str, str], ...] = ()
+
+
+CODINGS: Final = MappingProxyType(
+    {
+        "mp3": Coding("mp3", "libmp3lame", 64_000, (("write_xing", "0"), ("id3v2_version", "0"))),
+        "opus": Coding("ogg", "libopus", 32_000, (("page_duration", "200000"),)),  # microseconds
+        "aac": Coding("adts", "aac", 64_000),
+        "flac": Coding("flac", "flac"),
+    }
+)
+
+
+class _OneWay:
+    """A file that can only be written to, so that the container is written as a stream."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.write = file.write
+        self.flush = file.flush
+
+
+def encode(source: BinaryIO, target: BinaryIO, coding: Coding) -> None:
+    """Encode all samples that come.
+
+    Args:
+        source: float32 little-endian samples, mono, 24 kHz.
+        target: gets each piece of the file as soon as it is complete.
+        coding: what the file is.
+    """
+    options = {"flush_packets": "1", **dict(coding.options)}
+    with av.open(_OneWay(target), "w", format=coding.container, options=options) as file:
+        stream = file.add_stream(coding.codec, rate=OUTPUT_SAMPLE_RATE_HZ, layout="mono")
+        assert isinstance(stream, av.AudioStream)
+        if coding.bit_rate:
+            stream.bit_rate = coding.bit_rate
+        told = 0
+        for samples in _blocks(source):
+            frame = av.AudioFrame.from_ndarray(samples[None], format="flt", layout="mono")
+            frame.sample_rate, frame.pts = OUTPUT_SAMPLE_RATE_HZ, told
+            told += len(samples)
+            file.mux(stream.encode(frame))
+            target.flush()
+        file.mux(stream.encode(None))
+
+
+def _blocks(source: BinaryIO) -> Iterator[np.ndarray]:
+    """Yield the samples as they come, clipped to -1..1."""
+    held = b""
+    while block := os.read(source.fileno(), READ_BYTES):
+        held += block
+        end = len(held) - len(held) % SAMPLE_BYTES
+        if end:
+            yield np.frombuffer(held[:end], dtype="<f4").clip(-1.0, 1.0)
+        held = held[end:]
+
+
+if __name__ == "__main__":
+    os.nice(YIELDING)
+    encode(sys.stdin.buffer, sys.stdout.buffer, CODINGS[sys.argv[1]])

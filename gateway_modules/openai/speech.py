@@ -1,0 +1,185 @@
+"""`POST /v1/audio/speech`: a text, spoken as it stands.
+
+The text is the reply: its tokens are fed instead of drawn, and the speech decoder speaks them.
+Source: OpenAI's API reference, "Create speech".
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from types import MappingProxyType
+from typing import Final, Literal
+
+from pydantic import Field
+
+from core.errors import BadRequestError, GenerationFailedError, OmniError
+from core.schemas import limits
+from core.schemas.chat import ChatChunk, ChatDone, ChatSocketRequest
+from core.schemas.common import GenerationConfig, Message, Role, TextContent, TTSConfig, WireModel
+from gateway_modules.answers import openai_error
+from gateway_modules.openai.encoder import encoded
+from gateway_modules.openai.sound import pcm16
+from gateway_modules.openai.worker_turn import ReplyMessage
+from gateway_modules.voice_library import VoiceLibrary
+
+INPUT_MAX_CHARS: Final = 4_096  # Source: the API reference
+TASK: Final = "Please read the text below."
+PROMPT_MAX_TOKENS: Final = 16_384  # ours: four for each character of the longest text
+MEDIA_TYPES: Final = MappingProxyType(
+    {
+        "mp3": "audio/mpeg",
+        "opus": "audio/ogg",
+        "aac": "audio/aac",
+        "flac": "audio/flac",
+        "wav": "audio/wav",
+        "pcm": "audio/pcm",
+    }
+)
+UNKNOWN_BYTES: Final = 0xFFFFFFFF  # a WAV file's length while it is written
+
+
+class SpeechRequest(WireModel):
+    """The body of a request."""
+
+    model: str = Field(max_length=limits.ID_MAX_CHARS)
+    input: str = Field(min_length=1, max_length=INPUT_MAX_CHARS)
+    voice: str | dict[str, str] = "default"
+    instructions: str = Field("", max_length=INPUT_MAX_CHARS)
+    response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = "mp3"
+    speed: float = Field(1.0, ge=0.25, le=4)
+    stream_format: Literal["audio", "sse"] = "audio"
+
+    def check(self) -> None:
+        """Refuse what this model cannot do.
+
+        Raises:
+            BadRequestError: It asks for another speed than the voice's own.
+        """
+        if self.speed != 1.0:
+            raise BadRequestError("speed: this model speaks at the speed of the voice, 1.0, only.")
+        if not self.input.strip():
+            raise BadRequestError("input: there is nothing to say.")
+
+    @property
+    def voice_name(self) -> str:
+        """The voice's name or id."""
+        return self.voice.get("id", "") if isinstance(self.voice, dict) else self.voice
+
+    @property
+    def media_type(self) -> str:
+        """What the answer is."""
+        if self.stream_format == "sse":
+            return "text/event-stream"
+        return MEDIA_TYPES[self.response_format]
+
+
+def worker_request(asked: SpeechRequest, voices: VoiceLibrary) -> str:
+    """Return the JSON of a `ChatSocketRequest`; blocks while a voice is decoded."""
+    task = TextContent(text=asked.instructions or TASK)
+    request = ChatSocketRequest(
+        messages=[Message(role=Role.USER, content=[task, TextContent(text=asked.input)])],
+        generation=GenerationConfig(max_new_tokens=1, max_inp_length=PROMPT_MAX_TOKENS),
+        tts=TTSConfig(enabled=True, ref_audio_data=voices.sound_of(asked.voice_name)),
+        use_tts_template=True,
+        reply_start=asked.input,
+    )
+    return request.to_json()
+
+
+class Speech:
+    """The sound of one answer while it is made.
+
+    Attributes:
+        asked: how it is wanted.
+    """
+
+    def __init__(self, asked: SpeechRequest, messages: AsyncGenerator[ReplyMessage]) -> None:
+        """Take what the worker says."""
+        self.asked = asked
+        self._messages = messages
+        self._first = b""
+        self._usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+
+    async def begin(self) -> None:
+        """Wait for the first sound; an error before it is an HTTP status.
+
+        Raises:
+            OmniError: There is no worker, or no sound.
+        """
+        async for message in self._messages:
+            if isinstance(message, ChatChunk) and message.audio_data:
+                self._first = base64.b64decode(message.audio_data)
+                return
+        raise GenerationFailedError("The model that is served made no speech of this text.")
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """Yield the answer as it is made; an error in the middle cuts it off."""
+        async with aclosing(self._sound()) as sound:
+            if self.asked.stream_format == "audio":
+                async for part in sound:
+                    yield part
+                return
+            try:
+                async for part in sound:
+                    yield _event("speech.audio.delta", audio=base64.b64encode(part).decode("ascii"))
+                yield _event("speech.audio.done", usage=self._usage)
+            except OmniError as error:
+                yield f"data: {json.dumps(openai_error(error))}\n\n".encode()
+
+    async def _sound(self) -> AsyncGenerator[bytes]:
+        """Yield the file, or what is no file, piece by piece."""
+        samples = self._samples()
+        async with aclosing(samples):
+            match self.asked.response_format:
+                case "pcm" | "wav" as kind:
+                    if kind == "wav":
+                        yield wav_head()
+                    async for piece in samples:
+                        yield pcm16(piece)
+                case kind:
+                    async with aclosing(encoded(samples, kind)) as parts:
+                        async for part in parts:
+                            yield part
+
+    async def _samples(self) -> AsyncGenerator[bytes]:
+        """Yield the worker's sound: little-endian float32, mono, 24 kHz."""
+        async with aclosing(self._messages):
+            yield self._first
+            async for message in self._messages:
+                if isinstance(message, ChatChunk) and message.audio_data:
+                    yield base64.b64decode(message.audio_data)
+                elif isinstance(message, ChatDone):
+                    fed, said = message.input_tokens, message.generated_tokens
+                    self._usage = {
+                        "input_tokens": fed,
+                        "output_tokens": said,
+                        "total_tokens": fed + said,
+                    }
+
+
+def wav_head() -> bytes:
+    """Return the head of a 16-bit WAV file of unknown length, mono, 24 kHz.
+
+    Source: Microsoft's "Multimedia Programming Interface and Data Specifications 1.0", RIFF WAVE.
+    """
+    rate_hz, sample_bytes = limits.OUTPUT_SAMPLE_RATE_HZ, 2
+    form = struct.pack(
+        "<HHIIHH", 1, 1, rate_hz, rate_hz * sample_bytes, sample_bytes, 8 * sample_bytes
+    )
+    riff = b"RIFF" + struct.pack("<I", UNKNOWN_BYTES) + b"WAVE"
+    return (
+        riff
+        + b"fmt "
+        + struct.pack("<I", len(form))
+        + form
+        + b"data"
+        + struct.pack("<I", UNKNOWN_BYTES)
+    )
+
+
+def _event(kind: str, **fields: object) -> bytes:
+    return f"data: {json.dumps({'type': kind, **fields})}\n\n".encode()

@@ -1,0 +1,163 @@
+"""A text read aloud as OpenAI's own client asks for it, unmodified."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import av
+import numpy as np
+import openai
+import pytest
+
+from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+from gateway_modules.openai.encoder import encoded
+from tests.fakes.gateway_stage import Stage, on_stage, until
+from tests.service.test_openai_chat import client_of, wav
+
+ASKED: dict[str, Any] = {"model": "tts-1", "voice": "alloy", "input": "Good morning."}
+SECONDS = 2  # of the fake worker's replies
+SOUND_BYTES = 96_000  # a second
+
+
+def duration_s(content: bytes) -> float:
+    """How long a file plays, whatever its head says."""
+    with av.open(io.BytesIO(content), "r") as file:
+        frames = list(file.decode(audio=0))
+    return sum(frame.samples for frame in frames) / frames[0].sample_rate
+
+
+@pytest.mark.parametrize(
+    ("speech_format", "media_type"),
+    [
+        ("mp3", "audio/mpeg"),
+        ("opus", "audio/ogg"),
+        ("aac", "audio/aac"),
+        ("flac", "audio/flac"),
+        ("wav", "audio/wav"),
+    ],
+)
+@on_stage()
+async def test_a_text_is_spoken_in_every_format(
+    stage: Stage, speech_format: Any, media_type: str
+) -> None:
+    async with client_of(stage) as client:
+        spoken = await client.audio.speech.create(**ASKED, response_format=speech_format)
+    assert spoken.response.headers["content-type"] == media_type
+    assert duration_s(spoken.content) == pytest.approx(SECONDS, abs=0.15)
+    (told,) = stage.worker.told
+    assert told["reply_start"] == ASKED["input"]
+    assert told["generation"]["max_new_tokens"] == 1
+    assert told["tts"]["enabled"] and told["use_tts_template"]
+
+
+@on_stage()
+async def test_speech_comes_while_it_is_made(stage: Stage) -> None:
+    gate = stage.worker.script.gate = asyncio.Event()
+    async with client_of(stage) as client:
+        opened = client.audio.speech.with_streaming_response.create(**ASKED, response_format="pcm")
+        async with opened as answer:
+            assert answer.headers["content-type"] == "audio/pcm"
+            parts = answer.iter_bytes(OUTPUT_SAMPLE_RATE_HZ * 2)
+            first = await anext(parts)  # the worker waits for the gate
+            gate.set()
+            rest = [part async for part in parts]
+    assert len(first) + sum(map(len, rest)) == SECONDS * OUTPUT_SAMPLE_RATE_HZ * 2
+
+
+@on_stage()
+async def test_speech_comes_as_events(stage: Stage) -> None:
+    async with client_of(stage) as client:
+        answer = await client.audio.speech.create(
+            **ASKED, response_format="pcm", stream_format="sse"
+        )
+    assert answer.response.headers["content-type"].startswith("text/event-stream")
+    events = [json.loads(line[6:]) for line in answer.text.split("\n\n") if line]
+    assert [event["type"] for event in events] == [*["speech.audio.delta"] * 2, "speech.audio.done"]
+    sound = b"".join(base64.b64decode(event["audio"]) for event in events[:-1])
+    assert len(sound) == SECONDS * OUTPUT_SAMPLE_RATE_HZ * 2
+    assert set(events[-1]["usage"]) == {"input_tokens", "output_tokens", "total_tokens"}
+
+
+@pytest.mark.parametrize("is_by_name", [False, True])
+@on_stage()
+async def test_a_registered_voice_speaks(stage: Stage, is_by_name: bool) -> None:
+    voice = stage.gateway.voices.registry.upload("Ada", wav(1.0))
+    async with client_of(stage) as client:
+        chosen = voice.name if is_by_name else {"id": voice.id}
+        await client.audio.speech.create(**ASKED | {"voice": chosen})
+        await client.audio.speech.create(**ASKED)
+    hers, default = (told["tts"]["ref_audio_data"] for told in stage.worker.told)
+    assert len(np.frombuffer(base64.b64decode(hers), "<f4")) == 16_000
+    assert default is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"speed": 1.5}, "speed"),
+        ({"speed": 9}, "speed"),
+        ({"input": " "}, "input"),
+        ({"input": ""}, "input"),
+        ({"input": "a" * 4_097}, "input"),
+        ({"response_format": "ra"}, "response_format"),
+        ({"stream_format": "x"}, "stream_format"),
+    ],
+)
+@on_stage()
+async def test_what_does_not_fit_names_its_field(
+    stage: Stage, fields: dict[str, Any], param: str
+) -> None:
+    async with client_of(stage) as client:
+        with pytest.raises(openai.APIStatusError) as raised:
+            await client.audio.speech.create(**ASKED | fields)
+    assert raised.value.status_code in (400, 422) and raised.value.param == param
+    assert stage.worker.told == []
+
+
+@on_stage(service={"max_queue_size": 1})
+async def test_speech_waits_in_the_queue_and_hanging_up_frees_the_worker(stage: Stage) -> None:
+    stage.worker.script.gate = asyncio.Event()
+    async with client_of(stage) as client, asyncio.TaskGroup() as group:
+        first = group.create_task(client.audio.speech.create(**ASKED))
+        await until(lambda: stage.worker.told)
+        second = group.create_task(client.audio.speech.create(**ASKED))
+        await until(lambda: stage.gateway.pool.queue_length == 1)
+        with pytest.raises(openai.InternalServerError) as raised:
+            await client.audio.speech.create(**ASKED)
+        assert raised.value.response.headers["retry-after"]
+        second.cancel()
+        await until(lambda: stage.gateway.pool.queue_length == 0)
+        first.cancel()
+        await until(lambda: stage.gateway.pool.idle_count == 1)
+    await stage.check_quiet()
+
+
+@on_stage()
+async def test_a_worker_that_dies_cuts_the_speech_off(stage: Stage) -> None:
+    stage.worker.script.gate = asyncio.Event()
+    async with client_of(stage) as client:
+        opened = client.audio.speech.with_streaming_response.create(**ASKED, stream_format="sse")
+        async with opened as answer:
+            await stage.worker.drop_sockets()
+            text = "".join([part async for part in answer.iter_text()])
+    assert "connection to the worker was lost" in text and "speech.audio.done" not in text
+    await stage.check_quiet()
+
+
+def test_an_encoder_that_nobody_reads_ends() -> None:
+    async def samples() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(SOUND_BYTES)
+
+    async def listen() -> None:
+        parts = encoded(samples(), "mp3")
+        assert await anext(parts)
+        await parts.aclose()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(listen())

@@ -17,6 +17,16 @@ CITATION = re.compile(r"docs/specification/(?P<page>[\w-]+)\.md" + SECTIONS)
 # A citation in words cannot be clicked, and no test can follow it.
 IN_WORDS = re.compile(r"\b(?:model|service) specification\b|\bspecification, (?:sections? )?\d")
 DEFECT = re.compile(r"\bD\d{1,2}\b")
+FILE = re.compile(r"`([\w-]+(?:/[\w-]+)+\.(?:py|js|sh|json|toml))`")
+OTHERS = {
+    "MiniCPMO45/utils.py": "a file of the published documents",
+    "core/factory.py": "a file of the published documents",
+    "core/schemas/MODE.py": "stands for a file of each mode",
+    "static/i18n/CODE.json": "stands for a file of each language",
+    "static/pages/X.js": "stands for a file of each page",
+}
+"""Paths in the documents that name no file of ours, and why."""
+
 SUFFIXES = {".py", ".js", ".css", ".html", ".md", ".sh", ".toml"}
 FOLDERS = [
     *("MiniCPMO45", "benchmarks", "core", "docs", "gateway_modules", "launcher", "recording"),
@@ -63,6 +73,18 @@ def test_no_citation_is_made_in_words() -> None:
         if IN_WORDS.search(line)
     ]
     assert not lost, lost
+
+
+def test_every_file_that_a_document_names_exists() -> None:
+    named = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in _sources()
+        if path.suffix == ".md"
+        for name in FILE.findall(path.read_text(encoding="utf-8"))
+        if name not in OTHERS
+        and not any((folder / name).exists() for folder in (ROOT, path.parent))
+    }
+    assert not named, sorted(named)
 
 
 def test_every_numbered_defect_of_the_reference_is_described() -> None:

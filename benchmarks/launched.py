@@ -27,7 +27,8 @@ HOST = "127.0.0.1"
 START_LIMIT_S = 300.0
 STOP_LIMIT_S = 180.0  # the limits end what hangs; they are far beyond what a busy machine needs
 CALL_LIMIT_S = 60.0
-LOOK_S = 0.02
+LOOK_S = 0.02  # between two looks at files
+ASK_S = 0.1  # between two questions to all programs, each of which costs time of all of them
 PORTS = range(20_000, 32_000)  # below what the system gives to outgoing connections
 MARK = "LAUNCHED_IN"  # variable by which the system's processes are found again
 
@@ -39,13 +40,16 @@ class NotReachedError(RuntimeError):
     """Something that was waited for did not happen in time."""
 
 
-def wait_until(what: str, is_true: Callable[[], object], limit_s: float) -> None:
+def wait_until(
+    what: str, is_true: Callable[[], object], limit_s: float, look_s: float = LOOK_S
+) -> None:
     """Look until something is true.
 
     Args:
         what: in words, for the error.
         is_true: looks.
         limit_s: longest wait.
+        look_s: between two looks.
 
     Raises:
         NotReachedError: it was not true in time.
@@ -54,7 +58,7 @@ def wait_until(what: str, is_true: Callable[[], object], limit_s: float) -> None
     while not is_true():
         if time.monotonic() > deadline_s:
             raise NotReachedError(f"not reached in {limit_s:g} s: {what}")
-        time.sleep(LOOK_S)
+        time.sleep(look_s)
 
 
 def free_ports(count: int) -> int:
@@ -289,7 +293,8 @@ class LaunchedSystem:
         Raises:
             NotReachedError: somebody still is or does.
         """
-        wait_until("all workers idle, queue empty", lambda: self.is_idle, limit_s)
+        what = "all workers idle, queue empty"
+        wait_until(what, lambda: self.is_idle, limit_s, ASK_S)
 
 
 def _heed_termination() -> None:

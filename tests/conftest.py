@@ -16,6 +16,17 @@ from tests.goldens.places import recordings
 # What starts whole systems comes first: it takes longest, and others compute while it waits.
 FIRST = ("tests/system", "tests/service", "tests/training")
 
+# Files that share a running system, or what was read from all sources, go to one process.
+SHARING = (
+    ("tests/system/",),
+    tuple(f"tests/unit/test_{name}.py" for name in ("dependencies", "house_rules", "layers")),
+    tuple(
+        f"tests/browser/test_{name}.py"
+        for name in ("api_docs", "captures", "chinese", "conversations", "home", "pages")
+    ),
+    tuple(f"tests/browser/test_{name}.py" for name in ("admin", "devices", "faults", "keyboard")),
+)
+
 # Where there is no card, Triton kernels are interpreted; it is decided when they are imported.
 if not Path("/dev/nvidia0").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -50,15 +61,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
 
 
-class FilesAndSystems(LoadScopeScheduling):
-    """Keeps a file in one process, and all files that share a system with each other."""
+class SharingFiles(LoadScopeScheduling):
+    """Keeps a file in one process, and all files that share something with each other."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "tests/system" if file.startswith("tests/system/") else file
+        return next((files[0] for files in SHARING if file.startswith(files)), file)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
-    """Distribute by files and systems where distribution is by files."""
-    return FilesAndSystems(config, log) if config.option.dist == "loadfile" else None
+    """Keep together what shares something where distribution is by files."""
+    return SharingFiles(config, log) if config.option.dist == "loadfile" else None

@@ -58,13 +58,6 @@ def recording(site: RunningSystem) -> str:
 
 
 @pytest.fixture(scope="session")
-def fake_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
-    """Two workers of one conversation each, with the fake backend: for queues and faults."""
-    with sites.fake_site(tmp_path_factory.mktemp("fake_site")) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
 def shared_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sites.SharedSites]:
     """The systems of `shared_site`."""
     shared = sites.SharedSites(lambda: tmp_path_factory.mktemp("shared_site"))
@@ -81,6 +74,12 @@ def shared_site(shared_sites: sites.SharedSites) -> SiteMaker:
     A test may end its programs, and leaves its settings, switches, voices and intake as they were.
     """
     return shared_sites.get
+
+
+@pytest.fixture
+def fake_site(shared_site: SiteMaker) -> RunningSystem:
+    """Two workers of one conversation each, with the fake backend: for queues and faults."""
+    return shared_site()
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ FAKE_WORKERS = 2
 FINISH_LIMIT_S = 60.0
 NANO = ROOT / "data" / "nano"  # where `./start_all.sh` keeps it too
 ANSWER_S = 3  # silence after a question, for the answer
-MAX_SHARED = 3  # systems with the fake backend at a time; each takes some 300 MB
+MAX_SHARED = 4  # systems with the fake backend at a time; each takes some 300 MB
 IDLE_LIMIT_S = 60.0
 TAKE_LIMIT_S = 120.0  # ends a test that hangs
 

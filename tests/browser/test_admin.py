@@ -35,9 +35,9 @@ REFUSED = r"HTTP 40[13] .*/api/"
 
 
 @pytest.fixture
-def guarded(make_site: SiteMaker) -> RunningSystem:
-    """Start a system that wants a token."""
-    return make_site(workers=1, config={"security": {"admin_token": TOKEN}})
+def guarded(shared_site: SiteMaker) -> RunningSystem:
+    """Return a system that wants a token."""
+    return shared_site(workers=1, config={"security": {"admin_token": TOKEN}})
 
 
 # --- signing in ---
@@ -68,24 +68,6 @@ def test_the_token_opens_the_page_and_signing_out_closes_it(
     problems.allow(REFUSED)
 
 
-def test_a_wrong_token_says_so_and_too_many_have_to_wait(
-    visit: Visits, problems: Problems, guarded: RunningSystem
-) -> None:
-    problems.allow(r"HTTP 4(01|29) POST .*/api/admin/login")
-    page = visit("/admin", at=guarded)
-    problem = page.locator("#token-problem")
-    page.get_by_role("button", name="Sign in").click()
-    expect(problem).to_have_text("Type the token first.")
-    page.locator("#token").fill("not the token")
-    page.keyboard.press("Enter")
-    expect(problem).to_have_text("This token is wrong. Check it and try again.")
-    expect(page.locator("#board")).to_be_hidden()
-    for _ in range(20):
-        httpx.post(f"{guarded.url}/api/admin/login", json={"token": "x"}, trust_env=False)
-    page.keyboard.press("Enter")
-    expect(problem).to_have_text("Too many wrong tokens. Wait a minute, then try again.")
-
-
 def test_the_link_of_the_start_signs_in_and_its_token_leaves_the_address_bar(
     visit: Visits, problems: Problems, guarded: RunningSystem
 ) -> None:
@@ -114,16 +96,34 @@ def test_a_session_that_ends_asks_for_the_token_again(
     section(page, "apps")
 
 
+def test_a_wrong_token_says_so_and_too_many_have_to_wait(
+    visit: Visits, problems: Problems, guarded: RunningSystem
+) -> None:
+    """The last of `guarded`: nobody may be wrong there for a minute."""
+    problems.allow(r"HTTP 4(01|29) POST .*/api/admin/login")
+    page = visit("/admin", at=guarded)
+    problem = page.locator("#token-problem")
+    page.get_by_role("button", name="Sign in").click()
+    expect(problem).to_have_text("Type the token first.")
+    page.locator("#token").fill("not the token")
+    page.keyboard.press("Enter")
+    expect(problem).to_have_text("This token is wrong. Check it and try again.")
+    expect(page.locator("#board")).to_be_hidden()
+    for _ in range(20):
+        httpx.post(f"{guarded.url}/api/admin/login", json={"token": "x"}, trust_env=False)
+    page.keyboard.press("Enter")
+    expect(problem).to_have_text("Too many wrong tokens. Wait a minute, then try again.")
+
+
 # --- overview ---
 
 
-def test_the_overview_counts_what_is_there(visit: Visits, shared_site: SiteMaker) -> None:
-    system = shared_site(workers=2, slots=1)
-    page = visit("/admin", at=system)
+def test_the_overview_counts_what_is_there(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit("/admin", at=fake_site)
     figure = "[data-figure={}] .admin-figure-value"
     expect(page.locator(figure.format("workers"))).to_have_text("2")
     expect(page.locator(figure.format("idle"))).to_have_text("2")
-    with talking(system):
+    with talking(fake_site):
         look_again(page)
         expect(page.locator(figure.format("conversations"))).to_have_text("1")
         expect(page.locator(figure.format("busy"))).to_have_text("1")
@@ -244,13 +244,12 @@ def test_only_the_section_that_is_seen_asks_and_only_while_it_is_seen(
     assert asked == []
 
 
-def test_a_refresh_keeps_the_focus_and_the_rows(visit: Visits, shared_site: SiteMaker) -> None:
-    system = shared_site(workers=2)
-    page = visit("/admin#workers", at=system)
+def test_a_refresh_keeps_the_focus_and_the_rows(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit("/admin#workers", at=fake_site)
     button = page.locator("[data-worker=worker_1]").get_by_role("button", name="Restart")
     button.focus()
     page.evaluate("window.card = document.querySelector('[data-worker=worker_1]')")
-    with talking(system), page.expect_response("**/workers"):
+    with talking(fake_site), page.expect_response("**/workers"):
         look_again(page)
     expect(button).to_be_focused()
     assert page.evaluate("window.card === document.querySelector('[data-worker=worker_1]')")

@@ -25,9 +25,9 @@ from tests.system.running import RunningSystem
     ids=["denied", "none", "busy"],
 )
 def test_each_failure_of_the_microphone_has_its_sentence(
-    visit: Visits, devices: Devices, text: str, step: str
+    visit: Visits, fake_site: RunningSystem, devices: Devices, text: str, step: str
 ) -> None:
-    page = visit("/check", devices=devices)
+    page = visit("/check", at=fake_site, devices=devices)
     press(page, "Test the microphone")
     finding(page, "microphone", "bad", text)
     finding(page, "microphone", "bad", step)
@@ -40,9 +40,9 @@ def test_each_failure_of_the_microphone_has_its_sentence(
     ids=["quick", "slow"],
 )
 def test_the_camera_is_judged_by_the_times_of_its_pictures(
-    visit: Visits, rate_hz: int, state: str, text: str
+    visit: Visits, fake_site: RunningSystem, rate_hz: int, state: str, text: str
 ) -> None:
-    page = visit("")
+    page = visit("", at=fake_site)
     # Pictures come as the script says, whatever the machine makes of its fake camera.
     page.add_init_script(
         f"""let nowMs = 0;

@@ -27,6 +27,7 @@ from tests.browser.sites import taken_place
 from tests.browser.test_audio_duplex_problems import expect_problem
 from tests.browser.test_omni import NO_VOICE
 from tests.browser.visits import Visits, wait_until_ready
+from tests.system.running import RunningSystem
 
 
 @pytest.fixture(autouse=True)
@@ -129,8 +130,8 @@ def test_a_lost_worker_costs_no_words(
     expect(wait_until_answered(page)).to_have_attribute("data-status", "done")
 
 
-def test_conversations_are_kept_in_the_browser(visit: Visits) -> None:
-    page = visit(PATH)
+def test_conversations_are_kept_in_the_browser(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit(PATH, at=fake_site)
     ask(page, "The first conversation")
     page.locator("#history").get_by_role("button", name="New conversation").click()
     expect(messages(page, "user")).to_have_count(0)

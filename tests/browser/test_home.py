@@ -6,10 +6,8 @@ import json
 import re
 
 import httpx
-import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.conftest import SiteMaker
 from tests.browser.devices import Devices, become, unplug
 from tests.browser.looks import Look
 from tests.browser.problems import Problems
@@ -63,6 +61,7 @@ def test_everything_works(visit: Visits) -> None:
     line_of(page, "camera", "good", "Allowed")
     line_of(page, "worker", "good", "room for")
     line_of(page, "queue", "good", "Nobody is waiting.")
+    expect(page.locator("#recent")).to_be_hidden()  # without recordings there is no empty list
 
 
 def test_the_published_model_needs_no_note(visit: Visits) -> None:
@@ -117,79 +116,39 @@ def test_nothing_is_asked_for_before_somebody_wants_it(visit: Visits) -> None:
     assert page.evaluate("__devices.held('microphone')") == 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "line", "state", "text"),
-    [
-        (
-            {"idle_workers": 0, "free_slots": 0, "loading_workers": 1, "loading": None},
-            "worker",
-            "caution",
-            "The model is still loading.",
-        ),
-        (
-            {
-                "idle_workers": 0,
-                "free_slots": 0,
-                "loading_workers": 1,
-                "loading": {"stage": "", "progress": 0.5},
-            },
-            "worker",
-            "caution",
-            "The model is loading: 50 %.",
-        ),
-        (
-            {"idle_workers": 0, "free_slots": 0, "error_workers": 1},
-            "worker",
-            "bad",
-            "No worker is running.",
-        ),
-        (
-            {"idle_workers": 0, "free_slots": 0, "busy_workers": 1},
-            "queue",
-            "caution",
-            "you would be next",
-        ),
-        (
-            {"idle_workers": 0, "free_slots": 0, "busy_workers": 1, "queue_length": 4},
-            "queue",
-            "caution",
-            "4 people are waiting.",
-        ),
-        (
-            {
-                "idle_workers": 0,
-                "free_slots": 0,
-                "busy_workers": 1,
-                "queue_length": 9,
-                "max_queue_size": 9,
-            },
-            "queue",
-            "bad",
-            "The queue is full.",
-        ),
-        ({"is_intake_paused": True}, "queue", "caution", "takes no new conversations"),
-    ],
-    ids=["loading", "loading-share", "no-worker", "busy", "queue", "queue-full", "paused"],
+NOBODY_FREE: dict[str, object] = {"idle_workers": 0, "free_slots": 0}
+ALL_BUSY = NOBODY_FREE | {"busy_workers": 1}
+LOADING = NOBODY_FREE | {"loading_workers": 1}
+STATES: tuple[tuple[dict[str, object], str, str, str], ...] = (
+    (LOADING | {"loading": None}, "worker", "caution", "The model is still loading."),
+    (
+        LOADING | {"loading": {"stage": "", "progress": 0.5}},
+        "worker",
+        "caution",
+        "The model is loading: 50 %.",
+    ),
+    (NOBODY_FREE | {"error_workers": 1}, "worker", "bad", "No worker is running."),
+    (ALL_BUSY, "queue", "caution", "you would be next"),
+    (ALL_BUSY | {"queue_length": 4}, "queue", "caution", "4 people are waiting."),
+    (ALL_BUSY | {"queue_length": 9, "max_queue_size": 9}, "queue", "bad", "The queue is full."),
+    ({"is_intake_paused": True}, "queue", "caution", "takes no new conversations"),
+    (ALL_BUSY | {"queue_length": 1}, "queue", "caution", "One person is waiting."),
 )
-def test_state_of_the_server(
-    visit: Visits, changes: dict[str, object], line: str, state: str, text: str
-) -> None:
-    page = visit("")
-    answer_status(page, **changes)
-    page.goto("/")
-    line_of(page, line, state, text)
-    # The sentence below the button says one of them, and never that all is well.
-    expect(page.locator("#hero-summary")).to_have_attribute("data-kind", CHECKED)
-    expect(page.locator("#hero-summary")).not_to_contain_text(READY)
 
 
-def test_the_wait_is_told(visit: Visits) -> None:
-    page = visit("")
-    answer_status(page, idle_workers=0, free_slots=0, busy_workers=1, queue_length=1)
+def test_the_state_of_the_server_is_told(visit: Visits) -> None:
+    page = visit("/")
+    settled(page)
     waiting = {"items": [{"estimated_wait_s": 75}], "running_tasks": []}
     page.route("**/api/queue", lambda route: route.fulfill(json=waiting))
-    page.goto("/")
-    line_of(page, "queue", "caution", "One person is waiting.")
+    for changes, line, state, text in STATES:
+        page.unroute("**/status")
+        answer_status(page, **changes)
+        ask_again(page)
+        line_of(page, line, state, text)
+        # The sentence below the button says one of them, and never that all is well.
+        expect(page.locator("#hero-summary")).to_have_attribute("data-kind", CHECKED)
+        expect(page.locator("#hero-summary")).not_to_contain_text(READY)
     line_of(page, "queue", "caution", "Expected wait: about 1:15.")
 
 
@@ -208,17 +167,16 @@ def test_an_unreachable_server_is_said_and_noticed_when_it_is_back(
     expect(page.locator("#hero-summary")).to_contain_text(READY)
 
 
-def test_cards_follow_the_switches(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1)
-    page = visit("/", at=system)
+def test_cards_follow_the_switches(visit: Visits, site: RunningSystem) -> None:
+    page = visit("/")
     expect(page.locator("[data-app]")).to_have_count(4)
-    set_app(system, "audio_duplex", enabled=False)
+    set_app(site, "audio_duplex", enabled=False)
     ask_again(page)
     expect(page.locator('[data-app="audio_duplex"]')).to_have_count(0)
     expect(page.locator("#compare tbody tr")).to_have_count(3)
     # The next best way to talk takes the button.
     expect(page.locator("#start")).to_have_attribute("href", "/half_duplex")
-    set_app(system, "audio_duplex", enabled=True)
+    set_app(site, "audio_duplex", enabled=True)
     ask_again(page)
     expect(page.locator('[data-app="audio_duplex"]')).to_be_visible()
 
@@ -251,10 +209,6 @@ def test_recent_conversations(visit: Visits, recording: str) -> None:
     page.reload()
     wait_until_ready(page)
     expect(page.locator("#recent")).to_be_hidden()
-
-
-def test_without_recordings_there_is_no_empty_list(visit: Visits) -> None:
-    expect(visit("/").locator("#recent")).to_be_hidden()
 
 
 def test_the_language_changes_at_once_and_stays(visit: Visits) -> None:

@@ -18,8 +18,9 @@ from tests.browser.visits import Visits, wait_until_ready
 from tests.system.running import RunningSystem
 
 
-def test_home(visit: Visits) -> None:
-    page = visit("/")
+def test_home(visit: Visits, fake_site: RunningSystem, problems: Problems) -> None:
+    problems.allow(NO_VOICE)  # asked for by the page that follows
+    page = visit("/", at=fake_site)
     settled(page)
     page.keyboard.press("Tab")
     expect(page.locator(".skip-link")).to_be_focused()
@@ -31,8 +32,8 @@ def test_home(visit: Visits) -> None:
     wait_until_ready(page)
 
 
-def test_device_check(visit: Visits) -> None:
-    page = visit("/check", look=Look(width_px=360))
+def test_device_check(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit("/check", at=fake_site, look=Look(width_px=360))
     step = page.locator("#steps").get_by_role("link", name="Camera")
     step.focus()
     page.keyboard.press("Enter")
@@ -41,8 +42,8 @@ def test_device_check(visit: Visits) -> None:
     expect(page.locator("#camera select")).to_be_focused()
 
 
-def test_chat(visit: Visits) -> None:
-    page = visit("/turnbased", look=Look(width_px=360))
+def test_chat(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit("/turnbased", at=fake_site, look=Look(width_px=360))
     ask(page, "A line\nand another")
     expect(page.locator("#history")).to_be_hidden()
     page.get_by_role("button", name="Conversations").click()
@@ -54,8 +55,8 @@ def test_chat(visit: Visits) -> None:
     expect(box(page)).to_have_value("\n")
 
 
-def test_voice_turns(visit: Visits) -> None:
-    page = visit("/half_duplex")
+def test_voice_turns(visit: Visits, fake_site: RunningSystem) -> None:
+    page = visit("/half_duplex", at=fake_site)
     english, chinese = preset(page, "Phone call in English"), preset(page, "Phone call in Chinese")
     english.focus()
     page.keyboard.press("ArrowRight")
@@ -77,8 +78,8 @@ def test_voice_call(visit: Visits, fake_site: RunningSystem, problems: Problems)
     assert page.evaluate("document.activeElement.closest('#controls') !== null")
 
 
-def test_administration(visit: Visits, make_site: SiteMaker) -> None:
-    system = make_site(workers=1)
+def test_administration(visit: Visits, shared_site: SiteMaker) -> None:
+    system = shared_site(workers=1)
     page = visit("/admin#workers", at=system)
     restart = page.get_by_role("button", name="Restart")
     restart.focus()
@@ -96,11 +97,13 @@ def test_administration(visit: Visits, make_site: SiteMaker) -> None:
     switch.focus()
     page.keyboard.press("Space")
     expect_toast(page, "Voice call is switched off.")
+    page.keyboard.press("Space")
+    expect_toast(page, "Voice call is switched on.")
 
 
-def test_replay(visit: Visits, site: RunningSystem) -> None:
-    kept.keep_call(site, "keyboard_call")
-    page = visit("/s/keyboard_call?t=4.5")
+def test_replay(visit: Visits, fake_site: RunningSystem) -> None:
+    kept.keep_call(fake_site, "keyboard_call")
+    page = visit("/s/keyboard_call?t=4.5", at=fake_site)
     expect_at(page, 4.5)
     steps = [
         ("ArrowRight", 5.5),

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import httpx
 
-from benchmarks.launched import wait_until
+from benchmarks.launched import ASK_S, wait_until
 from tests.system.running import LIMIT_S, RunningSystem
 
 WORKERS = 6  # one for the bystander, one for each phase of a protocol
@@ -18,16 +18,17 @@ WORKERS = 6  # one for the bystander, one for each phase of a protocol
 def is_quiet(system: RunningSystem) -> bool:
     """Only the bystander is there and is served, and every other worker is idle."""
     status = system.get("/status")
+    if status["queue_length"] or status["idle_workers"] != WORKERS - 1:
+        return False
     connected = [one for one in system.get("/sessions")["sessions"] if one["session_id"]]
-    if status["queue_length"] or len(status["running_tasks"]) != 1 or len(connected) != 1:
+    if len(status["running_tasks"]) != 1 or len(connected) != 1:
         return False
     busy = {task["worker_id"] for task in status["running_tasks"]}
     others = [index for index in range(WORKERS) if f"worker_{index}" not in busy]
     healths = [system.worker_health(index) for index in others]
-    is_free = all(
+    return all(
         health["worker_status"] == "idle" and not health["active_sessions"] for health in healths
     )
-    return is_free and status["idle_workers"] == WORKERS - 1
 
 
 def wait_until_quiet(system: RunningSystem, limit_s: float = LIMIT_S) -> None:
@@ -39,7 +40,7 @@ def wait_until_quiet(system: RunningSystem, limit_s: float = LIMIT_S) -> None:
         except httpx.HTTPError:
             return False  # somebody is starting again
 
-    wait_until("only the bystander is there", looks_quiet, limit_s)
+    wait_until("only the bystander is there", looks_quiet, limit_s, ASK_S)
     assert system.get("/api/queue")["items"] == []
 
 

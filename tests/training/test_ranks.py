@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch.multiprocessing.spawn import spawn
 
 from tests.training.conftest import Nano
 from training.nano.listening import FILE, Plan, train
@@ -49,9 +49,14 @@ def work(number: int, folder: Path, bank: Path, encoder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folder(nano: Nano, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where two processes worked together."""
+    """Where two processes, this one and another, worked together."""
     folder = tmp_path_factory.mktemp("ranks")
-    spawn(work, (folder, nano.bank_folder, nano.encoder), COUNT)
+    arguments = (folder, nano.bank_folder, nano.encoder)
+    other = get_context("spawn").Process(target=work, args=(1, *arguments))
+    other.start()
+    work(0, *arguments)
+    other.join()
+    assert other.exitcode == 0
     return folder
 
 

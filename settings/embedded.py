@@ -7,6 +7,7 @@ from pathlib import Path
 EMBEDDED_FOLDER = "nano"
 TOY_FOLDER = "tiny"
 CONFIG_FILE = "config.json"
+WHISPER_FOLDER = "whisper"  # inside a checkpoint: the transcriber on the CPU
 
 
 def default_checkpoint(data_dir: Path, *, embedded: bool) -> Path:

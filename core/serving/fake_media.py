@@ -11,10 +11,36 @@ import numpy as np
 from core.audio import FloatArray, encode_wire_audio
 from core.schemas.common import Message, TextContent
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+from core.transcription import (
+    DEFAULT_OPTIONS,
+    Passage,
+    TranscriberKind,
+    Transcript,
+    TranscriptionOptions,
+    duration_s,
+)
 
 TONE_HZ: Final = 440.0
 TONE_PEAK: Final = 0.2
 TONE_S: Final = 1.0  # as long as a duplex unit
+
+
+class FakeTranscriber:
+    """Writes down how long somebody spoke."""
+
+    kind: ClassVar[TranscriberKind] = "whisper"
+
+    async def transcribe(
+        self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
+    ) -> Transcript:
+        """Return one sentence, in the language that was asked for."""
+        length_s = duration_s(samples)
+        text = f"I speak for {length_s:.1f} s."
+        passage = Passage(0.0, length_s, text)
+        return Transcript(text, options.language or "en", length_s, (passage,))
+
+    def close(self) -> None:
+        """Nothing runs."""
 
 
 @dataclass(frozen=True)

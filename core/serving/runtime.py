@@ -26,6 +26,7 @@ from core.serving.backend import AnyView, Backend
 from core.serving.sessions import Conversation, SessionStore
 from core.serving.slots import Capacity, Lease, Slots
 from core.serving.threads import ThreadPools
+from core.transcription import Transcriber
 from core.vad import SileroVad
 
 DETECTOR_STAGE: Final = "loading the voice detector"
@@ -96,6 +97,25 @@ class Progress:
     began_s: float = field(default_factory=time.monotonic)
 
 
+@dataclass
+class _Loaded:
+    """What a worker works with, as far as it is loaded."""
+
+    backend: Backend
+    detector: SileroVad
+    transcriber: Transcriber | None = None
+
+    def close(self) -> None:
+        """End what runs for them."""
+        self.backend.close()
+        if self.transcriber is not None:
+            self.transcriber.close()
+
+
+def _no_transcriber(backend: Backend) -> None:
+    """What users say is not written down."""
+
+
 class WorkerRuntime:
     """The model and what its sessions share.
 
@@ -116,6 +136,7 @@ class WorkerRuntime:
         slots: int,
         limits: WorkLimits | None = None,
         identity: Identity | None = None,
+        make_transcriber: Callable[[Backend], Transcriber | None] = _no_transcriber,
     ) -> None:
         """Start the engine's thread; load nothing yet.
 
@@ -125,6 +146,7 @@ class WorkerRuntime:
             slots: Sessions at once.
             limits: How long things may take.
             identity: What the worker is called.
+            make_transcriber: Makes what writes down what users say, once the backend is loaded.
         """
         self.engine = Engine()
         self.threads = ThreadPools(slots)
@@ -136,8 +158,8 @@ class WorkerRuntime:
         self.progress = Progress()
         self.is_draining = False
         self._make_backend = make_backend
-        self._backend: Backend | None = None
-        self._detector: SileroVad | None = None
+        self._make_transcriber = make_transcriber
+        self._loaded: _Loaded | None = None
         self._log = structlog.stdlib.get_logger("runtime")
 
     @property
@@ -147,9 +169,9 @@ class WorkerRuntime:
         Raises:
             ModelError: The worker is not loaded.
         """
-        if self._backend is None:
+        if self._loaded is None:
             raise ModelError("The worker is not loaded.")
-        return self._backend
+        return self._loaded.backend
 
     @property
     def detector(self) -> SileroVad:
@@ -158,9 +180,14 @@ class WorkerRuntime:
         Raises:
             ModelError: The worker is not loaded.
         """
-        if self._detector is None:
+        if self._loaded is None:
             raise ModelError("The worker is not loaded.")
-        return self._detector
+        return self._loaded.detector
+
+    @property
+    def transcriber(self) -> Transcriber | None:
+        """What writes down what users say; None if nothing does, or nothing is loaded yet."""
+        return None if self._loaded is None else self._loaded.transcriber
 
     @property
     def error(self) -> str | None:
@@ -273,6 +300,7 @@ class WorkerRuntime:
                 "capacity": slots.capacity,
                 "active_sessions": len(owners),
                 "model": progress.model,
+                "transcribes_by": self.transcriber.kind if self.transcriber else None,
                 "is_supervised": self.identity.is_supervised,
                 "is_draining": self.is_draining,
             }
@@ -300,8 +328,8 @@ class WorkerRuntime:
 
     def close(self) -> None:
         """End the threads and processes; blocks a little."""
-        if self._backend is not None:
-            self._backend.close()
+        if self._loaded is not None:
+            self._loaded.close()
         self.threads.close()
         self.engine.close()
 
@@ -316,10 +344,11 @@ class WorkerRuntime:
     def _load(self) -> None:
         """On the engine's thread."""
         self._report(DETECTOR_STAGE, 0.0)
-        self._detector = SileroVad()
+        detector = SileroVad()
         self._report("starting the model's libraries", None)
-        self._backend = self._make_backend()
-        self._backend.load(self.engine, self._report)
+        self._loaded = _Loaded(self._make_backend(), detector)
+        self.backend.load(self.engine, self._report)
+        self._loaded.transcriber = self._make_transcriber(self.backend)
         self.engine.watch(self._read_cache_room)
 
     def _report(self, stage: str, share: float | None) -> None:

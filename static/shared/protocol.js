@@ -40,7 +40,7 @@
  */
 
 /** The `code` of an `error` or `warning` message.
- * @typedef {"queue_full" | "queue_cancelled" | "no_worker" | "shutting_down" | "worker_unreachable" | "worker_lost" | "not_prepared" | "already_prepared" | "out_of_order" | "bad_json" | "bad_audio" | "bad_frame" | "bad_config" | "too_big" | "unknown_type" | "session_in_use" | "invalid_session_id" | "timeout" | "late_chunk" | "context_nearly_full" | "context_full" | "generation_failed" | "one_voice" | "voice_cut" | "recording_stopped" | "ended_by_admin" | "app_disabled" | "origin_refused" | "unauthorized" | "forbidden" | "rate_limited" | "not_found" | "still_writing" | "internal"} ErrorCode
+ * @typedef {"queue_full" | "queue_cancelled" | "no_worker" | "shutting_down" | "worker_unreachable" | "worker_lost" | "not_prepared" | "already_prepared" | "out_of_order" | "bad_json" | "bad_audio" | "bad_frame" | "bad_config" | "too_big" | "unknown_type" | "session_in_use" | "invalid_session_id" | "timeout" | "late_chunk" | "context_nearly_full" | "context_full" | "generation_failed" | "not_available" | "one_voice" | "voice_cut" | "recording_stopped" | "ended_by_admin" | "app_disabled" | "origin_refused" | "unauthorized" | "forbidden" | "rate_limited" | "not_found" | "still_writing" | "internal"} ErrorCode
  */
 
 /** How the text of a reply is drawn.
@@ -631,6 +631,7 @@ export const ERROR_CODES = /** @type {const} */ ({
   "CONTEXT_NEARLY_FULL": "context_nearly_full",
   "CONTEXT_FULL": "context_full",
   "GENERATION_FAILED": "generation_failed",
+  "NOT_AVAILABLE": "not_available",
   "ONE_VOICE": "one_voice",
   "VOICE_CUT": "voice_cut",
   "RECORDING_STOPPED": "recording_stopped",

@@ -47,6 +47,7 @@ TERMINAL = frozenset({"rich", "typer"})
 BROWSER = frozenset({"playwright"})
 DRAWING = frozenset({"matplotlib"})
 RECIPE = frozenset({"hibari"})
+SPEECH = frozenset({"ctranslate2", "faster_whisper"})
 NETWORK = frozenset(
     "cryptography fastapi h11 httpx prometheus_client python_multipart rjsmin starlette structlog "
     "h11 uvicorn websockets yaml".split()
@@ -59,6 +60,7 @@ LAYERS = (
             "core",
             "core.schemas",
             "core.errors",
+            "core.transcription_errors",
             "core.capabilities",
             "gateway_modules.models",
             "config",
@@ -94,11 +96,14 @@ LAYERS = (
             "core.media_process",
             "core.media_reader",
             "core.sound_encoder",
+            "core.transcription",
             "core.vad",
             "core.video",
+            "core.whisper_process",
+            "core.whisper_program",
         ),
         ("0 words", "1 rules"),
-        MEDIA | WORDS,
+        MEDIA | WORDS | SPEECH,
         EVENT_LOOP,
     ),
     Layer("3 model", ("MiniCPMO45",), (), MODEL, EVENT_LOOP),
@@ -133,6 +138,8 @@ LAYERS = (
             "session_cleanup",
             "core.talk",
             "core.nano_assets",
+            "core.packages",
+            "core.whisper_assets",
             "benchmarks",
             "training",
             # What else is in `core.schemas.export` is layer 0: the gateway serves a part of it.
@@ -140,7 +147,7 @@ LAYERS = (
             "core.schemas.export.pages",
         ),
         ("0 words", "1 rules", "2 media", "3 model", "4 engine", "5 use", "6 service"),
-        MEDIA | MODEL | WORDS | TERMINAL | NETWORK | BROWSER | DRAWING | RECIPE,
+        MEDIA | MODEL | WORDS | TERMINAL | NETWORK | BROWSER | DRAWING | RECIPE | SPEECH,
     ),
 )
 

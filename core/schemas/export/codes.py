@@ -92,6 +92,7 @@ UNTOLD: Final = frozenset(
         ErrorCode.UNAUTHORIZED,
         ErrorCode.FORBIDDEN,
         ErrorCode.STILL_WRITING,
+        ErrorCode.NOT_AVAILABLE,
     }
 )
 """Codes that no socket tells: they are answers over HTTP, or the socket does not open at all."""

@@ -1,0 +1,258 @@
+"""Transcribers of a worker: Whisper in its own process, or the model by its transcription prompt.
+
+Both take one request at a time. What waits is bounded; a request that does not fit any more is
+refused, and those before it keep their places.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Final, TypeVar
+
+from core.audio import FloatArray, encode_wire_audio
+from core.endpointing import EndpointOptions
+from core.errors import ModelError, OmniError
+from core.media import Media, MediaContent, read_media
+from core.schemas.chat import ChatRequest
+from core.schemas.common import AudioContent, GenerationConfig, Message, Role, TextContent
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.schemas.worker import ModelKind
+from core.serving.backend import AnyChatView, Backend
+from core.serving.fake_backend import FakeBackend
+from core.serving.fake_media import FakeTranscriber
+from core.transcription import (
+    DEFAULT_OPTIONS,
+    Passage,
+    Transcriber,
+    TranscriberKind,
+    Transcript,
+    TranscriptionOptions,
+    duration_s,
+)
+from core.transcription_errors import TranscriberBusyError, TranscriptionFailedError
+from core.vad import SileroVad, SpeechSegment, StreamingVAD
+from core.whisper_process import MODEL_FILE, WhisperProcess
+from settings.sections import TranscribesBy
+
+T = TypeVar("T")
+
+# Ours: with more ahead of it a caption would come minutes after what it belongs to.
+WAITING_MAX: Final = 16
+WAITING_MAX_S: Final = 900.0
+# Published with MiniCPM-o for the recognition of speech; the text comes before the sound.
+TRANSCRIPTION_PROMPT: Final = (
+    "Please listen to the audio snippet carefully and transcribe the content.\n"
+)
+TOKENS_PER_S: Final = 8  # ours: twice what a fast speaker needs
+FEWEST_TOKENS: Final = 32
+# How a recording is cut: Whisper looks at 30 s at once.
+FILE_OPTIONS: Final = EndpointOptions(
+    threshold=0.5, min_silence_duration_ms=500, speech_pad_ms=200, max_speech_duration_s=28.0
+)
+
+
+class LoopThreads:
+    """Runs a view's blocking work on the event loop's own threads, outside of any session."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run `work`."""
+        return await asyncio.to_thread(work)
+
+    def read_media(self, items: Sequence[MediaContent]) -> list[Media]:
+        """Decode media; a question about sound has none."""
+        return read_media(items)
+
+
+class Waiting:
+    """Counts the requests of one transcriber, the one under way included."""
+
+    def __init__(self, most: int = WAITING_MAX, most_s: float = WAITING_MAX_S) -> None:
+        """Begin with none.
+
+        Args:
+            most: requests.
+            most_s: of their sound together; a single request may be longer.
+        """
+        self._most = most
+        self._most_s = most_s
+        self._count = 0
+        self._sound_s = 0.0
+
+    @contextmanager
+    def place(self, samples: FloatArray) -> Iterator[None]:
+        """Hold a place for a request.
+
+        Raises:
+            TranscriberBusyError: There is none.
+        """
+        length_s = duration_s(samples)
+        is_too_long = self._count > 0 and self._sound_s + length_s > self._most_s
+        if self._count >= self._most or is_too_long:
+            raise TranscriberBusyError()
+        self._count += 1
+        self._sound_s += length_s
+        try:
+            yield
+        finally:
+            self._count -= 1
+            self._sound_s -= length_s
+
+
+class WhisperTranscriber:
+    """Whisper on the CPU, beside the conversations."""
+
+    kind: ClassVar[TranscriberKind] = "whisper"
+
+    def __init__(self, process: WhisperProcess) -> None:
+        """Start nothing yet.
+
+        Args:
+            process: Runs it; closed with this.
+        """
+        self._process = process
+        self._waiting = Waiting()
+        self._thread = ThreadPoolExecutor(1, "transcribe")
+
+    async def transcribe(
+        self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
+    ) -> Transcript:
+        """See `Transcriber`; a request that nobody waits for any more is left out."""
+        with self._waiting.place(samples):
+            job = self._thread.submit(self._process.transcribe, samples, options)
+            return await asyncio.wrap_future(job)
+
+    def close(self) -> None:
+        """End the process and the thread."""
+        self._process.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+class ModelTranscriber:
+    """The model itself, asked with its transcription prompt in a session of its own."""
+
+    kind: ClassVar[TranscriberKind] = "model"
+
+    def __init__(self, open_view: Callable[[], AnyChatView]) -> None:
+        """Ask nothing yet.
+
+        Args:
+            open_view: Returns a fresh one-shot chat.
+        """
+        self._open_view = open_view
+        self._waiting = Waiting()
+        self._turn = asyncio.Lock()
+
+    async def transcribe(
+        self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
+    ) -> Transcript:
+        """See `Transcriber`; the model is told no language and says none."""
+        length_s = duration_s(samples)
+        with self._waiting.place(samples):
+            async with self._turn:
+                sound = await asyncio.to_thread(encode_wire_audio, samples)
+                reply = await self._open_view().respond(_question(sound, length_s, options))
+        if not reply.success:
+            raise TranscriptionFailedError(reply.error or "")
+        text = reply.text.strip()
+        passages = (Passage(0.0, length_s, text),) if text else ()
+        return Transcript(text, options.language or "", length_s, passages)
+
+    def close(self) -> None:
+        """Nothing runs beside the model."""
+
+
+async def passages_of(
+    transcriber: Transcriber,
+    detector: SileroVad,
+    samples: FloatArray,
+    options: TranscriptionOptions = DEFAULT_OPTIONS,
+) -> AsyncIterator[tuple[str, Passage]]:
+    """Write down a recording of any length, a stretch of speech at a time.
+
+    Between two stretches others may have their turn, so a long recording keeps no caption waiting.
+
+    Args:
+        transcriber: Writes.
+        detector: Finds the speech.
+        samples: [T] float32 at 16 kHz.
+        options: How to listen.
+
+    Yields:
+        The language and each passage with its place in the recording.
+    """
+    for segment in await asyncio.to_thread(_stretches, detector, samples):
+        found = await transcriber.transcribe(segment.samples, options)
+        begin_s = segment.start_samples / INPUT_SAMPLE_RATE_HZ
+        for passage in found.passages:
+            start_s, end_s = begin_s + passage.start_s, begin_s + passage.end_s
+            yield found.language, replace(passage, start_s=start_s, end_s=end_s)
+
+
+async def transcribe_or_error(
+    transcriber: Transcriber, samples: FloatArray, options: TranscriptionOptions, limit_s: float
+) -> Transcript | OmniError:
+    """Write down one segment of a live conversation, which never fails because of it.
+
+    Args:
+        transcriber: Writes.
+        samples: [T] float32 at 16 kHz.
+        options: How to listen.
+        limit_s: Longest wait; a later transcript would be of no use.
+    """
+    try:
+        async with asyncio.timeout(limit_s):
+            return await transcriber.transcribe(samples, options)
+    except TimeoutError:
+        return TranscriptionFailedError("It took too long to write down what was said.")
+    except OmniError as error:
+        return error
+
+
+def transcriber_beside(backend: Backend, by: TranscribesBy, folder: Path) -> Transcriber | None:
+    """Return the transcriber of a worker, None if it has none.
+
+    Args:
+        backend: Loaded.
+        by: What is configured.
+        folder: Where Whisper's files are, if anywhere.
+
+    Raises:
+        ModelError: Whisper is wanted, and its files are not there.
+    """
+    if isinstance(backend, FakeBackend):
+        return None if by == "none" else FakeTranscriber()
+    is_there = (folder / MODEL_FILE).is_file()
+    if by == "whisper" and not is_there:
+        raise ModelError(
+            f'transcription.by is "whisper", and {folder} has no {MODEL_FILE}. '
+            "Make it: python -m core.whisper_assets FOLDER"
+        )
+    if is_there and by in ("whisper", "auto"):
+        return WhisperTranscriber(WhisperProcess(folder))
+    if by == "model" or (by == "auto" and backend.facts().kind is ModelKind.FULL):
+        return ModelTranscriber(lambda: backend.open_chat(LoopThreads()))
+    return None
+
+
+def _stretches(detector: SileroVad, samples: FloatArray) -> list[SpeechSegment]:
+    stream = StreamingVAD(FILE_OPTIONS, detector)
+    found = [event for event in stream.process(samples) if isinstance(event, SpeechSegment)]
+    while (segment := stream.flush()) is not None:
+        found.append(segment)
+    return found
+
+
+def _question(sound: str, length_s: float, options: TranscriptionOptions) -> ChatRequest:
+    prompt = TRANSCRIPTION_PROMPT + (f"{options.prompt}\n" if options.prompt else "")
+    message = Message(role=Role.USER, content=[TextContent(text=prompt), AudioContent(data=sound)])
+    generation = GenerationConfig(
+        max_new_tokens=FEWEST_TOKENS + int(TOKENS_PER_S * length_s),
+        do_sample=options.temperature > 0,
+        temperature=options.temperature or GenerationConfig().temperature,
+    )
+    return ChatRequest(messages=[message], generation=generation)

@@ -1,0 +1,109 @@
+"""Runs Whisper on the CPU in a process of its own, at the lowest priority.
+
+The process gives way to whatever else wants a core, so a conversation on the same machine keeps
+its time. It starts with the first request, and again after a crash or a request that took too long.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from core.audio import FloatArray
+from core.media_process import PROJECT_FOLDER, pack, unpack
+from core.transcription import (
+    DEFAULT_OPTIONS,
+    Passage,
+    Transcript,
+    TranscriptionOptions,
+    duration_s,
+)
+from core.transcription_errors import TranscriptionFailedError
+
+PROGRAM: Final = "core.whisper_program"
+MODEL_FILE: Final = "model.bin"  # of a checkpoint in CTranslate2's layout
+# Ours: on a busy core a second of sound takes less than one; a process that needs more hangs.
+START_LIMIT_S: Final = 120.0
+LIMIT_PER_SOUND_S: Final = 10.0
+
+
+class WhisperProcess:
+    """One process with one model; answers one request at a time. Its methods block."""
+
+    def __init__(self, folder: Path, program: tuple[str, ...] | None = None) -> None:
+        """Start nothing yet.
+
+        Args:
+            folder: Checkpoint in CTranslate2's layout.
+            program: What is run instead, for tests; the folder is its argument.
+        """
+        self._command = [*(program or (sys.executable, "-m", PROGRAM)), str(folder)]
+        self._turn = threading.Lock()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_closed = False
+
+    def transcribe(
+        self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
+    ) -> Transcript:
+        """Write down [T] float32 samples at 16 kHz.
+
+        Raises:
+            TranscriptionFailedError: The process refused, crashed, or took too long and was ended.
+        """
+        length_s = duration_s(samples)
+        with self._turn:
+            process = self._running()
+            limit_s = START_LIMIT_S + LIMIT_PER_SOUND_S * length_s
+            watch = threading.Timer(limit_s, process.kill)
+            watch.start()
+            try:
+                assert process.stdin is not None and process.stdout is not None
+                sound = samples.astype("<f4", copy=False).tobytes()
+                pack(process.stdin, asdict(options), [sound])
+                told, _ = unpack(process.stdout)
+                passages = tuple(Passage(**passage) for passage in told["passages"])
+                text, language = told["text"], told["language"]
+            except (OSError, ValueError, TypeError, KeyError) as error:
+                self._end(process)
+                raise TranscriptionFailedError() from error
+            finally:
+                watch.cancel()
+        return Transcript(text, language, length_s, passages)
+
+    def close(self) -> None:
+        """End the process; a request under way fails."""
+        with self._lock:
+            self._is_closed = True
+            process = self._process
+        if process is not None:
+            self._end(process)
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._is_closed:
+                raise TranscriptionFailedError("The server is shutting down.")
+            if self._process is None or self._process.poll() is not None:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    cwd=PROJECT_FOLDER,
+                    env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                )
+            return self._process
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except OSError:
+                    continue  # what was not written yet has no reader any more

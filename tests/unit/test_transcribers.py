@@ -1,0 +1,171 @@
+"""Transcribers: what they answer, what they refuse, and what becomes of a process that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from config import Settings
+from core.audio import FloatArray
+from core.errors import ModelError
+from core.schemas.worker import ModelFacts, ModelKind
+from core.serving.fake_backend import FakeBackend, FakeChatView, FakeTimes
+from core.serving.fake_media import FakeTranscriber
+from core.serving.transcribers import (
+    ModelTranscriber,
+    Waiting,
+    WhisperTranscriber,
+    transcribe_or_error,
+    transcriber_beside,
+)
+from core.transcription import DEFAULT_OPTIONS, Passage, Transcript, TranscriptionOptions
+from core.transcription_errors import TranscriberBusyError, TranscriptionFailedError
+from core.whisper_process import MODEL_FILE, WhisperProcess
+from tests.source_tree import ROOT
+
+SECOND = np.zeros(16_000, np.float32)
+# Answers as `core.whisper_program` does, without a model; a prompt may say how it fails.
+SCRIPT = f"""
+import os, sys
+sys.path.insert(0, {str(ROOT)!r})
+from core.media_process import pack, unpack
+while sys.stdin.buffer.peek(1):
+    options, [sound] = unpack(sys.stdin.buffer)
+    if options["prompt"] == "crash":
+        os._exit(1)
+    if options["prompt"] == "nonsense":
+        sys.stdout.buffer.write(b"what?\\n")
+        sys.stdout.buffer.flush()
+        continue
+    text = f"{{len(sound)}} bytes in {{os.getpid()}}"
+    passages = [{{"start_s": 0.0, "end_s": 1.0, "text": text}}]
+    pack(sys.stdout.buffer, {{"text": text, "language": "en", "passages": passages}}, [])
+"""
+
+
+def process(folder: Path) -> WhisperProcess:
+    """Return a process that runs the script."""
+    return WhisperProcess(folder, (sys.executable, "-c", SCRIPT))
+
+
+def options(prompt: str = "") -> TranscriptionOptions:
+    return TranscriptionOptions(prompt=prompt)
+
+
+def test_one_process_answers_every_request_and_is_replaced_when_it_fails(tmp_path: Path) -> None:
+    whisper = process(tmp_path)
+    first, second = whisper.transcribe(SECOND), whisper.transcribe(SECOND)
+    assert first.text == second.text and first.text.startswith("64000 bytes")
+    assert (first.language, first.duration_s) == ("en", 1.0)
+    assert first.passages == (Passage(0.0, 1.0, first.text),)
+    for prompt in ("crash", "nonsense"):
+        with pytest.raises(TranscriptionFailedError):
+            whisper.transcribe(SECOND, options(prompt))
+        again = whisper.transcribe(SECOND)
+        assert again.text != first.text, "another process"
+    whisper.close()
+    with pytest.raises(TranscriptionFailedError, match="shutting down"):
+        whisper.transcribe(SECOND)
+
+
+def test_what_waits_is_bounded_and_the_newest_is_refused() -> None:
+    waiting = Waiting(most=2, most_s=3.0)
+    with waiting.place(SECOND):
+        with waiting.place(SECOND), pytest.raises(TranscriberBusyError), waiting.place(SECOND):
+            pass
+        with pytest.raises(TranscriberBusyError), waiting.place(np.tile(SECOND, 3)):
+            pass
+    with waiting.place(np.tile(SECOND, 9)), pytest.raises(TranscriberBusyError):
+        with waiting.place(SECOND):
+            pass
+    with waiting.place(SECOND), waiting.place(SECOND):
+        pass
+
+
+def test_a_request_that_was_given_up_leaves_its_place(tmp_path: Path) -> None:
+    async def talk() -> None:
+        transcriber = WhisperTranscriber(process(tmp_path))
+        asked = [asyncio.create_task(transcriber.transcribe(SECOND)) for _ in range(4)]
+        await asyncio.sleep(0)
+        asked[3].cancel()
+        done = await asyncio.gather(*asked, return_exceptions=True)
+        assert [isinstance(each, BaseException) for each in done] == [False] * 3 + [True]
+        transcriber.close()
+        with pytest.raises((TranscriptionFailedError, RuntimeError)):
+            await transcriber.transcribe(SECOND)
+
+    asyncio.run(talk())
+
+
+class SilentTranscriber(FakeTranscriber):
+    """Never answers."""
+
+    async def transcribe(
+        self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
+    ) -> Transcript:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def test_a_conversation_never_fails_because_of_a_transcript(tmp_path: Path) -> None:
+    async def talk() -> None:
+        late = await transcribe_or_error(SilentTranscriber(), SECOND, DEFAULT_OPTIONS, 0.01)
+        assert isinstance(late, TranscriptionFailedError)
+        whisper = WhisperTranscriber(process(tmp_path))
+        broken = await transcribe_or_error(whisper, SECOND, options("crash"), 120.0)
+        assert isinstance(broken, TranscriptionFailedError)
+        whisper.close()
+
+    asyncio.run(talk())
+
+
+def test_the_model_is_asked_with_its_transcription_prompt() -> None:
+    async def talk() -> None:
+        views: list[FakeChatView] = []
+
+        def open_view() -> FakeChatView:
+            # No session and no threads: one request at once.
+            views.append(FakeChatView(FakeTimes(), None))  # type: ignore[arg-type]
+            return views[-1]
+
+        transcript = await ModelTranscriber(open_view).transcribe(SECOND, options("Names: Ada."))
+        said = views[0]._said[0]
+        assert "transcribe the content" in said and "Names: Ada." in said and "audio" in said
+        assert transcript.text.startswith("This is a fixed answer")
+        assert transcript.passages == (Passage(0.0, 1.0, transcript.text),)
+
+    asyncio.run(talk())
+
+
+def chosen(by: str, kind: ModelKind, folder: Path) -> str | None:
+    """Return the kind of transcriber that settings give a worker."""
+    wanted = Settings.model_validate({"transcription": {"by": by}}).transcription
+    facts = ModelFacts(name="", kind=kind, device="cpu")
+    loaded: Any = FakeBackend() if kind is ModelKind.FAKE else SimpleNamespace(facts=lambda: facts)
+    made = transcriber_beside(loaded, wanted.by, folder)
+    if made is not None:
+        made.close()
+    return None if made is None else made.kind
+
+
+def test_the_settings_choose_the_transcriber(tmp_path: Path) -> None:
+    there, missing = tmp_path / "there", tmp_path / "missing"
+    there.mkdir()
+    (there / MODEL_FILE).write_bytes(b"")
+    assert chosen("auto", ModelKind.NANO, there) == "whisper"
+    assert chosen("auto", ModelKind.FULL, there) == "whisper"
+    assert chosen("auto", ModelKind.FULL, missing) == "model"
+    assert chosen("auto", ModelKind.NANO, missing) is None
+    assert chosen("model", ModelKind.NANO, there) == "model"
+    assert chosen("none", ModelKind.FULL, there) is None
+    assert chosen("whisper", ModelKind.FULL, there) == "whisper"
+    assert chosen("auto", ModelKind.FAKE, missing) == "whisper"
+    assert chosen("none", ModelKind.FAKE, missing) is None
+    with pytest.raises(ModelError, match="whisper_assets"):
+        chosen("whisper", ModelKind.FULL, missing)

@@ -1,4 +1,4 @@
-.PHONY: check fix lock map preloads protocol
+.PHONY: check fix lock map preloads protocol settings
 
 check:
 	./run_tests.sh
@@ -13,6 +13,9 @@ lock:
 
 map:
 	.venv/bin/python -m scripts.module_map
+
+settings:
+	.venv/bin/python -m scripts.settings_reference
 
 protocol:
 	.venv/bin/python -m core.schemas.export

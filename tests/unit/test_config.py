@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from config import PROJECT_ROOT, Settings, SettingsError, load_settings
+from scripts import settings_reference
 from settings.sources import ENVIRONMENT_PREFIX, known_keys
 
 
@@ -283,6 +284,12 @@ def test_pages_get_what_they_need_and_no_secret() -> None:
 
 def test_the_vad_settings_are_those_of_the_wire() -> None:
     assert Settings().half_duplex.vad.min_silence_duration_ms == 800
+
+
+@pytest.mark.parametrize("name", settings_reference.FILES)
+def test_example_and_reference_are_true(name: str) -> None:
+    written = (PROJECT_ROOT / name).read_text(encoding="utf8")
+    assert written == settings_reference.FILES[name](), "run `make settings`"
 
 
 def test_the_example_holds_every_key_with_its_default() -> None:

@@ -248,17 +248,21 @@ def _bounds(schema: Schema) -> str:
     words = []
     for low_key, high_key, unit in UNITS:
         low, high = schema.get(low_key), schema.get(high_key)
-        parts = [f"above {schema['exclusiveMinimum']:,}"] if _is_above(schema, low_key) else []
-        if low is not None:
-            parts.append(f"at least {low:,}" if high is None else f"{low:,} to {high:,}")
+        parts = []
+        if low_key == "minimum" and "exclusiveMinimum" in schema:
+            parts.append(f"above {_number(schema['exclusiveMinimum'])}")
+        if low is not None and high is not None:
+            parts.append(f"{_number(low)} to {_number(high)}")
+        elif low is not None:
+            parts.append(f"at least {_number(low)}")
         elif high is not None:
-            parts.append(f"at most {high:,}")
+            parts.append(f"at most {_number(high)}")
         words += [", ".join(parts) + unit] if parts else []
     return "; ".join(words)
 
 
-def _is_above(schema: Schema, low_key: str) -> bool:
-    return low_key == "minimum" and "exclusiveMinimum" in schema
+def _number(value: float) -> str:
+    return f"{int(value) if value == int(value) else value:,}"
 
 
 def _values(values: list[Any]) -> str:

@@ -1,0 +1,68 @@
+"""Writes what follows from the settings' own declarations: `python -m scripts.settings_reference`.
+
+`config.example.json` holds every key with its default, `docs/settings.md` describes each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from pydantic import BaseModel
+
+from config import PROJECT_ROOT, Settings
+from core.schemas.export.message_schemas import Schema
+from core.schemas.export.pages import range_words, table, type_words
+from settings.sources import environment_name
+
+HEAD = """\
+# Settings
+
+<!-- Written by `make settings` from settings/sections.py; do not edit. -->
+
+A value is taken from the command line, else from the environment, else from `config.json`, else it
+is the default. `config.json` is a copy of [config.example.json](../config.example.json) with your
+changes; each key can also be given as a variable, `OMNI_<SECTION>_<KEY>`: `service.gateway_port` is
+`OMNI_SERVICE_GATEWAY_PORT`. Lists in variables are separated by commas, relative paths start at the
+project's folder, and a wrong value is named at the start with its place and its limits.
+"""
+
+
+def example() -> str:
+    """Return the text of `config.example.json`."""
+    sections = {
+        name: {key: field["default"] for key, field in fields.items()}
+        for name, _, fields in _sections()
+    }
+    return json.dumps(sections, indent=2) + "\n"
+
+
+def page() -> str:
+    """Return the text of `docs/settings.md`."""
+    parts = [HEAD]
+    for name, section, fields in _sections():
+        head = ("key", "type", "default", "range", "meaning")
+        rows = table(head, (_row(key, field) for key, field in fields.items()))
+        prefix = environment_name(f"{name}.")
+        parts.append(f"## {name}\n\n{section.__doc__} Variables begin with `{prefix}`.\n\n{rows}\n")
+    return "\n".join(parts)
+
+
+def _sections() -> Iterator[tuple[str, type[BaseModel], dict[str, Schema]]]:
+    for name, field in Settings.model_fields.items():
+        section = field.annotation
+        assert isinstance(section, type) and issubclass(section, BaseModel)
+        yield name, section, section.model_json_schema()["properties"]
+
+
+def _row(key: str, field: Schema) -> Sequence[str]:
+    default = json.dumps(field["default"])
+    kind = type_words(field, {})
+    return f"`{key}`", kind, f"`{default}`", range_words(field), field["description"]
+
+
+FILES = {"config.example.json": example, "docs/settings.md": page}
+
+if __name__ == "__main__":
+    for path, text in FILES.items():
+        (PROJECT_ROOT / path).write_text(text(), encoding="utf8")

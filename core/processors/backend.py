@@ -192,6 +192,10 @@ class RealBackend:
         """How much of the memory for conversations is free, 0 to 1; on the engine's thread."""
         return 1.0 if self._context is None else cache_room(self._context.model)
 
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens a text has."""
+        return len(self.context.model.duplex.tokenizer.encode(text))
+
     def load(self, engine: Engine, report: OnProgress) -> None:
         """Load the model, then speak once.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from core.errors import CloseCode
 from core.protocols.events import Segment, TimerName
-from core.schemas import chat, duplex, half_duplex, streaming
+from core.schemas import chat, duplex, gpt_live_told, half_duplex, streaming
 from core.schemas.queue import RequestType
 
 ServerMessage = (
@@ -19,6 +19,7 @@ ServerMessage = (
     | half_duplex.ServerMessage
     | duplex.ServerMessage
     | chat.ServerMessage
+    | gpt_live_told.ServerMessage
 )
 """Anything a machine may send to its client."""
 

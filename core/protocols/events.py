@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from core.endpointing import SpeechDiscarded, SpeechStarted
 from core.errors import OmniError
-from core.schemas import chat, duplex, half_duplex, streaming
+from core.schemas import chat, duplex, gpt_live, half_duplex, streaming
 from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
@@ -25,6 +25,7 @@ ClientMessage = (
     | half_duplex.ClientMessage
     | duplex.ClientMessage
     | chat.ClientMessage
+    | gpt_live.ClientMessage
 )
 """Anything a worker accepts on one of its sockets."""
 
@@ -38,6 +39,7 @@ class TimerName(StrEnum):
     SESSION = "session"  # nor the whole session
     FRAME = "frame"  # a chunk waits so long for its picture
     STOPPING = "stopping"  # and the end for a running step
+    PACE = "pace"  # the next piece of sound is due
     QUEUE_UPDATE = "queue_update"  # the client hears how long it still waits
     WAIT = "wait"  # the client waits no longer for a worker
 

@@ -200,9 +200,11 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
     async def _prepare(self, message: duplex.Prepare, emit: Emit) -> None:
         events: list[Event] = [PrefillDone(message_count=1)]
         if not self._is_cancelled:
-            await self._runtime.make_room()
-            self._view = view = self._runtime.backend.open_duplex(self._threads)
-            if message.barge_in is not None:
+            view = self._view
+            if view is None:  # otherwise the conversation begins anew in the view there is
+                await self._runtime.make_room()
+                self._view = view = self._runtime.backend.open_duplex(self._threads)
+            if message.barge_in is not None and self._detector is None:
                 self._detector = BargeInListener(message.barge_in, self._runtime.detector)
             try:
                 events = await self._feed(view, self._begin(view, message), 1, is_undone=False)

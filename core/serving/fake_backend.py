@@ -27,7 +27,7 @@ from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, StreamingChunk, StreamingRequest
 from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.backend import Report
-from core.serving.fake_media import FakeSeenPicture, line_of, tone, tone_base64
+from core.serving.fake_media import FakeSeenPicture, count_words, line_of, tone, tone_base64
 from core.serving.threads import SessionThreads
 
 MS_PER_S: Final = 1_000
@@ -65,6 +65,7 @@ class FakeBackend:
 
     context_tokens: ClassVar[int | None] = None
     media: ClassVar[None] = None
+    count_tokens = staticmethod(count_words)
 
     def __init__(self, times: FakeTimes | None = None) -> None:
         """Create a backend with the usual delays unless told otherwise."""
@@ -265,8 +266,7 @@ class FakeDuplexView(FakeView):
     slice_limit = 1
     _listens_for = _turns = 0
     _spoken = 0  # units of the turn under way
-    _has_break = False
-    _has_early_sound = False
+    _has_break = _has_early_sound = False
 
     async def begin(
         self,

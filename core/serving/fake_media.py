@@ -70,3 +70,8 @@ def line_of(message: Message) -> str:
     items = [TextContent(text=content)] if isinstance(content, str) else content
     words = [item.text if isinstance(item, TextContent) else item.type for item in items]
     return f"{message.role.value}: {' '.join(words)}"
+
+
+def count_words(text: str) -> int:
+    """Return how many tokens a text has: its words."""
+    return len(text.split())

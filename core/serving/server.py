@@ -128,7 +128,7 @@ STOP_LIMIT_BYTES: Final = 4_096
 STOPS: Final = {
     "streaming": (SocketKind.STREAMING, SocketKind.CHAT),
     "half_duplex": (SocketKind.HALF_DUPLEX,),
-    "duplex": (SocketKind.DUPLEX,),
+    "duplex": (SocketKind.DUPLEX, SocketKind.LIVE),
 }
 """Which sockets a stop route concerns."""
 

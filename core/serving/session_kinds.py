@@ -17,6 +17,7 @@ from core.protocols.chat import ChatLimits, ChatMachine
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.events import ClientMessage
+from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.half_duplex import HalfDuplexMachine
 from core.protocols.hearing import HalfDuplexLimits
 from core.protocols.machine import SessionNames
@@ -29,6 +30,7 @@ from core.serving import wire
 from core.serving.chat_handler import ChatHandler
 from core.serving.connection import Connection, Machine
 from core.serving.duplex_handler import DuplexHandler
+from core.serving.gpt_live import GptLiveWords, InnerObserver, live_machine
 from core.serving.half_duplex_handler import HalfDuplexHandler
 from core.serving.observers import LogObserver, MetricsObserver, Observer
 from core.serving.queues import LoopScheduler
@@ -62,6 +64,7 @@ class SocketKind(StrEnum):
     CHAT = "chat"
     HALF_DUPLEX = "half_duplex"
     DUPLEX = "duplex"
+    LIVE = "live"
 
     @property
     def path(self) -> str:
@@ -71,7 +74,7 @@ class SocketKind(StrEnum):
     @property
     def is_live(self) -> bool:
         """It occupies the worker from the first moment to the last, not turn by turn."""
-        return self in (SocketKind.HALF_DUPLEX, SocketKind.DUPLEX)
+        return self in (SocketKind.HALF_DUPLEX, SocketKind.DUPLEX, SocketKind.LIVE)
 
     def request_type(self, session_id: str, variant: str | None) -> RequestType:
         """Return what a session of this kind is called everywhere else.
@@ -89,6 +92,8 @@ class SocketKind(StrEnum):
                 return RequestType.HALF_DUPLEX_AUDIO
             case SocketKind.DUPLEX:
                 return VARIANTS.get(variant or "") or duplex_request_type(session_id)
+            case SocketKind.LIVE:
+                return RequestType.AUDIO_DUPLEX
 
 
 @dataclass(frozen=True)
@@ -222,23 +227,31 @@ class SessionBuilder:
         scheduler = LoopScheduler()
         continued = self._continued(kind, owner)
         names = self._names(owner, continued)
-        machine = self._machine(kind, names)
+        machine = self._machine(kind, names, owner)
         handler = self._handler(kind, owner, lease)
         log = structlog.stdlib.get_logger("session").bind(mode=owner.kind.value)
         observers: list[Observer] = [LogObserver(log)]
         observers.append(MetricsObserver(self.metrics, owner.kind.value))
         measured = self.runtime.slots.measured
-        if kind is SocketKind.DUPLEX and measured is not None:
+        if kind in (SocketKind.DUPLEX, SocketKind.LIVE) and measured is not None:
             observers.append(CapacityObserver(measured, owner.session_id))
 
         def tell(problem: OmniError) -> None:
             connection.notice(problem)
 
+        recording = self._recording(kind, owner, names, continued, tell)
+        if isinstance(machine, GptLiveMachine):
+            endpoint = GptLiveWords().endpoint()
+            recording = [InnerObserver(machine, each, records=True) for each in recording]
+            inner = [InnerObserver(machine, each, records=False) for each in observers[1:]]
+            observers[1:] = inner
+        else:
+            endpoint = self.rules.endpoints[kind]
         connection = Connection(
-            Wire(socket, self.rules.endpoints[kind], scheduler),
+            Wire(socket, endpoint, scheduler),
             machine,
             handler,
-            [*observers, *self._recording(kind, owner, names, continued, tell)],
+            [*observers, *recording],
             scheduler,
             log=log,
         )
@@ -276,7 +289,7 @@ class SessionBuilder:
             recording_id = None
         return SessionNames(owner.session_id, recording_id, owner.secret or None)
 
-    def _machine(self, kind: SocketKind, names: SessionNames) -> Machine:
+    def _machine(self, kind: SocketKind, names: SessionNames, owner: Owner) -> Machine:
         rules = self.rules
         match kind:
             case SocketKind.STREAMING:
@@ -287,6 +300,9 @@ class SessionBuilder:
                 return HalfDuplexMachine(names, rules.half_duplex)
             case SocketKind.DUPLEX:
                 return DuplexMachine(names, rules.duplex)
+            case SocketKind.LIVE:
+                count = self.runtime.backend.count_tokens
+                return live_machine(names, rules.duplex, owner.model, count)
 
     def _handler(self, kind: SocketKind, owner: Owner, lease: Lease | None) -> SessionHandler[Any]:
         runtime = self.runtime
@@ -318,7 +334,7 @@ class SessionBuilder:
                 return [ChatRecording(turns)]
             case SocketKind.HALF_DUPLEX:
                 return [HalfDuplexRecording(turns)]
-            case SocketKind.DUPLEX:
+            case SocketKind.DUPLEX | SocketKind.LIVE:
                 begin = partial(recordings.duplex, recording_id, owner, on_stopped)
                 return [DuplexRecording(begin)]
         assert continued is not None, "a streaming recording may go on"

@@ -171,6 +171,7 @@ class SessionServer:
                 self._check_open()
                 owner = Owner(name, kind.request_type(name, variant))
                 owner.secret = websocket.headers.get(SESSION_SECRET_HEADER, "")
+                owner.model = websocket.query_params.get("model", "")
                 async with self._claimed(kind, owner) as live:
                     lease = await self._take_slot(kind, owner)
                     await self._converse(socket, live, lease)

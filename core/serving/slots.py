@@ -148,6 +148,7 @@ class Owner:
         kind: what it is.
         machine_status: what its machine says the worker is doing.
         kv_tokens: tokens in its cache.
+        model: what its client is told that the model is called; "" where nobody asks.
         secret: what its client shows to prove that the session is its own; "" without a gateway.
     """
 
@@ -156,6 +157,7 @@ class Owner:
     machine_status: Callable[[], WorkerStatus] = lambda: WorkerStatus.IDLE
     kv_tokens: Callable[[], int] = lambda: 0
     secret: str = ""
+    model: str = ""
 
     @property
     def status(self) -> WorkerStatus:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from operator import methodcaller
 from typing import Final, Protocol
 
 from pydantic import TypeAdapter
@@ -174,12 +175,14 @@ class Endpoint:
         prepare_bytes: longest `prepare`.
         message_bytes: longest message of any other type.
         sounds: how long sounds may be.
+        write: message to text.
     """
 
     parse: Callable[[str], ClientMessage]
     prepare_bytes: int
     message_bytes: int
     sounds: SoundLimits = SoundLimits()
+    write: Callable[[ServerMessage], str] = methodcaller("to_json")
 
     @property
     def largest_bytes(self) -> int:
@@ -272,7 +275,7 @@ class Wire:
         if isinstance(message, duplex.Result):
             message = message.model_copy(update={"server_send_ts": self._unix_time_s()})
         try:
-            work = self._socket.send(message.to_json())
+            work = self._socket.send(self._endpoint.write(message))
             await self._bound.run(work, SEND_LIMIT_S)
         except (SocketClosedError, TimeoutError) as error:
             self.lose(str(error) or "the client does not read")

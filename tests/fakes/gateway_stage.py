@@ -8,7 +8,7 @@ import functools
 import inspect
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -129,8 +129,15 @@ async def _no_drain() -> None:
 class Stage:
     """The gateway, its workers and their addresses."""
 
-    def __init__(self, settings: Settings, worker_count: int, timing: Timing) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        worker_count: int,
+        timing: Timing,
+        real_workers: Sequence[str] = (),
+    ) -> None:
         self.settings = settings
+        self.real_workers = real_workers  # addresses
         self.workers = [FakeWorker() for _ in range(worker_count)]
         self.timing = timing
         self.port = 0
@@ -161,6 +168,7 @@ class Stage:
         """Start the workers and the gateway, and wait until it knows them."""
         anybody = Connections(CONNECTIONS, CONNECTIONS, lambda peer: "")
         addresses = [f"{HOST}:{await self._serve(worker.app, anybody)}" for worker in self.workers]
+        addresses += self.real_workers
         app = create_app(self.settings, addresses, self.timing)
         gateway: Gateway = app.state.gateway
         self._gateway = gateway
@@ -168,7 +176,7 @@ class Stage:
             app, gateway.connections, lambda: gateway.drain(self.drain_limit_s)
         )
         self._http = self.http_client(self.admin_headers)
-        await until(lambda: gateway.pool.idle_count == len(self.workers), "workers not found")
+        await until(lambda: gateway.pool.idle_count == len(addresses), "workers not found")
 
     @property
     def admin_headers(self) -> dict[str, str]:

@@ -21,6 +21,7 @@ from core.schemas.export.asyncapi import asyncapi_document
 from core.schemas.export.codes import CLOSE_TEXTS, UNTOLD, USES, close_codes_of, text_of, uses_on
 from core.schemas.export.message_schemas import definitions_of, messages_of
 from core.schemas.export.sockets import SOCKETS, Side, Socket, message_type, public_names
+from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.streaming import StreamingChunk
 from tests.fakes.protocols import ENDS, FAILURE, HEARD, OUTSIDE, PROTOCOLS
 from tests.fakes.samples import beyond, required, sample
@@ -293,7 +294,7 @@ def test_machines_say_only_codes_that_are_told(name: str) -> None:
             scene.engine_may_lie = True
             scene.tell(event)
             for message in (effect.message for effect in scene.history if isinstance(effect, Send)):
-                if message.type == "error":
+                if isinstance(message, ErrorMessage):
                     assert message.code in errors
-                elif message.type == "warning":
+                elif isinstance(message, WarningMessage):
                     assert message.code in warnings

@@ -1,0 +1,390 @@
+"""GPT-Live over full duplex: from the events of the client to a live talk, and back.
+
+A machine around the duplex machine, whose phases are its own. Pure: sound comes and goes as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from core.errors import CloseCode, ErrorCode
+from core.protocols.duplex import DuplexPhase
+from core.protocols.duplex_units import DuplexLimits
+from core.protocols.effects import Close, Effect, Send, StartTimer
+from core.protocols.events import (
+    Detected,
+    Event,
+    Noticed,
+    PrefillDone,
+    Received,
+    Rejected,
+    TimerFired,
+    TimerName,
+)
+from core.protocols.gpt_live_events import Closing, LiveEvents, LiveNames
+from core.protocols.live_talk import LiveTalk
+from core.protocols.machine import SessionNames
+from core.protocols.rebase import Append, Appended, CountTokens, Speaker
+from core.protocols.tables import SAME, Index, Row, index_rows
+from core.schemas import duplex
+from core.schemas.gpt_live import (
+    ClientMessage,
+    ContextAppend,
+    Fixture,
+    Heard,
+    InputImageAppend,
+    SessionStart,
+    SessionUpdate,
+    Unclear,
+)
+from core.schemas.queue import ErrorMessage, Stop, WarningMessage
+from core.schemas.worker import WorkerStatus
+
+CONTENT_TOKENS: Final = 500  # the original's: of one append
+USAGE_PERIOD_S: Final = 15.0
+IDLE_S: Final = 600.0  # ours: a client that says nothing, not even silence, is gone
+SPEAKERS: Final = {
+    "user": Speaker.USER,
+    "assistant": Speaker.ASSISTANT,
+    "developer": Speaker.DEVELOPER,
+}
+
+
+@dataclass
+class _Session:
+    """What the client was or is to be told.
+
+    Attributes:
+        start_id: its name for the event that began the session.
+        is_kept: it does not object to a recording.
+        fixture: the recording that is played to it.
+        usage_due_s: when it is next told of its usage.
+        last_said_s: when it last said something.
+        closing: why the session ends.
+    """
+
+    start_id: str | None = None
+    is_kept: bool = True
+    fixture: Fixture | None = None
+    usage_due_s: float = 0.0
+    last_said_s: float = 0.0
+    closing: Closing = "close_requested"
+
+
+class GptLiveMachine:
+    """The rules of one `/v1/live/sessions` socket."""
+
+    def __init__(
+        self, names: SessionNames, limits: DuplexLimits, live: LiveNames, count: CountTokens
+    ) -> None:
+        """Begin by waiting for `session.start`.
+
+        Args:
+            names: What the session is called.
+            limits: Of its duplex mode.
+            live: What the client is told of it.
+            count: Counts a text's tokens as the model does.
+        """
+        self._talk = LiveTalk(names, limits, count)
+        self._events = LiveEvents(live, limits.max_session_s)
+        self._count = count
+        self._session = _Session()
+
+    @property
+    def phase(self) -> DuplexPhase:
+        """Where the session stands."""
+        return self._talk.machine.phase
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing will be asked for any more."""
+        return self._talk.machine.is_closed
+
+    @property
+    def status(self) -> WorkerStatus:
+        """What the worker is doing because of this session."""
+        return self._talk.machine.status
+
+    @property
+    def is_kept(self) -> bool:
+        """The client does not object to a recording."""
+        return self._session.is_kept
+
+    @property
+    def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
+        """What the duplex machine was told by the last event, with its effects, for observers."""
+        return tuple(self._talk.seen)
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Take in an event and return what is to be done, in order."""
+        self._talk.seen.clear()
+        if self.is_closed:
+            return []
+        if isinstance(event, Received):
+            self._session.last_said_s = event.at_s
+        row = ROWS.get((self.phase, event.kind))
+        return [] if row is None else row.action(self, event)
+
+    # --- the beginning ---
+
+    def start(self, event: Received) -> list[Effect]:
+        """Feed the system prompt."""
+        assert isinstance(event.message, SessionStart)
+        settings = event.message.session
+        self._events.open(settings)
+        self._session.start_id = event.message.event_id
+        self._session.is_kept = settings.store is not False
+        prompt = settings.instructions or ""
+        first = duplex.Prepare(prefix_system_prompt=prompt, early_audio=True)
+        said = [(SPEAKERS[item.role], item.content[0].text) for item in settings.input or ()]
+        return self._said(self._talk.prepare(first, said, event.at_s))
+
+    def started(self, event: PrefillDone) -> list[Effect]:
+        """Tell the session's settings, and begin to send sound."""
+        effects = self._said(self._talk.tell(event))
+        self._talk.begin(event.at_s)
+        self._session.usage_due_s = event.at_s + USAGE_PERIOD_S
+        return [*effects, *self.tick(TimerFired(TimerName.PACE, at_s=event.at_s))]
+
+    def too_early(self, event: Received) -> list[Effect]:
+        """Refuse what comes before the beginning."""
+        return [self._error(event, "session_not_started", "Send 'session.start' first.")]
+
+    def started_already(self, event: Received) -> list[Effect]:
+        """Refuse a second beginning."""
+        told = "The session has been started already."
+        return [self._error(event, "session_already_started", told)]
+
+    def not_started(self, event: TimerFired) -> list[Effect]:
+        """Nobody began in time."""
+        return [
+            Close(CloseCode.POLICY, "session_expired") if isinstance(effect, Close) else effect
+            for effect in self._said(self._talk.tell(event))
+        ]
+
+    # --- what the client says ---
+
+    def hear(self, event: Received) -> list[Effect]:
+        """Take in sound."""
+        assert isinstance(event.message, Heard)
+        return self._said(self._talk.hear(event.message.samples, event.at_s))
+
+    def see(self, event: Received) -> list[Effect]:
+        """Take in a picture for the next unit."""
+        assert isinstance(event.message, InputImageAppend)
+        frame = duplex.VideoFrame(frame=event.message.image)
+        return self._said(self._talk.tell(Received(frame, at_s=event.at_s)))
+
+    def mute(self, event: Received) -> list[Effect]:
+        """Let the model hear silence, or the client again."""
+        is_muted = self._talk.input.is_muted = event.kind.endswith(".mute")
+        done = "input_audio.muted" if is_muted else "input_audio.unmuted"
+        return [self._events.acknowledged(done, _name_of(event))]
+
+    def append(self, event: Received) -> list[Effect]:
+        """Take in words; the model is told them when it listens next."""
+        message = event.message
+        assert isinstance(message, ContextAppend)
+        words = Appended(Append(event.kind.split(".")[1]), message.content, message.event_id)
+        if message.delegation_id is not None:
+            return [self._error(event, "invalid_value", "No such delegation.", "delegation_id")]
+        tokens = self._count(message.content)
+        if tokens > CONTENT_TOKENS:
+            told = f"'content' has {tokens} tokens; {CONTENT_TOKENS} are allowed."
+            return [self._error(event, "content_too_long", told, "content")]
+        if not self._talk.rebase.has_room(words):
+            told = "'content' finds no room: too much was appended to this session."
+            return [self._error(event, "content_too_long", told, "content")]
+        if self._session.fixture is not None and words.purpose is Append.COMMENTARY:
+            return [self._error(event, "fixture_active", "An audio fixture is playing.")]
+        self._talk.rebase.append(words)
+        return self._said(self._talk.go_on(event.at_s))
+
+    def play(self, event: Received) -> list[Effect]:
+        """Play a recording in place of the model."""
+        assert isinstance(event.message, Fixture)
+        if self._session.fixture is not None:
+            return [self._error(event, "fixture_active", "An audio fixture is playing already.")]
+        effects = self._said(self._talk.play_over(event.message.samples, event.at_s))
+        self._session.fixture = event.message
+        name = "output_audio.fixture.playing"
+        return [*effects, self._events.acknowledged(name, event.message.event_id)]
+
+    def change(self, event: Received) -> list[Effect]:
+        """Change what may be changed."""
+        assert isinstance(event.message, SessionUpdate)
+        if not self._events.change(event.message.session):
+            param, told = "session.delegation.type", "The type of delegation is fixed at the start."
+            return [self._error(event, "invalid_value", told, param)]
+        return [self._events.told("session.updated", event.message.event_id)]
+
+    def not_offered(self, event: Received) -> list[Effect]:
+        """Refuse what needs a delegation."""
+        told = f"'{event.kind}' requires Responses delegation."
+        return [self._error(event, "invalid_event", told)]
+
+    def unclear(self, event: Received) -> list[Effect]:
+        """Name what is wrong with a text of the client."""
+        message = event.message
+        assert isinstance(message, Unclear)
+        return [self._error(event, message.code, message.message, message.param)]
+
+    def reject(self, event: Rejected) -> list[Effect]:
+        """Answer what is too big, or no text at all."""
+        return [self._events.error("invalid_event", event.error.message)]
+
+    def close(self, event: Received) -> list[Effect]:
+        """End the session."""
+        return self._said(self._talk.tell(Received(Stop(), at_s=event.at_s)))
+
+    # --- the clock ---
+
+    def tick(self, event: TimerFired) -> list[Effect]:
+        """Send the sound that is due; whatever else goes by the clock happens here, too."""
+        session, talk, at_s = self._session, self._talk, event.at_s
+        effects: list[Effect] = [
+            send for piece in talk.due(at_s) for send in self._events.spoken(piece)
+        ]
+        if session.fixture is not None and not talk.sender.is_audible:
+            name = "output_audio.fixture.played"
+            effects.append(self._events.acknowledged(name, session.fixture.event_id))
+            session.fixture = None
+            talk.end_play_over()
+        if at_s >= session.usage_due_s:
+            session.usage_due_s += USAGE_PERIOD_S
+            effects.append(self._events.usage(talk.input.heard_ms, talk.kv_share))
+        effects.append(StartTimer(TimerName.PACE, talk.sender.wait_s(at_s)))
+        if talk.is_active and at_s - session.last_said_s > IDLE_S:
+            session.closing = "expired"
+            return [*effects, *self._said(talk.tell(Received(Stop(), at_s=at_s)))]
+        return [*effects, *self._said(talk.go_on(at_s))]
+
+    # --- what the engine says ---
+
+    def detected(self, event: Detected) -> list[Effect]:
+        """Break the model off if the user begins to speak while it can be heard."""
+        return self._said(self._talk.detected(event))
+
+    def rebased(self, event: PrefillDone) -> list[Effect]:
+        """Words that were appended are in."""
+        talk = self._talk
+        told = [
+            self._events.acknowledged(
+                f"{words.purpose}.appended", words.event_id, talk.input.heard_ms
+            )
+            for words in talk.rebased()
+        ]
+        return [*told, *self._said(talk.go_on(event.at_s))]
+
+    def pass_on(self, event: Event) -> list[Effect]:
+        """Tell the duplex mode."""
+        effects = self._said(self._talk.tell(event))
+        return [*effects, *self._said(self._talk.go_on(event.at_s))]
+
+    def notice(self, event: Noticed) -> list[Effect]:
+        """Tell of something that was left out."""
+        return [self._events.info(event.problem.code.value, event.problem.message)]
+
+    # --- helpers ---
+
+    def _said(self, effects: Sequence[Effect]) -> list[Effect]:
+        """Say in this protocol what the duplex mode says."""
+        return [said for effect in effects for said in self._in_our_words(effect)]
+
+    def _in_our_words(self, effect: Effect) -> list[Effect]:
+        events, session, heard_ms = self._events, self._session, self._talk.input.heard_ms
+        match effect:
+            case Send(duplex.Prepared()):
+                return [events.told("session.started", session.start_id), *events.notes()]
+            case Send(duplex.Stopped()):
+                return [events.closed(session.closing, heard_ms)]
+            case Send(duplex.Timeout() | ErrorMessage(code=ErrorCode.CONTEXT_FULL)):
+                return [events.closed("expired", heard_ms)]
+            case Send(WarningMessage(code=ErrorCode.CONTEXT_NEARLY_FULL)):
+                return []  # a new duplex session begins in time
+            case Send(WarningMessage(code=code, message=text)):
+                return [events.info(code.value, text)]
+            case Send(ErrorMessage() as error):
+                return [events.failed(error)]
+        return [effect]
+
+    def _error(self, event: Received, code: str, told: str, param: str | None = None) -> Effect:
+        return self._events.error(code, told, param, _name_of(event))
+
+
+def _name_of(event: Received) -> str | None:
+    """Return the client's name for its event."""
+    assert isinstance(event.message, ClientMessage)
+    return event.message.event_id
+
+
+WAITING, PREPARING = (DuplexPhase.WAITING,), (DuplexPhase.PREPARING,)
+ACTIVE, STOPPING = (DuplexPhase.ACTIVE,), (DuplexPhase.STOPPING,)
+BEGUN: Final = (*PREPARING, *ACTIVE)
+OPEN: Final = (*WAITING, *BEGUN, *STOPPING)
+CLOSED: Final = DuplexPhase.CLOSED
+MAY_END: Final = f"{SAME} {DuplexPhase.STOPPING} {CLOSED}"
+ERROR: Final = "Send(error)"
+SOUND: Final = (
+    "Send(session.output_transcript.delta) Send(session.output_audio.delta) "
+    "Send(session.output_audio.fixture.played) Send(session.usage.updated) StartTimer(pace)"
+)
+UNITS: Final = (
+    "Send(info) Detect Prefill StartTimer(idle) StartTimer(frame) StopTimer(frame) Step Finalize "
+    "Prefetch"
+)
+LAST: Final = "Cancel Send(session.closed) Send(error) StartTimer(stopping) Release Close"
+MUTED: Final = "Send(session.input_audio.muted) Send(session.input_audio.unmuted)"
+APPENDED: Final = " ".join(f"Send(session.{purpose}.appended)" for purpose in Append)
+MACHINE: Final = GptLiveMachine
+CLIENT_ROWS: Final = (
+    ("heard", f"{UNITS} {LAST}", MACHINE.hear),
+    ("session.input_image.append", UNITS, MACHINE.see),
+    ("session.input_audio.mute", MUTED, MACHINE.mute),
+    ("session.input_audio.unmute", MUTED, MACHINE.mute),
+    *((f"session.{kind}.append", f"{ERROR} {UNITS} {LAST}", MACHINE.append) for kind in Append),
+    ("session.update", f"{ERROR} Send(session.updated)", MACHINE.change),
+    ("session.close", LAST, MACHINE.close),
+)
+"""What may be said once the session was begun, what it leads to, and who sees to it."""
+REFUSED: Final = (
+    "response.item.create response.create decision.create decision.item.create decision.item.delete"
+).split()
+PASSED_ON: Final = (
+    "step_done finalize_done sound_ready prefetched frame_timer stopping_timer session_timer "
+    "idle_timer turn_failed engine_failed disconnected shutting_down stop_requested"
+).split()
+TOO_EARLY: Final = (*(kind for kind, _, _ in CLIENT_ROWS), *REFUSED, "fixture")
+PLAYING: Final = "Interrupt Send(session.output_audio.fixture.playing)"
+
+TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
+    Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.pass_on),
+    Row(WAITING, "session.start", PREPARING[0], "StopTimer(prepare) Prefill", MACHINE.start),
+    Row(WAITING, "prepare_timer", CLOSED, f"{ERROR} Release Close", MACHINE.not_started),
+    *(Row(WAITING, kind, SAME, ERROR, MACHINE.too_early) for kind in TOO_EARLY),
+    Row(
+        PREPARING,
+        "prefill_done",
+        ACTIVE[0],
+        f"Send(session.started) StartTimer(session) {SOUND} {UNITS}",
+        MACHINE.started,
+    ),
+    *(Row(BEGUN, kind, MAY_END, effects, action) for kind, effects, action in CLIENT_ROWS),
+    *(Row(BEGUN, kind, SAME, ERROR, MACHINE.not_offered) for kind in REFUSED),
+    Row(BEGUN, "session.start", SAME, ERROR, MACHINE.started_already),
+    Row(PREPARING, "fixture", SAME, ERROR, MACHINE.too_early),
+    Row(ACTIVE, "fixture", SAME, f"{ERROR} {PLAYING}", MACHINE.play),
+    Row((*ACTIVE, *STOPPING), "pace_timer", MAY_END, f"{SOUND} {UNITS} {LAST}", MACHINE.tick),
+    Row(ACTIVE, "detected", SAME, "Interrupt Detect", MACHINE.detected),
+    Row(ACTIVE, "prefill_done", MAY_END, f"{APPENDED} {UNITS} {LAST}", MACHINE.rebased),
+    *(Row(OPEN, kind, MAY_END, f"{UNITS} {LAST}", MACHINE.pass_on) for kind in PASSED_ON),
+    Row(STOPPING, "prefill_done", MAY_END, LAST, MACHINE.pass_on),
+    Row(OPEN, "unclear", SAME, ERROR, MACHINE.unclear),
+    Row(OPEN, "rejected", SAME, ERROR, MACHINE.reject),
+    Row(OPEN, "noticed", SAME, "Send(info)", MACHINE.notice),
+)
+"""All transitions of GPT-Live; the phases are those of the duplex machine inside."""
+
+ROWS: Final[Index[GptLiveMachine, Effect]] = index_rows(TABLE)

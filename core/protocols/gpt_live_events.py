@@ -1,0 +1,181 @@
+"""Every event of the server on a GPT-Live socket is made here. Pure: ids are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from core.errors import ErrorCode
+from core.protocols.effects import Send
+from core.protocols.paced_sender import Piece
+from core.schemas.gpt_live import SessionChanges, SessionSettings
+from core.schemas.gpt_live_told import (
+    Acknowledged,
+    ContextWindow,
+    ErrorEvent,
+    InfoEvent,
+    Problem,
+    SessionClosed,
+    SessionResource,
+    SessionTold,
+    Spoken,
+    TranscriptDelta,
+    Usage,
+    UsageUpdated,
+)
+from core.schemas.queue import ErrorMessage
+
+SHOWN_LIFE_S: Final = 3_600  # told where sessions have no end
+ID_DIGITS: Final = 9
+CODES: Final[Mapping[ErrorCode, str]] = MappingProxyType(
+    {
+        ErrorCode.INTERNAL: "internal_error",
+        ErrorCode.GENERATION_FAILED: "internal_error",
+        ErrorCode.TIMEOUT: "session_expired",
+        ErrorCode.BAD_JSON: "invalid_event",
+        ErrorCode.TOO_BIG: "invalid_event",
+    }
+)
+"""OpenAI's codes; the others keep their own."""
+SERVER_CODES: Final = frozenset({"internal_error", "shutting_down"})
+
+Closing = Literal["close_requested", "expired", "connection_lost"]
+
+
+@dataclass(frozen=True)
+class LiveNames:
+    """What a session is called, and when it began.
+
+    Attributes:
+        session_id: its name.
+        model: the model that is served.
+        event_prefix: begins the ids of its events.
+        opened_unix_s: when its socket was accepted.
+    """
+
+    session_id: str
+    model: str
+    event_prefix: str = ""
+    opened_unix_s: int = 0
+
+
+class LiveEvents:
+    """Makes the events of one session.
+
+    Attributes:
+        settings: what the client wants.
+    """
+
+    def __init__(self, names: LiveNames, max_session_s: float) -> None:
+        """Begin; `open` gives the session its settings."""
+        self._names = names
+        self._expires_at = names.opened_unix_s + int(max_session_s or SHOWN_LIFE_S)
+        self.settings = SessionSettings(model=names.model)
+        self._count = 0
+
+    def open(self, settings: SessionSettings) -> None:
+        """Take over what the client wants."""
+        self.settings = settings
+
+    def change(self, changes: SessionChanges) -> bool:
+        """Take over a change; say whether it is allowed."""
+        old, new = self.settings.delegation, changes.delegation
+        if new is not None and old is not None and new.type != old.type:
+            return False
+        given = changes.model_dump(include=changes.model_fields_set)
+        if new is not None and old is not None:
+            given["delegation"] = old.model_dump() | new.model_dump(exclude_unset=True)
+        self.settings = SessionSettings.model_validate(self.settings.model_dump() | given)
+        return True
+
+    def told(
+        self, kind: Literal["session.started", "session.updated"], reply_to: str | None
+    ) -> Send:
+        """The session as it is."""
+        return Send(SessionTold(type=kind, session=self._resource(), **self._ids(reply_to)))
+
+    def notes(self) -> list[Send]:
+        """Say what the client may miss."""
+        notes = [("input_transcript_unavailable", "This server does not transcribe the input.")]
+        if self.settings.delegation is not None:
+            notes.append(("delegation_unsupported", "This server never delegates a task."))
+        if unknown := self.settings.unknown_keys:
+            told = f"These parameters are not known and were left out: {', '.join(unknown)}."
+            notes.append(("unknown_parameter", told))
+        return [self.info(code, told) for code, told in notes]
+
+    def closed(self, reason: Closing, heard_ms: int) -> Send:
+        """The session is over."""
+        usage = Usage(seconds=heard_ms / 1_000)
+        event = SessionClosed(reason=reason, session=self._resource(), usage=usage, **self._ids())
+        return Send(event)
+
+    def spoken(self, piece: Piece) -> list[Send]:
+        """A piece of sound, behind the words that belong to it."""
+        sound = Send(Spoken(samples=piece.samples))
+        if not piece.text:
+            return [sound]
+        words = TranscriptDelta(
+            type="session.output_transcript.delta",
+            delta=piece.text,
+            start_ms=piece.start_ms,
+            end_ms=piece.end_ms,
+            **self._ids(),
+        )
+        return [Send(words), sound]
+
+    def acknowledged(self, kind: str, reply_to: str | None, at_ms: int | None = None) -> Send:
+        """Something the client asked for is done."""
+        fields = {"type": f"session.{kind}", "start_ms": at_ms, "end_ms": at_ms}
+        return Send(Acknowledged.model_validate(fields | self._ids(reply_to)))
+
+    def usage(self, heard_ms: int, usage_ratio: float) -> Send:
+        """How long the session is, and how full."""
+        window = ContextWindow(usage_ratio=usage_ratio)
+        usage = Usage(seconds=heard_ms / 1_000)
+        return Send(UsageUpdated(usage=usage, context_window=window, **self._ids()))
+
+    def info(self, code: str, message: str) -> Send:
+        """Something the client may want to know."""
+        return Send(InfoEvent(code=code, message=message, **self._ids()))
+
+    def error(
+        self, code: str, message: str, param: str | None = None, reply_to: str | None = None
+    ) -> Send:
+        """The client did something wrong."""
+        problem = Problem(
+            type="invalid_request_error",
+            code=code,
+            message=message,
+            param=param,
+            client_event_id=reply_to,
+        )
+        return Send(ErrorEvent(error=problem, **self._ids(reply_to)))
+
+    def failed(self, error: ErrorMessage) -> Send:
+        """Return what a client reads of an error of ours."""
+        code = CODES.get(error.code, error.code.value)
+        kind: Literal["invalid_request_error", "server_error"] = "invalid_request_error"
+        if code in SERVER_CODES:
+            kind = "server_error"
+        problem = Problem(type=kind, code=code, message=error.message)
+        return Send(ErrorEvent(error=problem, **self._ids()))
+
+    def _resource(self) -> SessionResource:
+        settings = self.settings.model_dump(exclude={"model"}, exclude_none=True)
+        return SessionResource.model_validate(
+            settings
+            | {
+                "id": self._names.session_id,
+                "model": self._names.model,
+                "expires_at": self._expires_at,
+            }
+        )
+
+    # Any: values of two fields that every event has.
+    def _ids(self, reply_to: str | None = None) -> dict[str, Any]:
+        self._count += 1
+        event_id = f"event_{self._names.event_prefix}{self._count:0{ID_DIGITS}d}"
+        return {"event_id": event_id, "client_event_id": reply_to}

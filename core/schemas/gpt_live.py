@@ -1,0 +1,282 @@
+"""GPT-Live on the wire: what a client says on `/v1/live/sessions`, OpenAI's full-duplex protocol.
+
+An optional field that has no value is absent, never null. Settings of what the model cannot do
+(delegation, triggers) are taken and told back.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import ConfigDict, Field
+
+from core.schemas import limits
+from core.schemas.common import WireModel
+
+MODEL_MAX_CHARS: Final = 256
+INITIAL_ITEMS_MAX: Final = 128  # the original's
+FIXTURE_MAX_S: Final = 30.0  # the original's
+PCM_RATE_HZ: Final = 24_000
+G711_RATE_HZ: Final = 8_000
+
+# Any: JSON of settings that mean nothing here and are told back as they came.
+Json = dict[str, Any]
+ClientText = Annotated[str, Field(max_length=limits.TEXT_MAX_CHARS)]
+
+
+class LiveEvent(WireModel):
+    """Base of all events of both sides."""
+
+    def to_json(self) -> str:
+        """Return the text of one WebSocket message."""
+        return self.model_dump_json(exclude_none=True)
+
+
+class ClientEvent(LiveEvent):
+    """Base of what the client says."""
+
+    event_id: str | None = Field(None, max_length=512, description="The client's name for it.")
+
+
+class PcmFormat(WireModel):
+    """16-bit little-endian samples."""
+
+    type: Literal["audio/pcm"] = Field("audio/pcm", description="Encoding.")
+    rate: Literal[16_000, 24_000] = Field(PCM_RATE_HZ, description="Samples per second.")
+
+
+class G711Format(WireModel):
+    """G.711, as telephones have it."""
+
+    type: Literal["audio/pcmu", "audio/pcma"] = Field(description="Encoding: μ-law or A-law.")
+    rate: Literal[8_000] = Field(G711_RATE_HZ, description="Samples per second.")
+
+
+AudioFormat = Annotated[PcmFormat | G711Format, Field(discriminator="type")]
+
+
+class VoiceId(WireModel):
+    """A voice by its id."""
+
+    id: str = Field(max_length=limits.ID_MAX_CHARS, description="Name of a registered voice.")
+
+
+class AudioOutput(WireModel):
+    """How the model speaks."""
+
+    voice: Annotated[str, Field(max_length=limits.ID_MAX_CHARS)] | VoiceId = Field(
+        "default", description="A registered voice; any other name is the server's."
+    )
+
+
+class Audio(WireModel):
+    """Sound of both directions."""
+
+    format: AudioFormat = Field(default_factory=PcmFormat, description="Of both directions.")
+    output: AudioOutput = Field(default_factory=AudioOutput, description="How the model speaks.")
+
+
+class TextPart(WireModel):
+    """A text."""
+
+    type: Literal["input_text", "output_text", "text"] = Field(
+        "input_text", description="Kind of part."
+    )
+    text: ClientText = Field(description="The text.")
+
+
+class InitialItem(WireModel):
+    """What was said before the session."""
+
+    role: Literal["developer", "user", "assistant"] = Field(description="Who said it.")
+    content: list[TextPart] = Field(min_length=1, max_length=1, description="One text.")
+
+
+class Delegation(WireModel):
+    """Who would carry out tasks; accepted and told back, nothing is delegated."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["client", "responses", "decisions"] = Field(description="Who would.")
+
+
+class SessionSettings(WireModel):
+    """What a session begins with."""
+
+    model_config = ConfigDict(extra="allow")  # kept so that they can be named
+
+    model: str = Field(max_length=MODEL_MAX_CHARS, description="Any name.")
+    instructions: ClientText | None = Field(None, description="System prompt.")
+    input: list[InitialItem] | None = Field(
+        None, max_length=INITIAL_ITEMS_MAX, description="What was said before."
+    )
+    audio: Audio = Field(default_factory=Audio, description="Sound.")
+    delegation: Delegation | None = Field(None, description="Told back, without effect.")
+    store: bool | None = Field(None, description="False: the session is not recorded.")
+    triggers: list[Json] | None = Field(None, description="Told back, without effect.")
+    client: Json | None = Field(None, description="Told back, without effect.")
+    safety_identifier: str | None = Field(None, description="Told back, without effect.")
+
+    @property
+    def unknown_keys(self) -> tuple[str, ...]:
+        """Names the client sent that mean nothing here."""
+        return tuple(sorted(self.model_extra or {}))
+
+
+class SessionStart(ClientEvent):
+    """Begin; the first event of every socket."""
+
+    type: Literal["session.start"] = Field("session.start", description="Kind of event.")
+    session: SessionSettings = Field(description="What to begin with.")
+
+
+class SessionChanges(WireModel):
+    """What may be changed later."""
+
+    delegation: Delegation | None = Field(None, description="Of the same type as before.")
+    triggers: list[Json] | None = Field(None, description="Replaces the former.")
+
+
+class SessionUpdate(ClientEvent):
+    """Change settings."""
+
+    type: Literal["session.update"] = Field("session.update", description="Kind of event.")
+    session: SessionChanges = Field(description="What to change.")
+
+
+class InputAudioAppend(ClientEvent):
+    """What the microphone heard next."""
+
+    type: Literal["session.input_audio.append"] = Field(
+        "session.input_audio.append", description="Kind of event."
+    )
+    audio: str = Field(description="Base64 of samples in the session's format.")
+
+
+class InputImageAppend(ClientEvent):
+    """What the camera sees: an event of ours."""
+
+    type: Literal["session.input_image.append"] = Field(
+        "session.input_image.append", description="Kind of event."
+    )
+    image: str = Field(
+        max_length=limits.base64_chars(limits.FRAME_MAX_BYTES),
+        description="Base64 of a JPEG, PNG or WebP picture; it goes into the next unit.",
+    )
+
+
+class Mute(ClientEvent):
+    """From now on the model hears silence."""
+
+    type: Literal["session.input_audio.mute"] = Field(
+        "session.input_audio.mute", description="Kind of event."
+    )
+
+
+class Unmute(ClientEvent):
+    """From now on the model hears the client again."""
+
+    type: Literal["session.input_audio.unmute"] = Field(
+        "session.input_audio.unmute", description="Kind of event."
+    )
+
+
+class ContextAppend(ClientEvent):
+    """Tell the model something in words."""
+
+    type: Literal[
+        "session.instructions.append", "session.thinking.append", "session.commentary.append"
+    ] = Field(
+        description="An instruction; something to know in silence; something to speak of now."
+    )
+    content: ClientText = Field(description="The text, at most 500 tokens.")
+    delegation_id: str | None = Field(
+        description="Must be there; null, as nothing is ever delegated."
+    )
+
+
+class FixturePlay(ClientEvent):
+    """Play a recording in place of the model's voice."""
+
+    type: Literal["session.output_audio.fixture.play"] = Field(
+        "session.output_audio.fixture.play", description="Kind of event."
+    )
+    audio: str = Field(
+        max_length=limits.base64_chars(int(FIXTURE_MAX_S * PCM_RATE_HZ) * 2),
+        description="Base64 of 16-bit samples at 24 kHz, at most 30 s, whatever the format is.",
+    )
+
+
+class SessionClose(ClientEvent):
+    """End."""
+
+    type: Literal["session.close"] = Field("session.close", description="Kind of event.")
+
+
+class NotOffered(ClientEvent):
+    """What needs a delegation, which this server does not offer."""
+
+    type: Literal[
+        "response.item.create",
+        "response.create",
+        "decision.create",
+        "decision.item.create",
+        "decision.item.delete",
+    ] = Field(description="Kind of event.")
+
+
+class Unclear(LiveEvent):
+    """Stands for a text of the client that is no event: what is wrong with it. Never sent."""
+
+    type: Literal["unclear"] = Field("unclear", description="Kind of event.")
+    code: str = Field(description="What went wrong, for a program.")
+    message: str = Field(description="For a person to read.")
+    param: str | None = Field(None, description="The field that is wrong.")
+    event_id: str | None = Field(None, description="The client's name for it.")
+
+
+class Heard(LiveEvent):
+    """Stands for the sound of an append, as the model hears it. Never sent."""
+
+    type: Literal["heard"] = Field("heard", description="Kind of event.")
+    samples: bytes = Field(repr=False, description="Little-endian float32, mono, 16 kHz.")
+    event_id: str | None = Field(None, description="The client's name for it.")
+
+
+class Fixture(LiveEvent):
+    """Stands for the sound of a recording to be played. Never sent."""
+
+    type: Literal["fixture"] = Field("fixture", description="Kind of event.")
+    samples: bytes = Field(repr=False, description="Little-endian float32, mono, 24 kHz.")
+    event_id: str | None = Field(None, description="The client's name for it.")
+
+
+SpokenEvent = Annotated[
+    SessionStart
+    | SessionUpdate
+    | InputAudioAppend
+    | InputImageAppend
+    | Mute
+    | Unmute
+    | ContextAppend
+    | FixturePlay
+    | SessionClose
+    | NotOffered,
+    Field(discriminator="type"),
+]
+"""What a client may send."""
+
+ClientMessage = (
+    SessionStart
+    | SessionUpdate
+    | InputImageAppend
+    | Mute
+    | Unmute
+    | ContextAppend
+    | SessionClose
+    | NotOffered
+    | Unclear
+    | Heard
+    | Fixture
+)
+"""What the protocol's machine is told of it: sound is decoded, what is wrong is named."""

@@ -1,0 +1,130 @@
+"""Sound as clients of OpenAI's protocols have it, to and from the model's: Base64 of raw samples.
+
+One stream each way; resamplers and the byte of half a sample are kept from one piece to the next.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from io import BytesIO
+from typing import Final
+
+import numpy as np
+import soundfile
+import soxr  # type: ignore[import-untyped]  # ships no type information
+
+from core.audio import FloatArray
+from core.errors import AudioCorruptError
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+
+PCM: Final = "audio/pcm"
+G711_SUBTYPES: Final = {"audio/pcmu": "ULAW", "audio/pcma": "ALAW"}  # as libsndfile calls them
+PCM_BYTES: Final = 2
+PCM_SCALE: Final = 32_768.0
+PCM_MAX: Final = 32_767
+GROUP_CHARS: Final = 4  # Base64 characters for three bytes
+
+
+class _Rate:
+    """Brings one stream of mono float32 from one rate to another."""
+
+    def __init__(self, from_hz: int, to_hz: int) -> None:
+        self._stream = None if from_hz == to_hz else soxr.ResampleStream(from_hz, to_hz, 1)
+
+    def change(self, samples: FloatArray) -> FloatArray:
+        if self._stream is None or not len(samples):
+            return samples
+        changed: FloatArray = self._stream.resample_chunk(samples)
+        return changed
+
+
+class ClientSound:
+    """Both streams of one client."""
+
+    def __init__(self, kind: str, rate_hz: int) -> None:
+        """Begin both streams.
+
+        Args:
+            kind: `audio/pcm` (16 bit, little-endian), `audio/pcmu` or `audio/pcma`; mono.
+            rate_hz: Samples per second, each way.
+        """
+        self._kind = kind
+        self._rate_hz = rate_hz
+        self._sample_bytes = PCM_BYTES if kind == PCM else 1
+        self._half = b""  # of a sample whose other half is still to come
+        self._heard = _Rate(rate_hz, INPUT_SAMPLE_RATE_HZ)
+        self._told = _Rate(OUTPUT_SAMPLE_RATE_HZ, rate_hz)
+        # A resampler gives now more, now less; from what is kept here each piece gets its length.
+        is_resampled = rate_hz != OUTPUT_SAMPLE_RATE_HZ
+        self._kept = np.zeros(rate_hz // 10 if is_resampled else 0, np.float32)
+
+    def decode(self, text: str, longest_s: float) -> FloatArray:
+        """Return what a client says next, [T] float32 at 16 kHz; it may be nothing yet.
+
+        Args:
+            text: Base64.
+            longest_s: What comes after this is left out.
+
+        Raises:
+            AudioCorruptError: It is not Base64; the stream goes on without it.
+        """
+        most_bytes = int(longest_s * self._rate_hz) * self._sample_bytes
+        try:
+            raw = base64.b64decode(text[: most_bytes // 3 * GROUP_CHARS], validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise AudioCorruptError("The audio is not valid Base64.") from error
+        raw = self._half + raw
+        whole = len(raw) - len(raw) % self._sample_bytes
+        self._half = raw[whole:]
+        return self._heard.change(_decoded(raw[:whole], self._kind, self._rate_hz))
+
+    def encode(self, samples: FloatArray) -> str:
+        """Return Base64 of what the client hears next, as long as what is given.
+
+        Args:
+            samples: [T] float32 at 24 kHz.
+        """
+        told = np.concatenate([self._kept, self._told.change(samples)])
+        length = len(samples) * self._rate_hz // OUTPUT_SAMPLE_RATE_HZ
+        told, self._kept = np.clip(told[:length], -1.0, 1.0), told[length:]
+        return base64.b64encode(_encoded(told, self._kind, self._rate_hz)).decode("ascii")
+
+
+def decode_pcm(text: str) -> FloatArray:
+    """Return a whole sound, [T] float32 at its own rate, of Base64 of 16-bit samples.
+
+    Raises:
+        AudioCorruptError: It is not Base64, or not whole samples.
+    """
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise AudioCorruptError("The audio is not valid Base64.") from error
+    if len(raw) % PCM_BYTES:
+        raise AudioCorruptError(f"The audio has {len(raw)} bytes; samples take {PCM_BYTES} each.")
+    return np.frombuffer(raw, "<i2").astype(np.float32) / np.float32(PCM_SCALE)
+
+
+def _decoded(raw: bytes, kind: str, rate_hz: int) -> FloatArray:
+    if kind == PCM:
+        return np.frombuffer(raw, "<i2").astype(np.float32) / np.float32(PCM_SCALE)
+    if not raw:
+        return np.zeros(0, np.float32)
+    samples: FloatArray = soundfile.read(
+        BytesIO(raw),
+        format="RAW",
+        subtype=G711_SUBTYPES[kind],
+        samplerate=rate_hz,
+        channels=1,
+        dtype="float32",
+    )[0]
+    return samples
+
+
+def _encoded(samples: FloatArray, kind: str, rate_hz: int) -> bytes:
+    if kind == PCM:
+        return np.rint(samples * PCM_MAX).astype("<i2").tobytes()
+    out = BytesIO()
+    soundfile.write(out, samples, rate_hz, format="RAW", subtype=G711_SUBTYPES[kind])
+    return out.getvalue()

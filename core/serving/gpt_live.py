@@ -1,0 +1,127 @@
+"""GPT-Live at a worker: what its sockets say and hear, and who watches the duplex mode inside."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from core.errors import AudioError
+from core.protocols.duplex_units import DuplexLimits
+from core.protocols.effects import Effect, ServerMessage
+from core.protocols.events import ClientMessage, Event
+from core.protocols.gpt_live import GptLiveMachine
+from core.protocols.gpt_live_events import LiveEvents, LiveNames
+from core.protocols.machine import SessionNames
+from core.protocols.rebase import CountTokens
+from core.schemas.gpt_live import (
+    Fixture,
+    FixturePlay,
+    Heard,
+    InputAudioAppend,
+    SessionStart,
+    Unclear,
+)
+from core.schemas.gpt_live_parsing import parse_event
+from core.schemas.gpt_live_told import OutputAudioDelta, Spoken
+from core.schemas.limits import EVENT_LIMIT_BYTES
+from core.schemas.queue import ErrorMessage
+from core.serving.client_sound import ClientSound, decode_pcm
+from core.serving.observers import Observer
+from core.serving.wire import Endpoint
+
+APPEND_MAX_S: Final = 10.0  # ours: more than a session can be ahead of the clock
+PREFIX_BYTES: Final = 6
+
+
+class GptLiveWords:
+    """Texts of one socket to messages, and back; its sound is decoded and encoded here."""
+
+    def __init__(self) -> None:
+        """Begin before the session has a format."""
+        self._sound: ClientSound | None = None
+
+    def endpoint(self) -> Endpoint:
+        """Return what the socket accepts."""
+        return Endpoint(self.parse, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=self.write)
+
+    def parse(self, text: str) -> ClientMessage:
+        """Return the event that a text is, its sound decoded; or what is wrong with it."""
+        event = parse_event(text)
+        try:
+            match event:
+                case InputAudioAppend(audio=audio, event_id=name):
+                    if self._sound is None:
+                        return Heard(samples=b"", event_id=name)
+                    heard = self._sound.decode(audio, APPEND_MAX_S)
+                    return Heard(samples=heard.astype("<f4", copy=False).tobytes(), event_id=name)
+                case FixturePlay(audio=audio, event_id=name):
+                    samples = decode_pcm(audio)
+                    return Fixture(samples=samples.astype("<f4").tobytes(), event_id=name)
+                case SessionStart() if self._sound is None:
+                    wanted = event.session.audio.format
+                    self._sound = ClientSound(wanted.type, wanted.rate)
+        except AudioError as error:
+            return Unclear(
+                code="invalid_value", message=error.message, param="audio", event_id=event.event_id
+            )
+        return event
+
+    def write(self, message: ServerMessage) -> str:
+        """Return the text of a message."""
+        if isinstance(message, Spoken):
+            assert self._sound is not None, "the session has begun"
+            sound = self._sound.encode(np.frombuffer(message.samples, "<f4"))
+            return OutputAudioDelta(delta=sound).to_json()
+        if isinstance(message, ErrorMessage):  # of the serve loop, whose machine has failed
+            message = LiveEvents(live_names("", ""), 0).failed(message).message
+        return message.to_json()
+
+
+class InnerObserver:
+    """Shows an observer of the duplex mode what passes in a GPT-Live session."""
+
+    def __init__(self, machine: GptLiveMachine, observer: Observer, *, records: bool) -> None:
+        """Watch for an observer.
+
+        Args:
+            machine: Of the session.
+            observer: Who is shown what passes.
+            records: It is left out if the client does not want to be recorded.
+        """
+        self._machine = machine
+        self._observer = observer
+        self._records = records
+
+    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
+        """Show what the duplex machine was told, and what it led to."""
+        if self._records and not self._machine.is_kept:
+            return
+        for inner, told in self._machine.seen:
+            self._observer.observe(inner, told)
+
+    async def close(self) -> None:
+        """Let the observer finish."""
+        await self._observer.close()
+
+
+def live_names(session_id: str, model: str) -> LiveNames:
+    """Return what a session that begins now is called."""
+    return LiveNames(session_id, model, secrets.token_hex(PREFIX_BYTES), int(time.time()))
+
+
+def live_machine(
+    names: SessionNames, limits: DuplexLimits, model: str, count: CountTokens
+) -> GptLiveMachine:
+    """Return the machine of a session that begins now.
+
+    Args:
+        names: What the session is called.
+        limits: Of its duplex mode.
+        model: The name of the model that is served.
+        count: Counts a text's tokens as the model does.
+    """
+    return GptLiveMachine(names, limits, live_names(names.session_id, model), count)

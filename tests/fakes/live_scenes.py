@@ -1,0 +1,150 @@
+"""A GPT-Live machine on its stage, with an engine that does what the test says."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from core.audio import encode_wire_audio
+from core.protocols.duplex_units import DuplexLimits
+from core.protocols.effects import Detect, Finalize, Prefill, Send, Step
+from core.protocols.events import (
+    Detected,
+    Event,
+    FinalizeDone,
+    Happening,
+    Opened,
+    PrefillDone,
+    Received,
+    StepDone,
+    TimerFired,
+    TimerName,
+)
+from core.protocols.gpt_live import TABLE, GptLiveMachine
+from core.protocols.gpt_live_events import LiveNames
+from core.protocols.machine import SessionNames
+from core.schemas.duplex_calls import DuplexGenerateResult
+from core.schemas.gpt_live import Heard
+from core.schemas.gpt_live_told import Spoken
+from core.serving.fake_media import tone
+from core.serving.gpt_live import GptLiveWords
+from tests.fakes.scenes import DUPLEX, Scene
+
+LISTEN = DuplexGenerateResult(is_listen=True)
+PIECE_S = 0.1
+TONE = encode_wire_audio(tone())  # a second
+START: dict[str, Any] = {"model": "gpt-live-1", "instructions": "Be kind."}
+
+
+def speak(text: str = "I am speaking now.", sound: str = TONE, **fields: Any) -> Any:
+    """A unit in which the model speaks."""
+    return DuplexGenerateResult(is_listen=False, text=text, audio_data=sound, **fields)
+
+
+class LiveScene:
+    """A session whose clock, engine and client are the test's.
+
+    Attributes:
+        stage: checks each step against the table.
+        told: events of the server, as JSON, without sound.
+        sound: all sound the client was sent, float32.
+        plan: what the model does in the next units; then it listens.
+        prompts: what was fed as a system prompt.
+        steps: the units.
+        happenings: what detection finds next.
+    """
+
+    def __init__(self, **limits: Any) -> None:
+        machine = GptLiveMachine(
+            SessionNames("live_1"),
+            DuplexLimits(**limits),
+            LiveNames("live_1", "nano", "abc", 1_000),
+            lambda text: len(text.split()),
+        )
+        self.stage = Scene(machine, TABLE, DUPLEX)
+        self.words = GptLiveWords()
+        self.told: list[dict[str, Any]] = []
+        self.sound = bytearray()
+        self.plan: list[DuplexGenerateResult] = []
+        self.prompts: list[Any] = []
+        self.steps: list[Step] = []
+        self.happenings: list[Happening] = []
+        self.kv_tokens = 10
+        self.is_held = False  # the engine does not answer
+        self.asked: list[Any] = []  # and this is what it was asked for
+        self.tell(Opened())
+
+    def tell(self, event: Event, after_s: float = 0.0) -> list[dict[str, Any]]:
+        """Tell an event, let the engine answer, and return what the client was told."""
+        before = len(self.told)
+        self.stage.tell(event, after_s)
+        effects = self.stage.effects
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._hear(effect)
+        self.asked += [e for e in effects if isinstance(e, Prefill | Step | Finalize | Detect)]
+        if not self.is_held:
+            self.answer()
+        return self.told[before:]
+
+    def answer(self) -> None:
+        """Let the engine do what it was asked for."""
+        while self.asked:
+            asked = self.asked.pop(0)
+            match asked:
+                case Prefill(message):
+                    self.prompts.append(message)
+                    self.tell(PrefillDone(kv_tokens=self.kv_tokens))
+                case Step():
+                    self.steps.append(asked)
+                    unit = self.plan.pop(0) if self.plan else LISTEN
+                    self.tell(StepDone(unit, kv_tokens=self.kv_tokens))
+                case Finalize():
+                    self.tell(FinalizeDone(kv_tokens=self.kv_tokens))
+                case Detect():
+                    found, self.happenings = tuple(self.happenings), []
+                    self.tell(Detected(found))
+
+    def say(self, kind: str, after_s: float = 0.0, **fields: Any) -> list[dict[str, Any]]:
+        """The client says something."""
+        return self.say_text(json.dumps({"type": kind, **fields}), after_s)
+
+    def say_text(self, text: str, after_s: float = 0.0) -> list[dict[str, Any]]:
+        """The client sends any text."""
+        return self.tell(Received(self.words.parse(text)), after_s)
+
+    def start(self, **session: Any) -> list[dict[str, Any]]:
+        """Begin."""
+        return self.say("session.start", event_id="start", session=START | session)
+
+    def run(self, duration_s: float, *, talks: bool = True) -> list[dict[str, Any]]:
+        """Let time pass, 100 ms at a time, with silence from the client unless it says nothing."""
+        before = len(self.told)
+        for _ in range(round(duration_s / PIECE_S)):
+            if talks:
+                self.tell(Received(Heard(samples=bytes(6_400))))
+            self.tell(TimerFired(TimerName.PACE), PIECE_S)
+        return self.told[before:]
+
+    def _hear(self, effect: Send) -> None:
+        if isinstance(effect.message, Spoken):
+            self.sound += effect.message.samples
+            return
+        self.told.append(json.loads(effect.message.to_json()))
+
+
+def kinds(events: list[dict[str, Any]]) -> list[str]:
+    """Types of events."""
+    return [event["type"] for event in events]
+
+
+def pcm(duration_ms: int) -> str:
+    """Base64 of silence at 24 kHz, 16 bit."""
+    return base64.b64encode(bytes(48 * duration_ms)).decode()
+
+
+def append(scene: LiveScene, purpose: str, content: str = "x", **fields: Any) -> Any:
+    """Append words."""
+    given = {"content": content, "delegation_id": None, "event_id": "e1"} | fields
+    return scene.say(f"session.{purpose}.append", **given)

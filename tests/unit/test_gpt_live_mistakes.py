@@ -1,0 +1,216 @@
+"""GPT-Live's mistakes (L7): each is named, none ends the session; any order of events is safe."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.endpointing import SpeechStarted
+from core.errors import GenerationFailedError, UnknownTypeError
+from core.protocols.effects import Finalize, Prefill, Release, Step
+from core.protocols.events import (
+    Detected,
+    Disconnected,
+    EngineFailed,
+    Event,
+    FinalizeDone,
+    Noticed,
+    PrefillDone,
+    Received,
+    Rejected,
+    ShuttingDown,
+    StepDone,
+    StopRequested,
+    TimerFired,
+    TimerName,
+)
+from core.schemas.gpt_live import Heard
+from tests.fakes.live_scenes import LISTEN, START, LiveScene, append, kinds, speak
+
+APPENDS = ["instructions", "thinking", "commentary"]
+
+
+@pytest.fixture
+def live() -> LiveScene:
+    """A session that has begun."""
+    scene = LiveScene()
+    scene.start()
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "param"),
+    [
+        ("no JSON", "invalid_event", None),
+        ("[1]", "invalid_event", None),
+        ('{"session":1}', "invalid_event", None),
+        ('{"type":"session.sing"}', "invalid_event", None),
+        ('{"type":"response.create"}', "invalid_event", None),
+        ('{"type":"session.update"}', "missing_required_parameter", "session"),
+        ('{"type":"session.input_audio.append"}', "missing_required_parameter", "audio"),
+        ('{"type":"session.input_audio.append","audio":1}', "invalid_value", "audio"),
+        ('{"type":"session.input_audio.append","audio":"§"}', "invalid_value", "audio"),
+        ('{"type":"session.output_audio.fixture.play","audio":"AAA="}', None, None),
+        ('{"type":"session.output_audio.fixture.play","audio":"AA=="}', "invalid_value", "audio"),
+        (
+            '{"type":"session.thinking.append","content":"x"}',
+            "missing_required_parameter",
+            "delegation_id",
+        ),
+        (
+            '{"type":"session.thinking.append","content":"x","delegation_id":"d"}',
+            "invalid_value",
+            "delegation_id",
+        ),
+        ('{"type":"session.start","session":{"model":"x"}}', "session_already_started", None),
+    ],
+)
+def test_l7_mistakes_are_named_and_the_session_goes_on(
+    live: LiveScene, text: str, code: str | None, param: str | None
+) -> None:
+    named = text.replace('{"type"', '{"event_id":"mine","type"')
+    told = live.say_text(named)
+    if code is None:
+        assert "error" not in kinds(told)
+        return
+    (error,) = told
+    assert error["error"]["code"] == code and error["error"].get("param") == param
+    if "mine" in named and "sing" not in text:
+        assert error["error"]["client_event_id"] == "mine"
+    live.run(1.1)
+    assert len(live.steps) == 1
+
+
+@pytest.mark.parametrize("purpose", APPENDS)
+def test_l7_a_text_of_600_tokens_is_too_long(live: LiveScene, purpose: str) -> None:
+    (told,) = append(live, purpose, "word " * 600)
+    assert told["error"]["code"] == "content_too_long" and told["error"]["param"] == "content"
+    assert "600" in told["error"]["message"] and "500" in told["error"]["message"]
+    assert len(live.prompts) == 1
+
+
+def test_l7_what_is_appended_has_a_bound(live: LiveScene) -> None:
+    answers = [append(live, "thinking", "word " * 400)[-1] for _ in range(6)]
+    codes = [answer.get("error", {}).get("code") for answer in answers]
+    assert codes == [None] * 5 + ["content_too_long"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "session.input_audio.append", "audio": "AAAA"},
+        {"type": "session.input_audio.mute"},
+        {"type": "session.commentary.append", "content": "x", "delegation_id": None},
+        {"type": "session.output_audio.fixture.play", "audio": "AAA="},
+        {"type": "session.update", "session": {}},
+        {"type": "session.close"},
+        {"type": "response.item.create"},
+    ],
+)
+def test_l7_nothing_works_before_the_start(event: dict[str, Any]) -> None:
+    scene = LiveScene()
+    (told,) = scene.say_text(json.dumps(event | {"event_id": "e"}))
+    assert told["error"]["code"] == "session_not_started"
+    assert told["error"]["client_event_id"] == told["client_event_id"] == "e"
+
+
+@pytest.mark.parametrize(
+    ("session", "param"),
+    [
+        ({"model": None}, "session.model"),
+        ({"audio": {"format": {"type": "audio/pcm", "rate": 44_100}}}, "session.audio.format.rate"),
+        ({"audio": {"format": {"type": "audio/mp3"}}}, "session.audio.format"),
+        ({"input": [{"role": "user", "content": []}]}, "session.input.0.content"),
+        ({"input": [{"role": "tool", "content": [{"text": "x"}]}]}, "session.input.0.role"),
+        ({"delegation": {"type": "nobody"}}, "session.delegation.type"),
+    ],
+)
+def test_l7_a_start_with_mistakes_names_the_field(session: dict[str, Any], param: str) -> None:
+    scene = LiveScene()
+    (told,) = scene.start(**session)
+    assert told["error"]["param"] == param and told["error"]["client_event_id"] == "start"
+    assert kinds(scene.start())[0] == "session.started"
+
+
+def test_what_is_too_big_is_refused_and_the_session_goes_on(live: LiveScene) -> None:
+    (told,) = live.tell(Rejected(GenerationFailedError("The message has 9 bytes.")))
+    assert told["error"]["code"] == "invalid_event"
+    live.run(1.1)
+    assert len(live.steps) == 1
+
+
+def test_the_type_of_a_delegation_is_fixed() -> None:
+    scene = LiveScene()
+    scene.start(delegation={"type": "responses", "responses": {"model": "a"}})
+    change: dict[str, Any] = {"delegation": {"type": "responses", "responses": {"model": "b"}}}
+    (told,) = scene.say("session.update", session=change)
+    assert told["session"]["delegation"]["responses"] == {"model": "b"}
+    change = {"delegation": {"type": "client"}}
+    (told,) = scene.say("session.update", session=change)
+    assert told["error"]["param"] == "session.delegation.type"
+
+
+SECOND = Received(Heard(samples=bytes(64_000)))
+ENDS: dict[type, tuple[Event, ...]] = {
+    Prefill: (PrefillDone(kv_tokens=10), EngineFailed(GenerationFailedError())),
+    Step: (
+        StepDone(LISTEN, kv_tokens=10),
+        StepDone(speak(), kv_tokens=8_000),
+        StepDone(speak(end_of_turn=True), kv_tokens=9_000),
+    ),
+    Finalize: (FinalizeDone(kv_tokens=10), FinalizeDone(kv_tokens=9_000)),
+}
+OUTSIDE: tuple[Event, ...] = (
+    StopRequested(),
+    Rejected(UnknownTypeError()),
+    Noticed(UnknownTypeError()),
+    ShuttingDown(),
+    Disconnected(),
+    *(TimerFired(name) for name in TimerName),
+)
+TEXTS: tuple[dict[str, Any], ...] = (
+    {"type": "session.start", "session": START},
+    {"type": "session.update", "session": {"triggers": []}},
+    {"type": "session.input_image.append", "image": "a"},
+    {"type": "session.input_audio.mute"},
+    {"type": "session.output_audio.fixture.play", "audio": "AAA="},
+    *(
+        {"type": f"session.{kind}.append", "content": "x", "delegation_id": None}
+        for kind in APPENDS
+    ),
+    {"type": "response.create"},
+    {"type": "nothing"},
+)
+
+
+@given(st.data())
+def test_any_order_of_events_ends_in_one_release(data: st.DataObject) -> None:
+    """Work never overlaps, nothing raises, and what is not in the table does not happen."""
+    scene = LiveScene(max_session_s=9.0)
+    scene.is_held = True
+    if data.draw(st.booleans(), label="begun"):
+        scene.start()
+    events = [*OUTSIDE, *[SECOND] * 8, *[TimerFired(TimerName.PACE)] * 8]
+    events += [Received(scene.words.parse(json.dumps(text))) for text in TEXTS * 2]
+    for _ in range(data.draw(st.integers(0, 40), label="events")):
+        work = [asked for asked in scene.asked if type(asked) in ENDS]
+        assert len(work) <= 1, f"{work} at once"
+        assert len(scene.asked) - len(work) <= 1, "one piece of sound is detected at a time"
+        answers = [end for asked in work for end in ENDS[type(asked)]]
+        if len(scene.asked) > len(work):
+            answers += [Detected(), Detected((SpeechStarted(0),))]
+        event = data.draw(st.sampled_from([*answers * 8, *events]), label="event")
+        if event in answers:
+            is_detected = isinstance(event, Detected)
+            scene.asked = [each for each in scene.asked if (each in work) is is_detected]
+        scene.tell(event, data.draw(st.sampled_from([0.0, 0.1, 1.0])))
+        if scene.stage.machine.is_closed:
+            break
+    if not scene.stage.machine.is_closed:
+        scene.tell(Disconnected())
+    assert sum(isinstance(effect, Release) for effect in scene.stage.history) == 1
+    assert kinds(scene.told).count("session.closed") <= 1

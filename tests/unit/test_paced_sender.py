@@ -1,0 +1,117 @@
+"""Paced sound: at the pace of the clock, silence as exact zeros, words with their sound."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.protocols.paced_sender import LONGEST_BYTES, PIECE_BYTES, PacedSender
+
+SECOND = PIECE_BYTES * 10
+
+
+def test_ten_minutes_keep_to_the_clock_without_a_gap() -> None:
+    """Units come early, late or not at all; a timer may fire up to 80 ms late."""
+    draws = random.Random(5)
+    sender, now_s, sent = PacedSender(), 50.0, 0
+    spoken, heard = bytearray(), bytearray()
+    sender.begin(now_s)
+    next_unit_s = 51.0
+    while now_s < 650.0:
+        pieces = sender.due(now_s)
+        for piece in pieces:
+            assert piece.start_ms == sent * 100 and piece.end_ms == piece.start_ms + 100
+            assert len(piece.samples) == PIECE_BYTES
+            heard += piece.samples.replace(b"\0", b"")
+            sent += 1
+        assert abs(sent * 0.1 - (now_s - 50.0)) <= 0.2
+        wait_s = sender.wait_s(now_s)
+        assert 0 <= wait_s <= 0.1001
+        now_s += wait_s + draws.choice([0.0, 0.0, 0.003, 0.08])
+        if now_s >= next_unit_s:
+            next_unit_s += 1.0 + draws.uniform(-0.2, 0.3)
+            if draws.random() < 0.6:
+                sound = bytes([draws.randrange(1, 255)]) * draws.randrange(4, SECOND + 4, 4)
+                spoken += sound
+                sender.put(sound)
+                sender.end_unit("some words")
+    assert sent >= 5_999
+    assert spoken.startswith(heard), "everything is heard once, in order"
+
+
+def test_silence_is_exact_zeros() -> None:
+    sender = PacedSender()
+    sender.begin(0.0)
+    sender.put(b"\1" * (PIECE_BYTES + 8))
+    first, second, third = sender.due(0.2)
+    assert first.samples == b"\1" * PIECE_BYTES
+    assert second.samples == b"\1" * 8 + bytes(PIECE_BYTES - 8)
+    assert third.samples == bytes(PIECE_BYTES)
+
+
+def test_words_leave_with_their_sound() -> None:
+    sender = PacedSender()
+    sender.begin(0.0)
+    sender.put(bytes(SECOND))
+    sender.end_unit(" One two three four.")
+    told = [(piece.start_ms, piece.text) for piece in sender.due(1.5) if piece.text]
+    assert "".join(text for _, text in told) == " One two three four."
+    assert [start for start, _ in told] == [0, 200, 400, 700]
+
+
+def test_words_that_come_after_the_beginning_of_their_sound_are_spread_over_all_of_it() -> None:
+    sender = PacedSender()
+    sender.begin(0.0)
+    sender.put(bytes(SECOND // 2))
+    sender.due(0.2)
+    sender.put(bytes(SECOND // 2))
+    sender.end_unit("a b c d e")
+    told = [(piece.start_ms, piece.text) for piece in sender.due(1.5) if piece.text]
+    assert told == [(300, "a b c"), (500, " d"), (700, " e")]
+
+
+def test_what_is_dropped_is_neither_heard_nor_read() -> None:
+    sender = PacedSender()
+    sender.begin(0.0)
+    sender.put(b"\1" * SECOND)
+    sender.end_unit("one two three")
+    sender.due(0.0)
+    sender.drop()
+    assert not sender.is_audible
+    rest = sender.due(2.0)
+    assert all(piece.samples == bytes(PIECE_BYTES) and not piece.text for piece in rest)
+    sender.put(b"\2" * PIECE_BYTES)
+    sender.end_unit("four")
+    (piece,) = sender.due(2.1)
+    assert (piece.text, piece.samples) == ("four", b"\2" * PIECE_BYTES)
+
+
+def test_what_waits_is_bounded() -> None:
+    sender = PacedSender()
+    sender.begin(0.0)
+    for _ in range(70):
+        sender.put(bytes(SECOND))
+    assert sum(len(piece.samples) for piece in sender.due(59.95)) == LONGEST_BYTES
+    assert not sender.is_audible
+
+
+@given(st.text(max_size=60), st.integers(0, SECOND // 4))
+def test_the_parts_of_a_text_are_the_text(text: str, samples: int) -> None:
+    sender = PacedSender()
+    sender.begin(0.0)
+    sender.put(bytes(samples * 4))
+    sender.end_unit(text)
+    assert "".join(piece.text for piece in sender.due(3.0)) == text
+
+
+@pytest.mark.parametrize("text", ["你好世界", "a 你 b"])
+def test_writing_without_spaces_is_split_by_characters(text: str) -> None:
+    sender = PacedSender()
+    sender.begin(0.0)
+    sender.put(bytes(SECOND))
+    sender.end_unit(text)
+    told = [piece.text for piece in sender.due(1.5) if piece.text]
+    assert len(told) == len(text.replace(" ", "")) and "".join(told) == text

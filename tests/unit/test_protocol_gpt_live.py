@@ -1,0 +1,316 @@
+"""GPT-Live, scenario by scenario: what the client says, what it is told, and when."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.endpointing import SpeechStarted
+from core.errors import GenerationFailedError, PictureError
+from core.protocols.effects import Close
+from core.protocols.events import (
+    Disconnected,
+    EngineFailed,
+    Noticed,
+    Received,
+    ShuttingDown,
+    SoundReady,
+    StopRequested,
+    TimerFired,
+    TimerName,
+)
+from core.protocols.gpt_live import IDLE_S
+from core.schemas.gpt_live import Heard
+from tests.fakes.live_scenes import LiveScene, append, kinds, pcm, speak
+
+
+@pytest.fixture
+def live() -> LiveScene:
+    """A session that has begun."""
+    scene = LiveScene()
+    scene.start()
+    return scene
+
+
+def samples(scene: LiveScene) -> Any:
+    """All sound the client was sent."""
+    return np.frombuffer(bytes(scene.sound), "<f4")
+
+
+# --- L1 start ---
+
+
+def test_l1_the_first_event_is_started_and_silence_follows_at_once() -> None:
+    scene = LiveScene()
+    told = scene.start(audio={"output": {"voice": "marin"}}, store=True)
+    assert kinds(told) == ["session.started", "info"]
+    assert told[0] == {
+        "event_id": "event_abc000000001",
+        "client_event_id": "start",
+        "type": "session.started",
+        "session": {
+            "id": "live_1",
+            "status": "active",
+            "expires_at": 4_600,
+            "model": "nano",
+            "instructions": "Be kind.",
+            "audio": {
+                "format": {"type": "audio/pcm", "rate": 24_000},
+                "output": {"voice": "marin"},
+            },
+            "store": True,
+        },
+    }
+    assert told[1]["code"] == "input_transcript_unavailable"
+    assert scene.prompts[0].prefix_system_prompt == "Be kind."
+    assert len(samples(scene)) == 2_400
+    scene.run(1.0)
+    assert len(samples(scene)) == 26_400 and not samples(scene).any()
+
+
+def test_what_has_no_effect_here_is_said() -> None:
+    scene = LiveScene()
+    told = scene.start(delegation={"type": "client"}, magic=1, wand=2)
+    codes = [event["code"] for event in told if event["type"] == "info"]
+    assert codes == ["input_transcript_unavailable", "delegation_unsupported", "unknown_parameter"]
+    assert "magic, wand" in told[-1]["message"]
+    assert told[0]["session"]["delegation"] == {"type": "client"}
+
+
+def test_what_was_said_before_is_in_the_prompt() -> None:
+    scene = LiveScene()
+    said = [("user", "My name is Ada."), ("assistant", "Hello Ada."), ("developer", "Be brief.")]
+    scene.start(input=[{"role": r, "content": [{"text": t}]} for r, t in said])
+    expected = "previous: User: My name is Ada.\nAssistant: Hello Ada.\nNote: Be brief."
+    assert expected in scene.prompts[0].suffix_system_prompt
+
+
+def test_who_does_not_start_is_sent_away() -> None:
+    scene = LiveScene()
+    told = scene.tell(TimerFired(TimerName.PREPARE), 30.0)
+    assert [event["error"]["code"] for event in told] == ["session_expired"]
+    assert scene.stage.only(Close).code == 1008
+
+
+# --- L2 talk ---
+
+
+def test_l2_units_of_a_second_go_as_soon_as_they_are_full(live: LiveScene) -> None:
+    for _ in range(3):
+        live.say("session.input_audio.append", audio=pcm(333))
+    assert live.steps == []
+    live.say("session.input_audio.append", audio=pcm(60))  # resampling keeps a little back
+    assert [step.index for step in live.steps] == [0]
+
+
+def test_l2_words_and_sound_come_at_the_pace_of_the_clock(live: LiveScene) -> None:
+    live.plan = [speak("I am here.")]
+    told = live.run(2.5)
+    words = [event for event in told if event["type"] == "session.output_transcript.delta"]
+    assert "".join(event["delta"] for event in words) == "I am here."
+    assert all(event["end_ms"] == event["start_ms"] + 100 for event in words)
+    assert 900 <= words[0]["start_ms"] <= 1_100
+    loud = np.flatnonzero(samples(live))
+    assert (loud[-1] - loud[0]) / 24_000 == pytest.approx(1.0, abs=0.01)
+    assert len(samples(live)) == 26 * 2_400
+
+
+def test_l2_early_sound_leaves_before_its_unit_is_complete(live: LiveScene) -> None:
+    live.is_held = True
+    live.run(1.1)
+    early = base64.b64encode(np.ones(4_800, "<f4").tobytes()).decode()
+    live.tell(SoundReady(early))
+    live.run(0.2)
+    assert (samples(live) == 1.0).sum() == 4_800
+
+
+def test_without_sound_from_the_client_the_model_hears_silence(live: LiveScene) -> None:
+    live.run(1.0, talks=False)
+    assert live.steps == []
+    live.run(9.0, talks=False)
+    assert len(live.steps) in (9, 10)
+
+
+def test_sound_far_ahead_of_the_clock_is_left_out(live: LiveScene) -> None:
+    for _ in range(20):
+        live.tell(Received(Heard(samples=bytes(64_000))))
+    assert len(live.steps) == 3, "three seconds, the rest comes too early"
+
+
+# --- L3 overlap ---
+
+
+def test_l3_the_voice_of_the_user_silences_the_model_within_200_ms(live: LiveScene) -> None:
+    live.plan = [speak("one two three four five six seven eight nine ten")]
+    live.run(1.3)
+    live.happenings = [SpeechStarted(0)]
+    decided = len(samples(live))
+    live.run(1.5)
+    assert not samples(live)[decided + 4_800 :].any()
+    read = [event["delta"] for event in live.told if "delta" in event]
+    assert "ten" not in "".join(read)
+    assert "error" not in kinds(live.told)
+
+
+def test_l3_the_rest_of_a_unit_under_way_is_dropped_too(live: LiveScene) -> None:
+    live.is_held = True
+    live.run(1.1)
+    live.tell(SoundReady(base64.b64encode(np.ones(24_000, "<f4").tobytes()).decode()))
+    live.run(0.2)
+    live.happenings = [SpeechStarted(0)]
+    live.plan = [speak()]
+    live.is_held = False
+    live.answer()
+    decided = len(samples(live))
+    live.run(0.8)
+    assert not samples(live)[decided + 4_800 :].any()
+
+
+# --- L4 greeting and other words ---
+
+
+def test_l4_commentary_is_spoken_of_at_once(live: LiveScene) -> None:
+    live.plan = [speak("Welcome!")]
+    live.run(0.3)
+    (told,) = append(live, "commentary", "Greet the caller.")
+    assert told["type"] == "session.commentary.appended"
+    assert (told["client_event_id"], told["start_ms"], told["end_ms"]) == ("e1", 300, 300)
+    assert "Speak about this now: Greet the caller." in live.prompts[-1].suffix_system_prompt
+    assert [step.is_forced_to_speak for step in live.steps] == [True]
+    live.run(1.2)
+    assert samples(live).any()
+    live.run(3.0)
+    assert [step.is_forced_to_speak for step in live.steps[1:]] == [False] * (len(live.steps) - 1)
+
+
+def test_words_wait_until_the_model_has_spoken(live: LiveScene) -> None:
+    live.plan = [speak("Let me tell you"), speak(" a story.", end_of_turn=True)]
+    live.run(1.0)
+    assert append(live, "instructions", "Be funny.") == []
+    told = live.run(1.2)
+    assert "session.instructions.appended" in kinds(told)
+    assert live.prompts[-1].prefix_system_prompt == "Be kind.\nBe funny."
+    assert "Assistant: Let me tell you" in live.prompts[-1].suffix_system_prompt
+    assert live.prompts[-1].config.force_listen_count == 0
+
+
+def test_thinking_is_known_from_then_on_and_not_spoken_of(live: LiveScene) -> None:
+    append(live, "thinking", "It rains.")
+    append(live, "thinking", "It is cold.")
+    live.run(1.0)
+    assert "Known: It rains.\n\nKnown: It is cold." in live.prompts[-1].suffix_system_prompt
+    assert not any(step.is_forced_to_speak for step in live.steps)
+
+
+def test_sound_that_comes_during_a_rebase_is_not_lost(live: LiveScene) -> None:
+    live.is_held = True
+    append(live, "thinking", "It rains.")
+    live.run(1.5)
+    assert live.steps == []
+    live.is_held = False
+    live.answer()
+    assert len(live.steps) == 1
+
+
+def test_a_full_context_begins_anew_instead_of_ending() -> None:
+    scene = LiveScene(max_kv_tokens=2_000)
+    scene.start()
+    scene.kv_tokens = 1_600
+    scene.run(3.0)
+    assert len(scene.prompts) >= 2 and not scene.stage.machine.is_closed
+
+
+# --- L5 mute, pictures, recordings ---
+
+
+def test_l5_who_is_muted_is_heard_as_silence(live: LiveScene) -> None:
+    assert kinds(live.say("session.input_audio.mute")) == ["session.input_audio.muted"]
+    loud = base64.b64encode(b"\1\x7f" * 24_000).decode()
+    live.say("session.input_audio.append", audio=loud)
+    live.say("session.input_audio.append", audio=loud)
+    assert not any(base64.b64decode(step.chunk.audio).strip(b"\0") for step in live.steps)
+    assert kinds(live.say("session.input_audio.unmute")) == ["session.input_audio.unmuted"]
+    live.say("session.input_audio.append", audio=loud)
+    assert base64.b64decode(live.steps[-1].chunk.audio).strip(b"\0")
+
+
+def test_a_picture_goes_into_the_next_unit(live: LiveScene) -> None:
+    live.say("session.input_image.append", image="AAAA")
+    live.run(1.1)
+    assert [frame.data for frame in live.steps[0].frames] == ["AAAA"]
+    assert live.tell(Noticed(PictureError("It is no picture.")))[0]["code"] == "bad_frame"
+
+
+def test_a_recording_is_played_in_place_of_the_model(live: LiveScene) -> None:
+    live.plan = [speak()]
+    loud = base64.b64encode(b"\0\x40" * 12_000).decode()
+    told = live.say("session.output_audio.fixture.play", audio=loud, event_id="f")
+    assert kinds(told) == ["session.output_audio.fixture.playing"]
+    again = live.say("session.output_audio.fixture.play", audio=loud)
+    assert again[0]["error"]["code"] == "fixture_active"
+    assert append(live, "commentary")[0]["error"]["code"] == "fixture_active"
+    told = live.run(0.8)
+    assert kinds(told) == ["session.output_audio.fixture.played"]
+    assert told[0]["client_event_id"] == "f"
+    assert (samples(live) == 0.5).sum() == 12_000
+
+
+def test_usage_is_told_every_15_seconds(live: LiveScene) -> None:
+    live.kv_tokens = 2_048
+    usage = [event for event in live.run(31.0) if event["type"] == "session.usage.updated"]
+    assert [round(event["usage"]["seconds"]) for event in usage] == [15, 30]
+    assert usage[0]["context_window"] == {"usage_ratio": 0.25}
+
+
+# --- L6 close ---
+
+
+def test_l6_close_is_answered_with_reason_and_usage(live: LiveScene) -> None:
+    live.run(2.0)
+    (told,) = live.say("session.close")
+    assert (told["type"], told["reason"]) == ("session.closed", "close_requested")
+    assert told["usage"] == {"seconds": 2.0} and told["session"]["id"] == "live_1"
+    assert live.stage.only(Close).code == 1000
+
+
+def test_l6_a_unit_under_way_is_waited_for_a_second_at_most(live: LiveScene) -> None:
+    live.is_held = True
+    live.run(1.1)
+    assert live.say("session.close") == []
+    assert kinds(live.tell(TimerFired(TimerName.STOPPING), 1.0)) == ["session.closed"]
+
+
+def test_a_session_that_ends_during_a_rebase_cancels_it(live: LiveScene) -> None:
+    live.is_held = True
+    append(live, "thinking")
+    assert kinds(live.say("session.close")) == ["session.closed"]
+    labels = [type(effect).__name__ for effect in live.stage.effects]
+    assert labels == ["Cancel", "Send", "Release", "Close"]
+
+
+def test_the_ends_that_nobody_asked_for() -> None:
+    def ended(event: Any) -> tuple[list[dict[str, Any]], LiveScene]:
+        scene = LiveScene(max_session_s=60.0)
+        scene.start()
+        return scene.tell(event), scene
+
+    told, _ = ended(TimerFired(TimerName.SESSION))
+    assert (kinds(told), told[0]["reason"]) == (["session.closed"], "expired")
+    told, scene = ended(EngineFailed(GenerationFailedError()))
+    assert (told[0]["error"]["type"], told[0]["error"]["code"]) == (
+        "server_error",
+        "internal_error",
+    )
+    assert scene.stage.only(Close).code == 1011
+    told, scene = ended(ShuttingDown())
+    assert (told[0]["error"]["code"], scene.stage.only(Close).code) == ("shutting_down", 1001)
+    assert ended(Disconnected())[0] == []
+    assert kinds(ended(StopRequested())[0]) == ["session.closed"]
+
+
+def test_a_client_that_says_nothing_for_long_is_let_go(live: LiveScene) -> None:
+    told = live.run(IDLE_S + 1.0, talks=False)
+    assert (told[-1]["type"], told[-1]["reason"]) == ("session.closed", "expired")

@@ -42,6 +42,7 @@ from gateway_modules import (
     routes_ws,
 )
 from gateway_modules.answers import (
+    OPENAI_PREFIX,
     on_client_gone,
     on_invalid_request,
     on_omni_error,
@@ -136,7 +137,8 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
         app.include_router(routes.router)
     app.include_router(routes_admin.admin_router)
     app.include_router(routes_docs.make_router())
-    app.include_router(openai_routes.router)
+    app.include_router(openai_routes.router, prefix=OPENAI_PREFIX.rstrip("/"))
+    app.include_router(openai_routes.router, include_in_schema=False)
     app.include_router(openai_sockets.router)
     app.mount("/static", StaticFolder(STATIC, gateway.web_files), name="static")
     app.add_exception_handler(OmniError, on_omni_error)

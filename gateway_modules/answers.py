@@ -41,7 +41,14 @@ CODE_OF_STATUS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
 
 
 OPENAI_PREFIX: Final = "/v1/"
+# The same routes for clients whose base URL has no path.
+OPENAI_BARE: Final = ("/models", "/chat/", "/audio/", "/realtime/", "/live/")
 FIELD: Final = re.compile(r"([a-z_]\w*(?:\.\w+|\[\d+\])*): ")  # at the beginning of a sentence
+
+
+def is_openai(path: str) -> bool:
+    """Whether OpenAI's clients ask there."""
+    return path.startswith((OPENAI_PREFIX, *OPENAI_BARE))
 
 
 class OpenAIError(OmniError):
@@ -76,7 +83,7 @@ def error_answer(error: BaseException, path: str = "") -> Response:
         path: What was asked for.
     """
     fields = describe_error(error)
-    if not path.startswith(OPENAI_PREFIX):
+    if not is_openai(path):
         return problem_answer(fields.http_status, fields.message, fields.code)
     is_busy = fields.http_status in RETRY_STATUSES
     headers = {"Retry-After": str(RETRY_AFTER_S)} if is_busy else {}
@@ -118,7 +125,7 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     """Answer what the framework refuses: no such route, no such method, a body too long."""
     assert isinstance(error, HTTPException)
     code = CODE_OF_STATUS.get(error.status_code, ErrorCode.INTERNAL)
-    if request.url.path.startswith(OPENAI_PREFIX):
+    if is_openai(request.url.path):
         body = openai_body(error.status_code, str(error.detail), code)
         return JSONResponse(body, status_code=error.status_code, headers=error.headers)
     return problem_answer(error.status_code, str(error.detail), code, error.headers)

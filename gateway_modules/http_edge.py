@@ -47,7 +47,8 @@ ADMIN_PREFIX: Final = "/api/admin/"
 LOGIN_PATH: Final = "/api/admin/login"
 FAILED: Final = HTTPStatus.INTERNAL_SERVER_ERROR  # what is answered further out
 
-CHAT_PATHS: Final = frozenset({"/api/chat", "/v1/chat/completions"})
+CHAT_PATHS: Final = frozenset({"/api/chat", "/v1/chat/completions", "/chat/completions"})
+VOICE_FORMS: Final = frozenset({"/v1/audio/voices", "/audio/voices"})
 BODY_MAX_BYTES: Final = 1024 * 1024  # of a request without a limit of its own
 BODY_SLACK_BYTES: Final = 64 * 1024  # for what stands around a file in a request
 REQUEST_ID_BYTES: Final = 8
@@ -230,6 +231,8 @@ def body_limit_bytes(gateway: Gateway, path: str) -> int:
         return limits.chat_message_bytes
     if path == "/api/assets/ref_audio":
         return base64_chars(limits.reference_upload_bytes) + BODY_SLACK_BYTES
+    if path in VOICE_FORMS:
+        return limits.reference_upload_bytes + BODY_SLACK_BYTES
     if is_upload(path):
         return limits.recording_upload_bytes + BODY_SLACK_BYTES
     return BODY_MAX_BYTES
@@ -237,7 +240,7 @@ def body_limit_bytes(gateway: Gateway, path: str) -> int:
 
 def is_upload(path: str) -> bool:
     """Whether a request brings a file that is written down as it comes, and is no JSON."""
-    return path.endswith("/upload-recording")
+    return path.endswith("/upload-recording") or path in VOICE_FORMS
 
 
 def limited(

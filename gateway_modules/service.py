@@ -31,6 +31,7 @@ from gateway_modules.languages import Languages
 from gateway_modules.live_sessions import TAKEOVER_GRACE_S, LiveSessions
 from gateway_modules.log_tail import LogTail
 from gateway_modules.masks import Answer, Masks
+from gateway_modules.openai.client_secrets import ClientSecrets
 from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.presets import PresetLibrary
 from gateway_modules.ref_audio_registry import RefAudioRegistry
@@ -91,6 +92,7 @@ class Gateway:
     apps: AppRegistry
     voices: VoiceLibrary
     transcripts: Transcripts
+    client_secrets: ClientSecrets
     presets: PresetLibrary
     eta: EtaStore
     masks: Masks
@@ -182,6 +184,7 @@ def build_gateway(
         apps=AppRegistry(data_dir / APP_STATE_FILE),
         voices=voices,
         transcripts=Transcripts(),
+        client_secrets=ClientSecrets(),
         presets=PresetLibrary(ASSETS / "presets", voices),
         eta=eta,
         masks=Masks(),

@@ -3,28 +3,55 @@
 from __future__ import annotations
 
 import hmac
+from dataclasses import dataclass
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from core.errors import UnauthorizedError
+from gateway_modules.openai.client_secrets import Json
 from gateway_modules.service import gateway_of
 
 BEARER = "bearer "
 SUBPROTOCOL_KEY = "openai-insecure-api-key."
 
 
-def check_key(connection: HTTPConnection) -> None:
-    """Let a request with a configured key pass, and every request where none is configured.
+@dataclass(frozen=True)
+class Grant:
+    """What a key lets its owner do.
+
+    Attributes:
+        session: what the sessions of a client secret begin with; None with an API key.
+    """
+
+    session: Json | None = None
+
+
+def check_key(connection: HTTPConnection) -> Grant:
+    """Let a configured key or an unexpired client secret pass, and all where no key is configured.
 
     Raises:
         UnauthorizedError: The key is missing or wrong.
     """
-    keys = gateway_of(connection).settings.security.api_keys
-    shown = shown_key(connection).encode("utf-8", "surrogatepass")
+    gateway, told = gateway_of(connection), shown_key(connection)
+    session = gateway.client_secrets.find(told)
+    if session is not None:
+        return Grant(session)
+    keys, shown = gateway.settings.security.api_keys, told.encode("utf-8", "surrogatepass")
     known = [hmac.compare_digest(shown, key.get_secret_value().encode()) for key in keys]
     if keys and not any(known):
         raise UnauthorizedError("Incorrect API key provided.")
+    return Grant()
+
+
+def check_api_key(connection: HTTPConnection) -> None:
+    """Let pass what `check_key` does, but no client secret.
+
+    Raises:
+        UnauthorizedError: The key is missing or wrong, or a client secret.
+    """
+    if check_key(connection).session is not None:
+        raise UnauthorizedError("A client secret cannot make another; an API key is needed.")
 
 
 def shown_key(connection: HTTPConnection) -> str:
@@ -41,4 +68,7 @@ def shown_key(connection: HTTPConnection) -> str:
 
 
 NeedsKey = Depends(check_key)
-"""Marks a router whose routes take an API key."""
+"""Marks a router whose routes take an API key or a client secret."""
+
+NeedsApiKey = Depends(check_api_key)
+"""Marks a route that takes an API key only."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Final
 
@@ -16,25 +17,33 @@ from gateway_modules.answers import CLIENT_LEFT
 from gateway_modules.client_request import HungUpError, text_of, unless_hung_up
 from gateway_modules.openai.answer import Answer, Json
 from gateway_modules.openai.chat_request import CompletionRequest
-from gateway_modules.openai.keys import NeedsKey
+from gateway_modules.openai.client_secrets import (
+    SECONDS_USUAL,
+    ClientSecretRequest,
+    session_object,
+)
+from gateway_modules.openai.keys import NeedsApiKey, NeedsKey
 from gateway_modules.openai.speech import Speech, SpeechRequest
 from gateway_modules.openai.speech import worker_request as speech_request
 from gateway_modules.openai.transcripts import Transcripts
+from gateway_modules.openai.voices import uploaded_voice, voice_list, voice_object
 from gateway_modules.openai.worker_request import worker_request
 from gateway_modules.openai.worker_turn import reply
-from gateway_modules.service import Gateway, GatewayHere
+from gateway_modules.service import AdminOnly, Gateway, GatewayHere
 from gateway_modules.voice_library import VoiceLibrary
 from gateway_modules.worker_view import loaded_model
 
 REQUEST: Final[TypeAdapter[CompletionRequest]] = TypeAdapter(CompletionRequest)
 SPEECH: Final[TypeAdapter[SpeechRequest]] = TypeAdapter(SpeechRequest)
+CLIENT_SECRET: Final[TypeAdapter[ClientSecretRequest]] = TypeAdapter(ClientSecretRequest)
+SETTINGS: Final[TypeAdapter[Json]] = TypeAdapter(Json)
 PUBLISHED: Final = "minicpm-o-4.5"
 OWNER: Final = "openbmb"
 # Proxies must pass each event on as it comes.
 UNBUFFERED: Final = MappingProxyType({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
 
 
-router = APIRouter(prefix="/v1", tags=["openai"], dependencies=[NeedsKey])
+router = APIRouter(tags=["openai"], dependencies=[NeedsKey])
 
 
 @router.get("/models")
@@ -88,6 +97,40 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
     except HungUpError:
         return Response(status_code=CLIENT_LEFT)
     return StreamingResponse(made.body(), media_type=asked.media_type, headers=dict(UNBUFFERED))
+
+
+@router.get("/audio/voices")
+async def voices(gateway: GatewayHere) -> Response:
+    """List the uploaded voices."""
+    return JSONResponse(voice_list(gateway.voices.registry))
+
+
+@router.post("/audio/voices", dependencies=[AdminOnly])
+async def create_voice(request: Request, gateway: GatewayHere) -> Response:
+    """Keep a voice: half a second to 30 s of sound in any file format."""
+    name, audio_base64 = await uploaded_voice(request)
+    voice = await gateway.voices.run(gateway.voices.registry.upload, name, audio_base64)
+    return JSONResponse(voice_object(voice))
+
+
+@router.post("/realtime/client_secrets", dependencies=[NeedsApiKey])
+async def create_client_secret(request: Request, gateway: GatewayHere) -> Response:
+    """Make a key that expires and opens Realtime sessions with settings of their own."""
+    body = await request.body()
+    asked = parse_message(CLIENT_SECRET, body or b"{}")
+    given = asked.session or {}
+    made = gateway.client_secrets.make(given, asked.expires_after.seconds)
+    session = session_object(given, served_model(gateway), made.expires_at)
+    return JSONResponse({**asdict(made), "session": session})
+
+
+@router.post("/realtime/sessions", dependencies=[NeedsApiKey])
+async def create_beta_session(request: Request, gateway: GatewayHere) -> Response:
+    """Make such a key in the words of the protocol's beta: the settings stand alone."""
+    given = parse_message(SETTINGS, await request.body() or b"{}")
+    made = gateway.client_secrets.make(given, SECONDS_USUAL)
+    session = session_object(given, served_model(gateway), made.expires_at)
+    return JSONResponse({**session, "client_secret": asdict(made)})
 
 
 def served_model(gateway: Gateway) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -96,17 +96,27 @@ PUBLIC = """
     /api/sessions/{recording_id}/assets/{path:path} /api/sessions/{recording_id}/download
     /api/sessions/{recording_id}/comment /api/apps /api/admin/state /api/libraries /api/docs
     / /check /turnbased /half_duplex /omni /audio_duplex /admin /s/{recording_id}
-    /static/vendor/{library}/{name:path} /v1/models /v1/models/{model_id}
+    /static/vendor/{library}/{name:path}
 """.split()
 SOCKET_PATHS = ("/ws/", "/v1/", "/realtime", "/live/")
 OPENAI_SOCKETS = ("/realtime", "/live/sessions")
+OPENAI = [
+    Row("GET", "/v1/models"),
+    Row("GET", "/v1/models/{model_id}"),
+    Row("POST", "/v1/chat/completions", body={"model": "x", "messages": [{"role": "user"}]}),
+    Row("POST", "/v1/audio/speech", body={"model": "x", "input": "Hi", "voice": "alloy"}),
+    Row("GET", "/v1/audio/voices"),
+    admin("POST", "/v1/audio/voices"),
+    Row("POST", "/v1/realtime/client_secrets", body={}),
+    Row("POST", "/v1/realtime/sessions", body={}),
+]
 TABLE = [
     *(Row("GET", route) for route in PUBLIC),
     Row("HEAD", "/api/sessions/{recording_id}/assets/{path:path}"),
     Row("HEAD", "/static/vendor/{library}/{name:path}"),
     Row("POST", "/api/chat", body={"messages": [{"role": "user", "content": "Hi"}]}),
-    Row("POST", "/v1/chat/completions", body={"model": "x", "messages": [{"role": "user"}]}),
-    Row("POST", "/v1/audio/speech", body={"model": "x", "input": "Hi", "voice": "alloy"}),
+    *OPENAI,
+    *(replace(row, route=row.route.removeprefix("/v1")) for row in OPENAI),
     Row("POST", "/api/admin/logout"),
     Row("POST", "/api/admin/login", body={"token": "{token}"}),
     Row("POST", "/api/streaming/stop", Access.SESSION, {"session_id": "{session_id}"}),

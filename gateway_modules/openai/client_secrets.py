@@ -1,0 +1,118 @@
+"""Client secrets: keys that expire, for programs that are not to know an API key.
+
+A server of one's own makes one with its API key and hands it to a page or a telephone.
+Source: OpenAI's API reference, "Create client secret".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from core.errors import BadRequestError, RateLimitedError
+from core.schemas.common import WireModel
+
+PREFIX: Final = "ek_"
+VALUE_BYTES: Final = 24
+ID_BYTES: Final = 12
+SECONDS_MIN, SECONDS_MAX, SECONDS_USUAL = 10, 7_200, 600  # Source: the API reference
+SECRETS_MAX: Final = 1_000  # ours: at once; one more is refused until one expires
+SESSION_MAX_CHARS: Final = 64 * 1024  # ours: of a session as JSON
+
+Json = dict[str, Any]  # Any: a JSON object
+
+
+class ExpiresAfter(WireModel):
+    """How long a secret opens sessions."""
+
+    anchor: Literal["created_at"] = "created_at"
+    seconds: int = Field(SECONDS_USUAL, ge=SECONDS_MIN, le=SECONDS_MAX)
+
+
+class ClientSecretRequest(WireModel):
+    """The body of a request; both may be left out."""
+
+    expires_after: ExpiresAfter = ExpiresAfter()
+    session: Json | None = None
+
+
+@dataclass(frozen=True)
+class ClientSecret:
+    """A secret that was made.
+
+    Attributes:
+        value: what a client shows.
+        expires_at: until when, Unix seconds.
+    """
+
+    value: str
+    expires_at: int
+
+
+@dataclass(frozen=True)
+class _Kept:
+    expires_at: int
+    session: str  # JSON: no object of a thousand values waits in memory
+
+
+class ClientSecrets:
+    """Secrets that have not expired, by their hash, with what their sessions begin with."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        """Start with none.
+
+        Args:
+            clock: Unix seconds.
+        """
+        self._clock = clock
+        self._kept: dict[str, _Kept] = {}
+
+    def make(self, session: Json, seconds: int) -> ClientSecret:
+        """Make a secret for sessions that begin with some settings.
+
+        Raises:
+            BadRequestError: The settings are too long.
+            RateLimitedError: There are too many secrets.
+        """
+        text = json.dumps(session, ensure_ascii=False)
+        if len(text) > SESSION_MAX_CHARS:
+            raise BadRequestError(f"session: longer than {SESSION_MAX_CHARS} characters of JSON.")
+        now_s = self._clock()
+        self._kept = {key: kept for key, kept in self._kept.items() if kept.expires_at > now_s}
+        if len(self._kept) >= SECRETS_MAX:
+            raise RateLimitedError(f"There are {SECRETS_MAX} client secrets; wait for one to end.")
+        made = ClientSecret(PREFIX + secrets.token_hex(VALUE_BYTES), int(now_s) + seconds)
+        self._kept[_hash(made.value)] = _Kept(made.expires_at, text)
+        return made
+
+    def find(self, value: str) -> Json | None:
+        """Return what sessions of a secret begin with, None if it is none or has expired."""
+        kept = self._kept.get(_hash(value)) if value.startswith(PREFIX) else None
+        if kept is None or kept.expires_at <= self._clock():
+            return None
+        session: Json = json.loads(kept.session)
+        return session
+
+
+def session_object(given: Json, model: str, expires_at: int) -> Json:
+    """Return the session that a secret opens, as clients read it."""
+    kind = given.get("type", "realtime")
+    fixed = {
+        "type": kind,
+        "object": f"realtime.{'transcription_' if kind == 'transcription' else ''}session",
+        "id": f"sess_{secrets.token_hex(ID_BYTES)}",
+        "model": model,
+        "expires_at": expires_at,
+    }
+    return {**given, **fixed}
+
+
+def _hash(value: str) -> str:
+    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()

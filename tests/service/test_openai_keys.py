@@ -1,0 +1,137 @@
+"""Client secrets, voices and addresses as OpenAI's own client uses them, unmodified."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from core.errors import RateLimitedError
+from gateway_modules.openai import client_secrets
+from gateway_modules.openai.client_secrets import ClientSecrets
+from tests.fakes.gateway_stage import Stage, on_stage
+from tests.service.test_openai_chat import HELLO, KEY, client_of, wav
+
+SESSION: Any = {"type": "realtime", "instructions": "Be brief.", "output_modalities": ["text"]}
+
+
+@on_stage(security={"api_keys": [KEY]})
+async def test_a_client_secret_is_a_key_that_expires(stage: Stage) -> None:
+    async with client_of(stage) as client:
+        made = await client.realtime.client_secrets.create(
+            session=SESSION, expires_after={"anchor": "created_at", "seconds": 60}
+        )
+    assert made.value.startswith("ek_") and made.session.type == "realtime"
+    whole = made.session.to_dict()
+    assert whole["instructions"] == "Be brief." and whole["model"] == "minicpm-o-4.5"
+    assert str(whole["id"]).startswith("sess_")
+    async with client_of(stage, made.value) as page:
+        assert (await page.models.list()).data
+        with pytest.raises(openai.AuthenticationError, match="cannot make another"):
+            await page.realtime.client_secrets.create()
+    async with client_of(stage, made.value[:-1]) as stranger:
+        with pytest.raises(openai.AuthenticationError, match="Incorrect API key"):
+            await stranger.models.list()
+
+
+@on_stage()
+async def test_the_beta_has_the_secret_inside_the_session(stage: Stage) -> None:
+    async with client_of(stage) as client:
+        made = await client.post(
+            "/realtime/sessions", body={"voice": "alloy", "model": "gpt-4o"}, cast_to=dict[str, Any]
+        )
+    assert made["voice"] == "alloy" and made["object"] == "realtime.session"
+    found = stage.gateway.client_secrets.find(made["client_secret"]["value"])
+    assert found == {"voice": "alloy", "model": "gpt-4o"}
+
+
+def test_secrets_expire_and_their_number_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_secrets, "SECRETS_MAX", 2)
+    now_s = [1_000.0]
+    kept = ClientSecrets(lambda: now_s[0])
+    first, second = kept.make({"a": 1}, 10), kept.make({}, 20)
+    assert first.expires_at == 1_010
+    with pytest.raises(RateLimitedError):
+        kept.make({}, 10)
+    now_s[0] = 1_009.9
+    assert kept.find(first.value) == {"a": 1}
+    now_s[0] = 1_010.0
+    assert kept.find(first.value) is None and kept.find(second.value) == {}
+    assert kept.find(kept.make({}, 10).value) == {}
+    assert kept.find("ek_") is None and kept.find("") is None
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"expires_after": {"anchor": "created_at", "seconds": 9}}, "expires_after.seconds"),
+        ({"expires_after": {"anchor": "created_at", "seconds": 7_201}}, "expires_after.seconds"),
+        ({"session": 1}, "session"),
+        ({"session": {"instructions": "a" * 70_000}}, "session"),
+    ],
+)
+@on_stage()
+async def test_a_secret_that_cannot_be_names_its_field(
+    stage: Stage, body: dict[str, Any], param: str
+) -> None:
+    async with client_of(stage) as client:
+        with pytest.raises(openai.APIStatusError) as raised:
+            await client.realtime.client_secrets.create(**body)
+    assert raised.value.status_code in (400, 422) and raised.value.param == param
+
+
+@on_stage()
+async def test_an_administrator_registers_a_voice(stage: Stage) -> None:
+    sample = ("ada.wav", base64.b64decode(wav(1.0)), "audio/wav")
+    asked: dict[str, Any] = {"name": "Ada", "audio_sample": sample, "consent": "cons_1"}
+    headers = dict(stage.admin_headers)
+    async with client_of(stage) as client:
+        with pytest.raises(openai.AuthenticationError):
+            await client.audio.voices.create(**asked)
+        made = await client.audio.voices.create(**asked, extra_headers=headers)
+        assert (made.name, made.object, made.type) == ("Ada", "audio.voice", "audio_sample")
+        listed = await client.get("/audio/voices", cast_to=dict[str, Any])
+        assert [voice["id"] for voice in listed["data"]] == [made.id]
+        for wrong, param in (
+            ({"name": " "}, "name"),
+            ({"name": "a" * 81}, "name"),
+            ({"audio_sample": b"no sound"}, None),
+            ({"type": "prompt", "prompt": "deep"}, "type"),
+        ):
+            with pytest.raises(openai.BadRequestError) as raised:
+                await client.audio.voices.create(**{**asked, **wrong}, extra_headers=headers)
+            assert raised.value.param == param
+        huge = ("a.wav", bytes(11 * 1024 * 1024), "audio/wav")
+        with pytest.raises(openai.APIStatusError) as too_big:
+            await client.audio.voices.create(
+                **{**asked, "audio_sample": huge}, extra_headers=headers
+            )
+        assert too_big.value.status_code == 413
+    assert stage.gateway.voices.registry.exists(made.id)
+
+
+@on_stage(security={"api_keys": [KEY]})
+async def test_a_base_url_may_have_no_path(stage: Stage) -> None:
+    bare = f"http://127.0.0.1:{stage.port}"
+    async with AsyncOpenAI(base_url=bare, api_key=KEY, max_retries=0) as client:
+        assert (await client.models.list()).data
+        answer = await client.chat.completions.create(model="x", messages=HELLO)
+        assert answer.choices[0].message.content == "Hello"
+        spoken = await client.audio.speech.create(model="x", voice="x", input="Hi")
+        assert spoken.content
+        assert (await client.realtime.client_secrets.create()).value
+        with pytest.raises(openai.APIStatusError) as raised:
+            await client.audio.speech.create(model="x", voice="x", input="")
+        assert raised.value.param == "input"
+    async with AsyncOpenAI(base_url=bare, api_key="no", max_retries=0) as stranger:
+        with pytest.raises(openai.AuthenticationError) as refused:
+            await stranger.models.list()
+    assert refused.value.body == {
+        "message": "Incorrect API key provided.",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "invalid_api_key",
+    }

@@ -16,10 +16,11 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from MiniCPMO45.configuration_minicpmo import StreamTiming
+from MiniCPMO45.engine.steps import EncodeStream
 from MiniCPMO45.kernels import stream_attention
 from MiniCPMO45.kernels.device import Piece
 from MiniCPMO45.kernels.stream_table import DROPPED, ColumnCache, StreamTable
-from MiniCPMO45.model.audio_encoder import AudioBatch, AudioCache, AudioEncoder, pool
+from MiniCPMO45.model.audio_encoder import AudioBatch, AudioEncoder, pool
 from MiniCPMO45.model.encoder_layers import fuse_attention
 from MiniCPMO45.processing.audio_features import (
     CONV_STRIDE,
@@ -31,38 +32,6 @@ from MiniCPMO45.processing.audio_features import (
 
 TIMING = StreamTiming()
 ROWS = (1, 2, 4, 8, 16, 32, 64)
-
-
-@dataclass(frozen=True)
-class StreamItem:
-    """One stream's share of a step.
-
-    Attributes:
-        mel: the unit's mel frames with convolution context [80, f].
-        cache: the stream's past; grows by what the unit yields.
-        prefix_frames: mel frames of context in front (0 for the first unit of a stream).
-        suffix_frames: mel frames of context behind.
-    """
-
-    mel: Tensor
-    cache: AudioCache
-    prefix_frames: int
-    suffix_frames: int
-
-    @property
-    def context(self) -> int:
-        """Encoder frames that stand for context in front."""
-        return (self.prefix_frames + 1) // CONV_STRIDE
-
-    @property
-    def all_frames(self) -> int:
-        """Encoder frames, context included."""
-        return encoder_frame_count(self.mel.shape[1])
-
-    @property
-    def n_new(self) -> int:
-        """Encoder frames that are kept."""
-        return self.all_frames - self.context - (self.suffix_frames + 1) // CONV_STRIDE
 
 
 @dataclass(frozen=True)
@@ -87,18 +56,18 @@ class UnitShape:
         return cls(mel_frames, context, encoder_frame_count(mel_frames) - 2 * context)
 
     @classmethod
-    def around(cls, items: Sequence[StreamItem]) -> UnitShape:
+    def around(cls, items: Sequence[EncodeStream]) -> UnitShape:
         """Return the smallest shape that items fit into."""
         context = max(item.context for item in items)
         mel_frames = max(cls.offset(context, item) + item.mel.shape[1] for item in items)
         return cls(mel_frames, context, max(item.n_new for item in items))
 
     @staticmethod
-    def offset(context: int, item: StreamItem) -> int:
+    def offset(context: int, item: EncodeStream) -> int:
         """Return how many mel frames of padding are in front of an item."""
         return CONV_STRIDE * (context - item.context)
 
-    def fits(self, item: StreamItem) -> bool:
+    def fits(self, item: EncodeStream) -> bool:
         """Return whether an item, padded, has this shape."""
         n_frames = self.offset(self.context, item) + item.mel.shape[1]
         is_short = item.n_new <= self.n_new and n_frames <= self.mel_frames
@@ -168,7 +137,7 @@ class AudioEmbedder:
         ]
 
     @torch.no_grad()
-    def embed_streams(self, items: Sequence[StreamItem]) -> list[Tensor]:
+    def embed_streams(self, items: Sequence[EncodeStream]) -> list[Tensor]:
         """Embed one unit of each of several streams, each seeing its own past.
 
         A cache that the unit, context included, would fill to the encoder's last position is
@@ -205,7 +174,7 @@ class AudioEmbedder:
         """
         return [self._piece(n) for n in sorted(rows, reverse=True)]
 
-    def _check(self, items: Sequence[StreamItem]) -> None:
+    def _check(self, items: Sequence[EncodeStream]) -> None:
         if len({id(item.cache) for item in items}) < len(items):
             raise ValueError("a cache can take part in a step only once")
         most = self.encoder.max_positions
@@ -215,7 +184,7 @@ class AudioEmbedder:
             if item.n_new > most:
                 raise ValueError(f"{item.n_new} encoder frames, only {most} positions")
 
-    def _run(self, items: Sequence[StreamItem]) -> list[Tensor]:
+    def _run(self, items: Sequence[EncodeStream]) -> list[Tensor]:
         if not self._has_fixed:
             unit = self._pass(len(items))
             return self._feed(unit, unit.run, items)
@@ -223,7 +192,7 @@ class AudioEmbedder:
         return self._feed(self._pass(n_rows), self._piece(n_rows).run, items)
 
     def _feed(
-        self, unit: StreamPass, run: Callable[[], Tensor], items: Sequence[StreamItem]
+        self, unit: StreamPass, run: Callable[[], Tensor], items: Sequence[EncodeStream]
     ) -> list[Tensor]:
         for item in items:
             if item.cache.length + item.all_frames >= self.encoder.max_positions:
@@ -276,7 +245,7 @@ class StreamPass:
         self._dummy = like.new_zeros(len(encoder.layers), 1, heads, 0, width)
         self.load(())
 
-    def load(self, items: Sequence[StreamItem]) -> None:
+    def load(self, items: Sequence[EncodeStream]) -> None:
         """Write the inputs; every cache has room for its unit.
 
         Args:

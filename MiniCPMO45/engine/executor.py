@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.engine.audio_embedder import AudioEmbedder, StreamItem
+from MiniCPMO45.engine.audio_embedder import AudioEmbedder
 from MiniCPMO45.engine.kv_cache import KvStore, cached_bytes, reserve_all
 from MiniCPMO45.engine.packed_rows import DECODE_BUCKETS, PassLimits, buckets_up_to
 from MiniCPMO45.engine.samplers import UnitSampler
@@ -86,7 +86,6 @@ class Executor:
         options: how much goes into one pass, and how a card is used.
         llm_store: makes language-model caches.
         tts_store: makes speech-decoder caches.
-        speech_head: [codes, width] output matrix of the speech decoder.
         memory_at_start: the card's, right after all graphs are captured; None without graphs.
     """
 
@@ -111,12 +110,13 @@ class Executor:
         model.llm.model.fuse()
         model.tts.model.fuse()
         self._text = TextRunner(model.llm, self.llm_store, self._limits(self.options.most_rows))
-        with torch.inference_mode():
-            self.speech_head = model.tts.folded_head()  # [codes, width]
         speech_rows = SPEECH_ROWS_EACH * self.options.most_conversations
         limits = self._limits(min(self.options.most_rows, speech_rows))
-        self._speech = SpeechRunner(model.tts, self.speech_head, self.tts_store, limits)
-        self._parts = _Parts(model)
+        self._speech = SpeechRunner(model.tts, self.tts_store, limits)
+        self._vision = SliceEncoder(model.vpm, model.resampler)
+        self._audio = AudioEmbedder(
+            model.apm, model.audio_projection_layer, pool_step=model.config.audio_pool_step
+        )
         self._handlers: dict[type, Callable[[Sequence[Any]], list[Any]]] = {
             LlmForward: self._run_llm,
             ChooseToken: self._choose_tokens,
@@ -140,6 +140,11 @@ class Executor:
         return self.model.llm.lm_head.weight.dtype
 
     @property
+    def speech_head(self) -> Tensor:
+        """Output matrix of the speech decoder [codes, width]."""
+        return self._speech.head
+
+    @property
     def free_share(self) -> float:
         """How much of the memory for conversations is free, 0 to 1; asks the device.
 
@@ -152,7 +157,7 @@ class Executor:
 
     @torch.inference_mode()
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer requests of any kinds.
+        """Answer requests of one kind, which the scheduler has put together.
 
         Args:
             requests: at most one per conversation, beside pictures that are looked at ahead.
@@ -160,15 +165,10 @@ class Executor:
         Returns:
             The answers in the order of the requests; each request type documents its own.
         """
-        answers: list[Any] = [None] * len(requests)
-        by_kind: dict[type, list[int]] = {}
-        for index, request in enumerate(requests):
-            by_kind.setdefault(type(request), []).append(index)
-        for kind, indices in by_kind.items():
-            found = self._handlers[kind]([requests[index] for index in indices])
-            for index, value in zip(indices, found, strict=True):
-                answers[index] = value
-        return answers
+        if not requests:
+            return []
+        [kind] = {type(request) for request in requests}
+        return self._handlers[kind](requests)
 
     def open_session(self, session_id: str, *, seed: int | None = None) -> Session:
         """Return a fresh conversation whose caches live beside the weights.
@@ -234,16 +234,16 @@ class Executor:
         )
 
     def _capture(self) -> CardMemory:
-        parts, start = self._parts, time.perf_counter()
+        start = time.perf_counter()
         rows = buckets_up_to(self.options.most_conversations, DECODE_BUCKETS)
         families = (
             self._text.prefill_pieces,
             self._text.decode_pieces,
             self._speech.pieces,
-            [*parts.audio.pieces(rows), *parts.vision.pieces()],
+            [*self._audio.pieces(rows), *self._vision.pieces()],
             [] if self.vocoder is None else self.vocoder.pieces(rows),
         )
-        for part in (self.llm_store, self.tts_store, parts.vision):
+        for part in (self.llm_store, self.tts_store, self._vision):
             part.rehearse()  # before there are threads, and so alone with what compiles kernels
         capture_all(families, show_progress=self.options.show_progress)
         logger.info("captured the graphs in %.1f s", time.perf_counter() - start)
@@ -292,20 +292,18 @@ class Executor:
         return answers
 
     def _encode_clips(self, requests: Sequence[EncodeClips]) -> list[list[Tensor]]:
-        return [self._parts.audio.embed_clips(each.mels, each.block_frames) for each in requests]
+        return [self._audio.embed_clips(each.mels, each.block_frames) for each in requests]
 
     def _encode_streams(self, requests: Sequence[EncodeStream]) -> list[Tensor]:
-        return self._parts.audio.embed_streams(
-            [StreamItem(r.mel, r.cache, r.prefix_frames, r.suffix_frames) for r in requests]
-        )
+        return self._audio.embed_streams(requests)
 
     def prepare_slices(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
         """Do what is done on the CPU before slices are encoded; any thread may call this."""
-        return self._parts.vision.prepare(slices)
+        return self._vision.prepare(slices)
 
     def _encode_images(self, requests: Sequence[EncodeImages]) -> list[list[Tensor]]:
         slices = [each for request in requests for each in request.slices]
-        encoded = iter(self._parts.vision.encode(slices))
+        encoded = iter(self._vision.encode(slices))
         return [[next(encoded) for _ in request.slices] for request in requests]
 
     def _vocode(self, requests: Sequence[Vocode]) -> list[Tensor]:
@@ -324,24 +322,6 @@ class Executor:
         if self.vocoder is None:
             raise MissingVoiceError(NO_VOICE)
         return self.vocoder
-
-
-class _Parts:
-    """What computes beside the decoders.
-
-    Attributes:
-        vision: the picture encoder.
-        audio: the audio encoder.
-    """
-
-    def __init__(
-        self,
-        model: MiniCPMOForConditionalGeneration,
-    ) -> None:
-        self.vision = SliceEncoder(model.vpm, model.resampler)
-        self.audio = AudioEmbedder(
-            model.apm, model.audio_projection_layer, pool_step=model.config.audio_pool_step
-        )
 
 
 def _decide(logits: Tensor, decision: TextDecision) -> int | Exception:

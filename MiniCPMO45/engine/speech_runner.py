@@ -117,22 +117,26 @@ class CodePass:
 
 
 class SpeechRunner:
-    """All passes of the speech decoder."""
+    """All passes of the speech decoder.
 
-    def __init__(self, tts: MiniCPMTTS, head: Tensor, store: KvStore, limits: PassLimits) -> None:
+    Attributes:
+        head: [codes, width] output matrix.
+    """
+
+    def __init__(self, tts: MiniCPMTTS, store: KvStore, limits: PassLimits) -> None:
         """Make the passes.
 
         Args:
             tts: the speech decoder.
-            head: [codes, width] output matrix.
             store: holds the turns' caches.
             limits: of one pass.
         """
+        with torch.inference_mode():
+            self.head = head = tts.folded_head()
         tile = limits.prefill_tile_rows
         self.starts = limits.prefills(lambda rows: StartPass(tts, store, rows, tile))
         self.draws = limits.decodes(lambda rows: CodePass(tts, store, head, rows))
         self._n_text = tts.emb_text.num_embeddings
-        self._head = head
         self._steps_per_look = 1 if limits.is_exact else STEPS_PER_LOOK
 
     @property
@@ -172,10 +176,10 @@ class SpeechRunner:
         drawing = runs
         while drawing:
             hidden = torch.empty(
-                len(drawing), self._head.shape[1], dtype=self._head.dtype, device=self._head.device
+                len(drawing), self.head.shape[1], dtype=self.head.dtype, device=self.head.device
             )
             self._start([run.request for run in drawing], [run.rows for run in drawing], hidden)
-            logits = norm_linear(hidden, None, 0.0, self._head).float()
+            logits = norm_linear(hidden, None, 0.0, self.head).float()
             for run, row in zip(drawing, logits, strict=True):
                 run.draw(row, self._n_text)
             drawing = [run for run in drawing if run.goes_on]

@@ -19,6 +19,7 @@ from MiniCPMO45.configuration_minicpmo import SpeechTiming
 from MiniCPMO45.engine.kv_cache import KvHandle
 from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
 from MiniCPMO45.model.audio_encoder import AudioCache
+from MiniCPMO45.processing.audio_features import CONV_STRIDE, encoder_frame_count
 from MiniCPMO45.processing.pictures import Slice
 from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
@@ -132,15 +133,30 @@ class EncodeStream:
 
     Attributes:
         mel: [80, frames] including context frames.
-        cache: the stream's encoder cache.
-        prefix_frames: mel frames of left context inside `mel`.
-        suffix_frames: mel frames of right context inside `mel`.
+        cache: the stream's encoder cache; grows by `n_new` frames.
+        prefix_frames: mel frames of context in front inside `mel`, 0 for a stream's first.
+        suffix_frames: mel frames of context behind.
     """
 
     mel: Tensor
     cache: AudioCache
     prefix_frames: int
     suffix_frames: int
+
+    @property
+    def context(self) -> int:
+        """Encoder frames that stand for context in front."""
+        return (self.prefix_frames + 1) // CONV_STRIDE
+
+    @property
+    def all_frames(self) -> int:
+        """Encoder frames, context included."""
+        return encoder_frame_count(self.mel.shape[1])
+
+    @property
+    def n_new(self) -> int:
+        """Encoder frames that are kept."""
+        return self.all_frames - self.context - (self.suffix_frames + 1) // CONV_STRIDE
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,7 +290,7 @@ class Answers(Protocol):
     """Whoever answers requests."""
 
     def answer(self, requests: Sequence[Request]) -> list[Any]:
-        """Answer all requests, in order.
+        """Answer requests of one kind, in order.
 
         An answer may be an exception: what failed for one conversation alone.
         """

@@ -19,12 +19,6 @@ def inverse_frequencies(head_dim: int, theta: float) -> Tensor:
     return 1.0 / theta**exponents
 
 
-def rotate_half(x: Tensor) -> Tensor:
-    """Map the halves (x1, x2) of the last axis to (-x2, x1)."""
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((-second, first), dim=-1)
-
-
 @dataclass(frozen=True, eq=False)
 class Rope:
     """Frequencies of one decoder.
@@ -62,8 +56,7 @@ class Rope:
             return keys
         offset = torch.full((1,), target - start, device=keys.device)  # without waiting for a GPU
         cos, sin = _tables(offset, self.frequencies, torch.float32)
-        wide = keys.float()
-        return (wide * cos + rotate_half(wide) * sin).to(keys.dtype)
+        return _turned(keys, cos, sin)
 
 
 def _tables(positions: Tensor, frequencies: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -74,10 +67,14 @@ def _tables(positions: Tensor, frequencies: Tensor, dtype: torch.dtype) -> tuple
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate heads [M, heads, D] by float32 tables [M, D] with one rounding at the end."""
+    return _turned(x, cos[:, None], sin[:, None])
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     wide = x.float()
     first, second = wide.chunk(2, dim=-1)
     turned = torch.cat((-second, first), dim=-1)
-    return (wide * cos[:, None] + turned * sin[:, None]).to(x.dtype)
+    return (wide * cos + turned * sin).to(x.dtype)
 
 
 def move_tokens(

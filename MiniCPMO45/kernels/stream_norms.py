@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from MiniCPMO45.kernels.launch import runs_kernels, tl, triton
-from MiniCPMO45.token2wav.layers import Affine
+
+Affine = tuple[Tensor, Tensor]  # scale and shift of a norm
 
 
 def gated_norm(

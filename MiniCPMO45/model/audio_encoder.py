@@ -16,7 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import AudioConfig
-from MiniCPMO45.model.encoder_layers import Attention, DenseAttention, SelfAttention, add_norm
+from MiniCPMO45.model.encoder_layers import (
+    Attention,
+    DenseAttention,
+    EncoderLayer,
+    SelfAttention,
+    run_layers,
+)
 from MiniCPMO45.processing.audio_features import CONV_STRIDE, POOL_STEP, encoder_frame_count
 
 CONV_KERNEL = 3  # Source: arXiv:2212.04356, section 2.2
@@ -42,8 +48,8 @@ class AudioBatch:
     attention: Attention
 
 
-class AudioLayer(nn.Module):
-    """One pre-norm encoder layer; keys have no bias."""
+class AudioLayer(EncoderLayer):
+    """One layer; keys have no bias."""
 
     def __init__(self, config: AudioConfig) -> None:
         super().__init__()
@@ -54,23 +60,14 @@ class AudioLayer(nn.Module):
         self.fc2 = nn.Linear(config.encoder_ffn_dim, width)
         self.final_layer_norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
 
-    def forward(
-        self, x: Tensor, change: Tensor | None, attention: Attention, layer: int
-    ) -> tuple[Tensor, Tensor]:
-        """Transform frames.
+    @property
+    def norms(self) -> tuple[nn.LayerNorm, nn.LayerNorm]:
+        """See `EncoderLayer`."""
+        return self.self_attn_layer_norm, self.final_layer_norm
 
-        Args:
-            x: residual [B, T, width].
-            change: what the layer before adds to it, likewise; None adds nothing.
-            attention: which frames see which.
-            layer: index of this layer.
-
-        Returns:
-            The residual, and what this layer adds to it.
-        """
-        x, y = add_norm(x, change, self.self_attn_layer_norm)
-        x, y = add_norm(x, self.self_attn(y, attention, layer), self.final_layer_norm)
-        return x, self.fc2(F.gelu(self.fc1(y)))
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """See `EncoderLayer`."""
+        return self.fc2(F.gelu(self.fc1(x)))
 
 
 class AudioEncoder(nn.Module):
@@ -127,10 +124,7 @@ class AudioEncoder(nn.Module):
 
     def transform(self, rows: Tensor, attention: Attention) -> Tensor:
         """Run all layers over frames with their positions [B, T, width]."""
-        x, change = rows.contiguous(), None
-        for index, layer in enumerate(self.layers):
-            x, change = layer(x, change, attention, index)
-        return add_norm(x, change, self.layer_norm)[1]
+        return run_layers(self.layers, rows.contiguous(), attention, self.layer_norm)
 
     def clip_batch(
         self, n_frames: int, lengths: Tensor | None, block_frames: int | None

@@ -6,6 +6,7 @@ functions compute with PyTorch alone, out of place, so that gradients can be rec
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -125,6 +126,50 @@ def fuse_attention(module: nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, SelfAttention):
             part.fuse()
+
+
+class EncoderLayer(nn.Module, ABC):
+    """One pre-norm transformer layer; a subclass gives its parts their published names."""
+
+    self_attn: SelfAttention
+
+    @property
+    @abstractmethod
+    def norms(self) -> tuple[nn.LayerNorm, nn.LayerNorm]:
+        """The norms before the attention and before the feed-forward part."""
+
+    @abstractmethod
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """Map normalised rows [B, T, width] to what is added to them."""
+
+    def forward(
+        self, x: Tensor, change: Tensor | None, attention: Attention, layer: int
+    ) -> tuple[Tensor, Tensor]:
+        """Transform rows.
+
+        Args:
+            x: residual [B, T, width].
+            change: what the layer before adds to it, likewise; None adds nothing.
+            attention: which rows see which.
+            layer: index of this layer.
+
+        Returns:
+            The residual, and what this layer adds to it.
+        """
+        before, between = self.norms
+        x, y = add_norm(x, change, before)
+        x, y = add_norm(x, self.self_attn(y, attention, layer), between)
+        return x, self.feed_forward(y)
+
+
+def run_layers(
+    layers: nn.ModuleList, x: Tensor, attention: Attention, norm: nn.LayerNorm
+) -> Tensor:
+    """Run rows [B, T, width], contiguous, through a stack of `EncoderLayer` and its last norm."""
+    change: Tensor | None = None
+    for index, layer in enumerate(layers):
+        x, change = layer(x, change, attention, index)
+    return add_norm(x, change, norm)[1]
 
 
 def add_norm(x: Tensor, change: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:

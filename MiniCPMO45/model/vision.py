@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import VisionConfig
 from MiniCPMO45.model.encoder_layers import (
-    Attention,
     DenseAttention,
+    EncoderLayer,
     SelfAttention,
-    add_norm,
     linear_tanh_gelu,
+    run_layers,
 )
 from MiniCPMO45.processing.patch_grid import PatchGrid
 
@@ -62,8 +62,8 @@ class SiglipMLP(nn.Module):
         return self.fc2(linear_tanh_gelu(self.fc1, x))
 
 
-class SiglipEncoderLayer(nn.Module):
-    """One pre-norm transformer layer."""
+class SiglipEncoderLayer(EncoderLayer):
+    """One layer."""
 
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
@@ -73,38 +73,22 @@ class SiglipEncoderLayer(nn.Module):
         self.mlp = SiglipMLP(config)
         self.layer_norm2 = nn.LayerNorm(width, eps=eps)
 
-    def forward(
-        self, x: Tensor, change: Tensor | None, attention: Attention, layer: int
-    ) -> tuple[Tensor, Tensor]:
-        """Transform rows.
+    @property
+    def norms(self) -> tuple[nn.LayerNorm, nn.LayerNorm]:
+        """See `EncoderLayer`."""
+        return self.layer_norm1, self.layer_norm2
 
-        Args:
-            x: residual [B, L, D].
-            change: what the layer before adds to it, likewise; None adds nothing.
-            attention: which patches see which.
-            layer: index of this layer.
-
-        Returns:
-            The residual, and what this layer adds to it.
-        """
-        x, y = add_norm(x, change, self.layer_norm1)
-        x, y = add_norm(x, self.self_attn(y, attention, layer), self.layer_norm2)
-        return x, self.mlp(y)
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """See `EncoderLayer`."""
+        return self.mlp(x)
 
 
 class SiglipEncoder(nn.Module):
-    """The stack of layers."""
+    """Holds the layers under the checkpoint's name."""
 
     def __init__(self, config: VisionConfig, num_layers: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(SiglipEncoderLayer(config) for _ in range(num_layers))
-
-    def forward(self, x: Tensor, attention: Attention) -> tuple[Tensor, Tensor | None]:
-        """Transform `x` [B, L, D]; returns the residual and what the last layer adds to it."""
-        change: Tensor | None = None
-        for index, layer in enumerate(self.layers):
-            x, change = layer(x, change, attention, index)
-        return x, change
 
 
 class SiglipVisionTransformer(nn.Module):
@@ -140,8 +124,8 @@ class SiglipVisionTransformer(nn.Module):
             [B, L, D] in the weights' dtype; rows in the padding mean nothing.
         """
         x = self.embeddings(patches, ids)
-        x, change = self.encoder(x, DenseAttention(self.heads, mask))
-        return add_norm(x, change, self.post_layernorm)[1]
+        attention = DenseAttention(self.heads, mask)
+        return run_layers(self.encoder.layers, x, attention, self.post_layernorm)
 
 
 LAYER_NORM_EPS = 1e-6  # section 1.5

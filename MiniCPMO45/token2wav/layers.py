@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Affine = tuple[Tensor, Tensor]  # scale and shift of a norm
-
 
 @dataclass(frozen=True)
 class PackedLinear:

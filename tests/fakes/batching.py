@@ -27,9 +27,20 @@ def run_together(steps: Sequence[Steps[Any]], executor: Answers) -> list[Any]:
                 waiting[index] = _next_request(steps[index], answer)
             except StopIteration as end:
                 results[index] = end.value
-        answered = executor.answer(list(waiting.values())) if waiting else []
+        answered = answer_by_kind(list(waiting.values()), executor)
         answers = dict(zip(waiting, answered, strict=True))
     return results
+
+
+def answer_by_kind(requests: Sequence[Request], executor: Answers) -> list[Any]:
+    """Answer requests of any kinds, all of a kind at once, as the engine's passes do."""
+    answers: list[Any] = [None] * len(requests)
+    for kind in dict.fromkeys(type(request) for request in requests):
+        mine = [index for index, request in enumerate(requests) if type(request) is kind]
+        found = executor.answer([requests[index] for index in mine])
+        for index, answer in zip(mine, found, strict=True):
+            answers[index] = answer
+    return answers
 
 
 def _next_request(steps: Steps[Any], answer: Any) -> Request:

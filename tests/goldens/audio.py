@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import StreamTiming
-from MiniCPMO45.engine.audio_embedder import AudioEmbedder, StreamItem
+from MiniCPMO45.engine.audio_embedder import AudioEmbedder
+from MiniCPMO45.engine.steps import EncodeStream
 from MiniCPMO45.model.audio_encoder import (
     AudioCache,
     AudioEncoder,
@@ -175,7 +176,7 @@ def _stream(hearing: Hearing, cache: AudioCache, audio: np.ndarray, n_units: int
         samples, buffer = buffer[:taken], buffer[taken:]
         mel = push(state, samples, timing=timing)
         context = timing.redundancy_frames
-        item = StreamItem(mel, cache, context if index else 0, context)
+        item = EncodeStream(mel, cache, context if index else 0, context)
         length_before = cache.length
         [frames] = embedder.embed_streams([item])
         embeds = pool(hearing.projection(frames), hearing.pool_step)

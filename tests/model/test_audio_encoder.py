@@ -14,7 +14,8 @@ from transformers import WhisperConfig
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from MiniCPMO45.configuration_minicpmo import AudioConfig
-from MiniCPMO45.engine.audio_embedder import UNIT, AudioEmbedder, StreamItem
+from MiniCPMO45.engine.audio_embedder import UNIT, AudioEmbedder
+from MiniCPMO45.engine.steps import EncodeStream
 from MiniCPMO45.model.audio_encoder import (
     AudioCache,
     AudioEncoder,
@@ -74,8 +75,8 @@ def _units(mel: Tensor) -> list[Tensor]:
     return [mel[:, max(0, unit * 100 - 2) : unit * 100 + 102] for unit in range(n_units)]
 
 
-def _item(mel: Tensor, cache: AudioCache, is_first: bool = False) -> StreamItem:
-    return StreamItem(mel, cache, 0 if is_first else 2, 2)
+def _item(mel: Tensor, cache: AudioCache, is_first: bool = False) -> EncodeStream:
+    return EncodeStream(mel, cache, 0 if is_first else 2, 2)
 
 
 def _run(ears: Ears, units: list[Tensor], cache: AudioCache | None = None) -> list[Tensor]:
@@ -91,15 +92,14 @@ def test_parameters_bear_the_checkpoint_names() -> None:
         encoder = AudioEncoder(CONFIG)
         projection = AudioProjection(CONFIG.d_model, LLM_WIDTH)
     names = {"conv1", "conv2", "layer_norm"}
+    parts = "self_attn.q_proj self_attn.v_proj self_attn.out_proj self_attn_layer_norm fc1 fc2"
     for i in range(CONFIG.encoder_layers):
-        parts = "self_attn.q_proj self_attn.v_proj self_attn.out_proj fc1 fc2"
-        parts += " self_attn_layer_norm final_layer_norm"
-        names |= {f"layers.{i}.{part}" for part in parts.split()}
+        names |= {f"layers.{i}.{part}" for part in (*parts.split(), "final_layer_norm")}
     expected = {f"{name}.{kind}" for name in names for kind in ("weight", "bias")}
     expected |= {f"layers.{i}.self_attn.k_proj.weight" for i in range(CONFIG.encoder_layers)}
     assert set(encoder.state_dict()) == expected | {"embed_positions.weight"}
     linears = {f"linear{i}.{kind}" for i in (1, 2) for kind in ("weight", "bias")}
-    assert set(projection.state_dict()) == linears
+    assert linears == set(projection.state_dict())
 
 
 def test_other_activations_are_refused() -> None:
@@ -154,7 +154,7 @@ class Stock:
         self.encoder.load_state_dict(encoder.state_dict())
 
     @torch.no_grad()
-    def frames(self, units: list[StreamItem]) -> Tensor:
+    def frames(self, units: list[EncodeStream]) -> Tensor:
         """Frames of a stream's units: each sees itself and those before it."""
         rows = []
         for item in units:
@@ -176,7 +176,7 @@ def test_clips_are_those_of_the_stock_layers(ears: Ears) -> None:
     mels = [_mel(n, seed=n) for n in (340, 77, 200)]
     together = ears.frames.embed_clips(mels, None)
     for mel, frames in zip(mels, together, strict=True):
-        expected = stock.frames([StreamItem(mel, new_audio_cache(CONFIG), 0, 0)])
+        expected = stock.frames([EncodeStream(mel, new_audio_cache(CONFIG), 0, 0)])
         torch.testing.assert_close(frames, expected, atol=1e-5, rtol=0)
         [alone] = ears.frames.embed_clips([mel], None)
         torch.testing.assert_close(alone, expected, atol=1e-5, rtol=0)
@@ -191,7 +191,7 @@ def test_units_of_any_length_are_those_of_the_stock_layers(
     frames = AudioEmbedder(ears.encoder, nothing, pool_step=1, has_fixed_passes=fixed)
     shapes = [(102, 0, 2), (104, 2, 2), (61, 2, 2), (104, 0, 0), (120, 2, 2), (9, 2, 2), (3, 1, 0)]
     caches = [new_audio_cache(CONFIG) for _ in range(3)]
-    streams: list[list[StreamItem]] = [[], [], []]
+    streams: list[list[EncodeStream]] = [[], [], []]
     heard: list[list[Tensor]] = [[], [], []]
     for step in range(len(shapes) + 2):
         indices = [i for i in range(3) if 0 <= step - i < len(shapes)]
@@ -200,8 +200,8 @@ def test_units_of_any_length_are_those_of_the_stock_layers(
             n_frames, prefix, suffix = shapes[step - i] if i == 0 else (102, 0, 2)
             if i > 0 and step > i:
                 n_frames, prefix, suffix = 104, 2, 2
-            mel = _mel(n_frames, seed=10 * step + i)
-            items.append(StreamItem(mel, caches[i], prefix, suffix))
+            mel = _mel(n_frames, 10 * step + i)
+            items.append(EncodeStream(mel, caches[i], prefix, suffix))
         for i, item, rows in zip(indices, items, frames.embed_streams(items), strict=True):
             streams[i].append(item)
             heard[i].append(rows)

@@ -35,6 +35,7 @@ from MiniCPMO45.engine.steps import (
 from MiniCPMO45.model.audio_encoder import new_audio_cache
 from MiniCPMO45.processing.pictures import to_patches
 from MiniCPMO45.settings import DuplexSettings
+from tests.fakes.batching import answer_by_kind
 from tests.model.toy import Toy, assert_close, picture, speech
 
 CPU = torch.device("cpu")
@@ -111,7 +112,7 @@ def _assert_close(one: Any, other: Any) -> None:
 
 
 def test_a_mixed_group_is_answered_like_each_request_alone(toy: Toy, executor: Executor) -> None:
-    together = executor.answer(_requests(toy, executor))
+    together = answer_by_kind(_requests(toy, executor), executor)
     alone = [executor.answer([request])[0] for request in _requests(toy, executor)]
     for one, other in zip(together, alone, strict=True):
         _assert_close(one, other)
@@ -128,7 +129,7 @@ def test_one_pass_per_kind(toy: Toy, executor: Executor) -> None:
 
     decoders = {"llm": toy.model.llm.model, "tts": toy.model.tts.model}
     hooks = [each.register_forward_hook(counter(name)) for name, each in decoders.items()]
-    executor.answer(_requests(toy, executor))
+    answer_by_kind(_requests(toy, executor), executor)
     for hook in hooks:
         hook.remove()
     assert calls == {"llm": 1, "tts": 4}, "one per code of the longest run"
@@ -239,9 +240,9 @@ def test_numbers_that_are_none_fail_for_their_own_conversation(
         return LlmForward(executor.llm_store.open(), (Embeddings(rows),), decision=decision())
 
     sound = torch.ones(1, width)
-    answers = executor.answer([codes(broken), feed(broken), codes(sound), feed(sound)])
+    answers = answer_by_kind([codes(broken), feed(broken), codes(sound), feed(sound)], executor)
     assert [isinstance(each, RuntimeError) for each in answers] == [True, True, False, False]
-    alone = executor.answer([codes(sound), feed(sound)])
+    alone = answer_by_kind([codes(sound), feed(sound)], executor)
     assert (answers[2], answers[3].token) == (alone[0], alone[1].token)
 
 

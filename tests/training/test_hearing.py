@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from MiniCPMO45.engine.audio_embedder import AudioEmbedder, StreamItem
+from MiniCPMO45.engine.audio_embedder import AudioEmbedder
+from MiniCPMO45.engine.steps import EncodeStream
 from MiniCPMO45.model.audio_encoder import new_audio_cache
 from MiniCPMO45.processing.audio_features import clip_mels
 from MiniCPMO45.processing.streaming_mel import MelState, push
@@ -39,7 +40,7 @@ def test_streams(nano: Nano) -> None:
         for unit in range(UNITS):
             first = stream_samples(unit) if unit else 0
             mel = push(state, audio[0, first : stream_samples(unit + 1)])
-            item = StreamItem(mel, cache, CONTEXT if unit else 0, CONTEXT)
+            item = EncodeStream(mel, cache, CONTEXT if unit else 0, CONTEXT)
             served += embedder.embed_streams([item])
     torch.testing.assert_close(heard, torch.cat(served), atol=1e-3, rtol=1e-3)
 

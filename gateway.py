@@ -33,11 +33,9 @@ from gateway_modules import (
     routes_admin,
     routes_assets,
     routes_chat,
-    routes_docs,
     routes_pages,
     routes_queue,
     routes_sessions,
-    routes_static,
     routes_watch,
     routes_ws,
 )
@@ -131,12 +129,12 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
         routes_admin,
         routes_watch,
         routes_pages,
-        routes_static,
         routes_ws,
     ):
         app.include_router(routes.router)
     app.include_router(routes_admin.admin_router)
-    app.include_router(routes_docs.make_router())
+    app.include_router(routes_pages.assets)
+    app.include_router(routes_pages.make_documents())
     app.include_router(openai_routes.router, prefix=OPENAI_PREFIX.rstrip("/"))
     app.include_router(openai_routes.router, include_in_schema=False)
     app.include_router(openai_sockets.router)

@@ -10,11 +10,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from core.errors import BinaryMessageError, CloseCode, TooBigError
 from core.schemas.common import check_json_shape
-from gateway_modules.byte_budget import ByteLease
 from gateway_modules.kinds import SizeLimits
 from gateway_modules.long_text import read_long
 from gateway_modules.message_type import parse_type
-from gateway_modules.rates import TokenBucket
+from gateway_modules.rates import ByteLease, TokenBucket
 
 MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
 SEND_LIMIT_S: Final = 20.0  # for a client to take a message; then it counts as gone

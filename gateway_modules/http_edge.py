@@ -29,14 +29,11 @@ from core.schemas.common import count_values
 from core.schemas.limits import JSON_VALUES_MAX, base64_chars
 from gateway_modules.answers import error_answer
 from gateway_modules.audit import BodyStart, entry_of
-from gateway_modules.byte_budget import LEASE_MARK, ByteLease
-from gateway_modules.content_policy import CONTENT_SECURITY_POLICY
 from gateway_modules.long_text import PARTS_MARK
-from gateway_modules.rates import AddressBuckets
+from gateway_modules.rates import LEASE_MARK, AddressBuckets, ByteLease
 from gateway_modules.security import SECONDS_PER_MINUTE, is_of_admin
 from gateway_modules.service import Gateway
-from gateway_modules.static_version import is_immutable
-from gateway_modules.web_files import NO_STORE
+from gateway_modules.web_files import CONTENT_SECURITY_POLICY, NO_STORE, is_immutable
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}

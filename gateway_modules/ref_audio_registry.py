@@ -1,7 +1,6 @@
 """Uploaded voices: WAV files under names of our own and one index, all written whole or not at all.
 
-Blocks on the disk and on decoding: an event loop calls these in a thread.
-"""
+Blocks on the disk and on decoding: an event loop calls these in a thread."""
 
 from __future__ import annotations
 
@@ -11,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -18,11 +18,11 @@ from typing import Final, Literal
 import structlog
 from pydantic import AwareDatetime, Field, ValidationError
 
-from core.errors import AudioError, TooBigError
+from core.errors import AudioError, NotAudioError, TooBigError
 from core.files import write_file
+from core.media_process import MediaLimits, MediaProcesses
 from core.schemas.common import WireModel
-from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S, base64_chars
-from gateway_modules.sounds import SoundDecoder
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, REFERENCE_MAX_S, SAMPLE_BYTES, base64_chars
 from recording.files import readable_wav
 
 INDEX_FILE: Final = "registry.json"
@@ -32,6 +32,8 @@ NAME_MAX_CHARS: Final = 80  # source: docs/specification/service.md#1.3
 UPLOAD_MAX_BYTES: Final = 10 * 1024 * 1024  # same
 UPLOAD_MIN_MS: Final = 500  # same
 VOICES_MAX: Final = 500  # so that uploads cannot fill the disk
+DECODING: Final = MediaLimits(at_once=2, cpu_s=20, wait_s=30.0)
+MS_PER_S: Final = 1_000
 
 
 class RefAudio(WireModel):
@@ -201,3 +203,72 @@ class RefAudioRegistry:
         name = Path(voice.filename).name
         is_ours = name == voice.filename == voice.id + WAV_SUFFIX
         return is_ours and (self._folder / name).is_file()
+
+
+@dataclass(frozen=True)
+class Sound:
+    """Mono sound at 16 kHz.
+
+    Attributes:
+        samples: float32 little-endian in -1..1.
+    """
+
+    samples: bytes
+
+    @property
+    def count(self) -> int:
+        """How many samples."""
+        return len(self.samples) // SAMPLE_BYTES
+
+    @property
+    def duration_ms(self) -> int:
+        """Length, ms."""
+        return round(self.count * MS_PER_S / INPUT_SAMPLE_RATE_HZ)
+
+    def to_base64(self) -> str:
+        """Return it as the wire carries it."""
+        return base64.b64encode(self.samples).decode("ascii")
+
+
+class SoundDecoder:
+    """Decodes and encodes sound files in processes of their own."""
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._processes = MediaProcesses(DECODING)
+
+    def read(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> Sound:
+        """Decode a sound file.
+
+        Args:
+            content: The file.
+            max_duration_s: Longest sound accepted, s.
+
+        Raises:
+            AudioError: It is no sound, silent, damaged or too long.
+        """
+        return Sound(self._run(content, max_duration_s, as_wav=False))
+
+    def to_wav(self, content: bytes, max_duration_s: float = REFERENCE_MAX_S) -> bytes:
+        """Turn a sound file into a 16-bit WAV file; see `read`."""
+        return self._run(content, max_duration_s, as_wav=True)
+
+    def encode(self, samples: bytes, container: str, codec: str) -> bytes:
+        """Turn what the model says into a file.
+
+        Args:
+            samples: Little-endian float32, mono, 24 kHz.
+            container: libsndfile's name of the kind of file, such as "FLAC".
+            codec: libsndfile's name of the coding in it, such as "PCM_16".
+
+        Raises:
+            AudioError: It could not be encoded.
+        """
+        head = {"container": container, "codec": codec}
+        _, [made] = self._processes.run("speech", head, [samples], problem=AudioError)
+        return made
+
+    def _run(self, content: bytes, max_duration_s: float, *, as_wav: bool) -> bytes:
+        head = {"max_duration_s": max_duration_s, "as_wav": as_wav}
+        _, [made] = self._processes.run("sound", head, [content], problem=NotAudioError)
+        return made

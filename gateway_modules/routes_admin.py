@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import Field, SecretStr
 
-from core.errors import EndedByAdminError, NotFoundError
+from core.errors import EndedByAdminError, NotFoundError, WorkerBusyError
 from core.protocols.events import Rejected
 from core.schemas import limits
 from core.schemas.common import WireModel
@@ -20,7 +20,8 @@ from gateway_modules.app_registry import AppInfo, AppState
 from gateway_modules.models import WorkerInfo
 from gateway_modules.security import mark_admin
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
-from gateway_modules.worker_restart import restart_worker
+from gateway_modules.worker_connection import WorkerConnection
+from gateway_modules.worker_pool import WorkerPool
 from recording.cleanup import CleanupReport, cleanup_sessions
 from settings.fields import DAYS_MAX, GIGABYTES_MAX
 
@@ -235,3 +236,25 @@ async def _set_app(gateway: Gateway, app_id: str, enabled: bool) -> AppChanged:
     if app is None:
         raise NotFoundError("There is no such app.")
     return AppChanged(app=app)
+
+
+async def restart_worker(pool: WorkerPool, worker: WorkerConnection) -> None:
+    """Give a worker nothing new, and have it end and come back.
+
+    Args:
+        pool: The worker's.
+        worker: Which one; sessions it serves may finish.
+
+    Raises:
+        OmniError: It cannot or does not; then it is as it was.
+    """
+    if worker.service.is_restarting:
+        raise WorkerBusyError("It was asked to start again already.")
+    worker.service.is_restarting = True
+    is_asked = False
+    try:
+        await pool.client.restart(worker)
+        is_asked = True
+    finally:
+        worker.service.is_restarting = is_asked
+        pool.recheck(worker)

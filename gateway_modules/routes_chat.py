@@ -24,10 +24,10 @@ from gateway_modules.answers import CLIENT_LEFT, problems
 from gateway_modules.app_registry import TURN_BASED
 from gateway_modules.client_request import HungUpError, text_of, unless_hung_up
 from gateway_modules.kinds import SocketKind
+from gateway_modules.line import UPDATE_PERIOD_S
 from gateway_modules.live_sessions import LiveRelay
 from gateway_modules.long_text import with_strings_of
 from gateway_modules.models import QueueTicket
-from gateway_modules.place import UPDATE_PERIOD_S
 from gateway_modules.security import mark_admin
 from gateway_modules.service import Gateway, GatewayHere, only_admins
 from gateway_modules.turns import confined_tts

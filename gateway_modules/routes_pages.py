@@ -1,27 +1,33 @@
-"""Pages and what they are made of. A page of an app that is switched off leads home."""
+"""Pages, the libraries they load, and the document that describes the sockets."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from functools import cache
 from http import HTTPStatus
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from core.errors import InvalidSessionIdError, NotFoundError
+from core.schemas import limits
+from core.schemas.export.asyncapi import CONTENT_TYPE, asyncapi_document
 from gateway_modules.answers import on_http_exception
-from gateway_modules.content_policy import NONCE_PLACE, with_nonce
 from gateway_modules.error_page import Missing, missing_page, wants_page
 from gateway_modules.service import STATIC, GatewayHere, gateway_of
-from gateway_modules.web_files import NO_CACHE
+from gateway_modules.web_files import NO_CACHE, NONCE_PLACE, with_nonce
 
 HOME: Final = "index.html"
 VIEWER: Final = "session-viewer.html"
 API_PAGE: Final = "api-docs.html"
 
+Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
+
 router = APIRouter(include_in_schema=False)
+assets = APIRouter(tags=["assets"])
 
 
 async def on_http_problem(request: Request, error: Exception) -> Response:
@@ -115,3 +121,35 @@ async def viewer(recording_id: str, request: Request, gateway: GatewayHere) -> R
 def _missing(request: Request, missing: Missing) -> Response:
     gateway = gateway_of(request)
     return missing_page(request, missing, gateway.languages, gateway.settings.service.default_lang)
+
+
+def make_documents() -> APIRouter:
+    """Return the router of `GET /api/asyncapi.json`; the document is made on the first request."""
+    documents = APIRouter(tags=["documents"])
+
+    @cache
+    def document() -> bytes:
+        return json.dumps(asyncapi_document(), ensure_ascii=False).encode()
+
+    @documents.get("/api/asyncapi.json")
+    async def asyncapi() -> Response:
+        """Describe the messages of every WebSocket, as AsyncAPI."""
+        return Response(await asyncio.to_thread(document), media_type=CONTENT_TYPE)
+
+    return documents
+
+
+@assets.get("/api/libraries")
+async def libraries(gateway: GatewayHere) -> dict[str, bool]:
+    """Say of each library the pages can use whether it is installed."""
+    return await asyncio.to_thread(gateway.vendor.installed)
+
+
+@assets.head("/static/vendor/{library}/{name:path}", include_in_schema=False)
+@assets.get("/static/vendor/{library}/{name:path}", include_in_schema=False)
+async def vendor_file(
+    library: Name, name: Name, request: Request, gateway: GatewayHere
+) -> Response:
+    """Return a file of a library; of one that is not installed, say what to run."""
+    path = await asyncio.to_thread(gateway.vendor.find, library, name)
+    return await gateway.web_files.answer(path, request.headers)

@@ -15,7 +15,7 @@ from core.errors import ForbiddenError, NotFoundError
 from core.schemas.common import WireModel
 from core.schemas.queue import SESSION_SECRET_HEADER
 from gateway_modules.answers import problems
-from gateway_modules.multipart import receive_file
+from gateway_modules.client_request import receive_file
 from gateway_modules.security import mark_admin
 from gateway_modules.service import GatewayHere
 from gateway_modules.session_files import SessionFiles, Upload, zipped

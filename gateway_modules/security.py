@@ -1,17 +1,18 @@
 """Who is asking: addresses behind proxies, pages of other sites, administrators.
 
-Decides from headers and addresses alone; never reads a body, never answers.
-"""
+Decides from headers and addresses alone; never reads a body, never answers."""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
+import secrets
 import time
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
+from pydantic import BaseModel
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
@@ -32,6 +33,15 @@ ADMIN_MARK: Final = "an administrator asked"  # key in a request's scope
 
 TRIES_PER_MINUTE: Final = 10  # wrong tokens of one address
 SECONDS_PER_MINUTE: Final = 60
+# Every field of an answer that names a conversation or a place in the queue, or that can only be
+# computed by those who know what was said.
+MASKED_FIELDS: Final = frozenset(
+    {"session_id", "current_session_id", "ticket_id", "cached_hash", "messages_hash"}
+)
+MASK_CHARS: Final = 8
+KEY_BYTES: Final = 16
+
+Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class AccessPolicy:
@@ -260,3 +270,37 @@ def _split_origin(origin: str) -> tuple[str, tuple[str, int | None]]:
         return "", ("", None)
     scheme = page.scheme.lower()
     return scheme, _split_host(page.netloc, DEFAULT_PORTS.get(scheme))
+
+
+class Masks:
+    """Stands one mask in for each id, the same one for as long as the gateway runs."""
+
+    def __init__(self) -> None:
+        """Draw the key, without which a mask confirms no guess."""
+        self._key = secrets.token_bytes(KEY_BYTES)
+
+    def mask(self, name: str) -> str:
+        """Return what stands for an id; it cannot be taken for one: ids hold no ellipsis."""
+        digest = hmac.digest(self._key, name.encode("utf-8", "surrogatepass"), "sha256")
+        return f"…{digest.hex()[:MASK_CHARS]}"
+
+    def masked(self, answer: Answer, own: Collection[str] = ()) -> Answer:
+        """Return an answer for somebody who is no administrator.
+
+        Args:
+            answer: Of a route; its lists are masked too.
+            own: Ids of the caller's own sessions, which stay readable.
+        """
+        fields = dict(answer)
+        if fields.get("session_id") in own:
+            return answer
+        changes = {name: self._shown(name, value, own) for name, value in fields.items()}
+        return answer.model_copy(update=changes)
+
+    def _shown(self, name: str, value: object, own: Collection[str]) -> object:
+        if isinstance(value, BaseModel):
+            return self.masked(value, own)
+        if isinstance(value, list):
+            return [self._shown(name, one, own) for one in value]
+        is_secret = name in MASKED_FIELDS and isinstance(value, str) and value != ""
+        return self.mask(str(value)) if is_secret and value not in own else value

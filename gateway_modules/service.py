@@ -20,34 +20,29 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from gateway_modules.admin_sessions import ensure_admin_token
 from gateway_modules.app_registry import AppRegistry
 from gateway_modules.audit import AUDIT_FILE, AuditLog
-from gateway_modules.byte_budget import ByteBudget
 from gateway_modules.client_wire import Pace
-from gateway_modules.compact import compact
 from gateway_modules.connections import CONNECTIONS_PER_SOCKET, Connections, connection_limit
-from gateway_modules.default_voice import find_default_voice
 from gateway_modules.eta_store import EtaStore
 from gateway_modules.kinds import SizeLimits, SocketKind
 from gateway_modules.languages import Languages
 from gateway_modules.live_sessions import TAKEOVER_GRACE_S, LiveSessions
 from gateway_modules.log_tail import LogTail
-from gateway_modules.masks import Answer, Masks
 from gateway_modules.openai.client_secrets import ClientSecrets
 from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.presets import PresetLibrary
-from gateway_modules.ref_audio_registry import RefAudioRegistry
-from gateway_modules.security import AccessPolicy, mark_admin
+from gateway_modules.rates import ByteBudget
+from gateway_modules.ref_audio_registry import RefAudioRegistry, SoundDecoder
+from gateway_modules.security import AccessPolicy, Answer, Masks, mark_admin
 from gateway_modules.session_files import SessionFiles
-from gateway_modules.sounds import SoundDecoder
-from gateway_modules.static_version import StaticVersion
 from gateway_modules.trends import Trends
 from gateway_modules.vendor_files import VendorFiles
-from gateway_modules.voice_library import VoiceLibrary
-from gateway_modules.web_files import WebFiles
+from gateway_modules.voice_library import VoiceLibrary, find_default_voice
+from gateway_modules.web_files import StaticVersion, WebFiles, compact
 from gateway_modules.worker_client import CONNECT_TRIES, WorkerClient
 from gateway_modules.worker_link import PATIENCE_S
 from gateway_modules.worker_pool import WorkerPool
+from recording.cleanup import CleanupSchedule
 from recording.listing import RecordingList
-from recording.schedule import CleanupSchedule
 
 ASSETS: Final = PROJECT_ROOT / "assets"
 STATIC: Final = PROJECT_ROOT / "static"

@@ -28,8 +28,7 @@ from core.errors import (
 from core.files import FILE_MODE, SAFE_FLAGS, write_file
 from recording.cleanup import delete_recording
 from recording.disk import LowDiskError, check_room
-from recording.folder import read_meta, touch_access
-from recording.locks import is_live
+from recording.folder import is_live, is_owner, read_meta, touch_access
 from recording.names import (
     COMMENT_FILE,
     META_FILE,
@@ -39,7 +38,6 @@ from recording.names import (
     asset_path,
     recording_folder,
 )
-from recording.owner import is_owner
 from recording.records import Status
 
 UPLOADS_MAX: Final = 10  # to one recording, since the gateway started

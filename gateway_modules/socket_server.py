@@ -18,13 +18,11 @@ from core.schemas.limits import (
     MIB,
     PREPARE_LIMIT_BYTES,
 )
-from gateway_modules.byte_budget import LEASE_MARK, ByteLease
 from gateway_modules.connections import BoundedReads, peer_of
-from gateway_modules.frame_splitter import FrameSplitter
 from gateway_modules.http_protocol import GatewayConfig
 from gateway_modules.kinds import SocketKind
 from gateway_modules.long_text import JOINED_CHARS, PARTS_MARK
-from gateway_modules.rates import TokenBucket
+from gateway_modules.rates import LEASE_MARK, ByteLease, TokenBucket
 
 # A client that stopped reading keeps what it was sent in our buffers; so long may that last.
 LINGER_S: Final = 5.0
@@ -45,6 +43,17 @@ SMALL_FRAMES_AT_ONCE: Final = 256
 SMALL_FRAMES_PER_S: Final = 20
 
 REFUSAL: Final = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+# Every fragment but the last. The mask begins anew at each, so this is a multiple of its length.
+FRAGMENT_BYTES: Final = 64 * 1024
+
+# Parts of a frame's head. Source: RFC 6455, section 5.2.
+FIN: Final = 0x80
+OPCODE: Final = 0x0F
+MASKED: Final = 0x80
+LENGTH: Final = 0x7F
+LENGTH_BYTES: Final = (0,) * 126 + (2, 8)  # that follow, by what the first one says
+MASK_BYTES: Final = 4
+BINARY: Final = 2  # the last opcode of data; the others are of control frames
 
 
 class IncomingText:
@@ -216,3 +225,67 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
         if not (self.close_sent or self.transport.is_closing()):
             self.conn.fail(code, reason)
             self.handle_parser_exception()
+
+
+class FrameSplitter:
+    """What a client sends after its handshake, in blocks as the network delivers them."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        """Begin before a frame.
+
+        Args:
+            limit_bytes: A frame longer than this is not split, so that its head is refused.
+        """
+        self._limit_bytes = limit_bytes
+        self._head = bytearray()
+        self._mask = b""
+        self._fin = 0
+        self._frame_bytes = 0  # of the current frame, after the current fragment
+        self._fragment_bytes = 0  # of the current fragment, still to come
+
+    def split(self, block: bytes) -> bytes:
+        """Return the same frames, long ones as fragments; an incomplete head is kept back."""
+        made, at = bytearray(), 0
+        while at < len(block):
+            if self._fragment_bytes:
+                payload = block[at : at + self._fragment_bytes]
+                made += payload
+                at += len(payload)
+                self._fragment_bytes -= len(payload)
+                if not self._fragment_bytes and self._frame_bytes:
+                    made += self._fragment(opcode=0)
+            else:
+                self._head.append(block[at])
+                at += 1
+                if len(self._head) > 1 and len(self._head) == self._head_bytes():
+                    made += self._begin()
+        return bytes(made)
+
+    def _head_bytes(self) -> int:
+        mask_bytes = MASK_BYTES if self._head[1] & MASKED else 0
+        return 2 + LENGTH_BYTES[self._head[1] & LENGTH] + mask_bytes
+
+    def _begin(self) -> bytes:
+        """Return the head of a frame, or of its first fragment."""
+        head, self._head = bytes(self._head), bytearray()
+        length = head[1] & LENGTH
+        if LENGTH_BYTES[length]:
+            length = int.from_bytes(head[2 : 2 + LENGTH_BYTES[length]])
+        is_short = length < 2 * FRAGMENT_BYTES
+        if is_short or length > self._limit_bytes or head[0] & OPCODE > BINARY:
+            self._fragment_bytes = length
+            return head
+        self._fin = head[0] & FIN
+        self._mask = head[-MASK_BYTES:] if head[1] & MASKED else b""
+        self._frame_bytes = length
+        return self._fragment(opcode=head[0] & ~FIN)
+
+    def _fragment(self, opcode: int) -> bytes:
+        """Return the head of the next fragment of the current frame."""
+        is_last = self._frame_bytes < 2 * FRAGMENT_BYTES
+        size_bytes = self._frame_bytes if is_last else FRAGMENT_BYTES
+        self._frame_bytes -= size_bytes
+        self._fragment_bytes = size_bytes
+        first = opcode | self._fin if is_last else opcode
+        second = LENGTH | (MASKED if self._mask else 0)
+        return bytes([first, second]) + size_bytes.to_bytes(LENGTH_BYTES[LENGTH]) + self._mask

@@ -27,9 +27,9 @@ from core.schemas.queue import Queued, QueueDone, QueueUpdate
 from core.schemas.worker import WorkerStatus
 from gateway_modules.diagnostics import DiagnosticsFile
 from gateway_modules.kinds import CLIENT_TYPES, SocketKind
+from gateway_modules.line import Place
 from gateway_modules.long_text import size_chars, with_strings_of
 from gateway_modules.message_type import parse_type, peek_type
-from gateway_modules.place import Place
 from gateway_modules.turns import (
     StreamingTurn,
     is_heavy,

@@ -1,26 +1,27 @@
 """Every voice a client may name: uploaded ones, files of the reference folders, the default one.
 
 No path of a client is opened: it only chooses among files that lie in those folders. Blocks: an
-event loop calls these through `run`.
-"""
+event loop calls these through `run`."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import threading
 import wave
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, ParamSpec, TypeAlias, TypeVar
 
+from config import Settings
 from core.errors import AudioError, NotFoundError
 from core.schemas.limits import REFERENCE_MAX_S
-from gateway_modules.ref_audio_registry import RefAudioRegistry
-from gateway_modules.sounds import DECODING, Sound, SoundDecoder
+from gateway_modules.ref_audio_registry import DECODING, RefAudioRegistry, Sound, SoundDecoder
+from settings.embedded import default_checkpoint
 
 DEFAULT_VOICE: Final = "default"  # a preset's word for the server's own voice
 CACHED_SOUNDS: Final = 16  # at most 2 MB each
@@ -33,6 +34,13 @@ Result = TypeVar("Result")
 
 FileKey: TypeAlias = tuple[str, int, int]
 """A file as it was read: path, time of its last change, size."""
+# Where a checkpoint keeps its own voice.
+CHECKPOINT_VOICE: Final = Path("assets") / "system_ref_audio.wav"
+# Where the hub's client keeps what it fetched. Source: its documentation, "Environment variables"
+# and "Understand caching".
+HUB_CACHE: Final = "HF_HUB_CACHE"
+HUB_HOME: Final = "HF_HOME"
+USUAL_HUB_HOME: Final = Path("~/.cache/huggingface")
 
 
 @dataclass(frozen=True)
@@ -196,4 +204,36 @@ def wav_duration_s(path: Path) -> float | None:
         with wave.open(str(path), "rb") as file:
             return round(file.getnframes() / file.getframerate(), 3)
     except (OSError, EOFError, wave.Error, ZeroDivisionError):
+        return None
+
+
+def find_default_voice(
+    settings: Settings, environment: Mapping[str, str] = os.environ
+) -> Path | None:
+    """Return the file; it need not exist. None if there can be none here.
+
+    Args:
+        settings: The configuration.
+        environment: Variables that say where the hub's files are.
+    """
+    if settings.audio.ref_audio_path is not None:
+        return settings.audio.ref_audio_path
+    model = settings.model.model_path
+    if model is None:
+        data_dir, embedded = settings.service.data_dir, settings.model.embedded
+        return default_checkpoint(data_dir, embedded=embedded) / CHECKPOINT_VOICE
+    if Path(model).is_dir():
+        return Path(model) / CHECKPOINT_VOICE
+    return _fetched_voice(model, environment)
+
+
+def _fetched_voice(model: str, environment: Mapping[str, str]) -> Path | None:
+    home = Path(environment.get(HUB_HOME) or USUAL_HUB_HOME).expanduser()
+    cache = Path(environment.get(HUB_CACHE) or home / "hub").expanduser()
+    snapshots = cache / f"models--{model.replace('/', '--')}" / "snapshots"
+    try:
+        found = [snapshot / CHECKPOINT_VOICE for snapshot in snapshots.iterdir()]
+        voices = [path for path in found if path.is_file()]
+        return max(voices, key=lambda path: path.stat().st_mtime, default=None)
+    except OSError:
         return None

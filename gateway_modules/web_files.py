@@ -1,26 +1,26 @@
-"""Files for browsers: media types that do not depend on the machine, ETags, text compressed once.
-
-Compressing and reading are done in threads; nothing that is decided here depends on who asks.
-"""
+"""Files of the pages: headers, versions, compression, and the Content-Security-Policy."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import hashlib
+import re
+import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Final
 
+import rjsmin
 from starlette.datastructures import Headers
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from core.errors import NotFoundError
-from gateway_modules.compact import Shaper, as_written
-from gateway_modules.static_version import IMMUTABLE, StaticVersion, is_immutable
 
 NO_CACHE: Final = "no-cache"  # kept, but asked for again; an unchanged file costs one short answer
 
@@ -57,6 +57,53 @@ ANY_BYTES: Final = "application/octet-stream"
 LEVEL: Final = 6  # of gzip: its own default
 WORTH_BYTES: Final = 512  # less is not worth compressing
 KEPT_BYTES: Final = 32 * 1024 * 1024  # of compressed files; those used longest ago go first
+SCRIPTS: Final = frozenset({".js", ".mjs"})
+LIBRARY_FOLDER: Final = "node_modules"  # what lies there stays as it came
+NONCE_BYTES: Final = 16
+NONCE_PLACE: Final = b'<meta name="style-nonce" content="">'
+"""A page with this gets a fresh nonce in it, for libraries that bring a style sheet of their own
+(wavesurfer.js writes one into each waveform)."""
+
+RULES: Final = (
+    "default-src 'self'",
+    # WebAssembly for voice detection in the browser; no text is ever run as a program.
+    "script-src 'self' 'wasm-unsafe-eval'",
+    "connect-src 'self' blob:",
+    "img-src 'self' blob: data:",
+    "media-src 'self' blob:",
+    "worker-src 'self'",
+    "object-src 'none'",
+    "base-uri 'none'",
+    "form-action 'self'",
+    "frame-ancestors 'none'",
+)
+CONTENT_SECURITY_POLICY: Final = "; ".join((*RULES, "style-src 'self'"))
+STATIC_PREFIX: Final = "/static/"
+DIGEST_CHARS: Final = 12
+VERSIONED: Final = re.compile(rf"/static/v-(?P<digest>[0-9a-f]{{{DIGEST_CHARS}}})/")
+IMMUTABLE: Final = "public, max-age=31536000, immutable"  # a year. Source: RFC 8246
+IMMUTABLE_MARK: Final = "a file under an immutable address"  # key in a request's scope
+
+
+Shaper = Callable[[PurePath, bytes], bytes]
+
+
+def compact(path: PurePath, body: bytes) -> bytes:
+    """Return a script of ours without comments and blanks, anything else as it is.
+
+    Args:
+        path: Tells the kind by its ending.
+        body: What the file holds.
+    """
+    if path.suffix.lower() not in SCRIPTS or LIBRARY_FOLDER in path.parts:
+        return body
+    shortened: bytes = rjsmin.jsmin(body)
+    return shortened
+
+
+def as_written(path: PurePath, body: bytes) -> bytes:
+    """Return a file as it is; stands in for `compact`."""
+    return body
 
 
 @dataclass(frozen=True)
@@ -197,3 +244,66 @@ def _knows(request_headers: Headers, tag: str) -> bool:
 
 def _compressed(body: bytes) -> bytes:
     return gzip.compress(body, LEVEL, mtime=0)
+
+
+def with_nonce(page: bytes) -> tuple[bytes, str]:
+    """Return a page with a fresh nonce in its place, and the policy that goes with it.
+
+    Args:
+        page: HTML that holds `NONCE_PLACE`.
+    """
+    nonce = secrets.token_urlsafe(NONCE_BYTES)
+    filled = NONCE_PLACE.replace(b'content=""', f'content="{nonce}"'.encode())
+    policy = "; ".join((*RULES, f"style-src 'self' 'nonce-{nonce}'"))
+    return page.replace(NONCE_PLACE, filled, 1), policy
+
+
+@dataclass(frozen=True)
+class StaticVersion:
+    """The version of the files.
+
+    Attributes:
+        digest: Of all files; "" leaves the addresses as they are.
+    """
+
+    digest: str = ""
+
+    @classmethod
+    def of(cls, folder: Path, salt: str) -> StaticVersion:
+        """Return the version of a folder. Blocks on the disk.
+
+        Args:
+            folder: Every file below it counts.
+            salt: What else changes what browsers get.
+        """
+        whole = hashlib.sha256(salt.encode())
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            whole.update(str(path.relative_to(folder)).encode() + b"\0")
+            whole.update(hashlib.sha256(path.read_bytes()).digest())
+        return cls(whole.hexdigest()[:DIGEST_CHARS])
+
+    def in_page(self, page: bytes) -> bytes:
+        """Return a page whose files have this version's addresses."""
+        if not self.digest:
+            return page
+        ours = f'"{STATIC_PREFIX}v-{self.digest}/'.encode()
+        return page.replace(f'"{STATIC_PREFIX}'.encode(), ours)
+
+    def resolved(self, scope: Scope) -> Scope:
+        """Return a request with the plain address of its file, marked if it is of this version.
+
+        An address of another version gives the file as it is now: a page that was loaded before
+        the server was updated still finds its modules.
+        """
+        found = VERSIONED.match(scope["path"])
+        if found is None:
+            return scope
+        plain = {**scope, "path": STATIC_PREFIX + scope["path"][found.end() :]}
+        is_read = scope["method"] in ("GET", "HEAD")
+        plain[IMMUTABLE_MARK] = is_read and found["digest"] == self.digest
+        return plain
+
+
+def is_immutable(scope: Scope) -> bool:
+    """Whether a request is for a file under an immutable address."""
+    return bool(scope.get(IMMUTABLE_MARK, False))

@@ -31,9 +31,9 @@ from core.protocols.events import Place as PlaceReport
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerStatus
 from gateway_modules.kinds import SocketKind, worker_query
+from gateway_modules.line import Place
 from gateway_modules.long_text import PART_CHARS, parts_of, size_chars
 from gateway_modules.models import QueueTicket
-from gateway_modules.place import Place
 from gateway_modules.worker_client import CONNECT_TRIES
 from gateway_modules.worker_pool import WorkerPool
 

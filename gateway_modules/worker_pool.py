@@ -17,7 +17,7 @@ from core.errors import NoWorkerError, QueueFullError, ShuttingDownError
 from gateway_modules.dispatch import Assignment, assign
 from gateway_modules.eta import DEFAULT_EMA_ALPHA, DEFAULT_MIN_SAMPLES, EtaTracker
 from gateway_modules.health import HealthMonitor
-from gateway_modules.line import QueueEntry, WaitingLine
+from gateway_modules.line import UPDATE_PERIOD_S, OnWait, Place, QueueEntry, WaitingLine
 from gateway_modules.models import (
     STATUS_OF_REQUEST,
     EtaConfig,
@@ -27,7 +27,6 @@ from gateway_modules.models import (
     ServiceStatus,
     request_type_of,
 )
-from gateway_modules.place import UPDATE_PERIOD_S, OnWait, Place
 from gateway_modules.worker_client import WorkerClient
 from gateway_modules.worker_connection import WorkerConnection, utc_now
 from gateway_modules.worker_set import WorkerSet

@@ -1,23 +1,27 @@
-"""Reads and rewrites what a recording says about itself: `meta.json` and `recording.json`.
+"""What a recording says about itself: `meta.json`, `recording.json`, its lock and its owner.
 
-Blocks on the disk: an event loop calls these in a thread.
-"""
+Blocks on the disk: an event loop calls these in a thread."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
+import hmac
 import os
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from core.files import FILE_MODE, write_file
+from core.files import FILE_MODE, SAFE_FLAGS, UNFINISHED_SUFFIX, write_file
 from recording.disk import folder_size_bytes
 from recording.names import (
     ACCESS_FILE,
     COMMENT_FILE,
+    LOCK_FILE,
     META_FILE,
     OWNER_FILE,
     RECORDING_FILE,
@@ -105,3 +109,79 @@ def _added_size_bytes(folder: Path) -> int:
                 with contextlib.suppress(OSError):
                     total_bytes += entry.stat(follow_symlinks=False).st_size
     return total_bytes
+
+
+def write_owner(folder: Path, secret: str) -> None:
+    """Keep the hash of the owner's secret.
+
+    Raises:
+        OSError: The disk is full, or refuses.
+    """
+    write_file(folder / OWNER_FILE, _hash(secret))
+
+
+def is_owner(folder: Path, secret: str) -> bool:
+    """Whether this is the secret the recording was made with; False if it has no owner."""
+    try:
+        kept = (folder / OWNER_FILE).read_bytes()
+    except OSError:
+        return False
+    return hmac.compare_digest(kept, _hash(secret))
+
+
+def _hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest().encode()
+
+
+class RecordingLock:
+    """Held by the process that writes a recording."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the lock of a new recording.
+
+        Raises:
+            OSError: The disk is full, or refuses.
+        """
+        self._path = folder / LOCK_FILE
+        self._descriptor, unfinished = tempfile.mkstemp(UNFINISHED_SUFFIX, f".{LOCK_FILE}.", folder)
+        try:
+            # It gets its name only when it is held, so it is never visible unlocked.
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            os.replace(unfinished, self._path)
+        except OSError:
+            os.close(self._descriptor)
+            with contextlib.suppress(OSError):
+                os.unlink(unfinished)
+            raise
+
+    def release(self) -> None:
+        """Remove the file and let go; called once."""
+        remove_lock(self._path.parent)
+        os.close(self._descriptor)
+
+
+def remove_lock(folder: Path) -> None:
+    """Remove a lock file that its process left behind; that there is none is fine."""
+    with contextlib.suppress(OSError):
+        (folder / LOCK_FILE).unlink()
+
+
+def is_live(folder: Path) -> bool:
+    """Tell whether some process is still writing a recording.
+
+    A lock that cannot be asked, for instance for want of permission, counts as held.
+    """
+    try:
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | SAFE_FLAGS)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        # Shared, so that two that look at once do not take each other for the writer.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -18,8 +18,7 @@ from typing import Final
 from pydantic import AwareDatetime, Field
 
 from core.schemas.queue import RequestType
-from recording.folder import read_meta, total_size_bytes
-from recording.locks import is_live
+from recording.folder import is_live, read_meta, total_size_bytes
 from recording.names import COMMENT_FILE, UPLOAD_STEM, recording_folders
 from recording.records import Record, Status
 

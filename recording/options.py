@@ -1,21 +1,28 @@
-"""What a recorder is given to work with, and what it counts of what went wrong."""
+"""What a recorder works with: its options, the settings it keeps, and its count of failures."""
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from core.errors import RecordingStoppedError
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 from recording.jobs import RecorderThreads
+from recording.records import Settings
 
 # Source: docs/specification/service.md#2.5.7.
 DIAGNOSTIC_MAX_BYTES: Final = 16 * 1024
 DIAGNOSTICS_PER_S: Final = 2
 DIAGNOSTICS_MAX_BYTES: Final = 1024 * 1024
+MEDIA_SUFFIXES: Final = ("_base64", "_data")
+MEDIA_NAMES: Final = frozenset({"audio", "data", "frame", "frame_base64_list"})
+BASE64_CHARS: Final = 4  # carry three bytes
+BASE64_BYTES: Final = 3
 
 
 def _utc_now() -> datetime:
@@ -92,3 +99,38 @@ class DiagnosticsLimit:
         self.total_bytes += size_bytes
         self.in_second += 1
         return True
+
+
+def without_media(config: Mapping[str, Any]) -> Settings:
+    """Return settings in which each sound or picture is replaced by what identifies it.
+
+    Args:
+        config: A message or settings as plain JSON values; any depth.
+
+    Returns:
+        The same with `{"sha256": …, "duration_s": …}` for Base64 text; the duration is that of
+        float32 at 16 kHz, which all sound in settings is.
+    """
+    return {key: _kept(key, value) for key, value in config.items()}
+
+
+def _kept(key: str, value: Any) -> Any:
+    # Any: plain JSON values of whatever settings there are.
+    if isinstance(value, str):
+        is_media = key in MEDIA_NAMES or key.endswith(MEDIA_SUFFIXES)
+        return _described(value) if is_media and value else value
+    if isinstance(value, Mapping):
+        return without_media(value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [_kept(key, item) for item in value]
+    if isinstance(value, bytes | bytearray):
+        return {"sha256": hashlib.sha256(value).hexdigest()}
+    return value
+
+
+def _described(text: str) -> Settings:
+    size_bytes = len(text) * BASE64_BYTES // BASE64_CHARS - text[-2:].count("=")
+    return {
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "duration_s": round(size_bytes / SAMPLE_BYTES / INPUT_SAMPLE_RATE_HZ, 1),
+    }

@@ -20,16 +20,13 @@ from recording import names, pcm
 from recording.attachments import Picture, content_bytes, picture_suffix, video_suffix
 from recording.disk import LowDiskError, check_room
 from recording.files import wav_header
-from recording.folder import write_meta
+from recording.folder import RecordingLock, write_meta, write_owner
 from recording.jobs import RecorderThreads, RecordingJobs
-from recording.locks import RecordingLock
-from recording.options import DiagnosticsLimit, RecorderOptions, Trouble
-from recording.owner import write_owner
+from recording.options import DiagnosticsLimit, RecorderOptions, Trouble, without_media
 from recording.pcm import Sound
 from recording.records import EndReason, Meta, TimelineEvent
 from recording.recovery import mark_ready, title_of, write_checkpoint, write_results
 from recording.replay_process import ReplayProcess
-from recording.snapshot import without_media
 from recording.timeline import ConfigLine, EndLine, EventLine, Line, SessionLine, encode_line
 
 logger: Final = logging.getLogger(__name__)

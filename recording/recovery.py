@@ -20,12 +20,13 @@ from recording.build import Identity, build_recording, identify, length
 from recording.disk import newest_change_s
 from recording.folder import (
     content_size_bytes,
+    is_live,
     read_meta,
     read_recording,
+    remove_lock,
     write_meta,
     write_recording,
 )
-from recording.locks import is_live, remove_lock
 from recording.names import (
     COMMENT_FILE,
     LOCK_FILE,

@@ -10,7 +10,7 @@ from core.protocols.event_queueing import AUDIO, EVENT
 from core.protocols.events import ClientSaid
 from core.schemas.openai_errors import LAST_CODES, error_event
 from core.schemas.queue import ErrorMessage, WarningMessage
-from gateway_modules.place import Place
+from gateway_modules.line import Place
 from gateway_modules.traffic import SHORT_CHARS, Link, QueueMessage, Traffic, Upward, Verdict
 
 TYPE: Final = re.compile(r'"type"\s*:\s*"([\w.]{1,64})"')

@@ -22,8 +22,8 @@ from core.errors import (
 from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ServerMessage
 from core.schemas.queue import SESSION_SECRET_BYTES, ErrorMessage, RequestType
 from gateway_modules.kinds import SocketKind, worker_query
+from gateway_modules.line import UPDATE_PERIOD_S, Place
 from gateway_modules.models import QueueTicket
-from gateway_modules.place import UPDATE_PERIOD_S, Place
 from gateway_modules.relay import STOP_TEXT
 from gateway_modules.service import Gateway
 from gateway_modules.worker_link import is_anybody_left, parts

@@ -14,8 +14,7 @@ import numpy as np
 from PIL import Image
 
 from core.schemas.queue import RequestType
-from recording.folder import write_meta, write_recording
-from recording.locks import RecordingLock
+from recording.folder import RecordingLock, write_meta, write_recording
 from recording.records import (
     Chunk,
     ChunkResult,

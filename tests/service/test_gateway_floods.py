@@ -26,9 +26,9 @@ from core.schemas.streaming import WorkerPrefill
 from core.schemas.worker import WorkerStatus
 from gateway import create_app, settle
 from gateway_modules import client_wire, routes_chat, turns, worker_client, worker_link
+from gateway_modules.client_request import Target, receive_file
 from gateway_modules.http_protocol import GatewayHttpProtocol
 from gateway_modules.long_text import LongTextReader
-from gateway_modules.multipart import Target, receive_file
 from gateway_modules.routes_sessions import Download
 from gateway_modules.socket_server import GatewaySocketProtocol
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, settings_for, until

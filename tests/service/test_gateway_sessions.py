@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from core.schemas.queue import RequestType
-from recording.folder import last_access, read_meta, write_meta
-from recording.locks import RecordingLock
+from recording.folder import RecordingLock, last_access, read_meta, write_meta
 from recording.names import recording_folder
 from recording.records import Meta, Status
 from recording.recovery import mark_ready

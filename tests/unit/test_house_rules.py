@@ -43,7 +43,7 @@ CATCH_ALL: dict[str, str] = {
     "core/serving/queues.py": "the engine's edge: logged, and becomes an event",
     "MiniCPMO45/engine/steps.py": "raises the error inside the generator that asked",
     "gateway_modules/relay.py": "the edge of one client's socket: logged, told, all given back",
-    "recording/schedule.py": "the edge of the cleanup: logged, the next run comes all the same",
+    "recording/cleanup.py": "the edge of the cleanup: logged, the next run comes all the same",
     "recording/jobs.py": "the edge of the recorder's threads: logged, the session never notices",
     "tests/goldens/runner.py": "one broken comparer must not hide the others; it is reported",
     "tests/goldens/resizing.py": "raised again when the other order does not fit either",

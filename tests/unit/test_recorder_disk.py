@@ -16,9 +16,8 @@ import pytest
 from core.audio import encode_wire_audio
 from core.errors import ErrorCode, RecordingStoppedError
 from recording import names
-from recording.folder import read_meta
+from recording.folder import is_live, read_meta
 from recording.jobs import Backlog, RecorderThreads
-from recording.locks import is_live
 from recording.records import DuplexRecording
 from recording.recovery import needs_recovery, recover_session
 from session_recorder import DuplexSessionRecorder, RecorderOptions, SessionRecorder

@@ -9,9 +9,8 @@ import pytest
 
 from core.schemas.queue import RequestType
 from recording.disk import folder_size_bytes
-from recording.folder import write_meta
+from recording.folder import RecordingLock, write_meta
 from recording.listing import Order, RecordingList
-from recording.locks import RecordingLock
 from recording.names import recording_folder
 from recording.records import Meta, Status
 

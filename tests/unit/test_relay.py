@@ -27,10 +27,9 @@ from core.protocols.queueing import QueueingMachine
 from gateway_modules.client_wire import ClientWire
 from gateway_modules.diagnostics import DiagnosticsFile
 from gateway_modules.kinds import SizeLimits, SocketKind
-from gateway_modules.ref_audio_registry import RefAudioRegistry
+from gateway_modules.ref_audio_registry import RefAudioRegistry, SoundDecoder
 from gateway_modules.relay import Relay
 from gateway_modules.relay_notes import RelayNotes
-from gateway_modules.sounds import SoundDecoder
 from gateway_modules.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.voice_library import VoiceLibrary
 from gateway_modules.worker_client import WorkerClient

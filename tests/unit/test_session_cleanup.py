@@ -15,11 +15,10 @@ from typer.testing import CliRunner
 
 import session_cleanup
 from core.errors import SessionInUseError
-from recording import cleanup, names, schedule
+from recording import cleanup, names
 from recording.cleanup import CleanupReport, cleanup_sessions, delete_recording
 from recording.disk import GIGABYTE, folder_size_bytes
-from recording.folder import read_meta, touch_access, write_meta
-from recording.locks import RecordingLock
+from recording.folder import RecordingLock, read_meta, touch_access, write_meta
 from recording.records import Meta, Status
 from recording.timeline import SessionLine, encode_line
 from tests.fakes.virtual_time import in_virtual_time
@@ -281,9 +280,9 @@ async def test_the_background_cleanup_runs_soon_after_endings_and_every_hour(
     async def at_once(work: Callable[[], CleanupReport]) -> CleanupReport:
         return work()
 
-    monkeypatch.setattr(schedule, "cleanup_sessions", clean_up)
+    monkeypatch.setattr(cleanup, "cleanup_sessions", clean_up)
     monkeypatch.setattr(asyncio, "to_thread", at_once)
-    cleanup_schedule = schedule.CleanupSchedule(tmp_path, 30, 20)
+    cleanup_schedule = cleanup.CleanupSchedule(tmp_path, 30, 20)
     task = asyncio.create_task(cleanup_schedule.run())
     await asyncio.sleep(3_670)
     for _ in range(5):  # they end together

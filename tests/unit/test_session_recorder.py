@@ -11,8 +11,7 @@ import pytest
 
 from core.audio import encode_wav, encode_wire_audio
 from core.schemas.common import AudioContent, ImageContent, Message, Role, TextContent, VideoContent
-from recording.folder import read_meta, read_recording
-from recording.locks import is_live
+from recording.folder import is_live, read_meta, read_recording
 from recording.records import TurnRecording, VoiceInput
 from session_recorder import (
     SessionRecorder,

@@ -13,9 +13,8 @@ from starlette.responses import FileResponse, Response
 
 from core.errors import NotFoundError
 from gateway_modules import web_files
-from gateway_modules.content_policy import NONCE_PLACE, with_nonce
 from gateway_modules.vendor_files import LIBRARIES, NODE_FILES, VendorFiles
-from gateway_modules.web_files import WebFiles, accepts_gzip, json_answer
+from gateway_modules.web_files import NONCE_PLACE, WebFiles, accepts_gzip, json_answer, with_nonce
 from tests.source_tree import ROOT
 
 GZIP = {"accept-encoding": "gzip, deflate, br"}

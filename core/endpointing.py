@@ -110,7 +110,6 @@ class Endpointer:
     """
 
     def __init__(self, options: EndpointOptions) -> None:
-        """Start the clock at sample 0, in silence."""
         self._options = options
         self._clock_samples = 0
         self._speech_start_samples: int | None = None

@@ -72,8 +72,19 @@ class OmniError(Exception):
     close_code: ClassVar[CloseCode] = CloseCode.INTERNAL
     http_status: ClassVar[int] = 500
 
+    def __init_subclass__(
+        cls,
+        code: ErrorCode | None = None,
+        close: CloseCode | None = None,
+        http: int | None = None,
+    ) -> None:
+        """Take over what a kind of error does not have in common with its base."""
+        super().__init_subclass__()
+        cls.code = code or cls.code
+        cls.close_code = close or cls.close_code
+        cls.http_status = http or cls.http_status
+
     def __init__(self, message: str = "") -> None:
-        """Keep the sentence a client will read; without one, the class's own summary is used."""
         super().__init__(message or (type(self).__doc__ or INTERNAL_ERROR_TEXT).strip())
 
     @property
@@ -86,127 +97,78 @@ class InternalError(OmniError):
     """Something went wrong on the server. Please start again."""
 
 
-class QueueFullError(OmniError):
+class QueueFullError(OmniError, code=ErrorCode.QUEUE_FULL, close=CloseCode.TRY_LATER, http=503):
     """The queue is full. Please try again later."""
 
-    code = ErrorCode.QUEUE_FULL
-    close_code = CloseCode.TRY_LATER
-    http_status = 503
 
-
-class QueueCancelledError(OmniError):
+class QueueCancelledError(
+    OmniError, code=ErrorCode.QUEUE_CANCELLED, close=CloseCode.NORMAL, http=503
+):
     """This place in the queue was cancelled."""
 
-    code = ErrorCode.QUEUE_CANCELLED
-    close_code = CloseCode.NORMAL
-    http_status = 503
 
-
-class NoWorkerError(OmniError):
+class NoWorkerError(OmniError, code=ErrorCode.NO_WORKER, close=CloseCode.TRY_LATER, http=503):
     """No worker is ready yet. Please try again later."""
 
-    code = ErrorCode.NO_WORKER
-    close_code = CloseCode.TRY_LATER
-    http_status = 503
 
-
-class WorkerBusyError(NoWorkerError):
+class WorkerBusyError(NoWorkerError, http=429):
     """The worker is busy. Please try again later."""
 
-    http_status = 429
 
-
-class ShuttingDownError(OmniError):
+class ShuttingDownError(
+    OmniError, code=ErrorCode.SHUTTING_DOWN, close=CloseCode.SHUTDOWN, http=503
+):
     """The server is shutting down. Please try again later."""
 
-    code = ErrorCode.SHUTTING_DOWN
-    close_code = CloseCode.SHUTDOWN
-    http_status = 503
 
-
-class WorkerUnreachableError(OmniError):
+class WorkerUnreachableError(OmniError, code=ErrorCode.WORKER_UNREACHABLE, http=502):
     """The assigned worker could not be reached."""
 
-    code = ErrorCode.WORKER_UNREACHABLE
-    http_status = 502
 
-
-class WorkerLostError(OmniError):
+class WorkerLostError(OmniError, code=ErrorCode.WORKER_LOST, http=502):
     """The connection to the worker was lost."""
 
-    code = ErrorCode.WORKER_LOST
-    http_status = 502
 
-
-class NotPreparedError(OmniError):
+class NotPreparedError(OmniError, code=ErrorCode.NOT_PREPARED, close=CloseCode.POLICY, http=409):
     """The session is not prepared yet: send `prepare` first."""
 
-    code = ErrorCode.NOT_PREPARED
-    close_code = CloseCode.POLICY
-    http_status = 409
 
-
-class AlreadyPreparedError(OmniError):
+class AlreadyPreparedError(
+    OmniError, code=ErrorCode.ALREADY_PREPARED, close=CloseCode.POLICY, http=409
+):
     """The session is already prepared."""
 
-    code = ErrorCode.ALREADY_PREPARED
-    close_code = CloseCode.POLICY
-    http_status = 409
 
-
-class OutOfOrderError(OmniError):
+class OutOfOrderError(OmniError, code=ErrorCode.OUT_OF_ORDER, close=CloseCode.POLICY, http=409):
     """This message is not expected now."""
 
-    code = ErrorCode.OUT_OF_ORDER
-    close_code = CloseCode.POLICY
-    http_status = 409
 
-
-class BadPayloadError(OmniError):
+class BadPayloadError(OmniError, code=ErrorCode.BAD_JSON, close=CloseCode.BAD_PAYLOAD, http=422):
     """The message could not be understood."""
 
-    code = ErrorCode.BAD_JSON
-    close_code = CloseCode.BAD_PAYLOAD
-    http_status = 422
 
-
-class BadRequestError(BadPayloadError):
+class BadRequestError(BadPayloadError, http=400):
     """The request cannot be understood."""
 
-    http_status = 400
 
-
-class TooBigError(BadPayloadError):
+class TooBigError(BadPayloadError, code=ErrorCode.TOO_BIG, close=CloseCode.TOO_BIG, http=413):
     """The message is too big."""
 
-    code = ErrorCode.TOO_BIG
-    close_code = CloseCode.TOO_BIG
-    http_status = 413
 
-
-class BinaryMessageError(BadPayloadError):
+class BinaryMessageError(BadPayloadError, close=CloseCode.BINARY):
     """Messages are text: one JSON object each."""
 
-    close_code = CloseCode.BINARY
 
-
-class UnknownTypeError(BadPayloadError):
+class UnknownTypeError(BadPayloadError, code=ErrorCode.UNKNOWN_TYPE):
     """The message's type is not known here."""
 
-    code = ErrorCode.UNKNOWN_TYPE
 
-
-class BadConfigError(BadPayloadError):
+class BadConfigError(BadPayloadError, code=ErrorCode.BAD_CONFIG):
     """The settings are not valid."""
 
-    code = ErrorCode.BAD_CONFIG
 
-
-class AudioError(BadPayloadError):
+class AudioError(BadPayloadError, code=ErrorCode.BAD_AUDIO, http=400):
     """The audio cannot be used."""
-
-    code = ErrorCode.BAD_AUDIO
-    http_status = 400
 
 
 class AudioMissingError(AudioError):
@@ -229,27 +191,20 @@ class NotAudioError(AudioError):
     """The file holds no audio that can be read."""
 
 
-class AudioTooLongError(AudioError):
+class AudioTooLongError(AudioError, http=413):
     """The audio is too long."""
 
-    http_status = 413
 
-
-class PictureError(BadPayloadError):
+class PictureError(BadPayloadError, code=ErrorCode.BAD_FRAME, http=400):
     """The picture cannot be used."""
-
-    code = ErrorCode.BAD_FRAME
-    http_status = 400
 
 
 class PictureMissingError(PictureError):
     """There is no such picture or video file."""
 
 
-class PictureTooLargeError(PictureError):
+class PictureTooLargeError(PictureError, http=413):
     """The picture or video is too large."""
-
-    http_status = 413
 
 
 class VideoError(PictureError):
@@ -260,124 +215,72 @@ class VoiceDetectorError(OmniError):
     """The voice activity detector could not be loaded."""
 
 
-class SessionInUseError(OmniError):
+class SessionInUseError(OmniError, code=ErrorCode.SESSION_IN_USE, close=CloseCode.POLICY, http=409):
     """This session id is already in use."""
 
-    code = ErrorCode.SESSION_IN_USE
-    close_code = CloseCode.POLICY
-    http_status = 409
 
-
-class InvalidSessionIdError(OmniError):
+class InvalidSessionIdError(
+    OmniError, code=ErrorCode.INVALID_SESSION_ID, close=CloseCode.POLICY, http=400
+):
     """A session id has 1 to 64 characters out of A-Z, a-z, 0-9, _ and -."""
 
-    code = ErrorCode.INVALID_SESSION_ID
-    close_code = CloseCode.POLICY
-    http_status = 400
 
-
-class SessionTimeoutError(OmniError):
+class SessionTimeoutError(OmniError, code=ErrorCode.TIMEOUT, close=CloseCode.NORMAL, http=504):
     """The session ended because nothing was heard for too long."""
 
-    code = ErrorCode.TIMEOUT
-    close_code = CloseCode.NORMAL
-    http_status = 504
 
-
-class ContextFullError(OmniError):
+class ContextFullError(OmniError, code=ErrorCode.CONTEXT_FULL, close=CloseCode.NORMAL, http=413):
     """The conversation has reached the longest length the model can remember."""
 
-    code = ErrorCode.CONTEXT_FULL
-    close_code = CloseCode.NORMAL
-    http_status = 413
 
-
-class GenerationFailedError(OmniError):
+class GenerationFailedError(OmniError, code=ErrorCode.GENERATION_FAILED):
     """The reply could not be generated."""
-
-    code = ErrorCode.GENERATION_FAILED
 
 
 class ModelError(OmniError):
     """The model could not be loaded."""
 
 
-class RecordingStoppedError(OmniError):
+class RecordingStoppedError(OmniError, code=ErrorCode.RECORDING_STOPPED, http=507):
     """The recording was stopped; the conversation goes on."""
 
-    code = ErrorCode.RECORDING_STOPPED
-    http_status = 507
 
-
-class EndedByAdminError(OmniError):
+class EndedByAdminError(OmniError, code=ErrorCode.ENDED_BY_ADMIN, close=CloseCode.POLICY, http=409):
     """An administrator ended this session."""
 
-    code = ErrorCode.ENDED_BY_ADMIN
-    close_code = CloseCode.POLICY
-    http_status = 409
 
-
-class NotSupervisedError(OmniError):
+class NotSupervisedError(OmniError, code=ErrorCode.FORBIDDEN, http=409):
     """This worker was not started by the launcher, so nobody would start it again."""
 
-    code = ErrorCode.FORBIDDEN
-    http_status = 409
 
-
-class AppDisabledError(OmniError):
+class AppDisabledError(OmniError, code=ErrorCode.APP_DISABLED, close=CloseCode.POLICY, http=403):
     """This app is currently disabled."""
 
-    code = ErrorCode.APP_DISABLED
-    close_code = CloseCode.POLICY
-    http_status = 403
 
-
-class OriginRefusedError(OmniError):
+class OriginRefusedError(
+    OmniError, code=ErrorCode.ORIGIN_REFUSED, close=CloseCode.POLICY, http=403
+):
     """Pages of other sites may not use this server."""
 
-    code = ErrorCode.ORIGIN_REFUSED
-    close_code = CloseCode.POLICY
-    http_status = 403
 
-
-class UnauthorizedError(OmniError):
+class UnauthorizedError(OmniError, code=ErrorCode.UNAUTHORIZED, close=CloseCode.POLICY, http=401):
     """The administrator's token is missing or wrong."""
 
-    code = ErrorCode.UNAUTHORIZED
-    close_code = CloseCode.POLICY
-    http_status = 401
 
-
-class ForbiddenError(OmniError):
+class ForbiddenError(OmniError, code=ErrorCode.FORBIDDEN, close=CloseCode.POLICY, http=403):
     """Only the owner or an administrator may do this."""
 
-    code = ErrorCode.FORBIDDEN
-    close_code = CloseCode.POLICY
-    http_status = 403
 
-
-class RateLimitedError(OmniError):
+class RateLimitedError(OmniError, code=ErrorCode.RATE_LIMITED, close=CloseCode.TRY_LATER, http=429):
     """Too many requests or connections. Please try again later."""
 
-    code = ErrorCode.RATE_LIMITED
-    close_code = CloseCode.TRY_LATER
-    http_status = 429
 
-
-class NotFoundError(OmniError):
+class NotFoundError(OmniError, code=ErrorCode.NOT_FOUND, close=CloseCode.POLICY, http=404):
     """There is no such thing here."""
 
-    code = ErrorCode.NOT_FOUND
-    close_code = CloseCode.POLICY
-    http_status = 404
 
-
-class StillWritingError(OmniError):
+class StillWritingError(OmniError, code=ErrorCode.STILL_WRITING, close=CloseCode.POLICY, http=409):
     """The recording is still being written."""
-
-    code = ErrorCode.STILL_WRITING
-    close_code = CloseCode.POLICY
-    http_status = 409
 
 
 @dataclass(frozen=True)

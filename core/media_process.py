@@ -160,7 +160,6 @@ class _Reader:
     """
 
     def __init__(self, cpu_s: int) -> None:
-        """Start it."""
         self._cpu_s = cpu_s
         self._request, self._answer, self._complaints = (
             tempfile.TemporaryFile(),

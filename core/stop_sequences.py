@@ -13,7 +13,6 @@ class StopFilter:
     """
 
     def __init__(self, sequences: Sequence[str]) -> None:
-        """Look for some sequences, none of them empty."""
         self.has_stopped = False
         self._sequences = tuple(sequences)
         self._kept = ""

@@ -13,7 +13,6 @@ class StopSignals:
     """The stop signals one program has received."""
 
     def __init__(self) -> None:
-        """None has come yet."""
         self._first_s: float | None = None
 
     def is_hurry(self, now_s: float) -> bool:

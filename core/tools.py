@@ -145,7 +145,6 @@ class CallParser:
     """
 
     def __init__(self, names: Collection[str]) -> None:
-        """Begin before a reply that may call functions of these names."""
         self._names = names
         self._kept = ""  # text that may belong to a mark, or stand before one
         self._call: _Call | None = None

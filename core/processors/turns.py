@@ -48,7 +48,6 @@ class TurnView(View):
     """
 
     def __init__(self, context: ViewContext, session: Session | None = None) -> None:
-        """Create a view; see `View`."""
         super().__init__(context, session)
         self.reply_end: ReplyEnd | None = None
         self._voice: FloatArray | None = None

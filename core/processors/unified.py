@@ -143,7 +143,6 @@ class UnifiedProcessor:
 
     @property
     def half_duplex(self) -> HalfDuplexView:
-        """The view of half duplex."""
         return self._view(HalfDuplexView)
 
     @property

@@ -101,7 +101,6 @@ class CallingThread:
     """Runs blocking work at once, for programs without an event loop."""
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run `work`."""
         return work()
 
     def read_media(self, items: Sequence[MediaContent]) -> list[Media]:

@@ -58,7 +58,6 @@ class ChatMachine(SessionMachine[ChatPhase]):
     """The rules of one `/ws/chat` connection."""
 
     def __init__(self, names: SessionNames, limits: ChatLimits | None = None) -> None:
-        """Begin by waiting for the request."""
         super().__init__(names, ChatPhase.WAITING, ChatPhase.CLOSED)
         self._limits = limits or ChatLimits()
         self._request: ChatSocketRequest | None = None

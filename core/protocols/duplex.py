@@ -84,7 +84,6 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     """The rules of one `/ws/duplex` session."""
 
     def __init__(self, names: SessionNames, limits: DuplexLimits | None = None) -> None:
-        """Begin by waiting for `prepare`."""
         self._limits = limits or DuplexLimits()
         phases = (DuplexPhase.WAITING, DuplexPhase.STOPPING, DuplexPhase.CLOSED)
         super().__init__(names, *phases, self._limits.stop_grace_s)

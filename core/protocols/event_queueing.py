@@ -82,7 +82,6 @@ class EventQueueingMachine(QueueingMachine):
         limits: QueueingLimits | None = None,
         wait: WaitLimits | None = None,
     ) -> None:
-        """Begin before the socket is accepted."""
         super().__init__(session_id, request_type, limits)
         self._wait = wait or WaitLimits()
         self._events: list[ClientSaid] = []

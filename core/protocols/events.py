@@ -6,6 +6,7 @@ compares such times and never reads a clock. `kind` is the event's word in the t
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Final
@@ -46,10 +47,17 @@ class TimerName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Base of everything a machine may be told."""
+    """Base of everything a machine may be told.
+
+    The word of an event in the transition tables is the name of its class, in snake case.
+    """
 
     KIND: ClassVar[str] = "event"
     at_s: float = field(default=0.0, kw_only=True)
+
+    def __init_subclass__(cls) -> None:
+        """Derive the word."""
+        cls.KIND = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
 
     @property
     def kind(self) -> str:
@@ -60,8 +68,6 @@ class Event:
 @dataclass(frozen=True, slots=True)
 class Opened(Event):
     """The client's socket is accepted; always the first event."""
-
-    KIND: ClassVar[str] = "opened"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,6 @@ class Received(Event):
 class Rejected(Event):
     """Something of the client that cannot be understood or is too big."""
 
-    KIND: ClassVar[str] = "rejected"
     error: OmniError
 
 
@@ -89,7 +94,6 @@ class Rejected(Event):
 class Disconnected(Event):
     """The socket is gone; nothing can be sent any more."""
 
-    KIND: ClassVar[str] = "disconnected"
     reason: str = ""
 
 
@@ -109,21 +113,16 @@ class TimerFired(Event):
 class StopRequested(Event):
     """Somebody else, over HTTP, asks to stop what is going on."""
 
-    KIND: ClassVar[str] = "stop_requested"
-
 
 @dataclass(frozen=True, slots=True)
 class ShuttingDown(Event):
     """The program ends and waits no longer."""
-
-    KIND: ClassVar[str] = "shutting_down"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFailed(Event):
     """The engine cannot go on with this session."""
 
-    KIND: ClassVar[str] = "engine_failed"
     error: OmniError
 
 
@@ -131,7 +130,6 @@ class EngineFailed(Event):
 class Noticed(Event):
     """The engine left something out and goes on: an undecodable picture, say."""
 
-    KIND: ClassVar[str] = "noticed"
     problem: OmniError
 
 
@@ -139,7 +137,6 @@ class Noticed(Event):
 class PrefillDone(Event):
     """The system prompt or the messages are in the KV cache: ends `Prefill`."""
 
-    KIND: ClassVar[str] = "prefill_done"
     cached_tokens: int = 0
     input_tokens: int = 0
     message_count: int = 0
@@ -151,8 +148,6 @@ class PrefillDone(Event):
 class CacheMissed(Event):
     """The cache does not hold the expected history; nothing was fed: ends `Prefill` too."""
 
-    KIND: ClassVar[str] = "cache_missed"
-
 
 @dataclass(frozen=True, slots=True)
 class SoundReady(Event):
@@ -162,7 +157,6 @@ class SoundReady(Event):
         audio_data: wire audio; what follows is in the unit's result.
     """
 
-    KIND: ClassVar[str] = "sound_ready"
     audio_data: str
 
 
@@ -177,7 +171,6 @@ class StepDone(Event):
         kv_tokens: tokens in the KV cache.
     """
 
-    KIND: ClassVar[str] = "step_done"
     result: DuplexGenerateResult
     prefill_ms: float = 0.0
     kv_tokens: int = 0
@@ -190,7 +183,6 @@ class StepDone(Event):
 class FinalizeDone(Event):
     """The unit is closed in the cache: ends `Finalize`."""
 
-    KIND: ClassVar[str] = "finalize_done"
     finalize_ms: float = 0.0
     kv_tokens: int = 0
 
@@ -223,7 +215,6 @@ Happening = SpeechStarted | Segment | SpeechDiscarded
 class Detected(Event):
     """What voice activity detection found in one chunk, oldest first: ends `Detect`."""
 
-    KIND: ClassVar[str] = "detected"
     happenings: tuple[Happening, ...] = ()
 
 
@@ -231,14 +222,11 @@ class Detected(Event):
 class Prefetched(Event):
     """The pictures were encoded, as far as a unit still needs them: ends `Prefetch`."""
 
-    KIND: ClassVar[str] = "prefetched"
-
 
 @dataclass(frozen=True, slots=True)
 class ChunkReady(Event):
     """A piece of the reply; any number of them come before `GenerateDone`."""
 
-    KIND: ClassVar[str] = "chunk_ready"
     chunk: StreamingChunk
 
 
@@ -253,7 +241,6 @@ class GenerateDone(Event):
         kv_tokens: tokens in the KV cache.
     """
 
-    KIND: ClassVar[str] = "generate_done"
     text: str = ""
     stopped: bool = False
     token_stats: TokenStats = field(default_factory=TokenStats)
@@ -264,7 +251,6 @@ class GenerateDone(Event):
 class TurnFailed(Event):
     """The turn broke; the session may live on: ends `Generate` or a turn's `Prefill`."""
 
-    KIND: ClassVar[str] = "turn_failed"
     error: OmniError
     can_rollback: bool = False
 
@@ -299,7 +285,6 @@ class Place:
 class PlaceTaken(Event):
     """No worker is free: the request waits."""
 
-    KIND: ClassVar[str] = "place_taken"
     place: Place
 
 
@@ -307,7 +292,6 @@ class PlaceTaken(Event):
 class PlaceChanged(Event):
     """The place or the estimate changed, or was asked for."""
 
-    KIND: ClassVar[str] = "place_changed"
     place: Place
 
 
@@ -315,7 +299,6 @@ class PlaceChanged(Event):
 class QueueRefused(Event):
     """The queue is full, there is no worker, or the place was cancelled."""
 
-    KIND: ClassVar[str] = "queue_refused"
     error: OmniError
 
 
@@ -323,7 +306,6 @@ class QueueRefused(Event):
 class Assigned(Event):
     """A worker is ours until it is released."""
 
-    KIND: ClassVar[str] = "assigned"
     worker_id: str
 
 
@@ -331,14 +313,11 @@ class Assigned(Event):
 class WorkerConnected(Event):
     """The socket to the worker is open."""
 
-    KIND: ClassVar[str] = "worker_connected"
-
 
 @dataclass(frozen=True, slots=True)
 class WorkerMissed(Event):
     """The worker cannot be reached, and there is another one."""
 
-    KIND: ClassVar[str] = "worker_missed"
     error: OmniError
 
 
@@ -346,7 +325,6 @@ class WorkerMissed(Event):
 class WorkerFailed(Event):
     """The worker cannot be reached, or its socket broke before it said its last word."""
 
-    KIND: ClassVar[str] = "worker_failed"
     error: OmniError
 
 
@@ -354,7 +332,6 @@ class WorkerFailed(Event):
 class WorkerClosed(Event):
     """The worker closed its socket after its last word, which was passed on."""
 
-    KIND: ClassVar[str] = "worker_closed"
     code: int = 1000
     reason: str = ""
 
@@ -362,5 +339,3 @@ class WorkerClosed(Event):
 @dataclass(frozen=True, slots=True)
 class TurnEnded(Event):
     """The worker's `done` was passed on; the next turn queues again (streaming only)."""
-
-    KIND: ClassVar[str] = "turn_ended"

@@ -76,7 +76,6 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     """The rules of one `/ws/half_duplex` session."""
 
     def __init__(self, names: SessionNames, limits: HalfDuplexLimits | None = None) -> None:
-        """Begin by waiting for `prepare`."""
         self._limits = limits or HalfDuplexLimits()
         phases = (HalfDuplexPhase.WAITING, HalfDuplexPhase.STOPPING, HalfDuplexPhase.CLOSED)
         super().__init__(names, *phases, self._limits.stop_grace_s)

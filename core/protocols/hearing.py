@@ -52,7 +52,6 @@ class Hearing:
     """Sound on its way to detection, and what detection found and nobody answered yet."""
 
     def __init__(self, limits: HalfDuplexLimits) -> None:
-        """Begin without sound."""
         self._limits = limits
         self._ready_s = 0.0  # when `prepared` was sent
         self._to_ignore_samples = COLD_START_SAMPLES

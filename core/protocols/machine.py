@@ -107,7 +107,6 @@ class SessionMachine(ABC, Generic[PhaseT]):
     """One session's rules: `handle` and the phase are all there is to see."""
 
     def __init__(self, names: SessionNames, first: PhaseT, closed: PhaseT) -> None:
-        """Begin in phase `first`; `closed` is the phase that nothing leaves."""
         self._names = names
         self._phase = first
         self._closed = closed
@@ -260,7 +259,6 @@ class SoundPace:
     """How far the sound of one client is ahead of the clock."""
 
     def __init__(self) -> None:
-        """Begin with nothing sent."""
         self._ahead_s = 0.0
         self._at_s = 0.0
 

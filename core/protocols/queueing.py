@@ -95,7 +95,6 @@ class QueueingMachine:
     def __init__(
         self, session_id: str, request_type: RequestType, limits: QueueingLimits | None = None
     ) -> None:
-        """Begin before the socket is accepted."""
         self._session_id = session_id
         self._request_type = request_type
         self._limits = limits or QueueingLimits()
@@ -137,7 +136,6 @@ class QueueingMachine:
         return [Enqueue(self._request_type)]
 
     def begin_turn(self, event: ClientSaid) -> list[QueueEffect]:
-        """Queue for a turn."""
         self._phase = QueueingPhase.WAITING
         self._held = event.text
         self._moves = 0

@@ -10,7 +10,6 @@ class Reply:
     """The pieces of one reply as they pass: their text, number, and when they will have sounded."""
 
     def __init__(self, playback_end_s: float = 0.0) -> None:
-        """Begin without a piece; the reply before may not have sounded to its end yet."""
         self._texts: list[str] = []
         self._next_index = 0
         self._is_final_sent = False

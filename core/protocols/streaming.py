@@ -80,7 +80,6 @@ class Turn:
     """What one turn has cost so far."""
 
     def __init__(self, began_s: float = 0.0) -> None:
-        """Begin at the arrival of the first `prefill`."""
         self.began_s = began_s
         self.reply = Reply()
         self.prefill: WorkerPrefill | None = None  # the latest; its defaults hold
@@ -110,7 +109,6 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
     """The rules of one worker-side `/ws/streaming` socket."""
 
     def __init__(self, names: SessionNames, limits: StreamingLimits | None = None) -> None:
-        """Begin between turns."""
         super().__init__(names, StreamingPhase.OPEN, StreamingPhase.CLOSED)
         self._limits = limits or StreamingLimits()
         self._turn = Turn()

@@ -44,7 +44,6 @@ class BargeInListener:
     """Notices that the user has begun to speak, once per utterance."""
 
     def __init__(self, config: duplex.BargeInConfig, detector: SileroVad) -> None:
-        """Begin a stream; arguments as of `TurnListener`."""
         options = EndpointOptions(
             threshold=config.threshold,
             min_speech_duration_ms=config.min_speech_duration_ms,

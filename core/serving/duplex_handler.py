@@ -98,7 +98,6 @@ class PicturePrefetch:
     """The pictures that were asked for, oldest first."""
 
     def __init__(self) -> None:
-        """Create an empty one."""
         self._waiting: dict[int, _Entry] = {}  # by the picture's number
 
     def __len__(self) -> int:

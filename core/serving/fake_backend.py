@@ -68,7 +68,6 @@ class FakeBackend:
     count_tokens = staticmethod(count_words)
 
     def __init__(self, times: FakeTimes | None = None) -> None:
-        """Create a backend with the usual delays unless told otherwise."""
         self.times = times or FakeTimes()
 
     @property
@@ -122,7 +121,6 @@ class FakeView:
     has_session = True
 
     def __init__(self, times: FakeTimes, threads: SessionThreads) -> None:
-        """Create a view of an empty conversation."""
         self.kv_cache_length = 0  # one token for each word
         self.reply_end: ReplyEnd | None = None
         self.threads = threads
@@ -244,7 +242,6 @@ class FakeHalfDuplexView(FakeView):
         config: half_duplex.HalfDuplexConfig,
         session_id: str,
     ) -> str:
-        """Begin."""
         self._speaks = config.tts.enabled
         self._max_words = config.generation.max_new_tokens
         return await self._take_in(f"system: {''.join(system_content)}")
@@ -255,7 +252,6 @@ class FakeHalfDuplexView(FakeView):
         await self._take_in(f"user: {duration_ms} ms of speech")
 
     def answer(self, *, sets_rollback_point: bool) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer it."""
         heard = self._said[-1].removeprefix("user: ")
         return self._say(f"I have heard {heard}.", self._max_words)
 
@@ -278,7 +274,6 @@ class FakeDuplexView(FakeView):
         config: DuplexConfig,
         early_audio: bool = False,
     ) -> str:
-        """Begin."""
         self._speaks = config.generate_audio
         self._has_early_sound = early_audio
         self.slice_limit = config.max_slice_nums
@@ -301,7 +296,6 @@ class FakeDuplexView(FakeView):
         due_s: float | None,
         on_sound: Any,
     ) -> DuplexGenerateResult | None:
-        """Listen or speak."""
         unseen = sum(not isinstance(frame, FakeSeenPicture) for frame in frames)
         await self._wait(self.times.unit_ms + unseen * self.times.look_ms)
         self.kv_cache_length += TOKENS_PER_UNIT

@@ -48,7 +48,6 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
     """Carries out the effects of a `/ws/half_duplex` session."""
 
     def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease) -> None:
-        """Create a handler without a detector; arguments as of `SessionHandler`."""
         super().__init__(runtime, owner, lease)
         self._detector: TurnListener | None = None
 

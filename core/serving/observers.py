@@ -45,7 +45,6 @@ class LogObserver:
     """Writes what matters of a session to the log: its beginning, problems, and its end."""
 
     def __init__(self, log: structlog.stdlib.BoundLogger) -> None:
-        """Write to a log that has the session's id bound to it."""
         self._log = log
         self._began_s = 0.0
         self._events = 0

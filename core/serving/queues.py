@@ -60,7 +60,6 @@ class Bound:
     """Awaits that end early: after a limit, or when `expire` is called."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        """Use the scheduler's clock."""
         self._scheduler = scheduler
         self._scopes: set[asyncio.Timeout] = set()
         self._is_expired = False
@@ -95,7 +94,6 @@ class Timers:
     """The named timers of one machine; each runs at most once at a time."""
 
     def __init__(self, scheduler: Scheduler, tell: Callable[[TimerFired], None]) -> None:
-        """Tell of each timer that runs out; `tell` must not wait."""
         self._scheduler = scheduler
         self._tell = tell
         self._running: dict[TimerName, TimerHandle] = {}

@@ -47,7 +47,6 @@ class RecordingObserver(ABC, Generic[RecorderT]):
     """What the observers of all protocols share: the beginning and the end."""
 
     def __init__(self, open_recorder: OpenRecorder[RecorderT]) -> None:
-        """Begin without a recording."""
         self.recorder: RecorderT | None = None
         self._open = open_recorder
         self._end_reason = EndReason.STOPPED
@@ -101,7 +100,6 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
     """Records a duplex session: every unit's input and result."""
 
     def __init__(self, open_recorder: OpenRecorder[DuplexSessionRecorder]) -> None:
-        """Begin without a recording."""
         super().__init__(open_recorder)
         self._prepare: duplex.Prepare | None = None
         self._arrivals_ms: dict[int, float] = {}  # by the message's identity, until its unit
@@ -163,7 +161,6 @@ class HalfDuplexRecording(_TurnRecording):
     """Records a half-duplex session: what the user said and what was answered."""
 
     def __init__(self, open_recorder: OpenRecorder[TurnBasedSessionRecorder]) -> None:
-        """Begin without a recording."""
         super().__init__(open_recorder)
         self._prepare: half_duplex.Prepare | None = None
         self._speech_ms = 0
@@ -241,7 +238,6 @@ class ChatRecording(_TurnRecording):
     """Records a one-shot chat over a socket."""
 
     def __init__(self, open_recorder: OpenRecorder[TurnBasedSessionRecorder]) -> None:
-        """Begin without a recording."""
         super().__init__(open_recorder)
         self._began_s = 0.0
         self._now_s = 0.0

@@ -48,7 +48,6 @@ class OpenRecording:
     """
 
     def __init__(self, recording_id: str) -> None:
-        """Begin without a turn."""
         self.recording_id = recording_id
         self.recorder: TurnBasedSessionRecorder | None = None
         self.end: EndLine | EndReason = EndReason.STOPPED

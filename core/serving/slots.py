@@ -113,7 +113,6 @@ class CapacityObserver:
     """Tells the worker's capacity how long the units of one session take."""
 
     def __init__(self, capacity: Capacity, session_id: str) -> None:
-        """Watch a session."""
         self._capacity = capacity
         self._session_id = session_id
 
@@ -170,7 +169,6 @@ class Lease:
     """One slot, held; given back exactly once."""
 
     def __init__(self, slots: Slots, owner: Owner, since_s: float) -> None:
-        """Hold a slot for an owner since then."""
         self.owner = owner
         self.since_s = since_s
         self._slots = slots

@@ -27,7 +27,6 @@ class StreamingHandler(SessionHandler[AnyStreamingView]):
     """Carries out the effects of a worker's `/ws/streaming`; holds a slot during turns only."""
 
     def __init__(self, runtime: WorkerRuntime, owner: Owner) -> None:
-        """Create a handler between turns; arguments as of `SessionHandler`."""
         super().__init__(runtime, owner)
         self._conversation: Conversation | None = None  # during a turn
         self._latest: Conversation | None = None  # of this socket; may be kept, or gone

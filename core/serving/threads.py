@@ -71,7 +71,6 @@ class Pool:
     """A bounded number of threads, beyond those that calls abandoned still hold."""
 
     def __init__(self, size: int, name: str) -> None:
-        """Start no thread yet."""
         self._size = size
         self._name = name
         self._threads = ThreadPoolExecutor(size, name)

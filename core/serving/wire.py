@@ -36,7 +36,6 @@ class SocketClosedError(Exception):
     """The socket is closed, by either side."""
 
     def __init__(self, code: int = 1006, reason: str = "") -> None:
-        """Keep how it ended; 1006 is without a goodbye (RFC 6455, section 7.4.1)."""
         super().__init__(reason or f"closed with {code}")
         self.code = code
 
@@ -73,7 +72,6 @@ class StarletteSocket:
     """
 
     def __init__(self, websocket: WebSocket) -> None:
-        """Take over an accepted socket."""
         self._websocket = websocket
 
     async def receive(self) -> str | bytes:

@@ -112,8 +112,14 @@ class DuplexSessionRecorder(SessionRecorder):
         if chunk is not None:
             self._inputs[index] = self._with_frames(chunk, frames)
 
-    def record_result(self, index: int, result: Result) -> None:
-        """Keep what the model did with a chunk; chunks before it never get a result any more."""
+    def record_result(self, index: int, result: Result, sound: Sound | None = None) -> None:
+        """Keep what the model did with a chunk; chunks before it never get a result any more.
+
+        Args:
+            index: Number of the chunk.
+            result: The message.
+            sound: All sound of the unit, where some of it went ahead; None takes the result's.
+        """
         for earlier in [number for number in self._inputs if number < index]:
             self._write_unanswered(earlier)
         chunk = self._inputs.pop(index, None)
@@ -121,8 +127,9 @@ class DuplexSessionRecorder(SessionRecorder):
             chunk = Chunk(index=index, receive_ts_ms=self.elapsed_ms())
         self._begin_result(result)
         speech = None
-        if not result.is_listen and result.audio_data:
-            speech = self.save_ai_audio(self.turn_index, index, result.audio_data)
+        said = result.audio_data if sound is None else sound
+        if not result.is_listen and len(said):
+            speech = self.save_ai_audio(self.turn_index, index, said)
         self._write_answered(chunk, result, None, speech)
 
     def record_chunk(

@@ -199,15 +199,18 @@ class _Resumed:
 
 
 @dataclass
-class _Gauge:
-    read: Callable[[], None] = lambda: None
+class Gauge:
+    """A value that the thread reads now and then."""
+
+    read: Callable[[], float] = lambda: 1.0
+    value: float = 1.0
     read_s: float = 0.0
 
     def read_if_due(self, *, is_idle: bool) -> None:
         now_s = time.monotonic()
         if is_idle or now_s >= self.read_s + GAUGE_S:
             self.read_s = now_s
-            self.read()
+            self.value = self.read()
 
 
 class Engine(BaseEngine):
@@ -228,7 +231,7 @@ class Engine(BaseEngine):
         self._running: list[_Resumed] = []
         self._is_closed = False
         self._failure: str | None = None  # what ended the thread, if anything did
-        self._gauge = _Gauge()
+        self.gauge = Gauge()
         self._current: _Call | None = None
         self.heartbeat = Heartbeat()
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
@@ -243,9 +246,9 @@ class Engine(BaseEngine):
         """Answer the tasks' requests by `passes` from now on."""
         self.passes = passes
 
-    def watch(self, read: Callable[[], None]) -> None:
-        """Read a gauge on the thread, between passes and whenever no more work waits."""
-        self._gauge = _Gauge(read)
+    def watch(self, read: Callable[[], float]) -> None:
+        """Read `gauge` on the thread, between passes and whenever no more work waits."""
+        self.gauge = Gauge(read)
 
     def problem(self, limit_s: float) -> str | None:
         """Say what is wrong with the thread: it has ended, or one pass has taken `limit_s`."""
@@ -355,12 +358,12 @@ class Engine(BaseEngine):
             return []
         for each in running:
             if each not in going:
-                _settle(each.done, None)
+                _settle(each.done)
         return going
 
     def _read_gauge(self) -> None:
         try:
-            self._gauge.read_if_due(is_idle=not (self._calls or self._arriving or self._running))
+            self.gauge.read_if_due(is_idle=not (self._calls or self._arriving or self._running))
         except Exception:
             self._log.exception("engine_gauge_failed")
 
@@ -387,7 +390,7 @@ def _carry_out(call: _Call) -> None:
 # What `close` has refused meanwhile, because it took too long, stays refused.
 
 
-def _settle(done: Future[Any], result: object) -> None:
+def _settle(done: Future[Any], result: object = None) -> None:
     with suppress(InvalidStateError):
         done.set_result(result)
 

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from core.engine import WorkCancelledError
 from core.engine.scheduler import Waiting, joined, plan_pass, size_of
+from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import (
     Answers,
     ChooseToken,
@@ -193,6 +194,14 @@ class PassRunner:
             self._answer([request])[0] if _progress(request) == progress else failure
             for request, progress in zip(requests, before, strict=True)
         ]
+
+
+def free_share(executor: Executor) -> float:
+    """Return the free share of the memory for conversations; 0 if the device does not answer."""
+    try:
+        return executor.free_share
+    except RuntimeError:
+        return 0.0
 
 
 def _measured(task: Task[Any]) -> Waiting | None:

@@ -9,6 +9,7 @@ import gc
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ import torch
 from pydantic import Field, ValidationError
 
 from core.engine.engine import Engine
+from core.engine.passes import free_share
 from core.errors import ModelError
 from core.media_process import MediaProcesses
 from core.processors import (
@@ -187,11 +189,6 @@ class RealBackend:
             return None
         return self._executor.llm_store.shape.max_position_embeddings
 
-    @property
-    def cache_room(self) -> float:
-        """How much of the memory for conversations is free, 0 to 1; on the engine's thread."""
-        return 1.0 if self._context is None else cache_room(self._context.model)
-
     def count_tokens(self, text: str) -> int:
         """Return how many tokens a text has."""
         return len(self.context.model.duplex.tokenizer.encode(text))
@@ -206,6 +203,7 @@ class RealBackend:
             engine, lambda stage, share: report(stage, _whole_share(stage, share))
         )
         self._context, self._source = processor.chat.context, processor.model_path
+        engine.watch(partial(free_share, self._executor))
         if self._warms_up:
             report("warming up", WARM_UP_SHARE)
             _warm_up(self._context)
@@ -271,14 +269,6 @@ class RealBackend:
     @property
     def _device(self) -> torch.device:
         return self._executor.device
-
-
-def cache_room(model: UnifiedModel) -> float:
-    """Return the free share of the memory for conversations; 0 if the device does not answer."""
-    try:
-        return model.executor.free_share
-    except RuntimeError:
-        return 0.0
 
 
 def _warm_up(context: ViewContext) -> None:

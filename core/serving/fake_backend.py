@@ -70,13 +70,13 @@ class FakeBackend:
     def __init__(self, times: FakeTimes | None = None) -> None:
         self.times = times or FakeTimes()
 
-    @property
-    def cache_room(self) -> float:
-        """Return that all memory is free."""
+    def free_share(self) -> float:
+        """Return that all memory is free; read by the engine."""
         return 1.0
 
     def load(self, engine: Engine, report: Report) -> None:
         """Pretend to load."""
+        engine.watch(self.free_share)
         for step in range(LOAD_STEPS):
             report("pretending to load", step / LOAD_STEPS)
             time.sleep(self.times.load_ms / LOAD_STEPS / MS_PER_S)

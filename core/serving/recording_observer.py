@@ -6,7 +6,7 @@ The recording begins when the session is ready, and ends with it. Nothing here w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
@@ -138,15 +138,9 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
             case Send(duplex.ResultPart() as part):
                 self._early.append(part.audio_data)
             case Send(duplex.Result() as result):
-                recorder.record_result(result.step, self._whole(result))
-
-    def _whole(self, result: duplex.Result) -> duplex.Result:
-        """Return a unit's result with the sound that went ahead."""
-        if not self._early:
-            return result
-        sounds, self._early = [*self._early, result.audio_data], []
-        samples = b"".join(b64decode(sound) for sound in sounds)
-        return result.model_copy(update={"audio_data": b64encode(samples).decode("ascii")})
+                sounds, self._early = [*self._early, result.audio_data], []
+                whole = b"".join(map(b64decode, sounds)) if len(sounds) > 1 else None
+                recorder.record_result(result.step, result, whole)
 
 
 class _TurnRecording(RecordingObserver[TurnBasedSessionRecorder]):

@@ -83,7 +83,6 @@ class Progress:
         error: why loading failed, or what is wrong with the device.
         memory_mb: used and total memory of the GPU, as last read.
         model: what is loaded, once it is.
-        cache_room: how much of the caches' memory is free, as the engine's thread last read it.
         began_s: when the worker was created, `time.monotonic`.
     """
 
@@ -93,7 +92,6 @@ class Progress:
     error: str | None = None
     memory_mb: tuple[float, float] | None = None
     model: ModelFacts | None = None
-    cache_room: float = 1.0
     began_s: float = field(default_factory=time.monotonic)
 
 
@@ -335,11 +333,7 @@ class WorkerRuntime:
 
     def _has_memory(self) -> bool:
         """There is memory left for what one session more would remember."""
-        return self.progress.cache_room >= CACHE_ROOM_MIN
-
-    def _read_cache_room(self) -> None:
-        """On the engine's thread, since it asks the device."""
-        self.progress.cache_room = self.backend.cache_room
+        return self.engine.gauge.value >= CACHE_ROOM_MIN
 
     def _load(self) -> None:
         """On the engine's thread."""
@@ -349,7 +343,6 @@ class WorkerRuntime:
         self._loaded = _Loaded(self._make_backend(), detector)
         self.backend.load(self.engine, self._report)
         self._loaded.transcriber = self._make_transcriber(self.backend)
-        self.engine.watch(self._read_cache_room)
 
     def _report(self, stage: str, share: float | None) -> None:
         self.progress.stage = stage

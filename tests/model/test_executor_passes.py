@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from core.processors.backend import cache_room
+from core.engine.passes import free_share
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine import packed_rows
 from MiniCPMO45.engine.executor import Executor
@@ -309,21 +308,20 @@ def test_conversations_fill_the_caches_and_the_card(
 ) -> None:
     """Voices and streams of speech lie beside the caches; the scarcer of both counts."""
     engine = toy.small_executor()
-    model = cast(UnifiedModel, SimpleNamespace(executor=engine))
-    assert cache_room(model) == 1.0
+    assert free_share(engine) == 1.0
     engine.memory_at_start, free = CardMemory(20 * GB, 0), CardMemory(4 * GB, 0)
     monkeypatch.setattr(CardMemory, "of", lambda _device: free)
-    assert cache_room(model) == 0.2
+    assert free_share(engine) == 0.2
     engine.llm_store.can_grow = False
     pages = engine.llm_store.pool.shape[1]
     engine.llm_store.take_pages(pages - 1)
-    assert cache_room(model) == 1 / pages < 0.2
+    assert free_share(engine) == 1 / pages < 0.2
 
     def fail(_device: torch.device) -> CardMemory:
         raise RuntimeError("an illegal memory access was encountered")
 
     monkeypatch.setattr(CardMemory, "of", fail)
-    assert cache_room(model) == 0.0
+    assert free_share(engine) == 0.0
 
 
 @pytest.mark.parametrize(

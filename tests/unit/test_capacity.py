@@ -142,8 +142,7 @@ def test_nobody_new_begins_when_the_memory_for_caches_runs_out() -> None:
             super().__init__()
             self.asked: set[str] = set()
 
-        @property
-        def cache_room(self) -> float:
+        def free_share(self) -> float:
             self.asked.add(threading.current_thread().name)
             return self.room
 

@@ -187,7 +187,7 @@ def main(
         typer.Option(envvar="FAKE_MS", metavar="PART=MS", help=FAKE_HELP),
     ] = None,
 ) -> None:
-    """Run one worker until it is told to end."""
+    """Run one worker until it is stopped."""
     overrides = {
         "model.model_path": model_path,
         "model.pt_path": pt_path,

@@ -77,7 +77,7 @@ class EndpointOptions:
 
 @dataclass(frozen=True)
 class SpeechStarted:
-    """Somebody began to speak; the segment will begin at `start_samples`, pre-roll included."""
+    """Speech began; the segment will begin at `start_samples`, pre-roll included."""
 
     start_samples: int
 

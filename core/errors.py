@@ -297,7 +297,7 @@ def describe_error(error: BaseException) -> ErrorFields:
     """Turn any exception into the fields of an `error` message.
 
     Args:
-        error: One of ours, or anything else; of the latter nothing but "internal" is told.
+        error: One of ours, or anything else; the latter is reported as "internal" only.
     """
     known = error if isinstance(error, OmniError) else InternalError()
     return ErrorFields(known.code, known.message, known.close_code, known.http_status)

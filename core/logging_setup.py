@@ -20,7 +20,7 @@ from typing import Any, Final, TextIO
 import structlog
 
 UVICORN_LOGGERS: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi")
-CHATTY_LOGGERS: Final = ("httpx", "httpcore", "websockets")  # they tell of every call
+CHATTY_LOGGERS: Final = ("httpx", "httpcore", "websockets")  # they log every call
 QUIET_PATHS: Final = ("/health", "/metrics")  # asked every few seconds
 ACCESS_PATH: Final = 2  # of uvicorn's access arguments: client, method, path, version, status
 SECRET_PARTS: Final = ("token", "secret", "authorization", "cookie", "password")
@@ -223,7 +223,7 @@ def _formatter(
 
 
 def _shared(program: str) -> list[structlog.typing.Processor]:
-    """What happens to every line, whoever logged it."""
+    """The processors of every log line."""
 
     def add_program(logger: object, method: str, fields: Fields) -> Fields:
         fields["program"] = program

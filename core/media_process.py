@@ -2,8 +2,8 @@
 
 FFmpeg, libsndfile and Pillow read these files in C, so a damaged or hostile one may crash, take all
 memory or never end. It does so in a process that serves one request alone, has limits of memory and
-CPU time, yields to everybody else, and is killed when nobody wants the result any more. Nothing
-here loads a decoder.
+CPU time, yields to every other program, and is killed when its result is not wanted any more.
+Nothing here loads a decoder.
 
 A process takes half a second to start and load its libraries, so a worker keeps one spare that has
 done so; then a picture takes some 15 ms more than in the program itself.
@@ -204,10 +204,10 @@ class _Reader:
             raise problem(self._failure())
         self._answer.seek(0)
         try:
-            told, made = unpack(self._answer)
-            if "error" in told:
-                raise REFUSALS.get(told["error"], problem)(told["message"])
-            return told["head"], made
+            reply, made = unpack(self._answer)
+            if "error" in reply:
+                raise REFUSALS.get(reply["error"], problem)(reply["message"])
+            return reply["head"], made
         except (ValueError, TypeError, KeyError) as error:
             raise problem("It could not be decoded.") from error
 

@@ -78,12 +78,12 @@ def main(line_fd: int, cpu_s: int) -> None:
         made: list[bytes] = []
         try:
             head, made = TASKS[request["task"]](request["head"], blobs)
-            told = {"head": head}
+            reply = {"head": head}
         except OmniError as error:
-            told = {"error": type(error).__name__, "message": error.message}
+            reply = {"error": type(error).__name__, "message": error.message}
         except MemoryError:
-            told = {"error": "", "message": "It takes too much memory to decode."}
-        pack(sys.stdout.buffer, told, made)
+            reply = {"error": "", "message": "It takes too much memory to decode."}
+        pack(sys.stdout.buffer, reply, made)
         line.sendall(DONE)
 
 

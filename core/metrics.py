@@ -92,7 +92,7 @@ class GatewayMetrics:
     """What the gateway counts.
 
     Attributes:
-        refused: how often somebody was turned away because there was no room, since the start.
+        refused: requests refused because there was no room, since the start.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -190,7 +190,7 @@ class GatewayMetrics:
         return taken
 
     def error(self, code: ErrorCode) -> None:
-        """Count an error a client was told."""
+        """Count an error that was sent to a client."""
         self._errors.labels(code.value).inc()
         self.refused += code in REFUSALS
 
@@ -263,7 +263,7 @@ class WorkerMetrics:
         self._asked = [Gauge(name, text, registry=registry) for name, text in texts.items()]
 
     def ask(self, capacity: Callable[[], float], worked_s: Callable[[], float]) -> None:
-        """Ask for what is known elsewhere whenever somebody reads.
+        """Read these values whenever the metrics are read.
 
         Args:
             capacity: sessions the worker can serve in time now.

@@ -131,7 +131,7 @@ class SileroVad:
 class StreamingVAD:
     """Finds the speech in one live stream.
 
-    `process` tells everything that happens; `feed` only hands out complete segments.
+    `process` returns every event; `feed` only complete segments.
     """
 
     def __init__(

@@ -145,7 +145,7 @@ def _video_stream(container: InputContainer) -> av.VideoStream:
 
 
 def _duration_s(container: InputContainer, stream: av.VideoStream) -> float:
-    """Return the length of the video; read all packets if the header does not tell it."""
+    """Return the length of the video; read all packets if the header does not hold it."""
     claimed_s = container_duration_s(container)
     if claimed_s is not None and claimed_s > 0:
         return claimed_s

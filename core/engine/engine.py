@@ -47,7 +47,7 @@ class BaseEngine(ABC):
 
         Args:
             steps: see `MiniCPMO45.engine.steps`.
-            due_s: when they must be done, `time.monotonic`; None if nobody listens live.
+            due_s: when they must be done, `time.monotonic`; None if it is not live.
 
         Raises:
             GenerationFailedError: Too much is waiting, or a pass broke.

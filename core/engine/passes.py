@@ -45,7 +45,7 @@ class Task(Generic[T]):
 
     Attributes:
         state: where it stands.
-        due_s: when it must be done, on the clock of the passes; None if nobody listens live.
+        due_s: when it must be done, on the clock of the passes; None if it is not live.
         request: what it waits for, or what is left of it.
         since_s: when that was asked.
     """
@@ -55,7 +55,7 @@ class Task(Generic[T]):
 
         Args:
             steps: see `MiniCPMO45.engine.steps`.
-            due_s: when they must be done; None if nobody listens live.
+            due_s: when they must be done; None if it is not live.
         """
         self.state = TaskState.RUNNING
         self.due_s = due_s

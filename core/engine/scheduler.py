@@ -51,7 +51,7 @@ class Waiting:
         request: what is asked.
         size: of it, see `size_of`.
         since_s: when it was asked.
-        due_s: when the unit it belongs to must be done; None if nobody listens live.
+        due_s: when the unit it belongs to must be done; None if it is not live.
     """
 
     request: Request

@@ -104,18 +104,18 @@ def model_facts(model: UnifiedModel, source: str | Path) -> ModelFacts:
     )
 
 
-def kind_of(variant: str, parameters: int, told: ModelKind | None) -> ModelKind:
+def kind_of(variant: str, parameters: int, card_kind: ModelKind | None) -> ModelKind:
     """Return what a checkpoint is; no card turns random or small weights into the full model.
 
     Args:
         variant: The configuration's `model_variant`, empty for the published checkpoint.
         parameters: How many weights there are.
-        told: What the checkpoint's card says.
+        card_kind: What the checkpoint's card says.
     """
     if variant == TINY_VARIANT:
         return ModelKind.TINY_RANDOM
-    if told is not None and told is not ModelKind.FULL:
-        return told
+    if card_kind is not None and card_kind is not ModelKind.FULL:
+        return card_kind
     if variant == NANO_VARIANT:
         return ModelKind.NANO
     is_published = not variant and parameters >= PUBLISHED_MIN_PARAMETERS

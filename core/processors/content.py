@@ -1,6 +1,6 @@
 """What is on the wire into what the model takes: settings, text, pictures, sound, voice samples.
 
-Files are read for library use only; whoever serves a network refuses paths before they get here.
+Files are read for library use only; a network service refuses paths before.
 """
 
 from __future__ import annotations

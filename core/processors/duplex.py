@@ -69,11 +69,11 @@ class DuplexView(View):
         """Begin a fresh conversation; the one before is freed.
 
         Args:
-            system_prompt: what the model is told about its part; None or empty for the
+            system_prompt: the model's instructions; None or empty for the
                 prompt it was trained with.
             ref_audio: voice sample the model hears, [T] float32 at 16 kHz; None for the default.
             tts_audio: voice sample it speaks with; None for `ref_audio`.
-            suffix_text: told after the voice sample.
+            suffix_text: instructions after the voice sample.
             config: settings of this conversation; None for the processor's.
             early_audio: hand out the beginning of a unit's sound ahead; see `unit`.
             session_id: its name.
@@ -121,7 +121,7 @@ class DuplexView(View):
             max_slice_nums: most slices per picture; None takes the conversation's setting.
             force_listen: listen whatever the model wants; a running turn is ended first.
             force_speak: speak whatever the model wants, unless it has to listen.
-            due_s: when the unit must be done, `time.monotonic`; None if nobody listens live.
+            due_s: when the unit must be done, `time.monotonic`; None if it is not live.
             on_sound: awaited with the beginning of the sound if `begin` asked for it; the result
                 holds the rest.
 

@@ -48,7 +48,7 @@ class HalfDuplexView(StreamingView):
         """Begin a fresh conversation; the one before is freed.
 
         Args:
-            system_content: what the model is told about its part, decoded; best as text, voice
+            system_content: the model's instructions, decoded; best as text, voice
                 sample, text.
             voice: to speak with, [T] float32 at 16 kHz; None takes the first sound of the system
                 content, else the default voice.

@@ -50,7 +50,7 @@ class StreamingView(TurnView):
 
         Args:
             request: new messages and how they are read. Its generation and speech settings are
-                those of the reply that follows unless `reply` is told otherwise.
+                those of the reply that follows unless `reply` says otherwise.
 
         Returns:
             The text fed, media as markers.

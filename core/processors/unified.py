@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_VOICE_FILE: Final = Path("assets") / "system_ref_audio.wav"  # of the checkpoint
 
 OnProgress = Callable[[str, float | None], None]
-"""Told what is being loaded, and the share of it that is there, 0 to 1, if known."""
+"""Takes the stage of loading and, if known, the share of it that is done, 0 to 1."""
 
 DtypeName = Literal["float32", "bfloat16", "float16"]
 DTYPES: Final = {
@@ -91,7 +91,7 @@ class UnifiedProcessor:
             slots: conversations at once that a GPU is made ready for; more take turns.
             engine: runs the steps of the views' coroutines. Without one they run on the calling
                 thread, and the views' synchronous methods can be used everywhere.
-            on_progress: told what is being loaded, and the share of it that is there, if known.
+            on_progress: takes the stage of loading and the share of it that is done, if known.
 
         Raises:
             ModelError: the checkpoint or the device cannot be used; the text says what to do.

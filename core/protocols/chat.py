@@ -90,8 +90,8 @@ class ChatMachine(SessionMachine[ChatPhase]):
         self._work = None
         self._input_tokens = event.input_tokens
         self._phase = ChatPhase.GENERATING
-        told = Send(ChatPrefillDone(input_tokens=event.input_tokens))
-        return [told, self._begin(Generate(self._request))]
+        done = Send(ChatPrefillDone(input_tokens=event.input_tokens))
+        return [done, self._begin(Generate(self._request))]
 
     def piece(self, event: ChunkReady) -> list[Effect]:
         """Pass a piece of the reply on, or keep a whole reply's sound for the end."""
@@ -133,7 +133,7 @@ class ChatMachine(SessionMachine[ChatPhase]):
         return self._end(close=Close())
 
     def time_out(self, event: Event) -> list[Effect]:
-        """Nobody asked anything."""
+        """No request came in time."""
         return self.fail(SessionTimeoutError("No request came in time."))
 
     def _done(self, text: str, generated_tokens: int, stopped: bool) -> list[Effect]:

@@ -41,7 +41,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class StartTimer:
-    """Tell `TimerFired(name)` after `delay_s`; a running timer of this name starts anew."""
+    """Post `TimerFired(name)` after `delay_s`; a running timer of this name starts anew."""
 
     name: TimerName
     delay_s: float
@@ -121,7 +121,7 @@ class Step:
 class Prefetch:
     """Prepare pictures that wait for their unit, beside other work. Ends in `Prefetched`.
 
-    A `Step` uses what was made of its pictures; whatever is wrong with one is told there.
+    A `Step` uses what was made of its pictures; problems with them are reported there.
 
     Attributes:
         frames: pictures to encode, oldest first.
@@ -215,12 +215,12 @@ class Enqueue:
 
 @dataclass(frozen=True, slots=True)
 class CancelTicket:
-    """Leave the queue. If a worker was assigned meanwhile, `Assigned` still has to be told."""
+    """Leave the queue. If a worker was assigned meanwhile, `Assigned` still follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportPlace:
-    """Tell `PlaceChanged` now."""
+    """Post `PlaceChanged` now."""
 
 
 @dataclass(frozen=True, slots=True)

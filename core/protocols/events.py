@@ -1,4 +1,4 @@
-"""What a machine may be told: client messages, engine results, timers, the end of the socket.
+"""What a machine takes in: client messages, engine results, timers, the end of the socket.
 
 Plain frozen values. `at_s` is when the loop took the event in, on its monotonic clock; a machine
 compares such times and never reads a clock. `kind` is the event's word in the transition tables.
@@ -47,7 +47,7 @@ class TimerName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Base of everything a machine may be told.
+    """Base of everything a machine takes in.
 
     The word of an event in the transition tables is the name of its class, in snake case.
     """
@@ -111,7 +111,7 @@ class TimerFired(Event):
 
 @dataclass(frozen=True, slots=True)
 class StopRequested(Event):
-    """Somebody else, over HTTP, asks to stop what is going on."""
+    """A request over HTTP asks to stop what is going on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class TurnFailed(Event):
     can_rollback: bool = False
 
 
-# What follows is told to the gateway's queueing machine alone.
+# What follows is for the gateway's queueing machine alone.
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,14 +133,14 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     # --- listening ---
 
     def chunk(self, event: Received) -> list[Effect]:
-        """Take in sound; even what is ignored shows that somebody is there."""
+        """Take in sound; even what is ignored restarts the idle timer."""
         assert isinstance(event.message, AudioChunk)
         if problem := self._pace.take(event.message.audio_base64, event.at_s):
             return self.fail(problem)
         return [*self._wait_for_audio(event.at_s), *self._hearing.hear(event.message, event.at_s)]
 
     def detected(self, event: Detected) -> list[Effect]:
-        """Tell the client who speaks; answer a complete segment."""
+        """Send the client who speaks; answer a complete segment."""
         self._hearing.found(event.happenings)
         effects = self._take_happenings(event.at_s)
         if self._phase == HalfDuplexPhase.LISTENING:
@@ -207,7 +207,7 @@ class HalfDuplexMachine(LiveMachine[HalfDuplexPhase]):
     # --- helpers ---
 
     def _take_happenings(self, now_s: float) -> list[Effect]:
-        """Tell what was found, up to a segment that has to be answered."""
+        """Send what was found, up to a segment that has to be answered."""
         effects: list[Effect] = []
         while (happening := self._hearing.next_happening()) is not None:
             is_speaking = isinstance(happening, SpeechStarted)

@@ -49,7 +49,7 @@ class HalfDuplexLimits:
 
 
 class Hearing:
-    """Sound on its way to detection, and what detection found and nobody answered yet."""
+    """Sound on its way to detection, and detected segments without an answer yet."""
 
     def __init__(self, limits: HalfDuplexLimits) -> None:
         self._limits = limits
@@ -116,7 +116,7 @@ class Hearing:
         self._waiting_samples = 0
 
     def drop_segments(self) -> None:
-        """Nobody wants the answers that are still to come."""
+        """Drop the segments that wait for their answer."""
         self._happenings.clear()
 
     def _take_oldest(self) -> Detect:

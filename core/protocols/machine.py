@@ -99,7 +99,7 @@ class SessionNames:
 
 
 def warn(problem: OmniError) -> Send:
-    """Tell the client of something that does not end the connection."""
+    """Warn the client of something that does not end the connection."""
     return Send(WarningMessage.of(problem))
 
 
@@ -146,7 +146,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
         return self._not_allowed(event) if row is None else row.action(self, event)
 
     def _may_be_told(self, event: Event) -> bool:
-        """Whether an engine result belongs to the work under way; anything else may be told."""
+        """Whether an engine result belongs to the work under way; other events always do."""
         work_of_event = WORK_OF.get(type(event))
         return work_of_event is None or isinstance(self._work, work_of_event)
 
@@ -225,7 +225,7 @@ class SessionMachine(ABC, Generic[PhaseT]):
         return self.fail(event.error)
 
     def shut_down(self, event: ShuttingDown) -> list[Effect]:
-        """The program ends, and the client is told so before its socket closes."""
+        """The program ends, and the client gets an error before its socket closes."""
         message = ErrorMessage.of(ShuttingDownError())
         return self._end(message, close=Close(CloseCode.SHUTDOWN, event.KIND))
 
@@ -273,7 +273,7 @@ class SoundPace:
             shortest_ms: A shorter chunk counts as so long.
 
         Returns:
-            What to tell a client that is too fast.
+            The error for a client that is too fast.
         """
         sound_s = audio_samples(audio_base64) / INPUT_SAMPLE_RATE_HZ
         left_s = max(0.0, self._ahead_s - FASTEST * (now_s - self._at_s))
@@ -353,7 +353,7 @@ class LiveMachine(SessionMachine[PhaseT]):
         return [warn(AlreadyPreparedError())]
 
     def time_out(self, event: Event) -> list[Effect]:
-        """Nobody said `prepare` in time."""
+        """No `prepare` came in time."""
         return self.fail(SessionTimeoutError("The session was not prepared in time."))
 
 

@@ -142,7 +142,7 @@ class QueueingMachine:
         return [StopTimer(TimerName.IDLE), Enqueue(self._request_type, event.text)]
 
     def place_taken(self, event: PlaceTaken) -> list[QueueEffect]:
-        """Tell the client that it has to wait."""
+        """Send the client its place."""
         place = event.place
         message = Queued(
             ticket_id=place.ticket_id,
@@ -153,7 +153,7 @@ class QueueingMachine:
         return [Send(message), self._update_timer()]
 
     def place_changed(self, event: PlaceChanged) -> list[QueueEffect]:
-        """Tell the client how long it still has to wait."""
+        """Send the client the present estimate."""
         place = event.place
         message = QueueUpdate(
             ticket_id=place.ticket_id,
@@ -186,14 +186,14 @@ class QueueingMachine:
     # --- with a worker ---
 
     def assigned(self, event: Assigned) -> list[QueueEffect]:
-        """Tell the client that it is its turn; reach the worker."""
+        """Send `queue_done`; connect to the worker."""
         self._phase = QueueingPhase.CONNECTING
         self._is_worker_ours = True
         done = QueueDone(worker_id=event.worker_id)
         return [StopTimer(TimerName.QUEUE_UPDATE), Send(done), ConnectWorker()]
 
     def assigned_too_late(self, event: Assigned) -> list[QueueEffect]:
-        """Nobody waits for this worker any more."""
+        """The client has left."""
         return [ReleaseWorker(is_clean=True)]
 
     def connected(self, event: WorkerConnected) -> list[QueueEffect]:
@@ -274,7 +274,7 @@ class QueueingMachine:
         return self._end(None, is_clean=False)
 
     def shut_down(self, event: ShuttingDown) -> list[QueueEffect]:
-        """The program ends, and the client is told so before its socket closes."""
+        """The program ends, and the client gets an error before its socket closes."""
         return self._fail(ShuttingDownError(), event.KIND)
 
     # --- helpers ---

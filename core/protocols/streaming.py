@@ -149,7 +149,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         return []
 
     def prefilled(self, event: PrefillDone) -> list[Effect]:
-        """Tell what was fed; feed what waits, else wait for `generate`."""
+        """Report what was fed; feed what waits, else wait for `generate`."""
         self._work = None
         self._turn.add(event)
         message = streaming.PrefillDone(

@@ -136,7 +136,7 @@ ContentItem = Annotated[
 
 
 ItemList = Annotated[list[ContentItem], Field(fail_fast=True, max_length=limits.ITEMS_MAX)]
-"""What somebody said, in order. The first mistake in it is enough to refuse it."""
+"""Content items of one message, in order. The first mistake in it is enough to refuse it."""
 
 Content = (
     Annotated[str, Field(max_length=limits.TEXT_MAX_CHARS), Tag("text")]

@@ -116,7 +116,7 @@ class ErrorMessage(WireModel):
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """Build the message for an exception; what is not ours is told as "internal"."""
+        """Build the message for an exception; any other is reported as "internal"."""
         fields = describe_error(error)
         return cls(message=fields.message, code=fields.code)
 

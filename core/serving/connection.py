@@ -142,7 +142,7 @@ class Connection:
         wire: the client.
         machine: the rules.
         handler: the engine, for this session.
-        observers: told of every event and its effects before these are carried out.
+        observers: see every event with its effects before these are carried out.
         scheduler: the clock.
         limits: bounds.
         log: with the session's id bound to it.

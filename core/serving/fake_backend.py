@@ -181,28 +181,28 @@ class FakeView:
 
     async def _say(self, sentence: str, max_words: int) -> AsyncGenerator[StreamingChunk, None]:
         """Say a sentence word by word; the words depend on everything said before."""
-        told: list[str] = []
+        words: list[str] = []
         for word in sentence.split()[:max_words]:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.times.piece_ms / MS_PER_S):
                     await self._stopped.wait()
             if self._stopped.is_set():
                 break
-            told.append(f"{word} ")
+            words.append(f"{word} ")
             yield StreamingChunk(
-                chunk_index=len(told) - 1,
-                text_delta=told[-1],
+                chunk_index=len(words) - 1,
+                text_delta=words[-1],
                 audio_data=tone_base64() if self._speaks else None,
                 duration_ms=self.times.piece_ms,
             )
-        text, was_stopped = "".join(told), self._stopped.is_set()
+        text, was_stopped = "".join(words), self._stopped.is_set()
         self._stopped.clear()
-        if told:
+        if words:
             self._remember(f"assistant: {text}")
         self.reply_end = ReplyEnd(
-            text=text, generated_tokens=len(told), stopped=was_stopped, is_begun=bool(told)
+            text=text, generated_tokens=len(words), stopped=was_stopped, is_begun=bool(words)
         )
-        yield StreamingChunk(chunk_index=len(told), is_final=True)
+        yield StreamingChunk(chunk_index=len(words), is_final=True)
 
     def _digest(self) -> str:
         """Return something short that depends on all that was said."""

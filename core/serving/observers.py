@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from core.errors import ErrorCode
+from core.metrics import WorkerMetrics
 from core.protocols.effects import Close, Effect, Generate, Send, label
 from core.protocols.events import (
     MS_PER_S,
@@ -87,46 +87,10 @@ class LogObserver:
                 )
 
 
-class SessionMetrics(Protocol):
-    """Counters of a worker, labelled by mode; what keeps them is up to the program."""
-
-    def session_opened(self, mode: str) -> None:
-        """A socket was accepted."""
-        ...
-
-    def session_closed(self, mode: str, duration_s: float) -> None:
-        """A session was released."""
-        ...
-
-    def received(self, mode: str, size_bytes: int) -> None:
-        """A message came in."""
-        ...
-
-    def problem(self, mode: str, code: ErrorCode, *, is_fatal: bool) -> None:
-        """The client was warned, or the session ended with an error."""
-        ...
-
-    def unit(self, mode: str, result: Result, *, is_late: bool) -> None:
-        """A duplex unit was answered; late means it took longer than it lasted."""
-        ...
-
-    def finalized(self, mode: str, finalize_ms: float) -> None:
-        """A duplex unit was closed in the cache."""
-        ...
-
-    def first_chunk(self, mode: str, wait_ms: float) -> None:
-        """The first piece of a reply left, so long after what it answers came."""
-        ...
-
-    def turn(self, mode: str, elapsed_ms: float, generated_tokens: int) -> None:
-        """A reply was completed."""
-        ...
-
-
 class MetricsObserver:
-    """Tells the worker's counters what happens in one session."""
+    """Counts what happens in one session."""
 
-    def __init__(self, metrics: SessionMetrics, mode: str) -> None:
+    def __init__(self, metrics: WorkerMetrics, mode: str) -> None:
         """Count for one session.
 
         Args:

@@ -93,11 +93,11 @@ class Bound:
 class Timers:
     """The named timers of one machine; each runs at most once at a time."""
 
-    def __init__(self, scheduler: Scheduler, tell: Callable[[TimerFired], None]) -> None:
+    def __init__(self, scheduler: Scheduler, post: Callable[[TimerFired], None]) -> None:
         self._scheduler = scheduler
-        self._tell = tell
+        self._post = post
         self._running: dict[TimerName, TimerHandle] = {}
-        self._told: set[TimerName] = set()  # ran out, and not yet taken in
+        self._fired: set[TimerName] = set()  # ran out, and not yet taken in
 
     def start(self, name: TimerName, delay_s: float) -> None:
         """Start a timer, anew if it runs."""
@@ -106,7 +106,7 @@ class Timers:
 
     def stop(self, name: TimerName) -> None:
         """Stop a timer, even one that has run out but was not taken in yet."""
-        self._told.discard(name)
+        self._fired.discard(name)
         handle = self._running.pop(name, None)
         if handle is not None:
             handle.cancel()
@@ -118,15 +118,15 @@ class Timers:
 
     def take_in(self, event: TimerFired) -> bool:
         """Say whether an expiry still counts; each counts once."""
-        if event.name not in self._told:
+        if event.name not in self._fired:
             return False
-        self._told.discard(event.name)
+        self._fired.discard(event.name)
         return True
 
     def _fire(self, name: TimerName) -> None:
         self._running.pop(name, None)
-        self._told.add(name)
-        self._tell(TimerFired(name, at_s=self._scheduler.now_s()))
+        self._fired.add(name)
+        self._post(TimerFired(name, at_s=self._scheduler.now_s()))
 
 
 async def end_task(task: asyncio.Task[None]) -> None:
@@ -210,7 +210,7 @@ class Inbox:
         return entry.event
 
     def close(self) -> None:
-        """Let nothing in any more; whoever waits for room is let go."""
+        """Let nothing in any more; what waits for room is dropped."""
         self._is_closed = True
         while self._outside:
             waiting = self._outside.popleft().is_in
@@ -237,7 +237,7 @@ class Inbox:
 EffectT = TypeVar("EffectT")
 
 Emit = Callable[[Event], Awaitable[None]]
-"""Tells the machine an event; waits while too many are on their way to it."""
+"""Posts an event to the machine; waits while the inbox is full."""
 
 # A machine asks for the next work only after the last, so this is never reached.
 QUEUED_MAX: Final = 16
@@ -253,7 +253,7 @@ class EffectHandler(Protocol):
         """Carry out one effect and emit what its docstring promises.
 
         Raises:
-            OmniError: It failed, and the session with it; anything else raised is told as such.
+            OmniError: It failed, and the session with it; as does anything else raised.
         """
         ...
 
@@ -308,7 +308,7 @@ class EffectQueue(Generic[EffectT]):
             inbox: Where its events go.
             scheduler: The clock.
             stall_limit_s: Longest time between two signs of life of one effect.
-            log: For what nobody expected.
+            log: For unexpected failures.
         """
         self._perform = perform
         self._inbox = inbox

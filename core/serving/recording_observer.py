@@ -1,4 +1,4 @@
-"""Tells a session's recorder what passes; no handler knows that there is one.
+"""Passes what happens in a session to its recorder; no handler knows of it.
 
 The recording begins when the session is ready, and ends with it. Nothing here waits.
 """
@@ -305,7 +305,7 @@ def chat_snapshot(request: chat.ChatSocketRequest | chat.ChatRequest) -> Snapsho
 
 
 def system_text(messages: Sequence[Message]) -> str:
-    """Return what the model is told about its part, if it is told in words."""
+    """Return the text of the first system message."""
     for message in messages:
         if message.role is not Role.SYSTEM:
             continue

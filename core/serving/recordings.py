@@ -161,13 +161,13 @@ class Recordings:
     def _options(self, owner: Owner, on_stopped: OnStopped) -> RecorderOptions:
         loop = asyncio.get_running_loop()
 
-        def tell(error: RecordingStoppedError) -> None:
+        def report(error: RecordingStoppedError) -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(partial(on_stopped, error))
 
         return RecorderOptions(
             self._threads,
-            tell,
+            report,
             min_free_gb=self._min_free_gb,
             owner_secret=owner.secret or None,
         )

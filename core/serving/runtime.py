@@ -350,7 +350,7 @@ class WorkerRuntime:
             self.progress.share = max(self.progress.share, min(1.0, share))
 
     async def _tidy_up(self) -> None:
-        """Give memory back, unless somebody would have to wait for it."""
+        """Give memory back, unless another session would wait meanwhile."""
         if len(self.slots.owners) <= 1:
             await self.engine.free(self.backend.tidy)
             self.progress.memory_mb = await self.engine.call(self.backend.memory_mb)

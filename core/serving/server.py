@@ -47,7 +47,7 @@ from core.stop_signals import StopSignals
 from settings.sections import SecuritySettings
 
 OPEN_PATHS: Final = frozenset({"/health", "/metrics"})
-"""What starts and watches workers has no secret, and nothing about a conversation is told there."""
+"""A launcher has no secret, and nothing about a conversation is shown there."""
 
 GATEWAY_MARK: Final = "the gateway asked"  # key in a request's scope
 LOCAL_NAME: Final = "localhost"
@@ -82,7 +82,7 @@ class SecretGate:
 
     def _may_pass(self, scope: Scope) -> bool:
         headers = Headers(scope=scope)
-        if "origin" in headers:  # a page in somebody's browser; no page is made for workers
+        if "origin" in headers:  # a page in a browser; no page is made for workers
             return False
         if self._secret is None:
             is_gateway = is_loopback(_host_of(headers.get("host", "")))
@@ -182,7 +182,7 @@ def _add_state(router: APIRouter, registry: CollectorRegistry) -> None:
         done = await sessions.runtime.clear_cache()
         if done is None:
             response.status_code = HTTPStatus.CONFLICT
-            return ActionResult(success=False, message="Somebody is served now.")
+            return ActionResult(success=False, message="A session is served now.")
         return done
 
     @router.get("/metrics")
@@ -307,7 +307,7 @@ class DrainingServer(uvicorn.Server):
         self._draining = asyncio.get_running_loop().create_task(self._drain())
 
     def begin_restart(self) -> None:
-        """Begin to end as at a signal, and tell the launcher to start the program again.
+        """Begin to end as at a signal, and have the launcher start the program again.
 
         Raises:
             ShuttingDownError: It is ending already.

@@ -80,7 +80,7 @@ class SocketKind(StrEnum):
         """Return what a session of this kind is called everywhere else.
 
         Args:
-            session_id: Tells the kinds of duplex apart when nobody says which it is.
+            session_id: Shows the kind of duplex where the variant does not.
             variant: What the gateway says.
         """
         match self:
@@ -221,7 +221,7 @@ class SessionBuilder:
         Args:
             socket: Accepted.
             kind: Which path it came to.
-            owner: The session; told from here on what it does.
+            owner: The session; reads its status from here on.
             lease: Its slot, if it takes one from the first moment.
         """
         scheduler = LoopScheduler()
@@ -236,10 +236,10 @@ class SessionBuilder:
         if kind in (SocketKind.DUPLEX, SocketKind.LIVE) and measured is not None:
             observers.append(CapacityObserver(measured, owner.session_id))
 
-        def tell(problem: OmniError) -> None:
+        def warn(problem: OmniError) -> None:
             connection.notice(problem)
 
-        recording = self._recording(kind, owner, names, continued, tell)
+        recording = self._recording(kind, owner, names, continued, warn)
         if isinstance(machine, GptLiveMachine):
             endpoint = GptLiveWords().endpoint()
             recording = [InnerObserver(machine, each, records=True) for each in recording]
@@ -349,4 +349,4 @@ class SessionBuilder:
 
 
 def _ignore(problem: object) -> None:
-    """Nobody is connected any more who could be told."""
+    """No client is connected any more."""

@@ -43,7 +43,7 @@ NOT_READY_TEXT: Final = "The worker is still loading its model. Please try again
 UNNAMED: Final = "direct"  # how the ids of sessions begin that came without one
 CLAIM_WAIT_S: Final = 5.0  # ours: for an earlier socket of the same session to be gone
 DRAIN_LOOK_S: Final = 0.05
-LAST_WORDS_S: Final = 10.0  # ours: for sessions that are told to end to have ended
+LAST_WORDS_S: Final = 10.0  # ours: for sessions to end once they are asked to
 
 
 @dataclass(eq=False)
@@ -149,7 +149,7 @@ class SessionServer:
     ) -> None:
         """Serve one socket from its acceptance to its end.
 
-        A worker that is not ready accepts nobody, so that who asked can try another one.
+        A worker that is not ready refuses the handshake, so that the gateway can try another one.
 
         Args:
             websocket: Not accepted yet.
@@ -186,7 +186,7 @@ class SessionServer:
 
         Args:
             request: What is asked.
-            gone: Set when nobody waits for the answer any more.
+            gone: Set when the client has left.
             secret: Of the recording's owner.
 
         Raises:
@@ -224,7 +224,7 @@ class SessionServer:
                 live.connection.request_stop()
         if not found and session_id is not None:
             return ActionResult(success=False, message="There is no such session here.")
-        return ActionResult(success=True, message=f"{len(found)} told to stop.")
+        return ActionResult(success=True, message=f"{len(found)} asked to stop.")
 
     # --- helpers ---
 
@@ -232,12 +232,12 @@ class SessionServer:
         """Wait for running turns; disconnect idle clients."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + limit_s
-        told: set[_Live] = set()
+        asked: set[_Live] = set()
         while (self._live or self._chats) and loop.time() < deadline_s:
-            for live in set(self._live.values()) - told:
+            for live in set(self._live.values()) - asked:
                 if live.connection is not None and not live.connection.status.is_busy:
                     live.connection.shut_down()
-                    told.add(live)
+                    asked.add(live)
             self._session_ended.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_LOOK_S):

@@ -1,7 +1,7 @@
 """Conversations kept between their turns, found again by the hash of what they contain.
 
-Together with the sessions that hold a slot there are never more than slots: whoever takes a slot
-makes the conversation that was used longest ago go.
+Together with the sessions that hold a slot there are never more than slots: a session that
+takes a slot evicts the conversation that was used longest ago.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Conversation:
 class SessionStore:
     """Keeps conversations, least recently used first; bounded, and the surplus is handed out.
 
-    Whoever gets a conversation back has to close it.
+    The caller closes the conversations it gets back.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -39,7 +39,7 @@ class _Unit:
 
 
 class Capacity:
-    """What units tell about how many sessions there may be."""
+    """How many sessions there may be, learnt from units."""
 
     def __init__(
         self, now_s: Callable[[], float], has_memory: Callable[[], bool] = lambda: True
@@ -110,7 +110,7 @@ class Capacity:
 
 
 class CapacityObserver:
-    """Tells the worker's capacity how long the units of one session take."""
+    """Reports to the worker's capacity how long the units of one session take."""
 
     def __init__(self, capacity: Capacity, session_id: str) -> None:
         self._capacity = capacity
@@ -161,8 +161,8 @@ class Owner:
     @property
     def status(self) -> WorkerStatus:
         """What the worker is doing because of it: busy to the end, cleaning up included."""
-        told = self.machine_status()
-        return told if told.is_busy else BUSY_STATUS.get(self.kind, WorkerStatus.DUPLEX_ACTIVE)
+        status = self.machine_status()
+        return status if status.is_busy else BUSY_STATUS.get(self.kind, WorkerStatus.DUPLEX_ACTIVE)
 
 
 class Lease:
@@ -192,7 +192,7 @@ class Slots:
 
     Attributes:
         count: how many slots there are.
-        measured: how many sessions can be served at once, as units tell; None if nobody asks.
+        measured: how many sessions can be served at once, as learnt from units, or None.
         total_leases: how many were given away since the start.
         total_ms: for how long, those given back.
         lost: slots whose memory could not be freed; they are given to no session any more.
@@ -238,7 +238,7 @@ class Slots:
 
     @property
     def is_free(self) -> bool:
-        """Nobody holds a slot."""
+        """No slot is held."""
         return not self._leases
 
     @property

@@ -18,9 +18,7 @@ from core.serving.session_handler import SessionHandler
 from core.serving.sessions import Conversation
 from core.serving.slots import Owner
 
-SESSION: Final = (
-    "streaming"  # inside the view; the conversation around it is what tells sessions apart
-)
+SESSION: Final = "streaming"  # inside the view; conversations differ by the hash of their history
 
 
 class StreamingHandler(SessionHandler[AnyStreamingView]):

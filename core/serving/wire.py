@@ -68,7 +68,7 @@ class StarletteSocket:
     """Starlette's WebSocket as a `Socket`.
 
     ASGI has no pings: the server sends them (uvicorn: `ws_ping_interval`, `ws_ping_timeout`) and
-    ends the socket when none is answered, which `receive` then tells.
+    ends the socket when none is answered, which ends `receive`.
     """
 
     def __init__(self, websocket: WebSocket) -> None:

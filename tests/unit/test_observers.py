@@ -9,6 +9,7 @@ import structlog
 from structlog.testing import LogCapture
 
 from core.errors import BadPayloadError, ErrorCode, GenerationFailedError
+from core.metrics import WorkerMetrics, new_registry
 from core.protocols.duplex import TABLE, DuplexMachine
 from core.protocols.events import (
     ChunkReady,
@@ -87,10 +88,11 @@ def test_the_log_tells_who_left_and_what_failed() -> None:
         assert told in [line["event"] for line in capture.entries]
 
 
-class Counters:
-    """Notes every call."""
+class Counters(WorkerMetrics):
+    """Keeps every call."""
 
     def __init__(self) -> None:
+        super().__init__(new_registry())
         self.calls: list[tuple[Any, ...]] = []
 
     def session_opened(self, mode: str) -> None:

@@ -7,32 +7,27 @@ Methods return steps; a driver such as `run_alone` carries them out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import nn
 
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.engine.steps import OpenVoice, Steps
 from MiniCPMO45.kernels.device import DeviceOptions
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.chat import ChatCapability
 from MiniCPMO45.modes.duplex import DuplexCapability
-from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions
+from MiniCPMO45.modes.prompt_input import MessageInput
 from MiniCPMO45.modes.speech import ReplySpeech
-from MiniCPMO45.modes.streaming import ReplyResult, StreamingCapability
-from MiniCPMO45.modes.unit_input import Frame
-from MiniCPMO45.modes.unit_output import PrefillResult, UnitResult
-from MiniCPMO45.processing.processor import Message, MiniCPMOProcessor
-from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, DUPLEX_SYSTEM_PROMPT, duplex_prefix
-from MiniCPMO45.settings import DuplexSettings, GenerationSettings
+from MiniCPMO45.modes.streaming import StreamingCapability
+from MiniCPMO45.processing.processor import MiniCPMOProcessor
+from MiniCPMO45.settings import DuplexSettings
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.vocoder import VocoderOptions
 from MiniCPMO45.token2wav.voices import VoiceEncoder, VoiceLibrary, read_fixed_voice
@@ -166,76 +161,6 @@ class UnifiedModel:
     def open_session(self, session_id: str, *, seed: int | None = None) -> Session:
         """Return a fresh conversation; `close` it to free its caches."""
         return self.executor.open_session(session_id, seed=seed)
-
-    def streaming_prefill(
-        self, session: Session, message: Message, options: PieceOptions | None = None
-    ) -> Steps[str]:
-        """Feed one message or piece; see `StreamingCapability.prefill`."""
-        return self.streaming.prefill(session, message, options)
-
-    def streaming_generate(
-        self,
-        session: Session,
-        settings: GenerationSettings,
-        *,
-        enable_speculative_snapshot: bool = False,
-    ) -> Steps[ReplyResult]:
-        """Stream a reply; see `StreamingCapability.generate`."""
-        if enable_speculative_snapshot:
-            session.take_snapshot()
-        return self.streaming.generate(session, settings)
-
-    def duplex_prepare(
-        self,
-        session: Session,
-        system_prompt: str = DUPLEX_SYSTEM_PROMPT,
-        ref_audio: np.ndarray | None = None,
-        tts_audio: np.ndarray | None = None,
-        *,
-        suffix: str = DUPLEX_SUFFIX,
-        settings: DuplexSettings | None = None,
-    ) -> Steps[str]:
-        """Make a fresh session ready for units.
-
-        Args:
-            session: the conversation.
-            system_prompt: what the model is told about its part.
-            ref_audio: float32 [n] at 16 kHz, the voice sample that the language model hears.
-            tts_audio: float32 [n] at 16 kHz, the voice to speak with; None takes `ref_audio`.
-            suffix: closes the system message.
-            settings: the conversation's settings.
-
-        Returns:
-            The prompt's text.
-        """
-        chosen = settings or self.duplex.defaults
-        speaking = ref_audio if tts_audio is None else tts_audio
-        vocoder = None
-        if chosen.generate_audio and speaking is not None and self.can_speak:
-            vocoder = yield OpenVoice(speaking, session.sampler.generator)
-        prefix = duplex_prefix(system_prompt)
-        yield from self.duplex.prepare(
-            session, prefix, suffix, settings=chosen, voice_sample=ref_audio, vocoder=vocoder
-        )
-        return prefix + suffix
-
-    def duplex_prefill(
-        self,
-        session: Session,
-        audio: np.ndarray | None = None,
-        frames: Sequence[Frame] = (),
-        max_slice_nums: int | Sequence[int] | None = None,
-    ) -> Steps[PrefillResult]:
-        """Feed one unit's input; see `DuplexCapability.streaming_prefill`."""
-        return self.duplex.streaming_prefill(session, audio, frames, max_slice_nums)
-
-    def duplex_generate(self, session: Session, force_listen: bool = False) -> Steps[UnitResult]:
-        """Decide and speak one unit; see `DuplexCapability.streaming_generate`."""
-        return self.duplex.streaming_generate(session, force_listen)
-
-    def duplex_finalize(self, session: Session) -> Steps[None]:
-        """Close one unit; see `DuplexCapability.finalize`."""
-        return self.duplex.finalize(session)
 
 
 def _device_map(model: MiniCPMOForConditionalGeneration, executor: Executor) -> str:

@@ -29,7 +29,6 @@ from MiniCPMO45.engine.steps import (
 )
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.kernels.device import CardMemory, most_tokens
-from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
 from tests.model.decoder_requests import (
     GREEDY_CODES,
     assert_same_cache,

@@ -186,7 +186,7 @@ def _speculate(toy: Toy, seed: int, guess: GenerationSettings | None) -> tuple[S
     talk.prefill("system", "Be brief.")
     talk.prefill("user", ["listen", speech(1.3, seed)], stream_input=True)
     if guess is not None:
-        talk.generate(guess, enable_speculative_snapshot=True)
+        talk.generate(guess, takes_snapshot=True)
         assert talk.session.can_rollback
         talk.session.rollback()
         assert not talk.session.can_rollback
@@ -226,7 +226,7 @@ def test_a_rollback_is_void_after_an_eviction(toy: Toy) -> None:
         talk.turn(f" question {number}", ANSWER[:20])
     talk.prefill("user", "go on")
     talk.script(ANSWER)
-    talk.generate(enable_speculative_snapshot=True)
+    talk.generate(takes_snapshot=True)
     assert talk.session.can_rollback
     for _ in range(3):
         talk.turn(" again" * 20, ANSWER)
@@ -273,4 +273,4 @@ def test_pictures_and_whole_sounds_take_their_slots(toy: Toy) -> None:
     text = "<|im_start|>user\nlook\n<image></image>\nand hear\n<|audio_start|><|audio_end|>"
     expected = len(toy.tokenizer.encode(text)) + 64 + 20
     assert talk.session.kv.length == expected
-    run_alone(talk.model.streaming_generate(talk.session, VARIED), talk.recorder)
+    run_alone(talk.model.streaming.generate(talk.session, VARIED), talk.recorder)

@@ -116,7 +116,7 @@ class ScriptedTurns:
 
     def prefill(self, role: str, content: Content, **options: Any) -> str:
         """Feed one message."""
-        steps = self.model.streaming_prefill(
+        steps = self.model.streaming.prefill(
             self.session, Message(role, content), PieceOptions(**options)
         )
         return run_alone(steps, self.executor)
@@ -144,10 +144,12 @@ class ScriptedTurns:
         return ids
 
     def generate(
-        self, settings: GenerationSettings = GREEDY, **options: Any
+        self, settings: GenerationSettings = GREEDY, *, takes_snapshot: bool = False
     ) -> tuple[list[ReplyPiece], ReplyResult]:
         """Stream what the script says."""
-        steps = self.model.streaming_generate(self.session, settings, **options)
+        if takes_snapshot:
+            self.session.take_snapshot()
+        steps = self.model.streaming.generate(self.session, settings)
         return collect(steps, self.answers)
 
     def turn(self, question: str, reply: str, settings: GenerationSettings = GREEDY) -> ReplyResult:
@@ -181,7 +183,7 @@ class ToyTurns:
         """Feed one message."""
         message = Message(role, content)
         return self.run(
-            self.model.streaming_prefill(self.session, message, PieceOptions(**options))
+            self.model.streaming.prefill(self.session, message, PieceOptions(**options))
         )
 
     def prefill_history(self, history: Sequence[tuple[str, Content]], **options: Any) -> str:
@@ -196,10 +198,12 @@ class ToyTurns:
         return self.run(model.chat.reply_over_cache(model.streaming, self.session, settings))
 
     def generate(
-        self, settings: GenerationSettings = GREEDY, **options: Any
+        self, settings: GenerationSettings = GREEDY, *, takes_snapshot: bool = False
     ) -> tuple[list[ReplyPiece], ReplyResult]:
         """Stream a reply."""
-        steps = self.model.streaming_generate(self.session, settings, **options)
+        if takes_snapshot:
+            self.session.take_snapshot()
+        steps = self.model.streaming.generate(self.session, settings)
         return collect(steps, self.recorder)
 
 

@@ -17,9 +17,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from MiniCPMO45.configuration_minicpmo import StreamTiming
 from MiniCPMO45.engine.steps import EncodeStream
-from MiniCPMO45.kernels import stream_attention
+from MiniCPMO45.kernels import stream_memory
 from MiniCPMO45.kernels.device import Piece
-from MiniCPMO45.kernels.stream_table import DROPPED, ColumnCache, StreamTable
+from MiniCPMO45.kernels.stream_memory import DROPPED, ColumnCache, StreamTable
 from MiniCPMO45.model.audio_encoder import AudioBatch, AudioEncoder, pool
 from MiniCPMO45.model.encoder_layers import fuse_attention
 from MiniCPMO45.processing.audio_features import (
@@ -316,8 +316,8 @@ class StreamAttention:
 
     def attend(self, layer: int, qkv: Tensor) -> Tensor:
         """See `encoder_layers.Attention`."""
-        return stream_attention.attend(qkv, None, self.cache, layer)
+        return stream_memory.attend(qkv, None, self.cache, layer)
 
     def store(self) -> None:
         """Keep the keys and values of all layers."""
-        stream_attention.store_columns(self.new, self.cache, 0)
+        stream_memory.store_columns(self.new, self.cache, 0)

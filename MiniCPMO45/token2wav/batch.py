@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from MiniCPMO45.configuration_minicpmo import SpeechTiming
-from MiniCPMO45.kernels.stream_table import DROPPED, ColumnCache, StreamTable
+from MiniCPMO45.kernels.stream_memory import DROPPED, ColumnCache, StreamTable
 from MiniCPMO45.token2wav.config import HISTORY_FRAMES, OVERLAP_FRAMES, UPSAMPLING, Token2WavConfig
 from MiniCPMO45.token2wav.vocoder_state import (
     ColumnLedger,

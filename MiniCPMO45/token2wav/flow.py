@@ -14,14 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from MiniCPMO45.kernels.stream_attention import attend, store_columns
+from MiniCPMO45.kernels.stream_memory import ColumnCache, attend, store_columns
 from MiniCPMO45.kernels.stream_norms import (
     gated_norm,
     gated_norm_unfold,
     norm_heads,
     norm_mish_unfold,
 )
-from MiniCPMO45.kernels.stream_table import ColumnCache
 from MiniCPMO45.token2wav.batch import ChunkBatch, FlowSchedule
 from MiniCPMO45.token2wav.config import CONV_KERNEL, GUIDANCE_ROWS, EstimatorConfig, FlowConfig
 from MiniCPMO45.token2wav.flow_encoder import FlowEncoder

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from MiniCPMO45.kernels.stream_attention import attend, store_columns
+from MiniCPMO45.kernels.stream_memory import ColumnCache, attend, store_columns
 from MiniCPMO45.kernels.stream_norms import gated_norm
-from MiniCPMO45.kernels.stream_table import ColumnCache
 from MiniCPMO45.token2wav.batch import ChunkBatch
 from MiniCPMO45.token2wav.config import UPSAMPLING, FlowEncoderConfig
 from MiniCPMO45.token2wav.layers import Linear, PackedLinear, TapConvolution, pack_all, with_past

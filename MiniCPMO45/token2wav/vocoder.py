@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from MiniCPMO45.configuration_minicpmo import SpeechTiming
 from MiniCPMO45.kernels.device import Piece
-from MiniCPMO45.kernels.stream_attention import load_tails, store_tails
+from MiniCPMO45.kernels.stream_memory import load_tails, store_tails
 from MiniCPMO45.token2wav.batch import (
     LARGEST_CALL_CODES,
     LARGEST_VOICE_FRAMES,

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from MiniCPMO45.kernels.stream_table import DROPPED
+from MiniCPMO45.kernels.stream_memory import DROPPED
 from MiniCPMO45.token2wav.config import (
     CONV_KERNEL,
     GUIDANCE_ROWS,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from MiniCPMO45.kernels.stream_attention import store_tails
+from MiniCPMO45.kernels.stream_memory import store_tails
 from MiniCPMO45.token2wav.batch import ChunkBatch, ChunkInput, ChunkShape
 from MiniCPMO45.token2wav.config import (
     EstimatorConfig,

@@ -151,6 +151,20 @@ LAYERS = (
     ),
 )
 
+# The folders of `MiniCPMO45/` in the order in which data flows: each may import those before it.
+ROOMS = (
+    ("configuration_minicpmo", "settings", "token2wav.config"),
+    ("processing",),
+    ("kernels",),
+    ("model",),
+    ("loading",),
+    ("token2wav",),
+    ("modeling_minicpmo",),
+    ("engine",),
+    ("modes",),
+    ("modeling_minicpmo_unified", "auto", "tiny"),
+)
+
 FILES = python_files(with_tests=False)
 GATEWAY_FILES = [source for source in FILES if source.module.split(".")[0].startswith("gateway")]
 OURS = frozenset(source.module.split(".")[0] for source in FILES)
@@ -195,6 +209,30 @@ def offences(source: SourceFile) -> list[str]:
 @pytest.mark.parametrize("source", FILES, ids=lambda source: source.name)
 def test_imports_point_down(source: SourceFile) -> None:
     assert offences(source) == []
+
+
+def room_of(module: str) -> int | None:
+    """The place in `ROOMS` of a module of the model, by its longest prefix; None for others."""
+    name = f"{module.removeprefix('MiniCPMO45.')}."
+    fits = [
+        (len(prefix), place)
+        for place, prefixes in enumerate(ROOMS)
+        for prefix in prefixes
+        if module.startswith("MiniCPMO45.") and name.startswith(f"{prefix}.")
+    ]
+    return max(fits)[1] if fits else None
+
+
+def test_the_rooms_of_the_model_import_in_the_order_of_the_data() -> None:
+    mine = [source for source in FILES if source.module.startswith("MiniCPMO45.")]
+    assert {source.module for source in mine if room_of(source.module) is None} == set()
+    found = [
+        f"{source.name}:{line} imports {name}"
+        for source in mine
+        for name, line in imported_modules(source)
+        if (room_of(name) or 0) > (room_of(source.module) or 0)
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("source", GATEWAY_FILES, ids=lambda source: source.name)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from MiniCPMO45.kernels.stream_table import StreamTable
+from MiniCPMO45.kernels.stream_memory import StreamTable
 
 
 def new_table() -> StreamTable:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from MiniCPMO45.kernels import convolutions, stream_attention, stream_norms, wave_transforms
+from MiniCPMO45.kernels import convolutions, stream_memory, stream_norms, wave_transforms
 from MiniCPMO45.kernels.convolutions import (
     Activation,
     Convolution,
@@ -22,7 +22,7 @@ from MiniCPMO45.kernels.convolutions import (
     convolve,
     upsample,
 )
-from MiniCPMO45.kernels.stream_table import DROPPED, ColumnCache, StreamTable
+from MiniCPMO45.kernels.stream_memory import DROPPED, ColumnCache, StreamTable
 from MiniCPMO45.token2wav.config import HiFTConfig
 
 STREAMS, FRAMES, HEADS, WIDTH, LAYERS = 3, 6, 2, 16, 2
@@ -49,7 +49,7 @@ def both(monkeypatch: pytest.MonkeyPatch, work: Callable[[], T]) -> tuple[T, T]:
     """What an operation gives by its kernel, and in its plain form."""
     answers = []
     for is_kernel in (True, False):
-        for module in (convolutions, stream_attention, stream_norms, wave_transforms):
+        for module in (convolutions, stream_memory, stream_norms, wave_transforms):
             monkeypatch.setattr(module, "runs_kernels", lambda x, chosen=is_kernel: chosen)
         answers.append(work())
     return answers[0], answers[1]
@@ -108,7 +108,7 @@ def test_attention_sees_the_past_and_the_chunk(
     qkv = torch.randn(rows, FRAMES, 3 * HEADS * WIDTH).to(device, dtype)
     bias = torch.randn(HEADS, rows * FRAMES, HISTORY + 2 * FRAMES - 1).to(device, dtype)
     given = (qkv, bias if has_bias else None, stage.cache, 1)
-    assert_near(*both(monkeypatch, lambda: stream_attention.attend(*given)))
+    assert_near(*both(monkeypatch, lambda: stream_memory.attend(*given)))
 
 
 @DEVICES
@@ -125,7 +125,7 @@ def test_columns_go_where_the_table_says(
         stage = scene(device, dtype, group=group)
         new = torch.randn(LAYERS, STREAMS * group, FRAMES, 3 * HEADS * WIDTH)
         before = [memory.clone() for memory in stage.memory]
-        stream_attention.store_columns(new.to(device, dtype), stage.cache, 0)
+        stream_memory.store_columns(new.to(device, dtype), stage.cache, 0)
         assert not any(torch.equal(a, b) for a, b in zip(before, stage.memory, strict=True))
         return stage.memory
 
@@ -137,9 +137,9 @@ def test_columns_go_where_the_table_says(
 def test_tails_are_fetched_and_put_back(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fetch_and_put() -> Tensor:
         stage = scene(device, torch.float32, group=1)
-        tails = stream_attention.load_tails(stage.table, TAILS)
+        tails = stream_memory.load_tails(stage.table, TAILS)
         assert torch.equal(tails, torch.stack(stage.tails))
-        stream_attention.store_tails(tails + 1, stage.table)
+        stream_memory.store_tails(tails + 1, stage.table)
         assert torch.equal(torch.stack(stage.tails), tails + 1)
         return tails
 

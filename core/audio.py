@@ -187,6 +187,26 @@ def resample(samples: FloatArray, from_rate_hz: int, to_rate_hz: int) -> FloatAr
     return np.asarray(soxr.resample(samples, from_rate_hz, to_rate_hz), dtype=np.float32)
 
 
+class StreamResampler:
+    """Changes the sample rate of mono sound that comes in pieces, however it is cut."""
+
+    def __init__(self, from_rate_hz: int, to_rate_hz: int) -> None:
+        """Begin a stream."""
+        is_same = from_rate_hz == to_rate_hz
+        self._stream = (
+            None if is_same else soxr.ResampleStream(from_rate_hz, to_rate_hz, 1, dtype="float32")
+        )
+
+    def feed(self, samples: FloatArray) -> FloatArray:
+        """Return the samples that are certain now; a few follow with the next piece."""
+        return samples if self._stream is None else self._stream.resample_chunk(samples)
+
+    def finish(self) -> FloatArray:
+        """Return what is left; nothing may follow."""
+        nothing = np.zeros(0, np.float32)
+        return nothing if self._stream is None else self._stream.resample_chunk(nothing, last=True)
+
+
 def check_audible(samples: FloatArray) -> None:
     """Refuse sound in which there is nothing to hear.
 

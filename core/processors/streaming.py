@@ -33,7 +33,8 @@ from MiniCPMO45.modes.prompt_input import STREAMING_SLICES, PieceOptions
 from MiniCPMO45.settings import GenerationSettings
 
 REPLY_FIELDS: Final = set(
-    "generate_audio max_new_tokens do_sample length_penalty temperature top_p top_k".split()
+    "generate_audio max_new_tokens do_sample length_penalty temperature top_p top_k "
+    "reply_start".split()
 )
 """Fields of a `Generate` that are settings of the model under the same name."""
 

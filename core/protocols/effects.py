@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 
 from core.errors import CloseCode
 from core.protocols.events import Segment, TimerName
+from core.protocols.realtime_events import RealtimeEvent
+from core.protocols.realtime_turns import TurnRequest
 from core.schemas import chat, duplex, gpt_live_told, half_duplex, streaming
 from core.schemas.queue import RequestType
+from core.schemas.realtime_session import AudioFormat
 
 ServerMessage = (
     streaming.WorkerServerMessage
@@ -20,6 +23,7 @@ ServerMessage = (
     | duplex.ServerMessage
     | chat.ServerMessage
     | gpt_live_told.ServerMessage
+    | RealtimeEvent
 )
 """Anything a machine may send to its client."""
 
@@ -145,12 +149,12 @@ class Generate:
 
     Attributes:
         request: streaming: the client's message, its defaults filled in; half-duplex: what the
-            user said; chat: the request again. With a segment the point that `Rollback` returns
-            to lies before it.
+            user said; chat: the request again; realtime: all that the reply depends on. With a
+            segment the point that `Rollback` returns to lies before it.
         turn_index: number of the turn, from 0.
     """
 
-    request: streaming.Generate | Segment | chat.ChatSocketRequest
+    request: streaming.Generate | Segment | chat.ChatSocketRequest | TurnRequest
     turn_index: int = 0
 
 
@@ -184,6 +188,19 @@ class Detect:
 
     chunk: ChunkMessage = field(repr=False)
     skip_samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hear:
+    """Judge sound that follows what was heard before. Ends in `Heard`.
+
+    Attributes:
+        pcm: whole samples.
+        format: how they are written; another one than before begins a new stream.
+    """
+
+    pcm: bytes = field(repr=False)
+    format: AudioFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +269,7 @@ class ReleaseWorker:
     is_clean: bool
 
 
-DetectorEffect = Detect | ResetDetector
+DetectorEffect = Detect | ResetDetector | Hear
 WorkEffect = Prefill | Step | Finalize | Generate | Rollback | Retain
 SignalEffect = Interrupt | Cancel
 Effect = (
@@ -287,6 +304,8 @@ QueueEffect = (
 def label(effect: Effect | QueueEffect) -> str:
     """Return the effect's word in the transition tables: `Send(result)`, `Step`, …."""
     match effect:
+        case Send(RealtimeEvent() as event):
+            return f"Send({event.family})"
         case Send(message):
             return f"Send({message.type})"
         case StartTimer(name) | StopTimer(name):

@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 from core.endpointing import SpeechDiscarded, SpeechStarted
 from core.errors import OmniError
-from core.schemas import chat, duplex, gpt_live, half_duplex, streaming
+from core.schemas import chat, duplex, gpt_live, half_duplex, realtime, streaming
 from core.schemas.common import TokenStats
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
@@ -27,6 +27,7 @@ ClientMessage = (
     | duplex.ClientMessage
     | chat.ClientMessage
     | gpt_live.ClientMessage
+    | realtime.ClientEvent
 )
 """Anything a worker accepts on one of its sockets."""
 
@@ -219,15 +220,29 @@ class Detected(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Heard(Event):
+    """How likely each window that followed holds speech, oldest first: ends `Hear`."""
+
+    KIND: ClassVar[str] = "heard"
+    probabilities: tuple[float, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Prefetched(Event):
     """The pictures were encoded, as far as a unit still needs them: ends `Prefetch`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkReady(Event):
-    """A piece of the reply; any number of them come before `GenerateDone`."""
+    """A piece of the reply; any number of them come before `GenerateDone`.
+
+    Attributes:
+        chunk: as the view made it.
+        sound: realtime: its sound as the client reads it.
+    """
 
     chunk: StreamingChunk
+    sound: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

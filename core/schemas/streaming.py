@@ -208,6 +208,12 @@ class Generate(WireModel):
         return Generate.model_validate(defaults | given)
 
 
+class ReplyRequest(Generate):
+    """What a worker asks of a view: more than a client of this protocol may."""
+
+    reply_start: str = Field("", description="What the reply has to begin with.")
+
+
 class PrefillDone(WireModel):
     """The history is in the KV cache."""
 

@@ -77,7 +77,7 @@ class ClientSound:
         raw = self._half + raw
         whole = len(raw) - len(raw) % self._sample_bytes
         self._half = raw[whole:]
-        return self._heard.change(_decoded(raw[:whole], self._kind, self._rate_hz))
+        return self._heard.change(decoded(raw[:whole], self._kind, self._rate_hz))
 
     def encode(self, samples: FloatArray) -> str:
         """Return Base64 of what the client hears next, as long as what is given.
@@ -88,7 +88,7 @@ class ClientSound:
         told = np.concatenate([self._kept, self._told.change(samples)])
         length = len(samples) * self._rate_hz // OUTPUT_SAMPLE_RATE_HZ
         told, self._kept = np.clip(told[:length], -1.0, 1.0), told[length:]
-        return base64.b64encode(_encoded(told, self._kind, self._rate_hz)).decode("ascii")
+        return base64.b64encode(encoded(told, self._kind, self._rate_hz)).decode("ascii")
 
 
 def decode_pcm(text: str) -> FloatArray:
@@ -106,7 +106,8 @@ def decode_pcm(text: str) -> FloatArray:
     return np.frombuffer(raw, "<i2").astype(np.float32) / np.float32(PCM_SCALE)
 
 
-def _decoded(raw: bytes, kind: str, rate_hz: int) -> FloatArray:
+def decoded(raw: bytes, kind: str, rate_hz: int) -> FloatArray:
+    """Return the samples [T], float32 at their own rate, of bytes of a kind of sound."""
     if kind == PCM:
         return np.frombuffer(raw, "<i2").astype(np.float32) / np.float32(PCM_SCALE)
     if not raw:
@@ -122,7 +123,8 @@ def _decoded(raw: bytes, kind: str, rate_hz: int) -> FloatArray:
     return samples
 
 
-def _encoded(samples: FloatArray, kind: str, rate_hz: int) -> bytes:
+def encoded(samples: FloatArray, kind: str, rate_hz: int) -> bytes:
+    """Return samples [T] between -1 and 1 as bytes of a kind of sound."""
     if kind == PCM:
         return np.rint(samples * PCM_MAX).astype("<i2").tobytes()
     out = BytesIO()

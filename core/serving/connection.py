@@ -20,6 +20,7 @@ from core.protocols.effects import (
     Detect,
     DetectorEffect,
     Effect,
+    Hear,
     Interrupt,
     Prefetch,
     Release,
@@ -274,7 +275,7 @@ class Connection:
             case Prefetch():
                 self.handler.expect_prefetch(effect)
                 self._queues.prefetching.put(effect)
-            case Detect() | ResetDetector():
+            case Detect() | ResetDetector() | Hear():
                 self._queues.detecting.put(effect)
             case Release():
                 self._queues.end()

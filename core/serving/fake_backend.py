@@ -24,7 +24,7 @@ from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.common import ContentItem, TextContent, TokenStats
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
-from core.schemas.streaming import ReplyEnd, StreamingChunk, StreamingRequest
+from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingChunk, StreamingRequest
 from core.schemas.worker import ModelFacts, ModelKind
 from core.serving.backend import Report
 from core.serving.fake_media import FakeSeenPicture, count_words, line_of, tone, tone_base64
@@ -149,7 +149,7 @@ class FakeView:
 
     async def mark(self, session_id: str) -> None:
         """Keep the present point to roll back to."""
-        self._marked = (len(self._said), self.kv_cache_length)
+        self._marked = len(self._said), self.kv_cache_length
 
     def can_rollback(self) -> bool:
         """Return whether there is a point to roll back to."""
@@ -221,8 +221,9 @@ class FakeStreamingView(FakeView):
     ) -> AsyncGenerator[StreamingChunk, None]:
         """Answer what was fed."""
         self._speaks = wanted.generate_audio
-        sentence = f"This is a fixed reply, number {self._digest()}, and nothing more."
-        return self._say(sentence, wanted.max_new_tokens)
+        text = f"This is a fixed reply, number {self._digest()}, and nothing more."
+        begun = f"{wanted.reply_start} " if isinstance(wanted, ReplyRequest) else ""
+        return self._say(begun + text, wanted.max_new_tokens)
 
 
 class FakeHalfDuplexView(FakeView):
@@ -248,8 +249,7 @@ class FakeHalfDuplexView(FakeView):
 
     async def hear(self, segment: FloatArray) -> None:
         """Feed one segment of speech."""
-        duration_ms = len(segment) * MS_PER_S // INPUT_SAMPLE_RATE_HZ
-        await self._take_in(f"user: {duration_ms} ms of speech")
+        await self._take_in(f"user: {len(segment) * MS_PER_S // INPUT_SAMPLE_RATE_HZ} ms of speech")
 
     def answer(self, *, sets_rollback_point: bool) -> AsyncGenerator[StreamingChunk, None]:
         heard = self._said[-1].removeprefix("user: ")
@@ -261,8 +261,8 @@ class FakeDuplexView(FakeView):
 
     slice_limit = 1
     _listens_for = _turns = 0
-    _spoken = 0  # units of the turn under way
     _has_break = _has_early_sound = False
+    _spoken = 0  # units of the turn under way
 
     async def begin(
         self,

@@ -143,7 +143,7 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
                 recorder.record_result(result.step, result, whole)
 
 
-class _TurnRecording(RecordingObserver[TurnBasedSessionRecorder]):
+class TurnRecording(RecordingObserver[TurnBasedSessionRecorder]):
     """What has turns."""
 
     def _add(self, chunk: streaming.Chunk | chat.ChatChunk) -> None:
@@ -151,7 +151,7 @@ class _TurnRecording(RecordingObserver[TurnBasedSessionRecorder]):
             self.recorder.add_streaming_chunk(chunk.text_delta, chunk.audio_data)
 
 
-class HalfDuplexRecording(_TurnRecording):
+class HalfDuplexRecording(TurnRecording):
     """Records a half-duplex session: what the user said and what was answered."""
 
     def __init__(self, open_recorder: OpenRecorder[TurnBasedSessionRecorder]) -> None:
@@ -181,7 +181,7 @@ class HalfDuplexRecording(_TurnRecording):
                 recorder.end_turn(timing, interrupted=done.interrupted, text=done.text)
 
 
-class StreamingRecording(_TurnRecording):
+class StreamingRecording(TurnRecording):
     """Records the turns of a streaming socket, perhaps behind those of earlier sockets."""
 
     def __init__(
@@ -228,7 +228,7 @@ class StreamingRecording(_TurnRecording):
             self.recorder.start_message_turn(self._next_turn(), message.messages[-1])
 
 
-class ChatRecording(_TurnRecording):
+class ChatRecording(TurnRecording):
     """Records a one-shot chat over a socket."""
 
     def __init__(self, open_recorder: OpenRecorder[TurnBasedSessionRecorder]) -> None:

@@ -127,7 +127,7 @@ STOP_REQUEST: Final = TypeAdapter(StopRequest)
 STOP_LIMIT_BYTES: Final = 4_096
 STOPS: Final = {
     "streaming": (SocketKind.STREAMING, SocketKind.CHAT),
-    "half_duplex": (SocketKind.HALF_DUPLEX,),
+    "half_duplex": (SocketKind.HALF_DUPLEX, SocketKind.REALTIME),
     "duplex": (SocketKind.DUPLEX, SocketKind.LIVE),
 }
 """Which sockets a stop route concerns."""

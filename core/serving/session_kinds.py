@@ -21,6 +21,8 @@ from core.protocols.gpt_live import GptLiveMachine
 from core.protocols.half_duplex import HalfDuplexMachine
 from core.protocols.hearing import HalfDuplexLimits
 from core.protocols.machine import SessionNames
+from core.protocols.realtime import RealtimeMachine
+from core.protocols.realtime_responses import RealtimeLimits
 from core.protocols.streaming import StreamingLimits, StreamingMachine
 from core.schemas import half_duplex
 from core.schemas.chat import ChatRequest, ChatResponse
@@ -34,6 +36,8 @@ from core.serving.gpt_live import GptLiveWords, InnerObserver, live_machine
 from core.serving.half_duplex_handler import HalfDuplexHandler
 from core.serving.observers import LogObserver, MetricsObserver, Observer
 from core.serving.queues import LoopScheduler
+from core.serving.realtime_handler import RealtimeHandler, realtime_start
+from core.serving.realtime_recording import RealtimeRecording
 from core.serving.recording_observer import (
     ChatRecording,
     DuplexRecording,
@@ -65,6 +69,7 @@ class SocketKind(StrEnum):
     HALF_DUPLEX = "half_duplex"
     DUPLEX = "duplex"
     LIVE = "live"
+    REALTIME = "realtime"
 
     @property
     def path(self) -> str:
@@ -74,7 +79,7 @@ class SocketKind(StrEnum):
     @property
     def is_live(self) -> bool:
         """It occupies the worker from the first moment to the last, not turn by turn."""
-        return self in (SocketKind.HALF_DUPLEX, SocketKind.DUPLEX, SocketKind.LIVE)
+        return self not in (SocketKind.STREAMING, SocketKind.CHAT)
 
     def request_type(self, session_id: str, variant: str | None) -> RequestType:
         """Return what a session of this kind is called everywhere else.
@@ -88,7 +93,7 @@ class SocketKind(StrEnum):
                 return RequestType.STREAMING
             case SocketKind.CHAT:
                 return RequestType.CHAT
-            case SocketKind.HALF_DUPLEX:
+            case SocketKind.HALF_DUPLEX | SocketKind.REALTIME:
                 return RequestType.HALF_DUPLEX_AUDIO
             case SocketKind.DUPLEX:
                 return VARIANTS.get(variant or "") or duplex_request_type(session_id)
@@ -104,7 +109,7 @@ class SessionRules:
         endpoints: what each kind of socket accepts.
         sounds: how long sounds may be.
         frames: what a camera picture may be.
-        streaming, chat, half_duplex, duplex: limits of the machines.
+        streaming, chat, half_duplex, duplex, realtime: limits of the machines.
     """
 
     endpoints: dict[SocketKind, Endpoint]
@@ -114,6 +119,7 @@ class SessionRules:
     chat: ChatLimits
     half_duplex: HalfDuplexLimits
     duplex: DuplexLimits
+    realtime: RealtimeLimits
 
     @classmethod
     def of(
@@ -133,7 +139,8 @@ class SessionRules:
                     (SocketKind.HALF_DUPLEX, turns, live_bytes),
                     (SocketKind.DUPLEX, wire.DUPLEX.parse, live_bytes),
                 )
-            },
+            }
+            | {SocketKind.REALTIME: wire.REALTIME},
             sounds=sounds,
             frames=replace(
                 FRAME_LIMITS, max_bytes=limits.frame_max_bytes, max_side_px=limits.frame_max_side_px
@@ -151,6 +158,9 @@ class SessionRules:
                 max_frames_per_chunk=duplex.max_frames_per_chunk,
                 frame_grace_s=duplex.frame_grace_ms / MS_PER_S,
             ),
+            realtime=RealtimeLimits(
+                max_session_s=half_duplex.max_session_s, max_kv_tokens=duplex.max_kv_tokens
+            ),
         )
 
     def within(self, context_tokens: int | None) -> SessionRules:
@@ -163,6 +173,7 @@ class SessionRules:
             streaming=replace(self.streaming, max_kv_tokens=most),
             half_duplex=replace(self.half_duplex, max_kv_tokens=most),
             duplex=replace(self.duplex, max_kv_tokens=most),
+            realtime=replace(self.realtime, max_kv_tokens=most),
         )
 
 
@@ -303,6 +314,10 @@ class SessionBuilder:
             case SocketKind.LIVE:
                 count = self.runtime.backend.count_tokens
                 return live_machine(names, rules.duplex, owner.model, count)
+            case SocketKind.REALTIME:
+                return RealtimeMachine(
+                    names, realtime_start(owner.model, is_beta=owner.is_beta), rules.realtime
+                )
 
     def _handler(self, kind: SocketKind, owner: Owner, lease: Lease | None) -> SessionHandler[Any]:
         runtime = self.runtime
@@ -314,6 +329,8 @@ class SessionBuilder:
         assert lease is not None, "a live session has its slot"
         if kind is SocketKind.HALF_DUPLEX:
             return HalfDuplexHandler(runtime, owner, lease)
+        if kind is SocketKind.REALTIME:
+            return RealtimeHandler(runtime, owner, lease)
         return DuplexHandler(runtime, owner, lease, self.rules.frames)
 
     def _recording(
@@ -334,6 +351,8 @@ class SessionBuilder:
                 return [ChatRecording(turns)]
             case SocketKind.HALF_DUPLEX:
                 return [HalfDuplexRecording(turns)]
+            case SocketKind.REALTIME:
+                return [RealtimeRecording(turns)]
             case SocketKind.DUPLEX | SocketKind.LIVE:
                 begin = partial(recordings.duplex, recording_id, owner, on_stopped)
                 return [DuplexRecording(begin)]

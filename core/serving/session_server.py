@@ -36,7 +36,7 @@ from core.serving.recordings import Recordings
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_kinds import SessionBuilder, SessionRules, SocketKind
 from core.serving.slots import Lease, Owner
-from core.serving.wire import SocketClosedError, StarletteSocket
+from core.serving.wire import REALTIME, SocketClosedError, StarletteSocket
 from recording.names import generate_session_id
 
 NOT_READY_TEXT: Final = "The worker is still loading its model. Please try again later."
@@ -172,12 +172,14 @@ class SessionServer:
                 owner = Owner(name, kind.request_type(name, variant))
                 owner.secret = websocket.headers.get(SESSION_SECRET_HEADER, "")
                 owner.model = websocket.query_params.get("model", "")
+                owner.is_beta = websocket.query_params.get("beta") == "1"
                 async with self._claimed(kind, owner) as live:
                     lease = await self._take_slot(kind, owner)
                     await self._converse(socket, live, lease)
             except OmniError as error:
                 self._log.info("socket_refused", code=error.code.value, kind=kind.value)
-                await refuse(socket, error)
+                endpoint = self._rules.endpoints.get(kind, REALTIME)
+                await refuse(socket, error, endpoint.write)
 
     async def chat(
         self, request: ChatRequest, gone: asyncio.Event, secret: str = ""
@@ -297,11 +299,12 @@ async def deny(websocket: WebSocket, error: OmniError) -> None:
     await websocket.send_denial_response(JSONResponse(body, error.http_status))
 
 
-async def refuse(socket: StarletteSocket, error: OmniError) -> None:
+async def refuse(
+    socket: StarletteSocket, error: OmniError, write: Callable[[ErrorMessage], str]
+) -> None:
     """Say why not, and close."""
-    message = ErrorMessage.of(error)
     try:
-        await socket.send(message.to_json())
+        await socket.send(write(ErrorMessage.of(error)))
     except SocketClosedError:
         return
     await socket.close(int(error.close_code), error.code.value)

@@ -149,6 +149,7 @@ class Owner:
         kv_tokens: tokens in its cache.
         model: what its client is told that the model is called; "" where nobody asks.
         secret: what its client shows to prove that the session is its own; "" without a gateway.
+        is_beta: its client speaks the beta of its protocol.
     """
 
     session_id: str
@@ -157,6 +158,7 @@ class Owner:
     kv_tokens: Callable[[], int] = lambda: 0
     secret: str = ""
     model: str = ""
+    is_beta: bool = False
 
     @property
     def status(self) -> WorkerStatus:

@@ -5,6 +5,7 @@ Every send has a time limit, and every message a size. No rules of a protocol.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,11 +25,15 @@ from core.schemas.limits import (
     CHAT_AUDIO_MAX_S,
     CHAT_SOCKET_LIMIT_BYTES,
     CHUNK_MAX_S,
+    EVENT_LIMIT_BYTES,
     LIVE_SOCKET_LIMIT_BYTES,
     PREPARE_LIMIT_BYTES,
     REFERENCE_MAX_S,
     audio_chars,
 )
+from core.schemas.openai_errors import error_event
+from core.schemas.queue import ErrorMessage, WarningMessage
+from core.schemas.realtime import parse_event
 from core.serving.queues import Bound, Scheduler
 
 
@@ -161,6 +166,7 @@ class SoundLimits:
 
 
 SEND_LIMIT_S: Final = 20.0  # ours: for a message to be taken; then the peer counts as gone
+EVENT_ID_BYTES: Final = 10
 MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
 
 
@@ -213,6 +219,18 @@ DUPLEX: Final = Endpoint(
     partial(parse_message, TypeAdapter(duplex.ClientMessage)),
     PREPARE_LIMIT_BYTES,
     LIVE_SOCKET_LIMIT_BYTES,
+)
+
+
+def spelled_as_event(message: ServerMessage) -> str:
+    """Spell an error of ours as OpenAI's clients read it."""
+    if isinstance(message, ErrorMessage | WarningMessage):
+        return error_event(message, f"event_{secrets.token_hex(EVENT_ID_BYTES)}").to_json()
+    return message.to_json()
+
+
+REALTIME: Final = Endpoint(
+    parse_event, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=spelled_as_event
 )
 
 

@@ -9,11 +9,10 @@ from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 
-from core.protocols.effects import Release, Send, label
+from core.protocols.effects import Release, Send, ServerMessage, label
 from core.protocols.events import Event, Opened, Received, TimerFired, TimerName
 from core.protocols.tables import SAME, Row
 from core.schemas import duplex, half_duplex, streaming
-from core.schemas.common import WireModel
 from core.schemas.worker import WorkerStatus
 
 DUPLEX: TypeAdapter[Any] = TypeAdapter(duplex.ClientMessage)
@@ -77,7 +76,7 @@ class Scene:
         return self.tell(TimerFired(TimerName(name)), after_s)
 
     @property
-    def sent(self) -> list[WireModel]:
+    def sent(self) -> list[ServerMessage]:
         """Messages the last event led to."""
         return [effect.message for effect in self.effects if isinstance(effect, Send)]
 

@@ -1,0 +1,317 @@
+"""OpenAI's Realtime protocol over the turn engine: items, turns by silence or by hand, responses.
+
+Client events are handled in the order in which they come, and none waits for the engine.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.errors import BadPayloadError, CloseCode, TooBigError
+from core.protocols import realtime_events as tell
+from core.protocols.effects import Effect, Hear, StartTimer, StopTimer
+from core.protocols.events import (
+    Heard,
+    Opened,
+    Received,
+    Rejected,
+    ShuttingDown,
+    TimerFired,
+    TimerName,
+)
+from core.protocols.machine import SessionMachine
+from core.protocols.realtime_answer import truncated
+from core.protocols.realtime_events import RealtimeEvent
+from core.protocols.realtime_input import SpeechClosed, SpeechOpened
+from core.protocols.realtime_items import ROOT, item_of
+from core.protocols.realtime_responses import TURN_DETECTED, RealtimePhase, ResponseMachine
+from core.protocols.tables import SAME, Index, Row, index_rows
+from core.schemas.realtime import (
+    BufferAppend,
+    EventProblemError,
+    ItemCreate,
+    ItemDelete,
+    ItemRetrieve,
+    ItemTruncate,
+    SessionUpdate,
+)
+
+MIN_COMMIT_MS: Final = 100
+
+
+class RealtimeMachine(ResponseMachine):
+    """The rules of one Realtime session."""
+
+    def _row(self, kind: str) -> Row[Any, Effect] | None:
+        return ROWS.get((self._phase, kind))
+
+    # --- the session ---
+
+    def open(self, event: Opened) -> list[Effect]:
+        """Tell the settings."""
+        self._phase = RealtimePhase.IDLE
+        limit_s = self._limits.max_session_s
+        timer: list[Effect] = [StartTimer(TimerName.SESSION, limit_s)] if limit_s > 0 else []
+        return [
+            *self._send(tell.session("created", self._wire())),
+            *self._send(tell.conversation_created(self._start.conversation_id)),
+            *timer,
+        ]
+
+    def update(self, event: Received) -> list[Effect]:
+        """Change settings; they count from the next response on."""
+        message = event.message
+        assert isinstance(message, SessionUpdate)
+        before, after = self._config, self._config.patched(message.session)
+        if self._has_spoken and after.output.voice != before.output.voice:
+            text = "The voice cannot be changed once it was heard."
+            return self._wrong(event, "cannot_update_voice", text, "session.audio.output.voice")
+        is_heard_otherwise = (before.turn_detection, before.input_format) != (
+            after.turn_detection,
+            after.input_format,
+        )
+        effects = self._end_segment() if is_heard_otherwise else []
+        self._config = after
+        if is_heard_otherwise:
+            if before.turn_detection is None:
+                self._ears.finder.start_at(self._ears.buffer.end_ms)
+            self._ears.use(after.input_format, after.turn_detection)
+            effects += self._wait_for_speech(event.at_s)
+        return [*effects, *self._send(tell.session("updated", self._wire()))]
+
+    def expire(self, event: TimerFired) -> list[Effect]:
+        """The session has been as long as it may be."""
+        text = "The session has reached its longest duration."
+        return self._close_with(tell.error("session_expired", text), CloseCode.NORMAL)
+
+    # --- the user's sound ---
+
+    def append(self, event: Received) -> list[Effect]:
+        """Take sound."""
+        message = event.message
+        assert isinstance(message, BufferAppend)
+        buffer = self._ears.buffer
+        if buffer.is_too_far_behind:
+            text = "Sound comes faster than it can be heard; this append is left out."
+            return self._wrong(event, "rate_limit_exceeded", text)
+        buffer.append(message.audio, is_judged=self._config.turn_detection is not None)
+        return self._hear()
+
+    def heard(self, event: Heard) -> list[Effect]:
+        """Find where speech begins and ends."""
+        ears, rules, effects = self._ears, self._config.turn_detection, list[Effect]()
+        ears.is_hearing = False
+        for probability in event.probabilities if rules is not None else ():
+            assert rules is not None
+            is_audible = event.at_s < self._audible_until_s
+            match ears.finder.judge(probability, rules, is_audible=is_audible):
+                case SpeechOpened(start_ms):
+                    effects += self._speech_began(start_ms, event.at_s)
+                case SpeechClosed(end_ms):
+                    effects += self._speech_ended(end_ms, event.at_s)
+        return [*effects, *self._hear()]
+
+    def commit(self, event: Received) -> list[Effect]:
+        """Make what was heard an item; a segment that is open ends without a word."""
+        held_ms = self._ears.buffer.held_ms
+        if held_ms < MIN_COMMIT_MS:
+            text = (
+                "Error committing input audio buffer: buffer too small. Expected at least 100ms "
+                f"of audio, but buffer only has {held_ms:.2f}ms of audio."
+            )
+            return self._wrong(event, "input_audio_buffer_commit_empty", text)
+        return self._commit(self._ears.buffer.end_ms)
+
+    def clear(self, event: Received) -> list[Effect]:
+        """Forget what was heard."""
+        self._ears.drop()
+        return self._send(RealtimeEvent("input_audio_buffer.cleared"))
+
+    def clear_output(self, event: Received) -> list[Effect]:
+        """The client holds the sound that it has not played."""
+        self._audible_until_s = event.at_s
+        response_id = self._active.id if self._active is not None else ""
+        fields = {"response_id": response_id}
+        return self._send(RealtimeEvent("output_audio_buffer.cleared", fields))
+
+    def break_silence(self, event: TimerFired) -> list[Effect]:
+        """Nobody spoke for long: the model does."""
+        rules = self._config.turn_detection
+        if self._active is not None or self._ears.is_open or rules is None:
+            return []
+        end_ms = self._ears.buffer.end_ms
+        start_ms = max(0, end_ms - (rules.idle_timeout_ms or 0))
+        item_id = self._start.new_id("item")
+        self._ears.open(item_id, start_ms)
+        told = self._send(tell.timeout_triggered(item_id, start_ms, end_ms))
+        return [*told, *self._commit(end_ms), *self._respond(None)]
+
+    # --- items ---
+
+    def create_item(self, event: Received) -> list[Effect]:
+        """Add a client's item."""
+        message = event.message
+        assert isinstance(message, ItemCreate)
+        item_id = message.item.id or self._start.new_id("item")
+        after, store = message.previous_item_id, self._store
+        if item_id in store:
+            text = f"Item '{item_id}' exists already."
+            return self._wrong(event, "item_create_duplicate_item_id", text, "item.id")
+        if after not in (None, ROOT) and after not in store:
+            text = f"There is no item '{after}' to add this one behind."
+            code = "item_create_invalid_previous_item_id"
+            return self._wrong(event, code, text, "previous_item_id")
+        item = item_of(message.item, item_id, self._config.input_format)
+        return self._added(item, store.add(item, after))
+
+    def retrieve_item(self, event: Received) -> list[Effect]:
+        """Tell an item with its sound."""
+        message = event.message
+        assert isinstance(message, ItemRetrieve)
+        item = self._store.get(message.item_id)
+        if item is None:
+            return self._no_item(event, "retrieve", message.item_id)
+        fields = {"item": item.wire(with_sound=True)}
+        return self._send(RealtimeEvent("conversation.item.retrieved", fields))
+
+    def truncate_item(self, event: Received) -> list[Effect]:
+        """Keep what was heard of the model's sound."""
+        message = event.message
+        assert isinstance(message, ItemTruncate)
+        item, active = self._store.get(message.item_id), self._active
+        if item is None:
+            return self._no_item(event, "truncate", message.item_id)
+        is_spoken = any(part.type == "output_audio" for part in item.content)
+        is_growing = active is not None and active.open_item_id == item.id
+        if item.role != "assistant" or not (is_spoken or is_growing):
+            text = "Only model output audio messages can be truncated."
+            return self._wrong(event, "unsupported_content_type", text, "item_id")
+        if is_growing and active is not None:
+            active.heard_ms = message.audio_end_ms
+        else:
+            self._store.put(truncated(item, message.audio_end_ms))
+        self._audible_until_s = min(self._audible_until_s, event.at_s)
+        told = tell.truncated(item.id, message.content_index, message.audio_end_ms)
+        return self._send(told)
+
+    def delete_item(self, event: Received) -> list[Effect]:
+        """Forget an item."""
+        message = event.message
+        assert isinstance(message, ItemDelete)
+        if message.item_id not in self._store:
+            return self._no_item(event, "delete", message.item_id)
+        self._store.delete(message.item_id)
+        fields = {"item_id": message.item_id}
+        return self._send(RealtimeEvent("conversation.item.deleted", fields))
+
+    # --- what is wrong, and the end ---
+
+    def reject(self, event: Rejected) -> list[Effect]:
+        """Answer what cannot be understood; only what is too big ends the session."""
+        problem = event.error
+        if isinstance(problem, EventProblemError):
+            code, where = problem.event_code, (problem.param, problem.event_id)
+            told = tell.error(code, problem.message, param=where[0], event_id=where[1])
+            return self._send(told)
+        if isinstance(problem, BadPayloadError) and not isinstance(problem, TooBigError):
+            return self._send(tell.error("invalid_event", problem.message))
+        return self.fail(problem)
+
+    def shut_down(self, event: ShuttingDown) -> list[Effect]:
+        """The program ends, and the client is told so before its socket closes."""
+        told = tell.error("shutting_down", "The server is shutting down.")
+        return self._close_with(told, CloseCode.SHUTDOWN)
+
+    # --- helpers ---
+
+    def _speech_began(self, start_ms: int, now_s: float) -> list[Effect]:
+        item_id = self._start.new_id("item")
+        self._ears.open(item_id, start_ms)
+        told = self._send(tell.speech_started(item_id, start_ms))
+        effects: list[Effect] = [StopTimer(TimerName.IDLE), *told]
+        rules = self._config.turn_detection
+        if self._active is None or rules is None or not rules.interrupt_response:
+            return effects
+        self._audible_until_s = now_s
+        return [*effects, *self._cut(self._active, TURN_DETECTED)]
+
+    def _speech_ended(self, end_ms: int, now_s: float) -> list[Effect]:
+        rules = self._config.turn_detection
+        effects = self._send(tell.speech_stopped(self._ears.item_id, end_ms))
+        effects += self._commit(end_ms)
+        if rules is None or not rules.create_response:
+            return [*effects, *self._wait_for_speech(now_s)]
+        if self._active is None:
+            return [*effects, *self._respond(None)]
+        self._ears.is_unanswered = True
+        return effects
+
+    def _hear(self) -> list[Effect]:
+        pcm = self._ears.sound_to_judge()
+        return [Hear(pcm, self._ears.buffer.format)] if pcm else []
+
+    def _no_item(self, event: Received, verb: str, item_id: str) -> list[Effect]:
+        text = f"There is no item '{item_id}'."
+        return self._wrong(event, f"item_{verb}_invalid_item_id", text, "item_id")
+
+
+MACHINE: Final = RealtimeMachine
+OPENING = (RealtimePhase.OPENING,)
+RUNNING: Final = (RealtimePhase.IDLE, RealtimePhase.RESPONDING)
+OPEN: Final = (*OPENING, *RUNNING)
+CLOSED: Final = RealtimePhase.CLOSED
+EITHER: Final = f"{SAME} idle responding"
+TOLD: Final = "Send(input_audio_buffer) Send(conversation) Send(response) Send(error)"
+MADE: Final = f"{TOLD} Generate Interrupt StartTimer(idle) StopTimer(idle)"
+FAILURE: Final = "Cancel Send(response) Send(conversation) Send(error) Release Close"
+
+
+def _rows(*rows: tuple[str, str, str, Any]) -> tuple[Row[Any, Effect], ...]:
+    """Return rows that hold whether a response is active or not."""
+    return tuple(
+        Row(RUNNING, event, targets, told, action) for event, targets, told, action in rows
+    )
+
+
+TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
+    Row(
+        OPENING,
+        "opened",
+        RealtimePhase.IDLE,
+        "Send(session) Send(conversation) StartTimer(session)",
+        MACHINE.open,
+    ),
+    *_rows(
+        (
+            "session.update",
+            SAME,
+            f"Send(session) {TOLD} StartTimer(idle)",
+            MACHINE.update,
+        ),
+        ("input_audio_buffer.append", SAME, "Hear Send(error)", MACHINE.append),
+        ("heard", EITHER, f"Hear {MADE}", MACHINE.heard),
+        ("input_audio_buffer.commit", SAME, TOLD, MACHINE.commit),
+        ("input_audio_buffer.clear", SAME, "Send(input_audio_buffer)", MACHINE.clear),
+        ("output_audio_buffer.clear", SAME, "Send(output_audio_buffer)", MACHINE.clear_output),
+        ("idle_timer", EITHER, MADE, MACHINE.break_silence),
+        ("conversation.item.create", SAME, TOLD, MACHINE.create_item),
+        ("conversation.item.retrieve", SAME, TOLD, MACHINE.retrieve_item),
+        ("conversation.item.truncate", SAME, TOLD, MACHINE.truncate_item),
+        ("conversation.item.delete", SAME, TOLD, MACHINE.delete_item),
+        ("response.create", EITHER, MADE, MACHINE.create_response),
+        ("response.cancel", EITHER, MADE, MACHINE.cancel_response),
+        ("stop_requested", EITHER, MADE, MACHINE.stop),
+        ("chunk_ready", EITHER, MADE, MACHINE.piece),
+        ("generate_done", EITHER, MADE, MACHINE.made),
+        ("turn_failed", EITHER, MADE, MACHINE.failed),
+        ("session_timer", CLOSED, FAILURE, MACHINE.expire),
+        ("engine_failed", CLOSED, f"{FAILURE} {MADE}", MACHINE.engine_failed),
+    ),
+    Row(OPEN, "rejected", f"{SAME} {CLOSED}", FAILURE, MACHINE.reject),
+    Row(OPEN, "noticed", SAME, "", SessionMachine.ignore),
+    Row(OPEN, "disconnected", CLOSED, "Cancel Release", SessionMachine.leave),
+    Row(OPEN, "shutting_down", CLOSED, FAILURE, MACHINE.shut_down),
+)
+"""All transitions. A `stop_requested` without a response stops nothing; notices are logged."""
+
+ROWS: Final[Index[RealtimeMachine, Effect]] = index_rows(TABLE)

@@ -1,0 +1,357 @@
+"""One response of a Realtime conversation while it is made: its items and its events. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from core.protocols import realtime_events as events
+from core.protocols.realtime_events import Json, RealtimeEvent
+from core.protocols.realtime_items import Content, Item, ItemStatus, ItemStore, Sound
+from core.protocols.realtime_session import OutputConfig, format_wire
+from core.protocols.realtime_turns import TurnRequest, offer_of
+from core.schemas.common import TokenStats
+from core.tools import CallArguments, CallBegun, CallDone, CallInvalid, CallParser, Said
+
+Status = Literal["completed", "cancelled", "incomplete", "failed"]
+NewId = Callable[[str], str]
+DELTAS_PER_S: Final = 5  # a delta holds 200 ms at most
+HEARD_TOKENS_PER_S: Final = 10  # Source: docs/specification/model.md#4.4
+SPOKEN_TOKENS_PER_S: Final = 25  # Source: docs/specification/model.md#7.4
+INVALID_CALL: Final = "invalid_tool_call"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a response ended.
+
+    Attributes:
+        status: whether it is whole.
+        reason: why it is not.
+        code: of the error, of a failed one.
+        message: the same for people.
+    """
+
+    status: Status = "completed"
+    reason: str = ""
+    code: str = ""
+    message: str = ""
+
+    @property
+    def details(self) -> Json | None:
+        """What clients read of it."""
+        if self.status == "completed":
+            return None
+        if self.status == "failed":
+            kind = "server_error" if self.code == "internal_error" else "invalid_request_error"
+            error = {"type": kind, "code": self.code, "message": self.message}
+            return {"type": "failed", "error": error}
+        return {"type": self.status, "reason": self.reason}
+
+
+@dataclass
+class _Open:
+    """The output item that grows.
+
+    Attributes:
+        item: as it is told; its content is put in when it closes.
+        index: its place in the response.
+        text: its words, or its arguments.
+        pcm: its sound.
+        marks: where each piece ends, in characters and bytes.
+    """
+
+    item: Item
+    index: int
+    text: str = ""
+    pcm: bytearray = field(default_factory=bytearray)
+    marks: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Belonging:
+    """What a response is part of.
+
+    Attributes:
+        store: the conversation that its items join; None for none.
+        conversation_id: its name.
+        metadata: the client's own, echoed.
+    """
+
+    store: ItemStore | None = None
+    conversation_id: str | None = None
+    metadata: dict[str, Any] | None = None  # Any: the client's own JSON
+
+
+class Answer:
+    """A response, active or waiting.
+
+    Attributes:
+        id: its name.
+        output: how it is made.
+        request: what the model is asked.
+        items: what it answers; None is the conversation.
+        heard_ms: how much of its message the client says was heard; None while it has not said.
+        failure: what the model wrote that cannot be used.
+    """
+
+    def __init__(self, output: OutputConfig, belonging: Belonging, new_id: NewId) -> None:
+        """Begin a response.
+
+        Args:
+            output: How it is made.
+            belonging: What it is part of.
+            new_id: Makes names.
+        """
+        self.id = new_id("resp")
+        self.output = output
+        self.request: TurnRequest | None = None
+        self.items: tuple[Item, ...] | None = None
+        self.heard_ms: int | None = None
+        self.failure: Ending | None = None
+        self._belonging = belonging
+        self._new_id = new_id
+        self._done: list[Item] = []
+        self._open: _Open | None = None
+        self._parser = CallParser(offer_of(output).names)
+
+    @property
+    def is_outside(self) -> bool:
+        """It is no part of the conversation."""
+        return self._belonging.store is None
+
+    @property
+    def has_output(self) -> bool:
+        """Something of it was told."""
+        return bool(self._done) or self._open is not None
+
+    @property
+    def open_item_id(self) -> str | None:
+        """The item that grows."""
+        return None if self._open is None else self._open.item.id
+
+    def created(self) -> RealtimeEvent:
+        """Tell that there is a response."""
+        return RealtimeEvent(
+            "response.created", {"response": self._wire("in_progress", None, None)}
+        )
+
+    def say(self, text: str, sound: bytes) -> list[RealtimeEvent]:
+        """Take a piece of the reply; words come before their sound."""
+        if self.failure is not None:
+            return []
+        told: list[RealtimeEvent] = []
+        for found in self._parser.feed(text):
+            told += self._take(found)
+        if sound and self._may_sound:
+            told += self._sound(sound)
+        return told
+
+    def finish(self, ending: Ending, stats: TokenStats) -> list[RealtimeEvent]:
+        """Close what is open, and the response."""
+        told: list[RealtimeEvent] = []
+        if ending.status in ("completed", "incomplete"):
+            for found in self._parser.flush():
+                told += self._take(found)
+        ending = self.failure or ending
+        is_whole = ending.status == "completed"
+        told += self._close("completed" if is_whole else "incomplete")
+        done = self._wire(ending.status, ending.details, self._usage(stats))
+        return [*told, RealtimeEvent("response.done", {"response": done})]
+
+    # --- what the model writes ---
+
+    @property
+    def _may_sound(self) -> bool:
+        """Sound belongs to words; where the model may call functions, to words that were told."""
+        if self._open is None:
+            return not offer_of(self.output).functions
+        return self._open.item.kind == "message"
+
+    def _take(
+        self, found: Said | CallBegun | CallArguments | CallDone | CallInvalid
+    ) -> list[RealtimeEvent]:
+        match found:
+            case Said(text):
+                return self._words(text)
+            case CallBegun(name):
+                call_id = self._new_id("call")
+                call = Item(self._new_id("item"), "function_call", call_id=call_id, name=name)
+                return [*self._close("completed"), *self._begin(call)]
+            case CallArguments(text):
+                return [self._call_event("delta", delta=self._grow(text))]
+            case CallDone():
+                return self._close("completed")
+            case CallInvalid(reason):
+                self.failure = Ending(
+                    "failed", code=INVALID_CALL, message=f"The call is not valid: {reason}."
+                )
+                return []
+
+    def _words(self, text: str) -> list[RealtimeEvent]:
+        told = self._message()
+        kind = "output_audio_transcript" if self.output.speaks else "output_text"
+        return [*told, self._part_event(f"response.{kind}.delta", delta=self._grow(text))]
+
+    def _sound(self, pcm: bytes) -> list[RealtimeEvent]:
+        told = self._message()
+        assert self._open is not None
+        self._open.pcm += pcm
+        self._open.marks.append((len(self._open.text), len(self._open.pcm)))
+        written = self.output.format
+        size = written.rate_hz // DELTAS_PER_S * written.sample_bytes
+        for start in range(0, len(pcm), size):
+            delta = base64.b64encode(pcm[start : start + size]).decode("ascii")
+            told.append(self._part_event("response.output_audio.delta", delta=delta))
+        return told
+
+    def _grow(self, text: str) -> str:
+        assert self._open is not None
+        self._open.text += text
+        return text
+
+    # --- its items ---
+
+    def _message(self) -> list[RealtimeEvent]:
+        """Have a message open."""
+        if self._open is not None:
+            return []
+        item = Item(self._new_id("item"), role="assistant")
+        part = (
+            {"type": "audio", "transcript": ""}
+            if self.output.speaks
+            else {"type": "text", "text": ""}
+        )
+        told = self._begin(item)
+        return [*told, self._part_event("response.content_part.added", part=part)]
+
+    def _begin(self, item: Item) -> list[RealtimeEvent]:
+        item = replace(item, status="in_progress", response_id=self.id)
+        self._open = _Open(item, len(self._done))
+        wire = item.wire()
+        told = [events.output_item("added", self.id, self._open.index, wire)]
+        store = self._belonging.store
+        if store is not None:
+            previous = store.add(item)
+            told.append(events.item_event("added", wire, previous))
+        return told
+
+    def _close(self, status: ItemStatus) -> list[RealtimeEvent]:
+        """Close the item that grows."""
+        opened, self._open = self._open, None
+        if opened is None:
+            return []
+        self._open = opened  # its events still name it
+        if opened.item.kind == "function_call":
+            item = replace(opened.item, status=status, arguments=opened.text)
+            told = [self._call_event("done", name=item.name, arguments=item.arguments)]
+        else:
+            item = self._closed_message(opened, status)
+            told = self._part_ends(opened.text)
+        self._open = None
+        self._done.append(item)
+        wire = item.wire()
+        store = self._belonging.store
+        if store is not None:
+            store.put(self._as_heard(item))
+            previous = store.previous_of(item.id)
+            told.append(events.item_event("done", wire, previous))
+        return [*told, events.output_item("done", self.id, opened.index, wire)]
+
+    def _closed_message(self, opened: _Open, status: ItemStatus) -> Item:
+        revision = 0 if status == "completed" else 1
+        if not self.output.speaks:
+            content = Content("output_text", opened.text)
+        else:
+            sound = Sound.of(bytes(opened.pcm), self.output.format)
+            content = Content("output_audio", opened.text, sound, marks=tuple(opened.marks))
+        return replace(opened.item, status=status, content=(content,), revision=revision)
+
+    def _as_heard(self, item: Item) -> Item:
+        if self.heard_ms is None or item.kind != "message":
+            return item
+        return truncated(item, self.heard_ms)
+
+    def _part_ends(self, text: str) -> list[RealtimeEvent]:
+        if not self.output.speaks:
+            part = {"type": "text", "text": text}
+            told = [self._part_event("response.output_text.done", text=text)]
+        else:
+            part = {"type": "audio", "transcript": text}
+            told = [
+                self._part_event("response.output_audio.done"),
+                self._part_event("response.output_audio_transcript.done", transcript=text),
+            ]
+        return [*told, self._part_event("response.content_part.done", part=part)]
+
+    # --- spelling ---
+
+    def _where(self) -> Json:
+        assert self._open is not None
+        return {
+            "response_id": self.id,
+            "item_id": self._open.item.id,
+            "output_index": self._open.index,
+        }
+
+    def _part_event(self, kind: str, **fields: str | Json) -> RealtimeEvent:
+        return RealtimeEvent(kind, {**self._where(), "content_index": 0, **fields})
+
+    def _call_event(self, kind: str, **fields: str) -> RealtimeEvent:
+        assert self._open is not None
+        call = {"call_id": self._open.item.call_id}
+        fields_of = {**self._where(), **call, **fields}
+        return RealtimeEvent(f"response.function_call_arguments.{kind}", fields_of)
+
+    def _wire(self, status: str, details: Json | None, usage: Json | None) -> Json:
+        output = self.output
+        return {
+            "object": "realtime.response",
+            "id": self.id,
+            "status": status,
+            "status_details": details,
+            "output": [item.wire() for item in self._done],
+            "conversation_id": self._belonging.conversation_id,
+            "output_modalities": [output.modality],
+            "max_output_tokens": output.max_output_tokens,
+            "audio": {"output": {"format": format_wire(output.format), "voice": output.voice}},
+            "usage": usage,
+            "metadata": self._belonging.metadata,
+        }
+
+    def _usage(self, stats: TokenStats) -> Json:
+        """Count tokens; those of sound follow from how long it is."""
+        heard_s = self.request.heard_ms / 1_000 if self.request is not None else 0.0
+        whole = stats.cached_tokens + stats.input_tokens
+        heard = min(round(heard_s * HEARD_TOKENS_PER_S), whole)
+        cached_heard = min(heard, stats.cached_tokens)
+        spoken_ms = sum(item.sound_ms for item in self._done)
+        spoken = spoken_ms * SPOKEN_TOKENS_PER_S // 1_000
+        return {
+            "total_tokens": whole + stats.generated_tokens + spoken,
+            "input_tokens": whole,
+            "output_tokens": stats.generated_tokens + spoken,
+            "input_token_details": {
+                "text_tokens": whole - heard,
+                "audio_tokens": heard,
+                "image_tokens": 0,
+                "cached_tokens": stats.cached_tokens,
+                "cached_tokens_details": {
+                    "text_tokens": stats.cached_tokens - cached_heard,
+                    "audio_tokens": cached_heard,
+                    "image_tokens": 0,
+                },
+            },
+            "output_token_details": {
+                "text_tokens": stats.generated_tokens,
+                "audio_tokens": spoken,
+            },
+        }
+
+
+def truncated(item: Item, end_ms: int) -> Item:
+    """Return an assistant's message cut to what was heard of it."""
+    content = tuple(part.heard(end_ms) for part in item.content)
+    return replace(item, status="incomplete", content=content, revision=item.revision + 1)

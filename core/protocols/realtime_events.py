@@ -1,0 +1,181 @@
+"""Server events of OpenAI's Realtime protocol: the one place where they are spelled, beta too.
+
+Null stands only where the protocol's clients take it: validators of some take an absent key alone.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+# Any: JSON.
+Json = dict[str, Any]
+
+BETA_TYPES: Final = MappingProxyType(
+    {
+        "response.output_text.delta": "response.text.delta",
+        "response.output_text.done": "response.text.done",
+        "response.output_audio.delta": "response.audio.delta",
+        "response.output_audio.done": "response.audio.done",
+        "response.output_audio_transcript.delta": "response.audio_transcript.delta",
+        "response.output_audio_transcript.done": "response.audio_transcript.done",
+        "conversation.item.added": "conversation.item.created",
+    }
+)
+UNKNOWN_TO_BETA: Final = frozenset({"conversation.item.done"})
+BETA_PARTS: Final = MappingProxyType({"output_text": "text", "output_audio": "audio"})
+
+
+@dataclass(frozen=True)
+class RealtimeEvent:
+    """One server event.
+
+    Attributes:
+        type: its kind.
+        fields: what it says besides.
+    """
+
+    type: str
+    fields: Json = field(default_factory=dict, repr=False)
+
+    @property
+    def family(self) -> str:
+        """Its kind up to the first dot, which is what transition tables tell."""
+        return self.type.partition(".")[0]
+
+    def to_json(self) -> str:
+        """Return the text of one WebSocket message."""
+        return json.dumps({"type": self.type, **self.fields}, ensure_ascii=False)
+
+
+def in_beta(event: RealtimeEvent) -> RealtimeEvent | None:
+    """Return an event as the protocol's beta spells it; None if the beta has none."""
+    if event.type in UNKNOWN_TO_BETA:
+        return None
+    fields = dict(event.fields)
+    if "item" in fields:
+        fields["item"] = _beta_item(fields["item"])
+    if event.family == "session":
+        fields["session"] = _beta_session(fields["session"])
+    if "response" in fields:
+        fields["response"] = _beta_response(fields["response"])
+    return RealtimeEvent(BETA_TYPES.get(event.type, event.type), fields)
+
+
+def error(
+    code: str, message: str, *, param: str | None = None, event_id: str | None = None
+) -> RealtimeEvent:
+    """Say what a client's event got wrong, or what went wrong here."""
+    is_ours = code in ("internal_error", "server_overloaded")
+    kind = "server_error" if is_ours else "invalid_request_error"
+    told = {"type": kind, "code": code, "message": message, "param": param, "event_id": event_id}
+    return RealtimeEvent("error", {"error": told})
+
+
+def session(kind: str, wire: Json) -> RealtimeEvent:
+    """Tell the settings: `created` or `updated`."""
+    return RealtimeEvent(f"session.{kind}", {"session": wire})
+
+
+def conversation_created(conversation_id: str) -> RealtimeEvent:
+    """Name the conversation."""
+    told = {"id": conversation_id, "object": "realtime.conversation"}
+    return RealtimeEvent("conversation.created", {"conversation": told})
+
+
+def speech_started(item_id: str, start_ms: int) -> RealtimeEvent:
+    """The user began to speak."""
+    fields = {"audio_start_ms": start_ms, "item_id": item_id}
+    return RealtimeEvent("input_audio_buffer.speech_started", fields)
+
+
+def speech_stopped(item_id: str, end_ms: int) -> RealtimeEvent:
+    """The user's turn ended with silence."""
+    fields = {"audio_end_ms": end_ms, "item_id": item_id}
+    return RealtimeEvent("input_audio_buffer.speech_stopped", fields)
+
+
+def timeout_triggered(item_id: str, start_ms: int, end_ms: int) -> RealtimeEvent:
+    """Nobody spoke for so long that the model does."""
+    fields = {"audio_start_ms": start_ms, "audio_end_ms": end_ms, "item_id": item_id}
+    return RealtimeEvent("input_audio_buffer.timeout_triggered", fields)
+
+
+def committed(item_id: str, previous_item_id: str | None) -> RealtimeEvent:
+    """What the microphone heard becomes an item."""
+    fields = {"previous_item_id": previous_item_id, "item_id": item_id}
+    return RealtimeEvent("input_audio_buffer.committed", fields)
+
+
+def item_event(kind: str, item: Json, previous_item_id: str | None) -> RealtimeEvent:
+    """Tell an item of the conversation: `added` or `done`."""
+    fields = {"previous_item_id": previous_item_id, "item": item}
+    return RealtimeEvent(f"conversation.item.{kind}", fields)
+
+
+def truncated(item_id: str, content_index: int, audio_end_ms: int) -> RealtimeEvent:
+    """An item is shorter now."""
+    fields = {
+        "item_id": item_id,
+        "content_index": content_index,
+        "audio_end_ms": audio_end_ms,
+    }
+    return RealtimeEvent("conversation.item.truncated", fields)
+
+
+def transcribed(item_id: str, transcript: str, seconds: float) -> RealtimeEvent:
+    """Tell the user's words."""
+    usage = {"type": "duration", "seconds": seconds}
+    return RealtimeEvent(
+        "conversation.item.input_audio_transcription.completed",
+        {"item_id": item_id, "content_index": 0, "transcript": transcript, "usage": usage},
+    )
+
+
+def output_item(kind: str, response_id: str, index: int, item: Json) -> RealtimeEvent:
+    """Tell an item of a response: `added` or `done`."""
+    fields = {"response_id": response_id, "output_index": index, "item": item}
+    return RealtimeEvent(f"response.output_item.{kind}", fields)
+
+
+def _beta_item(item: Json) -> Json:
+    parts = [
+        {**part, "type": BETA_PARTS.get(part["type"], part["type"])}
+        for part in item.get("content", ())
+    ]
+    return {**item, "content": parts} if "content" in item else item
+
+
+def _beta_format(wire: Json) -> str:
+    names = {"audio/pcm": "pcm16", "audio/pcmu": "g711_ulaw", "audio/pcma": "g711_alaw"}
+    return names[wire["type"]]
+
+
+def _beta_session(wire: Json) -> Json:
+    heard, spoken = wire["audio"]["input"], wire["audio"]["output"]
+    kept = ("id", "object", "model", "instructions", "tools", "tool_choice", "expires_at")
+    modalities = ["text", "audio"] if wire["output_modalities"] == ["audio"] else ["text"]
+    return {
+        **{name: wire[name] for name in kept},
+        "modalities": modalities,
+        "voice": spoken["voice"],
+        "input_audio_format": _beta_format(heard["format"]),
+        "output_audio_format": _beta_format(spoken["format"]),
+        "input_audio_transcription": heard["transcription"],
+        "turn_detection": heard["turn_detection"],
+        "temperature": wire.get("temperature", 0.8),
+        "max_response_output_tokens": wire["max_output_tokens"],
+    }
+
+
+def _beta_response(wire: Json) -> Json:
+    flat = {**wire, "output": [_beta_item(item) for item in wire.get("output", ())]}
+    modalities = flat.pop("output_modalities", ["audio"])
+    spoken = flat.pop("audio", {}).get("output", {})
+    flat["modalities"] = ["text", "audio"] if modalities == ["audio"] else ["text"]
+    if spoken:
+        flat["voice"] = spoken["voice"]
+        flat["output_audio_format"] = _beta_format(spoken["format"])
+    return flat

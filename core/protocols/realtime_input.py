@@ -1,0 +1,260 @@
+"""What a Realtime client's microphone heard: the buffer, and where speech begins and ends. Pure.
+
+Positions count all sound ever appended. Bounded: of sound that no item holds yet the newest
+`max_buffer_s` are kept; sound that detection has not judged yet may be as much again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from core.protocols.events import MS_PER_S
+from core.protocols.realtime_items import Sound
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.schemas.realtime_session import AudioFormat, SemanticVad, ServerVad
+
+WINDOW_MS: Final = 32  # 512 samples at 16 kHz, what the detector judges at once
+MIN_SPEECH_MS: Final = 96  # ours: a shorter burst opens no segment
+MIN_BARGE_IN_MS: Final = 128  # ours, while the model is audible, and as in half duplex
+BARGE_IN_THRESHOLD: Final = 0.8
+HYSTERESIS: Final = 0.15  # as of core.endpointing
+MAX_SEGMENT_S: Final = 300.0  # ours: a segment is closed at this length
+WINDOW_SAMPLES: Final = WINDOW_MS * INPUT_SAMPLE_RATE_HZ // MS_PER_S
+
+
+class InputBuffer:
+    """Sound that is no item yet."""
+
+    def __init__(self, max_buffer_s: float = 600.0) -> None:
+        """Begin without sound."""
+        self._max_buffer_s = max_buffer_s
+        self._format = AudioFormat()
+        self._pcm = bytearray()
+        self._from_ms = 0.0  # position of the first byte kept
+        self._unjudged = bytearray()
+
+    @property
+    def format(self) -> AudioFormat:
+        """How the sound is written."""
+        return self._format
+
+    @property
+    def end_ms(self) -> int:
+        """How much sound was appended in all."""
+        return int(self._end_ms)
+
+    @property
+    def held_ms(self) -> float:
+        """How much of it is no item yet."""
+        return len(self._pcm) * MS_PER_S / self._format.bytes_per_s
+
+    @property
+    def has_unjudged(self) -> bool:
+        """There is sound that detection has not heard."""
+        return len(self._unjudged) >= self._format.sample_bytes
+
+    @property
+    def is_too_far_behind(self) -> bool:
+        """Detection is slower than the sound for so long that no more is taken."""
+        return len(self._unjudged) > self._max_buffer_s * self._format.bytes_per_s
+
+    @property
+    def _end_ms(self) -> float:
+        return self._from_ms + self.held_ms
+
+    def use(self, written: AudioFormat) -> None:
+        """Take sound in another format from now on; what is held in the old one is dropped."""
+        if written != self._format:
+            self._from_ms = self._end_ms
+            self._pcm.clear()
+            self._unjudged.clear()
+            self._format = written
+
+    def append(self, pcm: bytes, *, is_judged: bool) -> None:
+        """Take sound; an odd byte waits for its other half.
+
+        Args:
+            pcm: In the present format.
+            is_judged: Detection shall hear it.
+        """
+        self._pcm += pcm
+        if is_judged:
+            self._unjudged += pcm
+        surplus = len(self._pcm) - round(self._max_buffer_s * self._format.bytes_per_s)
+        if surplus > 0:
+            self._drop(surplus + surplus % self._format.sample_bytes)
+
+    def take_unjudged(self) -> bytes:
+        """Hand out the sound that detection has not heard."""
+        size = len(self._unjudged) - len(self._unjudged) % self._format.sample_bytes
+        pcm = bytes(self._unjudged[:size])
+        del self._unjudged[:size]
+        return pcm
+
+    def forget_unjudged(self) -> None:
+        """Detection is off: it hears nothing of what is there."""
+        self._unjudged.clear()
+
+    def cut(self, start_ms: float, end_ms: float) -> Sound:
+        """Take out a stretch; what lies before it is dropped."""
+        first, last = self._offset(start_ms), self._offset(end_ms)
+        sound = Sound.of(bytes(self._pcm[first:last]), self._format)
+        self._drop(last)
+        return sound
+
+    def clear(self) -> None:
+        """Drop everything that is held."""
+        self._drop(len(self._pcm) - len(self._pcm) % self._format.sample_bytes)
+
+    def _drop(self, size: int) -> None:
+        self._from_ms += size * MS_PER_S / self._format.bytes_per_s
+        del self._pcm[:size]
+
+    def _offset(self, at_ms: float) -> int:
+        samples = round(max(0.0, at_ms - self._from_ms) * self._format.rate_hz / MS_PER_S)
+        return min(samples * self._format.sample_bytes, len(self._pcm))
+
+
+@dataclass(frozen=True)
+class SpeechOpened:
+    """Somebody speaks, from `start_ms` on with what is kept before it."""
+
+    start_ms: int
+
+
+@dataclass(frozen=True)
+class SpeechClosed:
+    """The turn ended, with its silence."""
+
+    end_ms: int
+
+
+class SpeechFinder:
+    """Finds where speech begins and ends, from a probability for each window."""
+
+    def __init__(self) -> None:
+        """Begin at position 0, in silence."""
+        self._clock_ms = 0
+        self._free_from_ms = 0  # no segment begins before
+        self._onset_ms: int | None = None  # of speech that may be long enough
+        self._opened_ms: int | None = None
+        self._silent_from_ms: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Somebody speaks."""
+        return self._opened_ms is not None
+
+    def judge(
+        self, probability: float, rules: ServerVad | SemanticVad, *, is_audible: bool
+    ) -> SpeechOpened | SpeechClosed | None:
+        """Judge the next window.
+
+        Args:
+            probability: Of speech.
+            rules: The session's.
+            is_audible: The model's own voice may be in the sound.
+        """
+        start_ms = self._clock_ms
+        self._clock_ms += WINDOW_MS
+        if self._clock_ms <= self._free_from_ms:  # an item holds it by now
+            return None
+        if self._opened_ms is None:
+            return self._listen(probability, rules, start_ms, is_audible=is_audible)
+        if probability >= rules.threshold - HYSTERESIS:
+            self._silent_from_ms = None
+        elif self._silent_from_ms is None:
+            self._silent_from_ms = start_ms
+        silent_from_ms = self._silent_from_ms
+        is_long = self._clock_ms - self._opened_ms >= MAX_SEGMENT_S * MS_PER_S
+        is_over = silent_from_ms is not None and self._clock_ms - silent_from_ms >= rules.silence_ms
+        if not (is_over or is_long):
+            return None
+        end_ms = self._clock_ms
+        if silent_from_ms is not None and is_over:
+            end_ms = silent_from_ms + rules.silence_ms
+        self.close(end_ms)
+        return SpeechClosed(end_ms)
+
+    def close(self, end_ms: int) -> None:
+        """The segment, or whatever is there, ends at a position."""
+        self._opened_ms = self._silent_from_ms = self._onset_ms = None
+        self._free_from_ms = max(self._free_from_ms, end_ms)
+
+    def start_at(self, position_ms: int) -> None:
+        """Go on at a position: what came before it was not judged."""
+        self._clock_ms = position_ms
+        self._onset_ms = None
+
+    def _listen(
+        self, probability: float, rules: ServerVad | SemanticVad, start_ms: int, *, is_audible: bool
+    ) -> SpeechOpened | None:
+        threshold = max(rules.threshold, BARGE_IN_THRESHOLD) if is_audible else rules.threshold
+        if probability < threshold:
+            self._onset_ms = None
+            return None
+        if self._onset_ms is None:
+            self._onset_ms = start_ms
+        if self._clock_ms - self._onset_ms < (MIN_BARGE_IN_MS if is_audible else MIN_SPEECH_MS):
+            return None
+        opened_ms = max(self._onset_ms - rules.prefix_padding_ms, self._free_from_ms, 0)
+        self._opened_ms, self._onset_ms, self._silent_from_ms = opened_ms, None, None
+        return SpeechOpened(opened_ms)
+
+
+class Ears:
+    """What is heard of the user: sound, segments, and which item a segment becomes.
+
+    Attributes:
+        buffer: sound that is no item yet.
+        finder: where speech begins and ends.
+        item_id: the item that the open segment becomes; "" between segments.
+        start_ms: where the open segment begins.
+        is_hearing: detection has sound at work.
+        is_unanswered: a turn ended while a response was active, and waits for its answer.
+    """
+
+    def __init__(self) -> None:
+        """Begin in silence."""
+        self.buffer = InputBuffer()
+        self.finder = SpeechFinder()
+        self.item_id = ""
+        self.start_ms = 0
+        self.is_hearing = False
+        self.is_unanswered = False
+
+    @property
+    def is_open(self) -> bool:
+        """Somebody speaks."""
+        return bool(self.item_id)
+
+    def open(self, item_id: str, start_ms: int) -> None:
+        """Somebody began to speak."""
+        self.item_id, self.start_ms = item_id, start_ms
+
+    def take(self, end_ms: int) -> tuple[str, Sound]:
+        """End the segment; return its item's name and its sound. Without one, take everything."""
+        item_id, start_ms = self.item_id, self.start_ms if self.item_id else 0
+        self.finder.close(end_ms)
+        self.item_id = ""
+        return item_id, self.buffer.cut(start_ms, end_ms)
+
+    def drop(self) -> None:
+        """Forget the sound, and the segment with it."""
+        self.buffer.clear()
+        self.finder.close(self.buffer.end_ms)
+        self.item_id = ""
+
+    def use(self, written: AudioFormat, rules: ServerVad | SemanticVad | None) -> None:
+        """Hear by new settings from now on."""
+        self.buffer.use(written)
+        if rules is None:
+            self.buffer.forget_unjudged()
+
+    def sound_to_judge(self) -> bytes:
+        """Hand out sound for detection, unless it is at work or there is none."""
+        if self.is_hearing or not self.buffer.has_unjudged:
+            return b""
+        self.is_hearing = True
+        return self.buffer.take_unjudged()

@@ -1,0 +1,324 @@
+"""The items of a Realtime conversation: kept in order, told to clients, rendered as turns. Pure.
+
+Bounded: at most `max_items` items, of which the oldest leave first, and `max_sound_s` of the user's
+sound, of which the oldest is dropped while its words stay.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from core.protocols.events import MS_PER_S
+from core.protocols.realtime_events import Json
+from core.schemas.realtime_items import (
+    FunctionCallItem,
+    FunctionOutputItem,
+    MessageItem,
+    PicturePart,
+    SoundPart,
+    SpokenPart,
+    TextPart,
+)
+from core.schemas.realtime_session import AudioFormat
+
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+Role = Literal["user", "assistant", "system"]
+ROOT: Final = "root"
+RETRIEVED_S: Final = 30.0  # sound in `retrieved`, as some clients take no larger message
+RETRIEVED_MAX_BYTES: Final = 600_000  # 800,000 characters of Base64
+
+
+@dataclass(frozen=True)
+class Sound:
+    """Sound as the client wrote or reads it.
+
+    Attributes:
+        pcm: its bytes; empty if they were dropped.
+        format: how they are written.
+        duration_ms: how long it is, or was.
+    """
+
+    pcm: bytes = field(repr=False)
+    format: AudioFormat
+    duration_ms: int
+
+    @classmethod
+    def of(cls, pcm: bytes, written: AudioFormat) -> Sound:
+        """Return sound of whole samples."""
+        pcm = pcm[: len(pcm) - len(pcm) % written.sample_bytes]
+        return cls(pcm, written, len(pcm) * MS_PER_S // written.bytes_per_s)
+
+
+@dataclass(frozen=True)
+class Content:
+    """One part of an item: words, sound, or a picture.
+
+    Attributes:
+        type: the protocol's name of its kind.
+        text: its words; None if they are not known.
+        sound: what was said.
+        picture: Base64 of it.
+        marks: of what the model said: where each piece ends, in characters and in bytes.
+    """
+
+    type: str
+    text: str | None = None
+    sound: Sound | None = None
+    picture: str | None = field(default=None, repr=False)
+    marks: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+
+    def heard(self, end_ms: int) -> Content:
+        """Return what was heard of it until then: whole pieces, and words in proportion."""
+        sound = self.sound
+        if sound is None:
+            return self
+        stop = end_ms * sound.format.rate_hz // MS_PER_S * sound.format.sample_bytes
+        chars = bytes_before = 0
+        text = self.text or ""
+        for chars_end, bytes_end in self.marks:
+            if bytes_end > stop:
+                share = (stop - bytes_before) / (bytes_end - bytes_before)
+                chars += _whole_words(text[chars:chars_end], share)
+                break
+            chars, bytes_before = chars_end, bytes_end
+        else:
+            chars, stop = len(text), max(stop, len(sound.pcm))
+        kept = tuple(mark for mark in self.marks if mark[0] <= chars and mark[1] <= stop)
+        cut = Sound(sound.pcm[:stop], sound.format, min(end_ms, sound.duration_ms))
+        return replace(self, text=text[:chars].rstrip(), sound=cut, marks=(*kept, (chars, stop)))
+
+    def wire(self, *, with_sound: bool = False) -> Json:
+        """Return it as clients read it."""
+        match self.type:
+            case "input_audio" | "output_audio":
+                told: Json = {"type": self.type, "transcript": self.text}
+                if with_sound and self.sound is not None and self.sound.pcm:
+                    told["audio"] = base64.b64encode(_end_of(self.sound)).decode("ascii")
+                return told
+            case "input_image":
+                return {"type": self.type}
+            case _:
+                return {"type": self.type, "text": self.text or ""}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item.
+
+    Attributes:
+        id: its name.
+        kind: message, function_call or function_call_output.
+        role: of a message.
+        status: whether it is complete.
+        content: of a message.
+        call_id: of a call and its output.
+        name: of the called function.
+        arguments: of the call.
+        output: of the function.
+        response_id: which response made it; "" if none did.
+        revision: counts changes after which a cache no longer holds it as it is.
+    """
+
+    id: str
+    kind: str = "message"
+    role: Role | None = None
+    status: ItemStatus = "completed"
+    content: tuple[Content, ...] = ()
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+    output: str = ""
+    response_id: str = ""
+    revision: int = 0
+
+    def wire(self, *, with_sound: bool = False) -> Json:
+        """Return it as clients read it; what it does not have is absent."""
+        told: Json = {
+            "id": self.id,
+            "object": "realtime.item",
+            "type": self.kind,
+            "status": self.status,
+        }
+        if self.kind == "message":
+            parts = [part.wire(with_sound=with_sound) for part in self.content]
+            return {**told, "role": self.role, "content": parts}
+        if self.kind == "function_call":
+            call = {"call_id": self.call_id, "name": self.name, "arguments": self.arguments}
+            return {**told, **call}
+        return {**told, "call_id": self.call_id, "output": self.output}
+
+    @property
+    def text(self) -> str:
+        """Its words."""
+        return "".join(part.text or "" for part in self.content)
+
+    @property
+    def is_picture(self) -> bool:
+        """It is nothing but pictures of the user's."""
+        return bool(self.content) and all(part.picture for part in self.content)
+
+    @property
+    def sound_ms(self) -> int:
+        """How much sound it holds."""
+        return sum(part.sound.duration_ms for part in self.content if part.sound and part.sound.pcm)
+
+
+def item_of(
+    told: MessageItem | FunctionCallItem | FunctionOutputItem, item_id: str, written: AudioFormat
+) -> Item:
+    """Return a client's item.
+
+    Args:
+        told: As the client sent it.
+        item_id: Its name.
+        written: How the session's input sound is written.
+    """
+    match told:
+        case FunctionCallItem():
+            call_id = told.call_id or item_id
+            return Item(
+                item_id, told.type, call_id=call_id, name=told.name, arguments=told.arguments
+            )
+        case FunctionOutputItem():
+            return Item(item_id, told.type, call_id=told.call_id, output=told.output)
+        case MessageItem():
+            role = told.known_role
+            content = tuple(_content(part, role, written) for part in told.content)
+            return Item(item_id, role=role, content=content)
+
+
+@dataclass(frozen=True)
+class StoreLimits:
+    """How much of a conversation is kept. Ours.
+
+    Attributes:
+        max_items: items; the oldest of more are forgotten.
+        max_sound_s: the user's sound; of more, the oldest is dropped while its words stay.
+        max_pictures: items that are pictures alone; the oldest of more are forgotten.
+    """
+
+    max_items: int = 500
+    max_sound_s: float = 600.0
+    max_pictures: int = 8
+
+
+class ItemStore:
+    """The conversation."""
+
+    def __init__(self, limits: StoreLimits | None = None) -> None:
+        """Begin without items."""
+        self._limits = limits or StoreLimits()
+        self._items: dict[str, Item] = {}
+
+    def __iter__(self) -> Iterator[Item]:
+        """Iterate over the items, oldest first."""
+        return iter(tuple(self._items.values()))
+
+    def __contains__(self, item_id: object) -> bool:
+        """Whether there is an item of this name."""
+        return item_id in self._items
+
+    def get(self, item_id: str) -> Item | None:
+        """Return an item, None if there is none of this name."""
+        return self._items.get(item_id)
+
+    def previous_of(self, item_id: str) -> str | None:
+        """Return the name of the item before this one; None for the first."""
+        previous = None
+        for known in self._items:
+            if known == item_id:
+                return previous
+            previous = known
+        return previous
+
+    @property
+    def last_id(self) -> str | None:
+        """The name of the last item."""
+        return next(reversed(self._items), None)
+
+    def add(self, item: Item, after: str | None = None) -> str | None:
+        """Add an item behind another one, or last; return the name of the one before it.
+
+        Args:
+            item: With a new name.
+            after: Known, or `ROOT` for the beginning; None is last.
+        """
+        if after is None or after == self.last_id:
+            self._items[item.id] = item
+        else:
+            known = list(self._items.items())
+            at = 0 if after == ROOT else list(self._items).index(after) + 1
+            self._items = dict([*known[:at], (item.id, item), *known[at:]])
+        previous = self.previous_of(item.id)
+        self._forget_surplus(item.id)
+        return previous
+
+    def put(self, item: Item) -> None:
+        """Replace an item by a newer state of it, unless it was deleted."""
+        if item.id in self._items:
+            self._items[item.id] = item
+
+    def delete(self, item_id: str) -> None:
+        """Take an item out."""
+        self._items.pop(item_id, None)
+
+    def drop_oldest(self, count: int) -> int:
+        """Forget the oldest items but those of the system; return how many were."""
+        oldest = [item.id for item in self if item.role != "system"][:count]
+        for item_id in oldest:
+            self.delete(item_id)
+        return len(oldest)
+
+    def _forget_surplus(self, newest_id: str) -> None:
+        others = [item for item in self if item.id != newest_id]
+        surplus = len(self._items) - self._limits.max_items
+        for item in others[: max(0, surplus)]:
+            self.delete(item.id)
+        pictures = [item.id for item in self if item.is_picture]
+        for item_id in pictures[: -self._limits.max_pictures]:
+            self.delete(item_id)
+        left_ms = self._limits.max_sound_s * MS_PER_S
+        for item in reversed(tuple(self)):
+            left_ms -= item.sound_ms
+            if left_ms < 0 and item.sound_ms and item.id != newest_id:
+                self.put(_without_sound(item))
+
+
+def _without_sound(item: Item) -> Item:
+    silent = tuple(
+        replace(part, sound=replace(part.sound, pcm=b"")) if part.sound else part
+        for part in item.content
+    )
+    return replace(item, content=silent, revision=item.revision + 1)
+
+
+def _content(
+    part: TextPart | SoundPart | SpokenPart | PicturePart, role: Role, written: AudioFormat
+) -> Content:
+    match part:
+        case TextPart():
+            return Content("output_text" if role == "assistant" else "input_text", part.text)
+        case SoundPart():
+            sound = Sound.of(part.audio, written) if part.audio else None
+            return Content("input_audio", part.transcript, sound)
+        case SpokenPart():
+            return Content("output_audio", part.transcript or "")
+        case PicturePart():
+            return Content("input_image", picture=part.base64)
+
+
+def _whole_words(text: str, share: float) -> int:
+    """Return how many characters of a text are whole words within a share of it."""
+    cut = int(len(text) * share)
+    if cut >= len(text) or text[cut : cut + 1].isspace():
+        return cut
+    return max(text.rfind(" ", 0, cut) + 1, 0)
+
+
+def _end_of(sound: Sound) -> bytes:
+    """Return the last seconds, as much as every client takes in one message."""
+    most = min(round(RETRIEVED_S * sound.format.bytes_per_s), RETRIEVED_MAX_BYTES)
+    return sound.pcm[-(most - most % sound.format.sample_bytes) :]

@@ -1,0 +1,365 @@
+"""The responses of a Realtime session: one active in the conversation, some outside it. Pure.
+
+The engine makes one reply at a time: a response that begins while another one's reply is still
+being cut short waits for its end, and so do those outside the conversation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from core.errors import CloseCode, ContextFullError, OmniError
+from core.protocols import realtime_events as tell
+from core.protocols.effects import Close, Effect, Generate, Interrupt, Send, StartTimer, StopTimer
+from core.protocols.events import (
+    MS_PER_S,
+    ChunkReady,
+    EngineFailed,
+    Event,
+    GenerateDone,
+    Received,
+    TimerName,
+    TurnFailed,
+)
+from core.protocols.machine import SessionMachine, SessionNames
+from core.protocols.realtime_answer import Answer, Belonging, Ending, NewId
+from core.protocols.realtime_events import Json, RealtimeEvent
+from core.protocols.realtime_input import Ears
+from core.protocols.realtime_items import Content, Item, ItemStore, StoreLimits, item_of
+from core.protocols.realtime_session import OutputConfig, SessionConfig
+from core.protocols.realtime_turns import request_of
+from core.schemas.common import TokenStats
+from core.schemas.openai_errors import SOCKET_CODES
+from core.schemas.realtime import NamedEvent, ResponseCancel, ResponseCreate
+from core.schemas.realtime_items import ItemReference
+from core.schemas.realtime_session import ResponsePatch, RetentionRatio
+from core.schemas.worker import WorkerStatus
+
+SHOWN_SESSION_S: Final = 3_600  # told as the end of a session that has none
+HALF: Final = 0.5  # of the items stay when the context is full
+KEPT_ITEMS: Final = 4  # the last two turns never leave
+NOTHING_TO_CANCEL: Final = "Cancellation failed: no active response found."
+CLIENT_CANCELLED: Final = "client_cancelled"
+TURN_DETECTED: Final = "turn_detected"
+
+
+class RealtimePhase(StrEnum):
+    """Where a Realtime session stands."""
+
+    OPENING = "opening"
+    IDLE = "idle"
+    RESPONDING = "responding"  # there is an active response
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True)
+class RealtimeLimits:
+    """How long and how much. Ours.
+
+    Attributes:
+        max_session_s: longest session; 0 has no end.
+        max_kv_tokens: tokens that leave no room for a reply.
+        kv_reserve_tokens: so many are left free by forgetting what was said first.
+        max_outside: responses outside the conversation that may wait.
+        store: how much of the conversation is kept.
+    """
+
+    max_session_s: float = 0.0
+    max_kv_tokens: int = 8_192
+    kv_reserve_tokens: int = 1_024
+    max_outside: int = 8
+    store: StoreLimits = StoreLimits()
+
+
+@dataclass(frozen=True)
+class RealtimeStart:
+    """What a session begins with.
+
+    Attributes:
+        model: the served model's id, echoed.
+        instructions: what the model is told unless the client says otherwise.
+        is_beta: events are spelled as in the protocol's beta.
+        unix_time_s: when it begins.
+        new_id: makes names: `new_id("item")` begins with `item_`.
+        session_id, conversation_id: names.
+    """
+
+    model: str
+    instructions: str
+    new_id: NewId
+    session_id: str
+    conversation_id: str
+    is_beta: bool = False
+    unix_time_s: int = 0
+
+
+class ResponseMachine(SessionMachine[RealtimePhase]):
+    """The part of a Realtime session's rules that makes responses."""
+
+    def __init__(
+        self, names: SessionNames, start: RealtimeStart, limits: RealtimeLimits | None = None
+    ) -> None:
+        """Begin before the socket is accepted."""
+        super().__init__(names, RealtimePhase.OPENING, RealtimePhase.CLOSED)
+        self._limits = limits or RealtimeLimits()
+        self._start = start
+        self._config = SessionConfig(OutputConfig(start.instructions))
+        self._store = ItemStore(self._limits.store)
+        self._ears = Ears()
+        self._active: Answer | None = None
+        self._outside: list[Answer] = []  # the first may be the one that is being made
+        self._making: Answer | None = None  # whose reply the engine makes; it may be over by now
+        self._audible_until_s = 0.0  # above 0 once the model was heard
+        self._turn_index = 0
+
+    @property
+    def status(self) -> WorkerStatus:
+        """Busy from the first moment: the worker is taken."""
+        return WorkerStatus.IDLE if self.is_closed else WorkerStatus.BUSY_HALF_DUPLEX
+
+    # --- responses ---
+
+    def create_response(self, event: Received) -> list[Effect]:
+        """Answer what there is, or what the client gives instead."""
+        message = event.message
+        assert isinstance(message, ResponseCreate)
+        patch = message.response
+        is_outside = patch is not None and patch.conversation == "none"
+        if not is_outside and self._active is not None:
+            text = f"Conversation already has an active response in progress: {self._active.id}."
+            return self._wrong(event, "conversation_already_has_active_response", text)
+        if is_outside and len(self._outside) >= self._limits.max_outside:
+            text = f"{self._limits.max_outside} responses wait already."
+            return self._wrong(event, "rate_limit_exceeded", text)
+        unknown = self._unknown_reference(patch)
+        if unknown is not None:
+            text = f"There is no item '{unknown}'."
+            return self._wrong(event, "invalid_value", text, "response.input")
+        if is_outside:
+            return self._respond_outside(patch)
+        return [*self._end_segment(), *self._respond(patch)]
+
+    def cancel_response(self, event: Received) -> list[Effect]:
+        """End a response as it is."""
+        message = event.message
+        assert isinstance(message, ResponseCancel)
+        known = [*([self._active] if self._active is not None else []), *self._outside]
+        wanted = [one for one in known if message.response_id in (None, one.id)]
+        if not wanted:
+            return self._wrong(event, "response_cancel_not_active", NOTHING_TO_CANCEL)
+        self._audible_until_s = min(self._audible_until_s, event.at_s)
+        return [*self._cut(wanted[0], CLIENT_CANCELLED), *self._wait_for_speech(event.at_s)]
+
+    def stop(self, event: Event) -> list[Effect]:
+        """Somebody else, over HTTP, asks to stop the active response."""
+        return [] if self._active is None else self._cut(self._active, CLIENT_CANCELLED)
+
+    def piece(self, event: ChunkReady) -> list[Effect]:
+        """Pass a piece of the reply on, unless its response is over."""
+        making = self._making
+        if making is None or not self._is_alive(making):
+            return []
+        chunk = event.chunk
+        told = making.say(chunk.text_delta or "", event.sound)
+        duration_s = len(event.sound) / making.output.format.bytes_per_s
+        if duration_s > 0 and not making.is_outside:
+            self._audible_until_s = max(self._audible_until_s, event.at_s) + duration_s
+        if making.failure is None:
+            return self._send(*told)
+        return [*self._send(*told), *self._end_answer(making, making.failure), Interrupt()]
+
+    def made(self, event: GenerateDone) -> list[Effect]:
+        """End the response whose reply is complete; make the next one."""
+        making, self._making, self._work = self._making, None, None
+        effects: list[Effect] = []
+        if making is not None and self._is_alive(making):
+            effects += self._end_answer(making, self._ending(making, event), event.token_stats)
+        if event.kv_tokens > self._limits.max_kv_tokens - self._limits.kv_reserve_tokens:
+            self._make_room()
+        return [*effects, *self._make_next(), *self._wait_for_speech(event.at_s)]
+
+    def failed(self, event: TurnFailed) -> list[Effect]:
+        """End the response that cannot be made; if the context was full, forget and try again."""
+        making, self._making, self._work = self._making, None, None
+        if making is None or not self._is_alive(making):
+            return self._make_next()
+        is_full = isinstance(event.error, ContextFullError)
+        if is_full and not making.has_output and self._make_room():
+            return self._make_next()
+        code = "context_length_exceeded" if is_full else "internal_error"
+        ending = Ending("failed", code=code, message=event.error.message)
+        return [*self._end_answer(making, ending), *self._make_next()]
+
+    def engine_failed(self, event: EngineFailed) -> list[Effect]:
+        """Close what can be closed, and say why."""
+        ending = Ending("failed", code="internal_error", message=event.error.message)
+        effects: list[Effect] = []
+        for answer in [*([self._active] if self._active else []), *self._outside]:
+            effects += self._end_answer(answer, ending)
+        return [*effects, *self.fail(event.error)]
+
+    # --- for the rest of the rules ---
+
+    def _respond(self, patch: ResponsePatch | None) -> list[Effect]:
+        """Begin a response of the conversation."""
+        output = self._config.for_response(patch)
+        metadata = patch.metadata if patch is not None else None
+        belonging = Belonging(self._store, self._start.conversation_id, metadata)
+        answer = Answer(output, belonging, self._start.new_id)
+        answer.items = self._given_items(patch)
+        self._active, self._ears.is_unanswered = answer, False
+        self._phase = RealtimePhase.RESPONDING
+        return [StopTimer(TimerName.IDLE), *self._send(answer.created()), *self._make_next()]
+
+    def _respond_outside(self, patch: ResponsePatch | None) -> list[Effect]:
+        assert patch is not None
+        output = self._config.for_response(patch)
+        answer = Answer(output, Belonging(metadata=patch.metadata), self._start.new_id)
+        items = self._given_items(patch)
+        answer.items = tuple(self._store) if items is None else items
+        self._outside.append(answer)
+        return [*self._send(answer.created()), *self._make_next()]
+
+    def _make_next(self) -> list[Effect]:
+        """Have the engine make the next reply, unless it makes one."""
+        if self._making is not None:
+            return []
+        waiting = [*([self._active] if self._active is not None else []), *self._outside]
+        if not waiting:
+            return []
+        answer = self._making = waiting[0]
+        items = tuple(self._store) if answer.items is None else answer.items
+        is_outside = answer.items is not None
+        answer.request = request_of(items, answer.output, answer.id, is_outside=is_outside)
+        self._turn_index += 1
+        return [self._begin(Generate(answer.request, self._turn_index - 1))]
+
+    def _cut(self, answer: Answer, reason: str) -> list[Effect]:
+        """End a response now; its reply is cut short."""
+        effects = self._end_answer(answer, Ending("cancelled", reason))
+        return [*effects, Interrupt()] if self._making is answer else effects
+
+    def _end_answer(
+        self, answer: Answer, ending: Ending, stats: TokenStats | None = None
+    ) -> list[Effect]:
+        """Tell the end of a response."""
+        told = answer.finish(ending, stats or TokenStats())
+        if answer is self._active:
+            self._active = None
+            self._phase = RealtimePhase.IDLE
+        else:
+            self._outside.remove(answer)
+        owed = self._respond(None) if self._ears.is_unanswered and self._active is None else []
+        return [*self._send(*told), *owed]
+
+    def _ending(self, making: Answer, done: GenerateDone) -> Ending:
+        limit = making.request.max_tokens if making.request is not None else 0
+        if done.token_stats.generated_tokens >= limit:
+            return Ending("incomplete", "max_output_tokens")
+        return Ending("incomplete", CLIENT_CANCELLED) if done.stopped else Ending()
+
+    @property
+    def _has_spoken(self) -> bool:
+        """The model's voice was heard in the conversation."""
+        return self._audible_until_s > 0
+
+    def _is_alive(self, answer: Answer) -> bool:
+        return answer is self._active or answer in self._outside
+
+    def _make_room(self) -> bool:
+        """Forget what was said first; return whether something was."""
+        truncation = self._config.truncation
+        if truncation == "disabled":
+            return False
+        is_ratio = isinstance(truncation, RetentionRatio)
+        kept = truncation.retention_ratio if isinstance(truncation, RetentionRatio) else HALF
+        count = sum(item.role != "system" for item in self._store)
+        least = 0 if is_ratio else 1
+        surplus = min(max(least, round(count * (1 - kept))), count - KEPT_ITEMS)
+        return surplus > 0 and self._store.drop_oldest(surplus) > 0
+
+    def _unknown_reference(self, patch: ResponsePatch | None) -> str | None:
+        given = patch.input if patch is not None else None
+        for item in given or ():
+            if isinstance(item, ItemReference) and item.id not in self._store:
+                return item.id
+        return None
+
+    def _given_items(self, patch: ResponsePatch | None) -> tuple[Item, ...] | None:
+        """Return what is to be answered instead of the conversation, if anything is."""
+        if patch is None or patch.input is None:
+            return None
+        items = []
+        for told in patch.input:
+            if isinstance(told, ItemReference):
+                known = self._store.get(told.id)
+                assert known is not None, "references were checked"
+                items.append(known)
+            else:
+                item_id = told.id or self._start.new_id("item")
+                items.append(item_of(told, item_id, self._config.input_format))
+        return tuple(items)
+
+    def _end_segment(self) -> list[Effect]:
+        """End the segment that is open, as silence would."""
+        if not self._ears.is_open:
+            return []
+        end_ms = self._ears.buffer.end_ms
+        told = self._send(tell.speech_stopped(self._ears.item_id, end_ms))
+        return [*told, *self._commit(end_ms)]
+
+    def _commit(self, end_ms: int) -> list[Effect]:
+        """Make an item of the sound up to a position."""
+        item_id, sound = self._ears.take(end_ms)
+        item_id = item_id or self._start.new_id("item")
+        item = Item(item_id, role="user", content=(Content("input_audio", sound=sound),))
+        previous = self._store.add(item)
+        return [*self._send(tell.committed(item_id, previous)), *self._added(item, previous)]
+
+    def _added(self, item: Item, previous: str | None) -> list[Effect]:
+        wire = item.wire()
+        added, done = (tell.item_event(kind, wire, previous) for kind in ("added", "done"))
+        return self._send(added, done)
+
+    def _wait_for_speech(self, now_s: float) -> list[Effect]:
+        """Wait so long for the user to speak as the client said, if it did."""
+        rules = self._config.turn_detection
+        idle_ms = rules.idle_timeout_ms if rules is not None else None
+        if idle_ms is None or self._active is not None or self._ears.is_open:
+            return []
+        silent_s = max(0.0, self._audible_until_s - now_s)
+        return [StartTimer(TimerName.IDLE, silent_s + idle_ms / MS_PER_S)]
+
+    def _wire(self) -> Json:
+        limit_s = self._limits.max_session_s or SHOWN_SESSION_S
+        expires_at = self._start.unix_time_s + round(limit_s)
+        return self._config.wire(self._start.session_id, self._start.model, expires_at)
+
+    def _send(self, *told: RealtimeEvent) -> list[Effect]:
+        """Send events, spelled for this client."""
+        effects: list[Effect] = []
+        for event in told:
+            spelled = tell.in_beta(event) if self._start.is_beta else event
+            if spelled is not None:
+                fields = {"event_id": self._start.new_id("event"), **spelled.fields}
+                effects.append(Send(RealtimeEvent(spelled.type, fields)))
+        return effects
+
+    def _wrong(
+        self, event: Received, code: str, text: str, param: str | None = None
+    ) -> list[Effect]:
+        """Say what is wrong with a client's event."""
+        event_id = event.message.event_id if isinstance(event.message, NamedEvent) else None
+        return self._send(tell.error(code, text, param=param, event_id=event_id))
+
+    def fail(self, error: OmniError) -> list[Effect]:
+        """End with an error."""
+        code = SOCKET_CODES.get(error.code, error.code.value)
+        return self._close_with(tell.error(code, error.message), error.close_code)
+
+    def _close_with(self, told: RealtimeEvent, code: CloseCode) -> list[Effect]:
+        last = self._send(told)
+        *halt, release, close = self._end(close=Close(code, told.fields["error"]["code"]))
+        return [*halt, *last, release, close]

@@ -1,0 +1,182 @@
+"""The effective settings of a Realtime session, changed by sparse updates. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from core.protocols.realtime_events import Json
+from core.schemas.realtime_session import (
+    AudioFormat,
+    AudioInput,
+    AudioOutput,
+    FunctionTool,
+    ResponsePatch,
+    SemanticVad,
+    ServerVad,
+    SessionPatch,
+    ToolChoice,
+    Truncation,
+    Voice,
+)
+
+Modality = Literal["audio", "text"]
+TokenLimit = int | Literal["inf"]
+
+
+@dataclass(frozen=True)
+class OutputConfig:
+    """How a response is made and sounds.
+
+    Attributes:
+        instructions: what the model is told about its part.
+        modality: spoken, or text alone.
+        format: how its sound is written.
+        voice: the voice's name, as it was asked for.
+        voice_sample: the voice itself, wire audio; None is the default voice.
+        tools: functions it may call.
+        tool_choice: whether it may, or has to.
+        max_output_tokens: most text tokens.
+        temperature: of the words; None leaves it to the model.
+    """
+
+    instructions: str
+    modality: Modality = "audio"
+    format: AudioFormat = field(default_factory=AudioFormat)
+    voice: str = "default"
+    voice_sample: str | None = field(default=None, repr=False)
+    tools: tuple[FunctionTool, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    max_output_tokens: TokenLimit = "inf"
+    temperature: float | None = None
+
+    @property
+    def speaks(self) -> bool:
+        """It has sound."""
+        return self.modality == "audio"
+
+
+@dataclass(frozen=True)
+class SessionConfig:
+    """All settings of a session.
+
+    Attributes:
+        output: how responses are made.
+        input_format: how the user's sound is written.
+        turn_detection: who ends the user's turn; None is the client.
+        truncation: what leaves a full context.
+        tracing: echoed.
+    """
+
+    output: OutputConfig
+    input_format: AudioFormat = field(default_factory=AudioFormat)
+    turn_detection: ServerVad | SemanticVad | None = field(default_factory=ServerVad)
+    truncation: Truncation = "auto"
+    tracing: Any = None  # Any: the client's own JSON
+
+    def patched(self, patch: SessionPatch) -> SessionConfig:
+        """Return the settings with what a client changes; what it does not say stays."""
+        given = patch.model_fields_set
+        spoken = patch.audio.output if patch.audio is not None else None
+        changed = replace(self, output=_patched(self.output, patch, spoken))
+        heard = patch.audio.input if patch.audio is not None else AudioInput()
+        if "format" in heard.model_fields_set:
+            changed = replace(changed, input_format=heard.format)
+        elif patch.input_audio_format is not None:
+            changed = replace(changed, input_format=AudioFormat.of_beta(patch.input_audio_format))
+        if "turn_detection" in heard.model_fields_set:
+            changed = replace(changed, turn_detection=heard.turn_detection)
+        elif "turn_detection" in given:
+            changed = replace(changed, turn_detection=patch.turn_detection)
+        if patch.truncation is not None:
+            changed = replace(changed, truncation=patch.truncation)
+        return replace(changed, tracing=patch.tracing) if "tracing" in given else changed
+
+    def for_response(self, patch: ResponsePatch | None) -> OutputConfig:
+        """Return how one response is made."""
+        if patch is None:
+            return self.output
+        return _patched(self.output, patch, patch.audio.output if patch.audio else None)
+
+    def wire(self, session_id: str, model: str, expires_at: int) -> Json:
+        """Return the session object that clients read."""
+        detection = self.turn_detection
+        return {
+            "type": "realtime",
+            "object": "realtime.session",
+            "id": session_id,
+            "model": model,
+            "output_modalities": [self.output.modality],
+            "instructions": self.output.instructions,
+            "tools": [tool.model_dump(exclude_none=True) for tool in self.output.tools],
+            "tool_choice": choice_wire(self.output.tool_choice),
+            "max_output_tokens": self.output.max_output_tokens,
+            "tracing": self.tracing,
+            "truncation": _truncation_wire(self.truncation),
+            "prompt": None,
+            "expires_at": expires_at,
+            "audio": {
+                "input": {
+                    "format": format_wire(self.input_format),
+                    "transcription": None,
+                    "noise_reduction": None,
+                    "turn_detection": None if detection is None else detection.model_dump(),
+                },
+                "output": {
+                    "format": format_wire(self.output.format),
+                    "voice": self.output.voice,
+                    "speed": 1.0,
+                },
+            },
+            "include": None,
+            "minicpmo": {"engine": "turn"},
+        }
+
+
+def format_wire(written: AudioFormat) -> Json:
+    """Return a format as clients read it: telephone formats have no rate."""
+    if not written.is_pcm:
+        return {"type": written.type}
+    return {"type": written.type, "rate": written.rate_hz}
+
+
+def choice_wire(choice: ToolChoice) -> str | Json:
+    """Return a tool choice as clients read it."""
+    return choice if isinstance(choice, str) else choice.model_dump()
+
+
+def _truncation_wire(truncation: Truncation) -> str | Json:
+    return truncation if isinstance(truncation, str) else truncation.model_dump()
+
+
+Patch = SessionPatch | ResponsePatch
+
+
+def _patched(output: OutputConfig, patch: Patch, spoken: AudioOutput | None) -> OutputConfig:
+    changed: Json = {
+        "instructions": patch.instructions,
+        "tools": patch.tools,
+        "tool_choice": patch.tool_choice,
+        "temperature": patch.temperature,
+    }
+    changed = {name: value for name, value in changed.items() if value is not None}
+    modalities = patch.output_modalities or patch.modalities
+    if modalities is not None:
+        changed["modality"] = "audio" if "audio" in modalities else "text"
+    limit = patch.max_output_tokens or patch.max_response_output_tokens
+    if limit is not None:
+        changed["max_output_tokens"] = limit
+    if patch.output_audio_format is not None:
+        changed["format"] = AudioFormat.of_beta(patch.output_audio_format)
+    if patch.voice is not None:
+        changed |= _voice(patch.voice, None)
+    if spoken is not None and "format" in spoken.model_fields_set:
+        changed["format"] = spoken.format
+    if spoken is not None and "voice" in spoken.model_fields_set:
+        changed |= _voice(spoken.voice, spoken.voice_sample)
+    return replace(output, **changed)
+
+
+def _voice(voice: str | Voice, sample: str | None) -> Json:
+    name = voice.id if isinstance(voice, Voice) else voice
+    return {"voice": name, "voice_sample": sample}

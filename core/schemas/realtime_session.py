@@ -1,0 +1,250 @@
+"""Settings of a Realtime session and of one response, as clients send them: any part of them.
+
+The flat spellings of the protocol's beta are accepted beside the present ones.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, model_validator
+
+from core.schemas import limits
+from core.schemas.common import WireModel
+from core.schemas.realtime_items import InputItem
+from core.schemas.tools import FUNCTIONS_MAX, Function
+
+PCM_RATES_HZ: Final = (16_000, 24_000, 48_000)
+TELEPHONE_RATE_HZ: Final = 8_000
+MAX_OUTPUT_TOKENS: Final = 4_096
+METADATA_MAX: Final = 16
+INPUT_ITEMS_MAX: Final = 500
+
+Modality = Literal["text", "audio"]
+TokenLimit = Annotated[int, Field(ge=1, le=MAX_OUTPUT_TOKENS)] | Literal["inf"]
+BetaFormat = Literal["pcm16", "g711_ulaw", "g711_alaw"]
+
+
+class AudioFormat(WireModel):
+    """How sound is written: headerless mono samples."""
+
+    type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"] = Field(
+        "audio/pcm", description="16-bit little-endian, or G.711 μ-law or A-law."
+    )
+    rate: int | None = Field(None, description="PCM: 16000, 24000 or 48000 Hz; G.711: 8000.")
+
+    @model_validator(mode="after")
+    def _has_a_known_rate(self) -> AudioFormat:
+        rates = PCM_RATES_HZ if self.type == "audio/pcm" else (TELEPHONE_RATE_HZ,)
+        if self.rate is not None and self.rate not in rates:
+            raise ValueError(f"rate must be one of {', '.join(map(str, rates))}")
+        return self
+
+    @property
+    def is_pcm(self) -> bool:
+        """Two bytes a sample."""
+        return self.type == "audio/pcm"
+
+    @property
+    def rate_hz(self) -> int:
+        """Samples per second."""
+        return (self.rate or limits.OUTPUT_SAMPLE_RATE_HZ) if self.is_pcm else TELEPHONE_RATE_HZ
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of one sample."""
+        return 2 if self.is_pcm else 1
+
+    @property
+    def bytes_per_s(self) -> int:
+        """Bytes of a second."""
+        return self.rate_hz * self.sample_bytes
+
+    @classmethod
+    def of_beta(cls, name: BetaFormat) -> AudioFormat:
+        """Return the format of a beta name."""
+        types = {"g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
+        return cls.model_validate({"type": types.get(name, "audio/pcm")})
+
+    @property
+    def beta_name(self) -> str:
+        """Its name in the beta."""
+        return {"audio/pcm": "pcm16", "audio/pcmu": "g711_ulaw"}.get(self.type, "g711_alaw")
+
+
+class ServerVad(WireModel):
+    """The user's turn ends with silence."""
+
+    type: Literal["server_vad"] = Field("server_vad", description="Kind of turn detection.")
+    threshold: float = Field(0.5, ge=0, le=1, description="Probability of speech that counts.")
+    prefix_padding_ms: int = Field(300, ge=0, le=10_000, description="Kept before speech, ms.")
+    silence_duration_ms: int = Field(500, ge=0, le=60_000, description="Ends a turn, ms.")
+    idle_timeout_ms: int | None = Field(
+        None, ge=1_000, le=600_000, description="Silence after which the model speaks, ms."
+    )
+    create_response: bool = Field(True, description="Answer each turn.")
+    interrupt_response: bool = Field(True, description="Speech ends the response under way.")
+
+    @property
+    def silence_ms(self) -> int:
+        """Silence that ends a turn."""
+        return self.silence_duration_ms
+
+
+EAGERNESS_SILENCE_MS: Final = {"low": 1_200, "medium": 700, "auto": 700, "high": 400}
+
+
+class SemanticVad(WireModel):
+    """The user's turn ends with a silence that depends on how eager the model is to answer."""
+
+    type: Literal["semantic_vad"] = Field(description="Kind of turn detection.")
+    eagerness: Literal["low", "medium", "high", "auto"] = Field(
+        "auto", description="How soon the model answers."
+    )
+    create_response: bool = Field(True, description="Answer each turn.")
+    interrupt_response: bool = Field(True, description="Speech ends the response under way.")
+
+    threshold: float = Field(0.5, ge=0, le=1, exclude=True, description="As of server_vad.")
+    prefix_padding_ms: int = Field(300, ge=0, exclude=True, description="As of server_vad.")
+    idle_timeout_ms: None = Field(None, exclude=True, description="There is none.")
+
+    @property
+    def silence_ms(self) -> int:
+        """Silence that ends a turn."""
+        return EAGERNESS_SILENCE_MS[self.eagerness]
+
+
+TurnDetection = Annotated[ServerVad | SemanticVad, Field(discriminator="type")]
+
+
+class Transcription(WireModel):
+    """How the user's words are written down."""
+
+    model: str | None = Field(None, max_length=limits.ID_MAX_CHARS, description="Accepted.")
+    language: str | None = Field(None, max_length=16, description="Language of the words.")
+    prompt: str | None = Field(None, max_length=limits.TEXT_MAX_CHARS, description="A hint.")
+
+
+class NoiseReduction(WireModel):
+    """Accepted, without effect."""
+
+    type: Literal["near_field", "far_field"] = Field(description="Where the microphone is.")
+
+
+class Voice(WireModel):
+    """A voice by its id."""
+
+    id: str = Field(max_length=limits.ID_MAX_CHARS, description="Its id.")
+
+
+VoiceName = Annotated[str, Field(max_length=limits.ID_MAX_CHARS)] | Voice
+
+
+class AudioInput(WireModel):
+    """Settings of the user's sound."""
+
+    format: AudioFormat = Field(default_factory=AudioFormat, description="How it is written.")
+    transcription: Transcription | None = Field(None, description="Write down the words.")
+    noise_reduction: NoiseReduction | None = Field(None, description="Accepted.")
+    turn_detection: TurnDetection | None = Field(None, description="Who ends the user's turn.")
+
+
+class AudioOutput(WireModel):
+    """Settings of the model's sound."""
+
+    format: AudioFormat = Field(default_factory=AudioFormat, description="How it is written.")
+    voice: VoiceName = Field("default", description="Whose voice.")
+    voice_sample: str | None = Field(
+        None,
+        max_length=limits.audio_chars(limits.REFERENCE_MAX_S),
+        description="Ours: the voice itself, Base64 of float32 at 16 kHz, at most 30 s.",
+    )
+    speed: float = Field(1.0, ge=0.25, le=1.5, description="Accepted; 1.0 is what happens.")
+
+
+class SessionAudio(WireModel):
+    """Settings of sound."""
+
+    input: AudioInput = Field(default_factory=AudioInput, description="The user's.")
+    output: AudioOutput = Field(default_factory=AudioOutput, description="The model's.")
+
+
+class FunctionTool(Function):
+    """A function the model may call."""
+
+    type: Literal["function"] = Field("function", description="Kind of tool: no other is known.")
+
+
+class FunctionChoice(WireModel):
+    """One function that has to be called."""
+
+    type: Literal["function"] = Field("function", description="Kind of tool.")
+    name: str = Field(max_length=64, description="Its name.")
+
+
+ToolChoice = Literal["auto", "none", "required"] | FunctionChoice
+Tools = Annotated[tuple[FunctionTool, ...], Field(max_length=FUNCTIONS_MAX)]
+
+
+class RetentionRatio(WireModel):
+    """How much of the conversation stays when the context is full."""
+
+    type: Literal["retention_ratio"] = Field("retention_ratio", description="Kind of truncation.")
+    retention_ratio: float = Field(ge=0, le=1, description="Share of the tokens kept.")
+
+
+Truncation = Literal["auto", "disabled"] | RetentionRatio
+
+
+class _Shared(WireModel):
+    """What a session and a response have in common."""
+
+    instructions: str | None = Field(
+        None, max_length=limits.TEXT_MAX_CHARS, description="What the model is told."
+    )
+    output_modalities: tuple[Modality, ...] | None = Field(
+        None, min_length=1, max_length=2, description='["audio"] or ["text"].'
+    )
+    modalities: tuple[Modality, ...] | None = Field(
+        None, min_length=1, max_length=2, description="The same in the beta."
+    )
+    tools: Tools | None = Field(None, description="Functions the model may call.")
+    tool_choice: ToolChoice | None = Field(None, description="Whether it may, or has to.")
+    max_output_tokens: TokenLimit | None = Field(None, description="Most tokens of a response.")
+    max_response_output_tokens: TokenLimit | None = Field(None, description="In the beta.")
+    temperature: float | None = Field(None, ge=0, le=2, description="Of the words, in the beta.")
+    voice: VoiceName | None = Field(None, description="Whose voice, in the beta.")
+    output_audio_format: BetaFormat | None = Field(None, description="In the beta.")
+
+
+class SessionPatch(_Shared):
+    """What a `session.update` changes."""
+
+    type: Literal["realtime"] | None = Field(None, description="Kind of session.")
+    audio: SessionAudio | None = Field(None, description="Settings of sound.")
+    truncation: Truncation | None = Field(None, description="What leaves a full context.")
+    # Any: echoed, without effect.
+    tracing: Any = Field(None, description="Echoed.")
+    input_audio_format: BetaFormat | None = Field(None, description="In the beta.")
+    input_audio_transcription: Transcription | None = Field(None, description="In the beta.")
+    turn_detection: TurnDetection | None = Field(None, description="In the beta.")
+
+
+class ResponseAudio(WireModel):
+    """Settings of a response's sound."""
+
+    output: AudioOutput = Field(default_factory=AudioOutput, description="The model's.")
+
+
+class ResponsePatch(_Shared):
+    """What one response does differently from the session."""
+
+    audio: ResponseAudio | None = Field(None, description="Settings of sound.")
+    conversation: Literal["auto", "none"] = Field("auto", description="Whether it is part of it.")
+    # Any: the client's own, echoed unchanged.
+    metadata: dict[str, Any] | None = Field(
+        None, max_length=METADATA_MAX, description="The client's own, echoed."
+    )
+    input: tuple[InputItem, ...] | None = Field(
+        None, max_length=INPUT_ITEMS_MAX, description="What to answer instead of the conversation."
+    )

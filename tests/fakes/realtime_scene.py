@@ -1,0 +1,240 @@
+"""A Realtime session without sockets: its machine, a scripted engine, and all that was told."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.errors import OmniError
+from core.protocols.effects import Close, Effect, Generate, Hear, Interrupt, Release, Send, label
+from core.protocols.events import (
+    ChunkReady,
+    Disconnected,
+    Event,
+    GenerateDone,
+    Heard,
+    Opened,
+    Received,
+    Rejected,
+    TimerFired,
+    TimerName,
+    TurnFailed,
+)
+from core.protocols.machine import SessionNames
+from core.protocols.realtime import TABLE, RealtimeMachine
+from core.protocols.realtime_events import RealtimeEvent
+from core.protocols.realtime_input import WINDOW_MS
+from core.protocols.realtime_responses import RealtimeLimits, RealtimeStart
+from core.protocols.realtime_turns import TurnRequest
+from core.protocols.tables import SAME
+from core.schemas.common import TokenStats
+from core.schemas.realtime import parse_event
+from core.schemas.streaming import StreamingChunk
+
+# Any: events as JSON has them, read as a client reads them.
+Raw = dict[str, Any]
+
+BYTES_PER_MS = 48  # of PCM at 24 kHz
+LOUD, QUIET = 0.95, 0.02
+
+
+def pcm(ms: int, *, speech: bool) -> bytes:
+    """Return sound of so many milliseconds; the scripted detector hears speech in it, or none."""
+    return bytes([1 if speech else 0, 0]) * (ms * BYTES_PER_MS // 2)
+
+
+@dataclass
+class Engine:
+    """Does what the machine asks, one step at a time.
+
+    Attributes:
+        replies: text and milliseconds of sound of each piece, for one reply after another; the last
+            one is said again and again.
+        asked: every request so far.
+    """
+
+    replies: list[list[tuple[str, int]]] = field(
+        default_factory=lambda: [[("Hello ", 300), ("there.", 200)]]
+    )
+    asked: list[TurnRequest] = field(default_factory=list)
+    kv_tokens: int = 10
+    error: OmniError | None = None
+    _pieces: deque[tuple[str, int]] = field(default_factory=deque)
+    _said: list[str] = field(default_factory=list)
+    _is_stopped: bool = False
+    _unheard: bytearray = field(default_factory=bytearray)
+    is_working: bool = False
+    is_hearing: bool = False
+
+    def ask(self, effect: Effect) -> None:
+        """Take an effect."""
+        match effect:
+            case Generate(TurnRequest() as request):
+                assert not self.is_working, "one reply at a time"
+                self.is_working, self._is_stopped, self._said = True, False, []
+                reply = self.replies[min(len(self.asked), len(self.replies) - 1)]
+                self._pieces = deque(reply)
+                self.asked.append(request)
+            case Interrupt():
+                self._is_stopped = self.is_working
+            case Hear(sound):
+                assert not self.is_hearing, "one detection at a time"
+                self.is_hearing = True
+                self._unheard += sound
+
+    def work(self) -> Event | None:
+        """Return what the reply's next step leads to."""
+        if not self.is_working:
+            return None
+        if self.error is not None:
+            self.is_working = False
+            return TurnFailed(self.error, can_rollback=True)
+        if self._pieces and not self._is_stopped:
+            text, ms = self._pieces.popleft()
+            self._said.append(text)
+            request = self.asked[-1]
+            spoken = pcm(ms, speech=True) if request.output.speaks else b""
+            chunk = StreamingChunk(chunk_index=len(self._said), text_delta=text or None)
+            return ChunkReady(chunk, spoken)
+        self.is_working = False
+        stats = TokenStats(input_tokens=7, generated_tokens=len(self._said), total_tokens=9)
+        return GenerateDone("".join(self._said), self._is_stopped, stats, self.kv_tokens)
+
+    def hear(self) -> Event | None:
+        """Return what detection finds."""
+        if not self.is_hearing:
+            return None
+        self.is_hearing = False
+        size = WINDOW_MS * BYTES_PER_MS
+        found = []
+        while len(self._unheard) >= size:
+            found.append(LOUD if self._unheard[0] else QUIET)
+            del self._unheard[:size]
+        return Heard(tuple(found))
+
+
+class RealtimeScene:
+    """Tells a machine what a client says, and remembers every event it sends."""
+
+    def __init__(
+        self, *, limits: RealtimeLimits | None = None, is_beta: bool = False, **engine: Any
+    ) -> None:
+        counter = itertools.count()
+        start = RealtimeStart(
+            model="minicpm-o-4.5",
+            instructions="Be brief.",
+            new_id=lambda kind: f"{kind}_{next(counter)}",
+            session_id="sess_1",
+            conversation_id="conv_1",
+            is_beta=is_beta,
+            unix_time_s=1_700_000_000,
+        )
+        self.machine = RealtimeMachine(SessionNames("realtime_1"), start, limits)
+        self.engine = Engine(**engine)
+        self.now_s = 0.0
+        self.told: list[Raw] = []
+        self.effects: list[Effect] = []
+        self.closed: Close | None = None
+        self.releases = 0
+        self.tell(Opened())
+
+    # --- what happens ---
+
+    def tell(self, event: Event) -> list[Raw]:
+        """Tell an event; check its row; return the events sent because of it."""
+        object.__setattr__(event, "at_s", self.now_s)
+        phase, first = self.machine.phase, len(self.told)
+        effects = self.machine.handle(event)
+        rows = [row for row in TABLE if phase in row.phases and row.event == event.kind]
+        assert rows or not effects, f"{event.kind} in {phase} has no row"
+        if rows:
+            assert {label(effect) for effect in effects} <= set(rows[0].effects.split()), effects
+            target = SAME if phase == self.machine.phase else self.machine.phase.value
+            assert target in rows[0].targets.split(), (event.kind, phase, target)
+        for effect in effects:
+            self._carry_out(effect)
+        self.effects += effects
+        return self.told[first:]
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Send(RealtimeEvent() as event):
+                assert self.closed is None
+                self.told.append(json.loads(event.to_json()))
+            case Close():
+                self.closed = effect
+            case Release():
+                self.releases += 1
+            case _:
+                self.engine.ask(effect)
+
+    def say(self, kind: str, **fields: Any) -> list[Raw]:
+        """Say an event as a client does: as text."""
+        return self.say_text(json.dumps({"type": kind, **fields}))
+
+    def say_text(self, text: str) -> list[Raw]:
+        """Say a text."""
+        try:
+            event: Event = Received(parse_event(text))
+        except OmniError as error:
+            event = Rejected(error)
+        return self.tell(event)
+
+    def hear(self, ms: int, *, speech: bool) -> list[Raw]:
+        """Append sound and let detection hear it; time goes on as long."""
+        first = len(self.told)
+        encoded = base64.b64encode(pcm(ms, speech=speech)).decode()
+        self.now_s += ms / 1_000
+        self.say("input_audio_buffer.append", audio=encoded)
+        while (event := self.engine.hear()) is not None:
+            self.tell(event)
+        return self.told[first:]
+
+    def make(self, steps: int = 1_000) -> list[Raw]:
+        """Let the engine do so many steps of its work."""
+        first = len(self.told)
+        for _ in range(steps):
+            event = self.engine.work()
+            if event is None:
+                break
+            self.tell(event)
+        return self.told[first:]
+
+    def fire(self, name: TimerName, after_s: float = 0.0) -> list[Raw]:
+        """Let a timer run out."""
+        self.now_s += after_s
+        return self.tell(TimerFired(name))
+
+    def leave(self) -> None:
+        """The client goes."""
+        self.tell(Disconnected())
+
+    # --- what clients do ---
+
+    def text(self, words: str, **fields: Any) -> list[Raw]:
+        """Add a user's words."""
+        content = [{"type": "input_text", "text": words}]
+        item = {"type": "message", "role": "user", "content": content}
+        return self.say("conversation.item.create", item=item, **fields)
+
+    def manual(self) -> None:
+        """Turn detection off."""
+        self.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
+
+    def types(self, events: Sequence[Raw] | None = None) -> list[str]:
+        """Return the types of events; of all so far without any."""
+        return [event["type"] for event in (self.told if events is None else events)]
+
+    def only(self, kind: str) -> Raw:
+        """Return the one event of a type."""
+        (found,) = [event for event in self.told if event["type"] == kind]
+        return found
+
+    def last(self, kind: str) -> Raw:
+        """Return the last event of a type."""
+        return [event for event in self.told if event["type"] == kind][-1]

@@ -1,0 +1,209 @@
+"""`/v1/realtime` as OpenAI's own client uses it, unmodified: gateway, worker, and fixed replies."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from openai import AsyncOpenAI
+from openai.resources.realtime.realtime import AsyncRealtimeConnection
+
+from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+from core.serving.fake_backend import FakeBackend, FakeTimes
+from tests.fakes.gateway_stage import HURRY, Stage, settings_for
+from tests.source_tree import ROOT
+from worker import WorkerOptions, create_app
+
+LIMIT_S = 120.0  # ends a test that hangs
+HELLO = ROOT / "examples" / "hello.wav"
+Scenario = Callable[[AsyncRealtimeConnection], Awaitable[None]]
+
+
+class RealStage(Stage):
+    """A gateway before one worker without a model."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = settings_for(folder, recording={"enabled": False})
+        super().__init__(settings, 1, HURRY)
+        times = FakeTimes(prefill_ms=1, piece_ms=1)
+        app = create_app(settings, lambda: FakeBackend(times), WorkerOptions(slots=4))
+        self.workers[0].app = app  # type: ignore[assignment]
+
+
+class Served:
+    """One stage for all tests of this file, on a loop of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.stage = RealStage(folder)
+        self.loop.run_until_complete(self.stage.start())
+
+    def run(self, scenario: Scenario, **connection: Any) -> None:
+        """Hold a conversation as the stock client does."""
+
+        async def converse() -> None:
+            address = f"http://127.0.0.1:{self.stage.port}/v1"
+            async with AsyncOpenAI(base_url=address, api_key="sk-any", max_retries=0) as client:
+                async with asyncio.timeout(LIMIT_S):
+                    async with client.realtime.connect(
+                        model="gpt-realtime", **connection
+                    ) as realtime:
+                        assert (await realtime.recv()).type == "session.created"
+                        assert (await realtime.recv()).type == "conversation.created"
+                        await scenario(realtime)
+            await self.stage.check_quiet()
+
+        self.loop.run_until_complete(converse())
+
+    def close(self) -> None:
+        """End everything."""
+        self.loop.run_until_complete(self.stage.stop())
+        self.loop.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A gateway and a worker for the whole file."""
+    made = Served(tmp_path_factory.mktemp("realtime"))
+    yield made
+    made.close()
+
+
+async def until(realtime: AsyncRealtimeConnection, kind: str) -> list[Any]:
+    """Receive events up to one of a type, none of them an error."""
+    events: list[Any] = []
+    while not events or events[-1].type != kind:
+        events.append(await realtime.recv())
+        assert events[-1].type != "error", events[-1]
+    return events
+
+
+def hello() -> bytes:
+    """Somebody says hello: 16-bit samples at 24 kHz."""
+    samples, rate_hz = soundfile.read(HELLO, dtype="float32")
+    length = len(samples) * OUTPUT_SAMPLE_RATE_HZ // rate_hz
+    at = np.linspace(0, len(samples) - 1, length)
+    heard = np.interp(at, np.arange(len(samples)), samples)
+    return bytes((heard * 32_767).astype("<i2").tobytes())
+
+
+async def speak(realtime: AsyncRealtimeConnection, pcm: bytes) -> None:
+    """Append sound in pieces of 100 ms."""
+    for start in range(0, len(pcm), 4_800):
+        piece = base64.b64encode(pcm[start : start + 4_800]).decode()
+        await realtime.input_audio_buffer.append(audio=piece)
+
+
+def test_words_are_answered_in_words(served: Served) -> None:
+    async def scenario(realtime: AsyncRealtimeConnection) -> None:
+        await realtime.session.update(
+            session={"type": "realtime", "output_modalities": ["text"], "model": "gpt-realtime"}
+        )
+        updated = (await until(realtime, "session.updated"))[-1]
+        assert updated.session.output_modalities == ["text"]
+        for _ in range(2):
+            await realtime.conversation.item.create(
+                item={
+                    "type": "message",
+                    "role": "user",
+                    "content": [{"type": "input_text", "text": "Hello!"}],
+                }
+            )
+            await realtime.response.create()
+            events = await until(realtime, "response.done")
+            done = events[-1].response
+            assert done.status == "completed"
+            words = "".join(one.delta for one in events if one.type == "response.output_text.delta")
+            assert words == done.output[0].content[0].text and "fixed reply" in words
+        # The second turn stands behind the first in the cache.
+        assert done.usage.input_token_details.cached_tokens > 0
+
+    served.run(scenario)
+
+
+def test_speech_is_heard_and_answered_in_speech(served: Served) -> None:
+    async def scenario(realtime: AsyncRealtimeConnection) -> None:
+        await speak(realtime, hello())
+        await speak(realtime, bytes(2 * OUTPUT_SAMPLE_RATE_HZ))  # a second of silence
+        # It comes faster than it was spoken, so that what follows interrupts the first answers.
+        events = await until(realtime, "response.done")
+        while events[-1].response.status != "completed":
+            assert events[-1].response.status_details.reason == "turn_detected"
+            events += await until(realtime, "response.done")
+        kinds = [one.type for one in events]
+        assert kinds.index("input_audio_buffer.speech_started") < kinds.index("response.created")
+        deltas = [one.delta for one in events if one.type == "response.output_audio.delta"]
+        assert max(len(base64.b64decode(delta)) for delta in deltas) <= 9_600
+        sound = b"".join(map(base64.b64decode, deltas))
+        assert len(sound) > OUTPUT_SAMPLE_RATE_HZ and any(sound)
+        user = next(one for one in events if one.type == "input_audio_buffer.committed").item_id
+        await realtime.conversation.item.retrieve(item_id=user)
+        item = (await until(realtime, "conversation.item.retrieved"))[-1].item
+        assert len(base64.b64decode(item.content[0].audio)) > OUTPUT_SAMPLE_RATE_HZ // 2
+
+    served.run(scenario)
+
+
+def test_telephone_sound_goes_both_ways(served: Served) -> None:
+    async def scenario(realtime: AsyncRealtimeConnection) -> None:
+        law: Any = {"format": {"type": "audio/pcmu"}}
+        heard: Any = {**law, "turn_detection": None}
+        await realtime.session.update(
+            session={"type": "realtime", "audio": {"input": heard, "output": law}}
+        )
+        quiet = base64.b64encode(b"\xff" * 8_000).decode()
+        await realtime.input_audio_buffer.append(audio=quiet)
+        await realtime.input_audio_buffer.commit()
+        await realtime.response.create()
+        events = await until(realtime, "response.done")
+        pieces = [one.delta for one in events if one.type == "response.output_audio.delta"]
+        seconds = sum(len(base64.b64decode(piece)) for piece in pieces) / 8_000
+        words = events[-1].response.output[0].content[0].transcript.split()
+        assert seconds == pytest.approx(len(words), abs=0.01)
+
+    served.run(scenario)
+
+
+def test_a_reply_may_be_cancelled_and_the_next_one_made(served: Served) -> None:
+    async def scenario(realtime: AsyncRealtimeConnection) -> None:
+        await realtime.response.create(response={"metadata": {"client_event_id": "mine"}})
+        await realtime.response.cancel()
+        done = (await until(realtime, "response.done"))[-1].response
+        assert done.status == "cancelled" and done.metadata == {"client_event_id": "mine"}
+        await realtime.response.create()
+        assert (await until(realtime, "response.done"))[-1].response.status == "completed"
+
+    served.run(scenario)
+
+
+def test_a_function_is_called_and_its_output_spoken(served: Served) -> None:
+    async def scenario(realtime: AsyncRealtimeConnection) -> None:
+        tools: Any = [{"type": "function", "name": "look", "parameters": {"type": "object"}}]
+        await realtime.response.create(response={"tools": tools, "tool_choice": "required"})
+        done = (await until(realtime, "response.done"))[-1].response
+        # The fixed reply goes on in words where arguments should stand.
+        assert done.status == "failed"
+        assert done.status_details.error.code == "invalid_tool_call"
+        call: Any = {"type": "function_call", "name": "look", "call_id": "c1", "arguments": "{}"}
+        output: Any = {"type": "function_call_output", "call_id": "c1", "output": "an owl"}
+        for item in (call, output):
+            await realtime.conversation.item.create(item=item)
+        await realtime.response.create()
+        assert (await until(realtime, "response.done"))[-1].response.status == "completed"
+
+    served.run(scenario)
+
+
+def test_the_beta_is_spoken_to_who_asks_for_it(served: Served) -> None:
+    async def scenario(realtime: AsyncRealtimeConnection) -> None:
+        await realtime.response.create()
+        while (event := await realtime.recv()).type != "response.done":
+            assert not event.type.startswith("response.output_audio")
+
+    served.run(scenario, extra_headers={"OpenAI-Beta": "realtime=v1"})

@@ -1,0 +1,249 @@
+"""The Realtime protocol's scenarios as transcripts. Each event is read by the stock client's types.
+
+Source of the names S1 to S12: the scenarios of the protocol's specification.
+"""
+
+from __future__ import annotations
+
+from core.errors import GenerationFailedError
+from core.protocols.events import EngineFailed, TimerName
+from core.protocols.realtime_responses import RealtimeLimits
+from tests.fakes.realtime_checks import (
+    ANSWER,
+    CALL,
+    CLOSED,
+    ITEM,
+    SEGMENT,
+    TOOLS,
+    WRITTEN,
+    check,
+)
+from tests.fakes.realtime_scene import RealtimeScene
+
+
+def test_s1_connect() -> None:
+    scene = RealtimeScene()
+    assert scene.types() == ["session.created", "conversation.created"]
+    session = scene.told[0]["session"]
+    assert session["model"] == "minicpm-o-4.5" and session["expires_at"] == 1_700_003_600
+    assert session["audio"]["input"]["turn_detection"]["type"] == "server_vad"
+    assert session["audio"]["input"]["format"] == {"type": "audio/pcm", "rate": 24_000}
+    told = scene.say("session.update", session={"type": "realtime", "instructions": "Sing."})
+    assert scene.types(told) == ["session.updated"]
+    assert told[0]["session"]["instructions"] == "Sing."
+    assert told[0]["session"]["output_modalities"] == ["audio"]
+    check(scene)
+
+
+def test_s2_a_spoken_turn() -> None:
+    scene = RealtimeScene()
+    scene.hear(640, speech=False)
+    started = scene.hear(320, speech=True)
+    assert scene.types(started) == SEGMENT[:1]
+    assert started[0]["audio_start_ms"] == 340  # 300 ms before the onset
+    told = scene.hear(640, speech=False)
+    assert scene.types(told) == [*SEGMENT[1:], "response.created"]
+    user = started[0]["item_id"]
+    assert told[0]["audio_end_ms"] == 960 + 500 and told[0]["item_id"] == user
+    assert told[1]["previous_item_id"] is None and told[1]["item_id"] == user
+    assert told[2]["item"]["content"] == [{"type": "input_audio", "transcript": None}]
+    answer = scene.make()
+    assert scene.types(answer) == ANSWER[1:]
+    assert answer[1]["previous_item_id"] == user
+    done = answer[-1]["response"]
+    assert done["status"] == "completed" and done["status_details"] is None
+    assert done["output"][0]["content"] == [{"type": "output_audio", "transcript": "Hello there."}]
+    assert done["usage"]["total_tokens"] == 7 + 2 + 12
+    (request,) = scene.engine.asked
+    (turn,) = request.turns
+    (part,) = turn.content
+    assert part.sound is not None and part.sound.duration_ms == 1_460 - 340
+    assert request.system == "Be brief."
+    check(scene)
+
+
+def test_s3_barge_in() -> None:
+    scene = RealtimeScene()
+    scene.text("Hi")
+    scene.say("response.create")
+    scene.make(1)
+    told = scene.hear(320, speech=True)
+    assert scene.types(told) == [SEGMENT[0], *CLOSED, "response.done"]
+    done = told[-1]["response"]
+    assert done["status"] == "cancelled"
+    assert done["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
+    spoken = told[-2]["item"]
+    assert spoken["status"] == "incomplete"
+    cut = scene.say("conversation.item.truncate", item_id=spoken["id"], audio_end_ms=100)
+    assert scene.types(cut) == ["conversation.item.truncated"]
+    assert scene.make() == [], "nothing of the old response follows"
+    assert scene.types(scene.hear(640, speech=False)) == [*SEGMENT[1:], "response.created"]
+    assert scene.types(scene.make()) == ANSWER[1:]
+    heard = scene.engine.asked[1].turns[1]
+    assert heard.role == "assistant" and heard.content[0].text == "", "not one word was heard"
+    check(scene)
+
+
+def test_s4_text() -> None:
+    scene = RealtimeScene()
+    assert scene.types(scene.text("Hi")) == ITEM
+    told = scene.say("response.create", response={"output_modalities": ["text"]})
+    assert scene.types([*told, *scene.make()]) == WRITTEN
+    item = scene.last("response.output_item.done")["item"]
+    assert item["content"] == [{"type": "output_text", "text": "Hello there."}]
+    assert not scene.engine.asked[0].output.speaks
+    check(scene)
+
+
+def test_s5_manual_turns() -> None:
+    scene = RealtimeScene()
+    scene.manual()
+    assert scene.hear(320, speech=True) == []
+    assert scene.types(scene.say("input_audio_buffer.commit")) == SEGMENT[2:]
+    assert scene.types([*scene.say("response.create"), *scene.make()]) == ANSWER
+    scene.hear(50, speech=True)
+    assert scene.types(scene.say("input_audio_buffer.clear")) == ["input_audio_buffer.cleared"]
+    error = scene.say("input_audio_buffer.commit", event_id="mine")[0]["error"]
+    assert error["code"] == "input_audio_buffer_commit_empty" and error["event_id"] == "mine"
+    assert error["message"] == (
+        "Error committing input audio buffer: buffer too small. Expected at least 100ms of audio, "
+        "but buffer only has 0.00ms of audio."
+    )
+    assert scene.engine.asked[0].turns[0].content[0].sound.duration_ms == 320  # type: ignore[union-attr]
+    check(scene)
+
+
+def test_s6_a_function() -> None:
+    scene = RealtimeScene(replies=[[(CALL[:40], 0), (CALL[40:], 0)], [("An owl.", 100)]])
+    scene.say("session.update", session={"tools": TOOLS, "tool_choice": "auto"})
+    scene.text("What is that?")
+    told = [*scene.say("response.create"), *scene.make()]
+    deltas = [event for event in told if event["type"].endswith("arguments.delta")]
+    assert [kind for kind in scene.types(told) if not kind.endswith("arguments.delta")] == [
+        "response.created",
+        "response.output_item.added",
+        "conversation.item.added",
+        "response.function_call_arguments.done",
+        "conversation.item.done",
+        "response.output_item.done",
+        "response.done",
+    ]
+    assert told[1]["item"]["arguments"] == "" and told[1]["item"]["status"] == "in_progress"
+    assert "".join(event["delta"] for event in deltas) == '{"word": "owl"}'
+    done = scene.only("response.function_call_arguments.done")
+    assert done["name"] == "look_up" and done["arguments"] == '{"word": "owl"}'
+    assert "<tools>" in scene.engine.asked[0].system
+    output = {"type": "function_call_output", "call_id": done["call_id"], "output": "a bird"}
+    assert scene.types(scene.say("conversation.item.create", item=output)) == ITEM
+    scene.say("response.create")
+    scene.make()
+    user, call, returned = scene.engine.asked[1].turns
+    assert (user.role, call.role, returned.role) == ("user", "assistant", "user")
+    assert "look_up" in (call.content[0].text or "") and "a bird" in (
+        returned.content[0].text or ""
+    )
+    check(scene)
+
+
+def test_s6_words_and_a_call_are_two_items_of_one_response() -> None:
+    scene = RealtimeScene(replies=[[("Let me see. ", 200), (CALL, 100)]])
+    scene.say("session.update", session={"tools": TOOLS})
+    scene.say("response.create")
+    scene.make()
+    message, call = scene.last("response.done")["response"]["output"]
+    assert message["content"][0]["transcript"] == "Let me see."
+    assert (call["type"], call["status"]) == ("function_call", "completed")
+    scene.say("response.create")
+    assert len(scene.engine.asked) == 2
+    (turn,) = scene.engine.asked[1].turns
+    assert turn.role == "assistant" and len(turn.content) == 3
+    check(scene)
+
+
+def test_s6_a_call_that_is_none_fails_the_response() -> None:
+    scene = RealtimeScene(replies=[[('<tool_call>\n{"name": "other", "arguments": {}}', 100)]])
+    scene.say("session.update", session={"tools": TOOLS})
+    scene.say("response.create")
+    scene.make()
+    done = scene.last("response.done")["response"]
+    assert (done["status"], done["output"]) == ("failed", [])
+    assert done["status_details"]["error"]["code"] == "invalid_tool_call"
+    check(scene)
+
+
+def test_s6_a_call_that_has_to_be_made_is_begun_for_the_model() -> None:
+    scene = RealtimeScene()
+    choice = {"type": "function", "name": "look_up"}
+    scene.say("response.create", response={"tools": TOOLS, "tool_choice": choice})
+    assert "look_up" in scene.engine.asked[0].reply_start
+    scene.say("response.cancel")
+    scene.say("response.create", response={"tools": TOOLS, "tool_choice": "none"})
+    scene.make()
+    assert (
+        scene.engine.asked[-1].reply_start == "" and "<tools>" not in scene.engine.asked[-1].system
+    )
+
+
+def test_s7_cancelled_before_it_begins() -> None:
+    scene = RealtimeScene()
+    metadata = {"client_event_id": "mine"}
+    (created,) = scene.say("response.create", response={"metadata": metadata})
+    (done,) = scene.say("response.cancel")
+    assert (created["type"], done["type"]) == ("response.created", "response.done")
+    assert created["response"]["metadata"] == done["response"]["metadata"] == metadata
+    assert done["response"]["output"] == []
+    assert done["response"]["status_details"]["reason"] == "client_cancelled"
+    error = scene.say("response.cancel")[0]["error"]
+    assert error["code"] == "response_cancel_not_active"
+    assert error["message"].startswith("Cancellation failed: no active response found")
+    scene.say("response.create")
+    assert len(scene.engine.asked) == 1, "the engine still ends the first reply"
+    assert scene.types(scene.make()) == ANSWER[1:]
+    check(scene)
+
+
+def test_s8_greeting() -> None:
+    scene = RealtimeScene()
+    told = [*scene.say("response.create", response={"instructions": "Greet."}), *scene.make()]
+    assert scene.types(told) == ANSWER
+    assert told[2]["previous_item_id"] is None
+    (request,) = scene.engine.asked
+    assert (request.system, request.turns) == ("Greet.", ())
+    assert scene.say("session.update", session={})[0]["session"]["instructions"] == "Be brief."
+    check(scene)
+
+
+def test_s10_idle() -> None:
+    scene = RealtimeScene()
+    detection = {"type": "server_vad", "idle_timeout_ms": 5_000}
+    scene.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+    scene.hear(6_400, speech=False)
+    told = scene.fire(TimerName.IDLE)
+    kinds = ["input_audio_buffer.timeout_triggered", *SEGMENT[2:], "response.created"]
+    assert scene.types(told) == kinds
+    assert (told[0]["audio_start_ms"], told[0]["audio_end_ms"]) == (1_400, 6_400)
+    check(scene)
+
+
+def test_s11_the_end() -> None:
+    scene = RealtimeScene(limits=RealtimeLimits(max_session_s=60))
+    (told,) = scene.fire(TimerName.SESSION)
+    assert told["error"]["code"] == "session_expired"
+    assert scene.closed is not None and scene.closed.code == 1000 and scene.releases == 1
+    left = RealtimeScene()
+    left.say("response.create")
+    left.leave()
+    assert left.releases == 1 and left.closed is None
+    check(scene)
+
+
+def test_s12_the_engine_fails() -> None:
+    scene = RealtimeScene()
+    scene.say("response.create")
+    scene.make(1)
+    told = scene.tell(EngineFailed(GenerationFailedError()))
+    assert scene.types(told) == [*CLOSED, "response.done", "error"]
+    assert told[-2]["response"]["status"] == "failed"
+    assert told[-1]["error"]["code"] == "internal_error"
+    assert scene.closed is not None and scene.closed.code == 1011 and scene.releases == 1
+    check(scene)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from core.errors import CloseCode, ErrorCode
+from core.protocols import duplex as duplex_rules
 from core.protocols.duplex import DuplexPhase
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Close, Effect, Send, StartTimer
@@ -22,6 +23,19 @@ from core.protocols.events import (
     Rejected,
     TimerFired,
     TimerName,
+)
+from core.protocols.gpt_live_effects import (
+    APPENDED,
+    ERROR,
+    LAST,
+    MAY_END,
+    MUTED,
+    PASSED_ON,
+    PLAYING,
+    REFUSED,
+    SOUND,
+    UNITS,
+    passed_on,
 )
 from core.protocols.gpt_live_events import Closing, LiveEvents, LiveNames
 from core.protocols.live_talk import LiveTalk
@@ -325,19 +339,6 @@ ACTIVE, STOPPING = (DuplexPhase.ACTIVE,), (DuplexPhase.STOPPING,)
 BEGUN: Final = (*PREPARING, *ACTIVE)
 OPEN: Final = (*WAITING, *BEGUN, *STOPPING)
 CLOSED: Final = DuplexPhase.CLOSED
-MAY_END: Final = f"{SAME} {DuplexPhase.STOPPING} {CLOSED}"
-ERROR: Final = "Send(error)"
-SOUND: Final = (
-    "Send(session.output_transcript.delta) Send(session.output_audio.delta) "
-    "Send(session.output_audio.fixture.played) Send(session.usage.updated) StartTimer(pace)"
-)
-UNITS: Final = (
-    "Send(info) Detect Prefill StartTimer(idle) StartTimer(frame) StopTimer(frame) Step Finalize "
-    "Prefetch"
-)
-LAST: Final = "Cancel Send(session.closed) Send(error) StartTimer(stopping) Release Close"
-MUTED: Final = "Send(session.input_audio.muted) Send(session.input_audio.unmuted)"
-APPENDED: Final = " ".join(f"Send(session.{purpose}.appended)" for purpose in Append)
 MACHINE: Final = GptLiveMachine
 CLIENT_ROWS: Final = (
     ("heard", f"{UNITS} {LAST}", MACHINE.hear),
@@ -349,16 +350,7 @@ CLIENT_ROWS: Final = (
     ("session.close", LAST, MACHINE.close),
 )
 """What may be said once the session was begun, what it leads to, and who sees to it."""
-REFUSED: Final = (
-    "response.item.create response.create decision.create decision.item.create decision.item.delete"
-).split()
-PASSED_ON: Final = (
-    "step_done finalize_done sound_ready prefetched frame_timer stopping_timer session_timer "
-    "idle_timer turn_failed engine_failed disconnected shutting_down stop_requested"
-).split()
 TOO_EARLY: Final = (*(kind for kind, _, _ in CLIENT_ROWS), *REFUSED, "fixture")
-PLAYING: Final = "Interrupt Send(session.output_audio.fixture.playing)"
-
 TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
     Row(WAITING, "opened", SAME, "StartTimer(prepare)", MACHINE.pass_on),
     Row(WAITING, "session.start", PREPARING[0], "StopTimer(prepare) Prefill", MACHINE.start),
@@ -379,8 +371,8 @@ TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
     Row((*ACTIVE, *STOPPING), "pace_timer", MAY_END, f"{SOUND} {UNITS} {LAST}", MACHINE.tick),
     Row(ACTIVE, "detected", SAME, "Interrupt Detect", MACHINE.detected),
     Row(ACTIVE, "prefill_done", MAY_END, f"{APPENDED} {UNITS} {LAST}", MACHINE.rebased),
-    *(Row(OPEN, kind, MAY_END, f"{UNITS} {LAST}", MACHINE.pass_on) for kind in PASSED_ON),
-    Row(STOPPING, "prefill_done", MAY_END, LAST, MACHINE.pass_on),
+    *(passed_on(row, MACHINE.pass_on) for row in duplex_rules.TABLE if row.event in PASSED_ON),
+    Row(STOPPING, "prefill_done", CLOSED, LAST, MACHINE.pass_on),
     Row(OPEN, "unclear", SAME, ERROR, MACHINE.unclear),
     Row(OPEN, "rejected", SAME, ERROR, MACHINE.reject),
     Row(OPEN, "noticed", SAME, "Send(info)", MACHINE.notice),

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader
 
-from core.protocols import chat, duplex, half_duplex, queueing, streaming
+from core.protocols import chat, duplex, gpt_live, half_duplex, queueing, streaming
 from core.protocols.chat import ChatLimits
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.hearing import HalfDuplexLimits
@@ -66,11 +66,15 @@ class Machine:
     Attributes:
         limits: its times and counts, with their defaults.
         text: whose phases these are.
+        otherwise: what becomes of a message that has no row.
     """
 
     table: Table
     limits: type[QueueingLimits | StreamingLimits | HalfDuplexLimits | DuplexLimits | ChatLimits]
     text: str
+    otherwise: str = (
+        "A message that has no row for the phase is left out with the `warning` `out_of_order`."
+    )
 
     def rows(self) -> Iterator[Sequence[str]]:
         for row in self.table:
@@ -112,6 +116,14 @@ MACHINES: Final[Mapping[str, Machine]] = MappingProxyType(
         "chat": Machine(
             chat.TABLE, ChatLimits, "The worker's part, from the request to the end of its reply."
         ),
+        "live": Machine(
+            gpt_live.TABLE,
+            DuplexLimits,
+            "The worker's part, for the whole session; the phases are those of the duplex machine "
+            "inside. `heard` and `fixture` are appends of sound, decoded; `unclear` is a text that "
+            "is no event.",
+            "An event that has no row for the phase has no effect.",
+        ),
     }
 )
 
@@ -145,7 +157,8 @@ def pages() -> dict[str, str]:
             "own": [one for one in messages_of(socket, Side.SERVER) if one not in shared],
             "objects": list(_objects(socket)),
         }
-    return {
+    live = environment.get_template("live.md.j2").render(machine=MACHINES["live"])
+    return {"live": EMPTY_LINES.sub("\n\n", live).strip() + "\n"} | {
         name: EMPTY_LINES.sub(
             "\n\n", template.render(shared=shared, machine=MACHINES.get(name), **context)
         ).strip()

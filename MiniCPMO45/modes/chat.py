@@ -197,6 +197,8 @@ class ChatCapability:
         """
         ids = self.tokenizer.encode_said(settings.reply_start)
         hidden: list[Tensor] = []
+        if settings.reply_start and not ids:  # there is nothing to say
+            return Draft((), has_ended=True)
         if ids:
             output = yield LlmForward(session.kv, (TokenIds(tuple(ids)),))
             hidden, logits = list(output.hidden), output.logits

@@ -218,8 +218,10 @@ class StreamingCapability:
             use_tts_template=settings.use_speech_template,
             is_user_turn_open=session.turn.opening is TurnOpening.CONTINUED,
         )
+        given = tuple(self.tokenizer.encode_said(settings.reply_start))
         return _Reply(
-            given=tuple(self.tokenizer.encode_said(settings.reply_start)),
+            given=given,
+            has_ended=bool(settings.reply_start) and not given,  # there is nothing to say
             next_pieces=(TokenIds(tuple(self.tokenizer.encode(prefix))),),
         )
 

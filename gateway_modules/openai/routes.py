@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Final
 
 from fastapi import APIRouter, Request
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from core.errors import NotFoundError, NoWorkerError
-from core.schemas.common import parse_message
+from core.schemas.common import explain, parse_message
 from core.schemas.worker import ModelKind
 from gateway_modules.answers import CLIENT_LEFT
 from gateway_modules.client_request import HungUpError, text_of, unless_hung_up
@@ -23,7 +23,7 @@ from gateway_modules.openai.client_secrets import (
     session_object,
 )
 from gateway_modules.openai.keys import NeedsApiKey, NeedsKey
-from gateway_modules.openai.speech import Speech, SpeechRequest
+from gateway_modules.openai.speech import Speech, SpeechRequest, SpeechResponse
 from gateway_modules.openai.speech import worker_request as speech_request
 from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.openai.voices import uploaded_voice, voice_list, voice_object
@@ -82,7 +82,7 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
     return StreamingResponse(events, media_type="text/event-stream", headers=dict(UNBUFFERED))
 
 
-@router.post("/audio/speech", response_class=StreamingResponse)
+@router.post("/audio/speech", response_class=SpeechResponse)
 async def speech(request: Request, gateway: GatewayHere) -> Response:
     """Speak a text as it stands, piece by piece as it is made; hanging up ends it."""
     if not gateway.is_open:
@@ -96,7 +96,7 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
         await unless_hung_up(request, made.begin())
     except HungUpError:
         return Response(status_code=CLIENT_LEFT)
-    return StreamingResponse(made.body(), media_type=asked.media_type, headers=dict(UNBUFFERED))
+    return SpeechResponse(made.body(), media_type=asked.media_type, headers=dict(UNBUFFERED))
 
 
 @router.get("/audio/voices")
@@ -153,4 +153,7 @@ def _understood(
     """
     asked = parse_message(REQUEST, text)
     asked.check()
-    return asked, worker_request(asked, text, voices, transcripts)
+    try:
+        return asked, worker_request(asked, text, voices, transcripts)
+    except ValidationError as error:  # it fits here and, with what the server adds, not there
+        raise explain(error) from error

@@ -14,7 +14,10 @@ from contextlib import aclosing
 from types import MappingProxyType
 from typing import Final, Literal
 
+import structlog
 from pydantic import Field
+from starlette.responses import StreamingResponse
+from starlette.types import Send
 
 from core.errors import BadRequestError, GenerationFailedError, OmniError
 from core.schemas import limits
@@ -114,6 +117,8 @@ class Speech:
             if isinstance(message, ChatChunk) and message.audio_data:
                 self._first = base64.b64decode(message.audio_data)
                 return
+            if isinstance(message, ChatDone) and not message.text:
+                raise BadRequestError("input: there is nothing in it that can be said.")
         raise GenerationFailedError("The model that is served made no speech of this text.")
 
     async def body(self) -> AsyncIterator[bytes]:
@@ -159,6 +164,18 @@ class Speech:
                         "output_tokens": said,
                         "total_tokens": fed + said,
                     }
+
+
+class SpeechResponse(StreamingResponse):
+    """An answer that ends, where its maker fails, without the mark of a whole one."""
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the answer; the server then closes the connection that was left unfinished."""
+        try:
+            await super().stream_response(send)
+        except OmniError as error:
+            log = structlog.get_logger("openai")
+            log.warning("speech cut off", error_code=error.code.value, reason=error.message)
 
 
 def wav_head() -> bytes:

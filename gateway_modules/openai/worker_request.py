@@ -25,7 +25,7 @@ from core.schemas.common import (
     TTSConfig,
     VideoContent,
 )
-from core.tools import call_text, outputs_text
+from core.tools import Offer, call_text, outputs_text
 from gateway_modules.long_text import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
 from gateway_modules.openai.chat_request import (
     AudioPart,
@@ -40,6 +40,8 @@ from gateway_modules.openai.chat_request import (
 from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.voice_library import VoiceLibrary
 
+MARK_CHARS: Final = 1_000  # ours: of what the server puts around a text of the client
+TEXT_CHARS: Final = limits.TEXT_MAX_CHARS - MARK_CHARS
 BASE64_GROUP: Final = 4  # characters that stand for three bytes
 BYTES_AT_ONCE: Final = PART_CHARS // BASE64_GROUP * 3
 
@@ -61,7 +63,7 @@ def worker_request(
     content = _Content(text, voices, transcripts)
     messages = list(_history(asked.messages, content))
     if asked.offer.functions:
-        messages = _offering(content.filled(asked.offer.prompt), messages)
+        messages = _offering(content.prompt(asked.offer), messages)
     request = ChatSocketRequest(
         messages=messages,
         streaming=True,
@@ -96,8 +98,8 @@ def _history(asked: Sequence[ChatMessage], content: _Content) -> Iterator[Messag
 
 
 def _returned(outputs: Mapping[int, str]) -> Message:
-    texts = outputs_text(text for _, text in sorted(outputs.items()))
-    return Message(role=Role.USER, content=texts)
+    texts = [outputs_text([text]) for _, text in sorted(outputs.items())]
+    return Message(role=Role.USER, content=[TextContent(text=text) for text in texts])
 
 
 def _offering(prompt: str, messages: list[Message]) -> list[Message]:
@@ -135,10 +137,15 @@ class _Content:
             raise BadRequestError(f"{where}.content: what a tool returns is text.")
         return "\n".join(item.text for item in items if isinstance(item, TextContent))
 
-    def filled(self, text: str) -> str:
-        """Return JSON with the long strings that its names stand for."""
-        long = self._text
-        return "".join(long.with_text(text).parts()) if isinstance(long, LongText) else text
+    def prompt(self, offer: Offer) -> str:
+        """Return what offers functions, with the long strings that its names stand for.
+
+        Raises:
+            BadRequestError: It is too long.
+        """
+        long, text = self._text, offer.prompt
+        filled = "".join(long.with_text(text).parts()) if isinstance(long, LongText) else text
+        return _checked(filled, "tools")
 
     def items(self, where: str, message: ChatMessage) -> Iterator[ContentItem]:
         """Yield the items of one message; `where` names it in errors."""
@@ -148,20 +155,21 @@ class _Content:
                 raise BadRequestError(f"{where}.audio.id: this answer is not kept; send its text.")
             yield TextContent(text=said)
         elif isinstance(message.content, str):
-            yield TextContent(text=self._whole(message.content))
+            yield TextContent(text=self._whole(message.content, f"{where}.content"))
         elif message.content is None:
             yield from () if message.tool_calls else (TextContent(text=""),)
         else:
             for number, part in enumerate(message.content):
                 yield self._item(f"{where}.content[{number}]", part)
-        for call in message.tool_calls or ():
-            made = call_text(call.function.name, self._whole(call.function.arguments))
+        for number, call in enumerate(message.tool_calls or ()):
+            at = f"{where}.tool_calls[{number}].function.arguments"
+            made = call_text(call.function.name, self._whole(call.function.arguments, at))
             yield TextContent(text=made)
 
     def _item(self, where: str, part: Part) -> ContentItem:
         match part:
             case TextPart(text=text) | RefusalPart(refusal=text):
-                return TextContent(text=self._whole(text))
+                return TextContent(text=self._whole(text, f"{where}.text"))
             case ImagePart(image_url=url):
                 return ImageContent(data=self._data_url(url.url, f"{where}.image_url.url"))
             case VideoPart(video_url=url):
@@ -192,8 +200,8 @@ class _Content:
         text = self._text
         return list(text.value(string)) if isinstance(text, LongText) else [string]
 
-    def _whole(self, string: str) -> str:
-        return "".join(self._parts(string))
+    def _whole(self, string: str, where: str) -> str:
+        return _checked("".join(self._parts(string)), where)
 
     def _kept(self, parts: list[str]) -> str:
         """Return a string of the worker's request, or the name that stands for a long one."""
@@ -202,6 +210,17 @@ class _Content:
         name = f"{self._name}-{len(self.strings)}."
         self.strings[name] = tuple(parts)
         return name
+
+
+def _checked(text: str, where: str) -> str:
+    """Return a text.
+
+    Raises:
+        BadRequestError: It is longer than any context.
+    """
+    if len(text) > TEXT_CHARS:
+        raise BadRequestError(f"{where}: longer than {TEXT_CHARS} characters.")
+    return text
 
 
 def _generation(asked: CompletionRequest) -> GenerationConfig:

@@ -102,6 +102,13 @@ def test_a_text_that_is_given_is_spoken_with_its_own_states(toy: Toy, n_tokens: 
     assert talk.cached[before:][-n_tokens:] == ids
 
 
+def test_a_text_of_control_tokens_says_nothing(toy: Toy) -> None:
+    talk = ScriptedTurns(toy, has_voice=True)
+    talk.prefill("user", "hello")
+    pieces, result = talk.generate(replace(SPOKEN, reply_start="<|im_end|>", max_new_tokens=1))
+    assert (pieces, result.text) == ([], "")
+
+
 def test_a_reply_goes_on_after_what_is_given(toy: Toy) -> None:
     talk = ScriptedTurns(toy)
     talk.prefill("user", "hello")

@@ -149,6 +149,34 @@ async def test_a_worker_that_dies_cuts_the_speech_off(stage: Stage) -> None:
     await stage.check_quiet()
 
 
+@pytest.mark.parametrize("speech_format", ["pcm", "mp3"])
+@on_stage()
+async def test_a_worker_that_dies_leaves_no_file_that_looks_whole(
+    stage: Stage, speech_format: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.worker.script.gate = asyncio.Event()
+    async with client_of(stage) as client:
+        opened = client.audio.speech.with_streaming_response.create(
+            **ASKED, response_format=speech_format
+        )
+        async with opened as answer:
+            await stage.worker.drop_sockets()
+            with pytest.raises(Exception, match="without sending complete message body"):
+                async for _ in answer.iter_bytes():
+                    continue
+    await stage.check_quiet()
+    assert all(record.exc_info is None for record in caplog.records), "it is no mistake of ours"
+
+
+@on_stage()
+async def test_a_text_without_words_is_refused(stage: Stage) -> None:
+    stage.worker.script.reply = ()
+    async with client_of(stage) as client:
+        with pytest.raises(openai.BadRequestError) as raised:
+            await client.audio.speech.create(**ASKED | {"input": "<|im_end|>"})
+    assert raised.value.param == "input"
+
+
 def test_an_encoder_that_nobody_reads_ends() -> None:
     async def samples() -> AsyncIterator[bytes]:
         while True:

@@ -27,6 +27,7 @@ CALLS = (
     'nn"}}\n</tool_call>\n<tool_call>\n{"name": "clock", "arguments": {}}',
     "\n</tool_call>",
 )
+LONG = "a" * 250_000  # more characters than a text may have
 FORCED: Any = {"type": "function", "function": {"name": "clock"}}
 
 
@@ -100,7 +101,8 @@ async def test_what_functions_returned_goes_back_in_the_order_of_the_calls(stage
         '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>',
     ]
     outputs = [f"<tool_response>\n{output}\n</tool_response>" for output in ("rain", "noon")]
-    assert returned == {"role": "user", "content": "\n".join(outputs)}
+    assert returned["role"] == "user"
+    assert [item["text"] for item in returned["content"]] == outputs
 
 
 @pytest.mark.parametrize(
@@ -185,6 +187,12 @@ async def test_an_invalid_call_is_an_error_with_a_name(stage: Stage, stream: boo
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [WEATHER], "tool_choice": FORCED}, "tool_choice.function.name"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
+        ({"messages": [{"role": "user", "content": LONG}]}, "messages[0].content"),
+        ({"messages": HELLO * 1_024, "tools": [CLOCK]}, "messages"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "description": LONG}}]},
+            "tools",
+        ),
     ],
 )
 @on_stage()

@@ -27,9 +27,9 @@ def wait_for_phase(page: Page, phase: str, limit_ms: float = CALL_LIMIT_MS) -> N
     expect(page.locator("html")).to_have_attribute("data-call", phase, timeout=limit_ms)
 
 
-def wait_for_mood(page: Page, mood: str) -> None:
+def wait_for_state(page: Page, state: str) -> None:
     """Wait until the page shows what goes on: "listening", "speaking", "interrupted"…"""
-    expect(page.locator("#stage")).to_have_attribute("data-mood", mood, timeout=CALL_LIMIT_MS)
+    expect(page.locator("#stage")).to_have_attribute("data-call-state", state, timeout=CALL_LIMIT_MS)
 
 
 def start(page: Page) -> None:

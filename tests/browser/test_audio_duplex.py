@@ -51,7 +51,7 @@ def test_what_was_heard_and_said_can_be_downloaded(
 ) -> None:
     page = open_call(visit, fake_site)
     calls.start(page)
-    calls.wait_for_mood(page, "speaking")
+    calls.wait_for_state(page, "speaking")
     calls.wait_for_units(page, 3)
     calls.stop(page)
     with page.expect_download() as download:
@@ -69,7 +69,7 @@ def test_a_hidden_tab_pauses_and_goes_on_by_itself(visit: Visits, fake_site: Run
     calls.start(page)
     calls.hide(page, is_hidden=True)
     calls.wait_for_phase(page, "paused")
-    expect(page.locator("#stage .mood-hint")).to_have_text("Paused while the page was hidden.")
+    expect(page.locator("#stage .state-hint")).to_have_text("Paused while the page was hidden.")
     calls.hide(page, is_hidden=False)
     calls.wait_for_phase(page, "running")
 
@@ -80,7 +80,7 @@ def test_the_button_interrupts_the_model(visit: Visits, fake_site: RunningSystem
     calls.start(page)
     wait_until_playing(page)
     calls.press(page, "interrupt")
-    calls.wait_for_mood(page, "interrupted")
+    calls.wait_for_state(page, "interrupted")
     wait_until_quiet(page, quiet_ms=200)
     assert len(wire.said("interrupt")) == 1
     cut = page.locator(".turn[data-who=model]").first
@@ -160,7 +160,7 @@ def test_words_change_with_the_language_in_the_middle_of_a_call(
     expect(page.locator("[data-action=stop]")).to_contain_text("结束")
     calls.wait_for_units(page, 2)
     calls.stop(page)
-    expect(page.locator("#stage .mood-word")).to_have_text("已结束")
+    expect(page.locator("#stage .state-word")).to_have_text("已结束")
 
 
 @pytest.mark.parametrize("look", [Look("zh", 360, "light"), Look("en", 1_280, "dark")], ids=str)

@@ -117,9 +117,9 @@ def test_a_hidden_page_sends_nothing(visit: Visits, fake_site: RunningSystem) ->
         document.dispatchEvent(new Event("visibilitychange"));
     }"""
     page.evaluate(show, "hidden")
-    expect(page.locator(".mood-hint")).to_have_text("Your microphone is muted.")
+    expect(page.locator(".state-hint")).to_have_text("Your microphone is muted.")
     page.evaluate(show, "visible")
-    expect(page.locator(".mood-hint")).to_have_text("Your turn: just speak.")
+    expect(page.locator(".state-hint")).to_have_text("Your turn: just speak.")
     talk.ask(page)
     expect(talk.exchanges(page, done=True)).to_have_count(1)
 

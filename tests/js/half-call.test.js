@@ -3,10 +3,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { HalfCall } from "../../static/duplex/lib/half-call.js";
-import { halfConfigOf, halfControlsFor, halfMoodOf, orbMoodOf } from "../../static/duplex/lib/half-look.js";
+import { halfConfigOf, halfControlsFor, halfCallStateOf, orbStateOf } from "../../static/duplex/lib/half-look.js";
 import { makeHalfSettings } from "../../static/duplex/lib/half-settings.js";
 import { LevelHistory } from "../../static/duplex/lib/level-history.js";
-import { MOOD_COLOURS } from "../../static/duplex/lib/mood.js";
+import { STATE_COLOURS } from "../../static/duplex/lib/call-state.js";
 import { QUEUE_DONE } from "./fakes/duplex-messages.js";
 import { FakeClock, FakePage, collect, fakeSockets, settle } from "./fakes/socket.js";
 import { FakeStorage } from "./fakes/storage.js";
@@ -230,9 +230,9 @@ test("the chosen speaker is used from the start", async () => {
   call.close();
 });
 
-test("every mood has a colour, and buttons follow the state", () => {
+test("every callState has a colour, and buttons follow the state", () => {
   for (const activity of /** @type {const} */ (["none", "listening", "hearing", "thinking", "speaking", "interrupted", "settling"])) {
-    assert.ok(orbMoodOf(halfMoodOf({ phase: "running", activity })) in MOOD_COLOURS);
+    assert.ok(orbStateOf(halfCallStateOf({ phase: "running", activity })) in STATE_COLOURS);
   }
   const idle = halfControlsFor({ phase: "idle", activity: "none" }, false);
   assert.deepEqual([idle.canStart, idle.isStopShown], [true, false]);

@@ -4,14 +4,14 @@
  */
 
 /** @typedef {import("./half-duplex-state.js").HalfState} HalfState */
-/** @typedef {import("./mood.js").Mood} Mood */
+/** @typedef {import("./call-state.js").CallState} CallState */
 
 /** @typedef {"idle" | "connecting" | "waiting" | "preparing" | "listening" | "hearing" | "thinking"
- *   | "speaking" | "interrupted" | "settling" | "stopping" | "ended"} HalfMood
+ *   | "speaking" | "interrupted" | "settling" | "stopping" | "ended"} HalfCallState
  */
 
-/** @type {Readonly<Record<HalfState["phase"], HalfMood>>} */
-const PHASE_MOODS = Object.freeze({
+/** @type {Readonly<Record<HalfState["phase"], HalfCallState>>} */
+const PHASE_STATES = Object.freeze({
   idle: "idle",
   connecting: "connecting",
   queued: "waiting",
@@ -23,21 +23,21 @@ const PHASE_MOODS = Object.freeze({
 
 /**
  * @param {Pick<HalfState, "phase" | "activity">} state
- * @returns {HalfMood}
+ * @returns {HalfCallState}
  */
-export function halfMoodOf({ phase, activity }) {
-  return phase === "running" && activity !== "none" ? activity : PHASE_MOODS[phase];
+export function halfCallStateOf({ phase, activity }) {
+  return phase === "running" && activity !== "none" ? activity : PHASE_STATES[phase];
 }
 
 /**
- * How the orb, which knows the moods of full duplex, is to look.
+ * How the orb, which knows the states of full duplex, is to look.
  *
- * @param {HalfMood} mood
- * @returns {Mood}
+ * @param {HalfCallState} callState
+ * @returns {CallState}
  */
-export function orbMoodOf(mood) {
-  if (mood === "hearing") return "listening";
-  return mood === "settling" ? "pausing" : mood;
+export function orbStateOf(callState) {
+  if (callState === "hearing") return "listening";
+  return callState === "settling" ? "pausing" : callState;
 }
 
 /**

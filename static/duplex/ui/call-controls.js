@@ -5,7 +5,7 @@
 
 import { fill, h } from "../../shared/dom.js";
 import { onLangChange, t } from "../../shared/i18n.js";
-import { controlsFor } from "../lib/mood.js";
+import { controlsFor } from "../lib/call-state.js";
 import { keepFocus, showCallButton } from "./call-button.js";
 
 /** @typedef {import("../lib/session-state.js").SessionState} SessionState */

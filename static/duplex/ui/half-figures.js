@@ -6,7 +6,7 @@
 import { fill, h, setText } from "../../shared/dom.js";
 import { formatClock, formatNumber } from "../../shared/formats.js";
 import { onLangChange, t } from "../../shared/i18n.js";
-import { halfMoodOf } from "../lib/half-look.js";
+import { halfCallStateOf } from "../lib/half-look.js";
 
 /** @typedef {import("../lib/half-duplex-state.js").HalfState} HalfState */
 
@@ -34,7 +34,7 @@ export function mountHalfFigures(el, { remainingS, maxKvTokens }) {
   const textOf = (name, now) => {
     const leftS = remainingS();
     switch (name) {
-      case "state": return t(`half.mood.${halfMoodOf(now)}`);
+      case "state": return t(`half.state.${halfCallStateOf(now)}`);
       case "turn": return formatNumber(now.turnCount);
       case "remaining": return leftS === null ? "—" : formatClock(Math.ceil(leftS));
       case "queue": return now.queue ? t("half.place", { n: formatNumber(now.queue.position) }) : "—";

@@ -4,13 +4,13 @@
  */
 
 import { t } from "../../shared/i18n.js";
-import { halfMoodOf, orbMoodOf } from "../lib/half-look.js";
+import { halfCallStateOf, orbStateOf } from "../lib/half-look.js";
 import { mountStageFrame } from "./stage-frame.js";
 
 /** @typedef {import("../lib/half-duplex-state.js").HalfState} HalfState */
-/** @typedef {import("../lib/half-look.js").HalfMood} HalfMood */
+/** @typedef {import("../lib/half-look.js").HalfCallState} HalfCallState */
 
-/** @type {Readonly<Record<HalfMood, string>>} */
+/** @type {Readonly<Record<HalfCallState, string>>} */
 const ICONS = Object.freeze({
   idle: "turns", connecting: "clock", waiting: "clock", preparing: "sparkle", listening: "mic", hearing: "wave",
   thinking: "sparkle", speaking: "speaker", interrupted: "hand", settling: "mic-off", stopping: "stop", ended: "check",
@@ -26,14 +26,14 @@ export function mountHalfStage(el, { levels, nowMs = () => performance.now() }) 
   let isMuted = false;
   const draw = () => {
     if (!state) return;
-    const mood = halfMoodOf(state);
-    const isHushed = isMuted && (mood === "listening" || mood === "hearing");
-    el.dataset.activity = mood;
+    const callState = halfCallStateOf(state);
+    const isHushed = isMuted && (callState === "listening" || callState === "hearing");
+    el.dataset.activity = callState;
     frame.show({
-      mood: orbMoodOf(mood),
-      sign: ICONS[mood],
-      word: t(`half.mood.${mood}`),
-      hint: t(isHushed ? "half.hint.muted" : `half.hint.${mood}`),
+      callState: orbStateOf(callState),
+      sign: ICONS[callState],
+      word: t(`half.state.${callState}`),
+      hint: t(isHushed ? "half.hint.muted" : `half.hint.${callState}`),
     });
   };
   const lengthMs = () => {

@@ -79,7 +79,7 @@ function fillRow(row, turn) {
   row.dataset.open = String(!turn.isDone);
   const length = t("half.you_spoke", { s: formatNumber(turn.speechMs / MS_PER_S, 1) });
   const text = turn.text.trim() || (turn.isDone ? t("half.no_words") : "");
-  const cut = turn.isInterrupted && h("span", { class: "turn-cut small" }, icon("hand"), t("half.mood.interrupted"));
+  const cut = turn.isInterrupted && h("span", { class: "turn-cut small" }, icon("hand"), t("half.state.interrupted"));
   fill(
     row,
     h(

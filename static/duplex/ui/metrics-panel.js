@@ -8,7 +8,7 @@ import { h, setText } from "../../shared/dom.js";
 import { formatNumber } from "../../shared/formats.js";
 import { onLangChange, t, tn } from "../../shared/i18n.js";
 import { figuresOf } from "../lib/metric-grades.js";
-import { moodOf } from "../lib/mood.js";
+import { callStateOf } from "../lib/call-state.js";
 
 /** @typedef {import("../lib/session-state.js").SessionState} SessionState */
 /** @typedef {import("../lib/metric-grades.js").Grade} Grade */
@@ -85,7 +85,7 @@ function valuesOf(state, { maxKvTokens, delayMs, modelName }) {
   const lost = dropped > 0 ? ` · ${t("live.metric.dropped", { n: formatNumber(dropped) })}` : "";
   const kv = `${formatNumber(state.kvTokens)} / ${formatNumber(maxKvTokens)}${percent}`;
   return {
-    state: plain(t(`live.mood.${moodOf(state)}`)),
+    state: plain(t(`live.state.${callStateOf(state)}`)),
     session: plain(state.recordingSessionId ?? state.sessionId),
     model: plain(modelName),
     chunks: plain(isLive ? `${formatNumber(state.chunksSent)}${lost}` : ""),

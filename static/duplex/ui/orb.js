@@ -4,11 +4,11 @@
  * state line beside it says the same in words.
  */
 
-import { MOOD_COLOURS } from "../lib/mood.js";
+import { STATE_COLOURS } from "../lib/call-state.js";
 import { likesCalm, mixed, mountPainter, rgba, themeColours } from "../../shared/canvas-tools.js";
 import { levelShare } from "./level-meter.js";
 
-/** @typedef {import("../lib/mood.js").Mood} Mood */
+/** @typedef {import("../lib/call-state.js").CallState} CallState */
 /** @typedef {import("../../shared/canvas-tools.js").Rgb} Rgb */
 
 /** Levels rise fast and fall slowly: share of the way per frame of 60 a second. */
@@ -21,23 +21,23 @@ const POINTS = 72;
 const LAYERS = 3;
 const STILL = 0.004;
 
-/** @type {ReadonlySet<Mood>} */
-const ALIVE = new Set(/** @type {Mood[]} */ ([
+/** @type {ReadonlySet<CallState>} */
+const ALIVE = new Set(/** @type {CallState[]} */ ([
   "connecting", "waiting", "preparing", "listening", "thinking", "speaking", "interrupted",
 ]));
-/** @type {ReadonlySet<Mood>} */
-const SEARCHING = new Set(/** @type {Mood[]} */ (["connecting", "waiting", "preparing", "thinking", "stopping"]));
+/** @type {ReadonlySet<CallState>} */
+const SEARCHING = new Set(/** @type {CallState[]} */ (["connecting", "waiting", "preparing", "thinking", "stopping"]));
 
 /**
  * @param {HTMLCanvasElement} canvas
  * @param {{levels: () => {inputRms: number, outputRms: number}}} source
- * @returns {{update: (mood: Mood) => void, close: () => void}}
+ * @returns {{update: (callState: CallState) => void, close: () => void}}
  */
 export function mountOrb(canvas, { levels }) {
   canvas.setAttribute("aria-hidden", "true");
   const colours = themeColours(canvas.parentElement ?? document.body);
-  /** @type {Mood} */
-  let mood = "idle";
+  /** @type {CallState} */
+  let callState = "idle";
   /** @type {Rgb | null} */
   let colour = null;
   let heard = 0;
@@ -48,10 +48,10 @@ export function mountOrb(canvas, { levels }) {
     const steps = Math.min(4, (timeMs - lastMs) / FRAME_MS || 1);
     lastMs = timeMs;
     const { inputRms, outputRms } = levels();
-    const isTalk = mood !== "paused" && mood !== "ended" && mood !== "stopping";
+    const isTalk = callState !== "paused" && callState !== "ended" && callState !== "stopping";
     heard = follow(heard, isTalk ? levelShare(inputRms) : 0, steps);
     said = follow(said, levelShare(outputRms), steps);
-    const target = colours.rgb(MOOD_COLOURS[mood]);
+    const target = colours.rgb(STATE_COLOURS[callState]);
     colour = colour ? mixed(colour, target, 1 - (1 - COLOUR_SPEED) ** steps) : target;
     const isCalm = likesCalm();
     const size = Math.min(width, height);
@@ -59,19 +59,19 @@ export function mountOrb(canvas, { levels }) {
     paintBody(ctx, size * RADIUS_SHARE, {
       colour,
       shine: lighter(colours.rgb("surface"), colours.rgb("ink")),
-      swell: mood === "speaking" ? said : heard,
-      isAlive: ALIVE.has(mood),
+      swell: callState === "speaking" ? said : heard,
+      isAlive: ALIVE.has(callState),
       timeS: isCalm ? 0 : timeMs / 1000,
     });
-    if (mood === "speaking") paintRing(ctx, size * RADIUS_SHARE, colours.rgb("listen"), heard);
-    if (SEARCHING.has(mood)) paintSearch(ctx, size * RADIUS_SHARE, colour, isCalm ? 0 : timeMs / 1000);
+    if (callState === "speaking") paintRing(ctx, size * RADIUS_SHARE, colours.rgb("listen"), heard);
+    if (SEARCHING.has(callState)) paintSearch(ctx, size * RADIUS_SHARE, colour, isCalm ? 0 : timeMs / 1000);
     const isSettling = heard > STILL || said > STILL || distance(colour, target) > 1;
-    return isSettling || (ALIVE.has(mood) && !document.hidden);
+    return isSettling || (ALIVE.has(callState) && !document.hidden);
   });
 
   return {
     update(next) {
-      mood = next;
+      callState = next;
       painter.request();
     },
     close() {

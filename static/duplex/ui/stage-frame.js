@@ -8,14 +8,14 @@ import { formatClock } from "../../shared/formats.js";
 import { onLangChange } from "../../shared/i18n.js";
 import { mountOrb } from "./orb.js";
 
-/** @typedef {import("../lib/mood.js").Mood} Mood */
+/** @typedef {import("../lib/call-state.js").CallState} CallState */
 
 const TICK_MS = 500;
 const MS_PER_S = 1_000;
 
 /**
  * @typedef {Object} StageLook
- * @property {Mood} mood of the orb
+ * @property {CallState} callState of the orb
  * @property {string} sign icon inside the orb, so that colour is not alone
  * @property {string} word
  * @property {string} hint
@@ -32,8 +32,8 @@ const MS_PER_S = 1_000;
 export function mountStageFrame(el, { levels, lengthMs, onLang }) {
   const canvas = h("canvas", { class: "orb" });
   const sign = h("span", { class: "orb-sign" });
-  const word = h("p", { class: "mood-word", role: "status", "aria-live": "polite" });
-  const hint = h("p", { class: "mood-hint soft" });
+  const word = h("p", { class: "state-word", role: "status", "aria-live": "polite" });
+  const hint = h("p", { class: "state-hint soft" });
   const clock = h("p", { class: "call-clock number soft", role: "timer", "aria-live": "off" });
   el.classList.add("stage");
   el.append(h("div", { class: "orb-box" }, canvas, sign), word, hint, clock);
@@ -47,11 +47,11 @@ export function mountStageFrame(el, { levels, lengthMs, onLang }) {
   const timer = setInterval(tick, TICK_MS);
   return {
     show(look) {
-      if (el.dataset.mood !== look.mood || sign.dataset.icon !== look.sign) {
-        el.dataset.mood = look.mood;
+      if (el.dataset.callState !== look.callState || sign.dataset.icon !== look.sign) {
+        el.dataset.callState = look.callState;
         sign.dataset.icon = look.sign;
         fill(sign, icon(look.sign));
-        orb.update(look.mood);
+        orb.update(look.callState);
       }
       setText(word, look.word);
       setText(hint, look.hint);

@@ -4,15 +4,15 @@
  */
 
 import { t } from "../../shared/i18n.js";
-import { moodOf } from "../lib/mood.js";
+import { callStateOf } from "../lib/call-state.js";
 import { runningMs } from "../lib/session-state.js";
 import { mountStageFrame } from "./stage-frame.js";
 
 /** @typedef {import("../lib/session-state.js").SessionState} SessionState */
-/** @typedef {import("../lib/mood.js").Mood} Mood */
+/** @typedef {import("../lib/call-state.js").CallState} CallState */
 
-/** @type {Readonly<Record<Mood, string>>} */
-const MOOD_ICONS = Object.freeze({
+/** @type {Readonly<Record<CallState, string>>} */
+const STATE_ICONS = Object.freeze({
   idle: "mic",
   connecting: "clock",
   waiting: "clock",
@@ -39,13 +39,13 @@ export function mountStage(el, { levels, nowMs = () => performance.now(), hintFo
   let isMuted = false;
   const draw = () => {
     if (!state) return;
-    const mood = moodOf(state);
-    const isBroken = mood === "ended" && state.end?.isByUser === false;
+    const callState = callStateOf(state);
+    const isBroken = callState === "ended" && state.end?.isByUser === false;
     frame.show({
-      mood,
-      sign: isBroken ? "warning" : MOOD_ICONS[mood],
-      word: t(`live.mood.${mood}`),
-      hint: hintFor(state) ?? (isBroken ? t("live.hint.broken") : defaultHint(mood, isMuted)),
+      callState,
+      sign: isBroken ? "warning" : STATE_ICONS[callState],
+      word: t(`live.state.${callState}`),
+      hint: hintFor(state) ?? (isBroken ? t("live.hint.broken") : defaultHint(callState, isMuted)),
     });
   };
   const lengthMs = () => (state?.preparedAtMs ? runningMs(state, nowMs()) : null);
@@ -61,10 +61,10 @@ export function mountStage(el, { levels, nowMs = () => performance.now(), hintFo
 }
 
 /**
- * @param {Mood} mood
+ * @param {CallState} callState
  * @param {boolean} isMuted
  */
-function defaultHint(mood, isMuted) {
-  if (isMuted && (mood === "listening" || mood === "speaking")) return t("live.hint.muted");
-  return t(`live.hint.${mood}`);
+function defaultHint(callState, isMuted) {
+  if (isMuted && (callState === "listening" || callState === "speaking")) return t("live.hint.muted");
+  return t(`live.hint.${callState}`);
 }

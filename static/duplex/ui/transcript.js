@@ -124,7 +124,7 @@ function headOf(nameKey, atMs, startedAtMs, ...more) {
  * @param {number | null} startedAtMs
  */
 function fillModel(row, turn, startedAtMs) {
-  const cut = turn.isInterrupted && h("span", { class: "turn-cut" }, icon("hand"), t("live.mood.interrupted"));
+  const cut = turn.isInterrupted && h("span", { class: "turn-cut" }, icon("hand"), t("live.state.interrupted"));
   const text = turn.text.trim();
   row.dataset.open = String(turn.endedAtMs === null);
   fill(

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { MOOD_COLOURS, controlsFor, moodOf } from "../../../static/duplex/lib/mood.js";
+import { STATE_COLOURS, controlsFor, callStateOf } from "../../../static/duplex/lib/call-state.js";
 import { initialState } from "../../../static/duplex/lib/session-state.js";
 
 /** @typedef {import("../../../static/duplex/lib/session-state.js").SessionState} SessionState */
@@ -10,24 +10,24 @@ import { initialState } from "../../../static/duplex/lib/session-state.js";
 /** @param {Partial<SessionState>} given @returns {SessionState} */
 const state = (given) => ({ ...initialState(), ...given });
 
-test("each phase has a mood, and each mood a colour", () => {
-  const moods = /** @type {const} */ ([
+test("each phase has a callState, and each callState a colour", () => {
+  const callStates = /** @type {const} */ ([
     ["idle", "idle"], ["connecting", "connecting"], ["queued", "waiting"], ["preparing", "preparing"],
     ["running", "listening"], ["pausing", "pausing"], ["paused", "paused"], ["stopping", "stopping"],
     ["ended", "ended"],
   ]);
-  for (const [phase, mood] of moods) {
-    assert.equal(moodOf(state({ phase })), mood);
-    assert.ok(MOOD_COLOURS[mood]);
+  for (const [phase, callState] of callStates) {
+    assert.equal(callStateOf(state({ phase })), callState);
+    assert.ok(STATE_COLOURS[callState]);
   }
 });
 
 test("while it runs the activity counts", () => {
   for (const activity of /** @type {const} */ (["listening", "thinking", "speaking", "interrupted"])) {
-    assert.equal(moodOf(state({ phase: "running", activity })), activity);
-    assert.ok(MOOD_COLOURS[activity]);
+    assert.equal(callStateOf(state({ phase: "running", activity })), activity);
+    assert.ok(STATE_COLOURS[activity]);
   }
-  assert.equal(moodOf(state({ phase: "pausing", activity: "speaking" })), "pausing");
+  assert.equal(callStateOf(state({ phase: "pausing", activity: "speaking" })), "pausing");
 });
 
 test("only what makes sense can be pressed", () => {

@@ -7,11 +7,11 @@
 
 /**
  * @typedef {"idle" | "connecting" | "waiting" | "preparing" | "listening" | "thinking" | "speaking"
- *   | "interrupted" | "pausing" | "paused" | "stopping" | "ended"} Mood
+ *   | "interrupted" | "pausing" | "paused" | "stopping" | "ended"} CallState
  */
 
-/** Which colour token each mood wears, without the dashes. */
-export const MOOD_COLOURS = Object.freeze({
+/** Which colour token each callState wears, without the dashes. */
+export const STATE_COLOURS = Object.freeze({
   idle: "accent",
   connecting: "wait",
   waiting: "wait",
@@ -26,8 +26,8 @@ export const MOOD_COLOURS = Object.freeze({
   ended: "idle",
 });
 
-/** @type {Readonly<Record<import("./session-state.js").Phase, Mood>>} */
-const PHASE_MOODS = Object.freeze({
+/** @type {Readonly<Record<import("./session-state.js").Phase, CallState>>} */
+const PHASE_STATES = Object.freeze({
   idle: "idle",
   connecting: "connecting",
   queued: "waiting",
@@ -41,11 +41,11 @@ const PHASE_MOODS = Object.freeze({
 
 /**
  * @param {Pick<SessionState, "phase" | "activity">} state
- * @returns {Mood}
+ * @returns {CallState}
  */
-export function moodOf({ phase, activity }) {
+export function callStateOf({ phase, activity }) {
   if (phase === "running" && activity !== "none") return activity;
-  return PHASE_MOODS[phase];
+  return PHASE_STATES[phase];
 }
 
 /**

@@ -22,7 +22,7 @@ AUDIO_DUPLEX: Final = "audio_duplex"
 
 
 class AppInfo(WireModel):
-    """An app as everybody sees it."""
+    """An app in a public list."""
 
     app_id: str = Field(description="Its name for programs.")
     name: str = Field(description="Its name for people.")

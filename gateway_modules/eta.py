@@ -122,7 +122,7 @@ class EtaTracker:
                 return config.eta_duplex_s or config.eta_omni_duplex_s
 
     def _expected_streaming(self) -> float:
-        """Callers from before the two types were told apart give the half-duplex value only."""
+        """Older callers give one value for both types: the half-duplex one."""
         given = self._config.model_fields_set
         if "eta_half_duplex_s" in given and "eta_streaming_s" not in given:
             return self._config.eta_half_duplex_s

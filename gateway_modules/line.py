@@ -74,7 +74,7 @@ class WaitingLine:
         self.entries.move_to_end(entry.ticket.ticket_id, last=not goes_first)
 
     def drop_abandoned(self) -> None:
-        """Give up the entries whose future somebody else has ended."""
+        """Remove the entries whose future was ended elsewhere."""
         for entry in [entry for entry in self.entries.values() if entry.future.done()]:
             del self.entries[entry.ticket.ticket_id]
             entry.give_up()
@@ -142,7 +142,7 @@ if TYPE_CHECKING:
 UPDATE_PERIOD_S = 3.0  # between two `queue_update`; docs/specification/service.md#2.2
 
 OnWait = Callable[[QueueTicket], Awaitable[None]]
-"""Tells a waiting client where it stands."""
+"""Reports its place to a waiting client."""
 
 
 class Place:

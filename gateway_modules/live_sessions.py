@@ -30,7 +30,7 @@ class LiveRelay(Protocol):
 
     @property
     def phase(self) -> QueueingPhase:
-        """Where the client stands."""
+        """Phase of the client."""
         ...
 
     @property
@@ -38,8 +38,8 @@ class LiveRelay(Protocol):
         """The worker that serves it, if one does."""
         ...
 
-    def tell_soon(self, event: Event) -> None:
-        """Tell its machine something; returns at once."""
+    def post(self, event: Event) -> None:
+        """Queue an event for its machine; returns at once."""
         ...
 
     async def request_stop(self) -> ActionResult:
@@ -48,7 +48,7 @@ class LiveRelay(Protocol):
 
 
 class SessionInfo(WireModel):
-    """One session of somebody who is connected, or a conversation a worker still remembers."""
+    """One connected session, or a conversation that a worker still has cached."""
 
     session_id: str = Field(description="The session; empty for a remembered conversation.")
     request_type: RequestType | None = Field(None, description="What it is.")
@@ -160,10 +160,10 @@ class LiveSessions:
             for relay, since in self._relays.values()
         ]
 
-    def tell_all(self, event: Event) -> None:
-        """Tell every relay something."""
+    def post_to_all(self, event: Event) -> None:
+        """Queue an event for every relay."""
         for relay in self.relays():
-            relay.tell_soon(event)
+            relay.post(event)
 
     async def wait_until_empty(self, limit_s: float) -> bool:
         """Wait at most `limit_s` until all sessions have ended; return whether they have."""

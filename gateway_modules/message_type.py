@@ -17,7 +17,7 @@ PARSED_CHARS: Final = 64 * 1024  # longer texts are searched at both ends only
 
 
 def peek_type(text: str) -> str:
-    """Return a message's type from its beginning or end; "" if it stands in neither.
+    """Return a message's type from its beginning or end; "" if it is in neither.
 
     Args:
         text: One JSON object without objects before its type that have types themselves.

@@ -72,7 +72,7 @@ class TokenBucket:
 
 
 class AddressBuckets:
-    """One bucket for each client, as `network_of` tells clients apart.
+    """One bucket for each client, as `network_of` distinguishes them.
 
     At most `ADDRESSES_MAX` are kept; one more makes the one not seen for longest start anew.
     """

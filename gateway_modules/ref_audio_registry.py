@@ -37,7 +37,7 @@ MS_PER_S: Final = 1_000
 
 
 class RefAudio(WireModel):
-    """One voice as the service tells of it."""
+    """One voice in a list."""
 
     id: str = Field(description="Its name for programs.")
     name: str = Field(description="Its name for people.")

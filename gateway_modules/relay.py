@@ -109,7 +109,7 @@ class Relay:
 
     @property
     def phase(self) -> QueueingPhase:
-        """Where the client stands."""
+        """Phase of the client."""
         return self._machine.phase
 
     @property
@@ -122,7 +122,7 @@ class Relay:
             return None
         return self._link.place.worker.worker_id
 
-    def tell_soon(self, event: Event) -> None:
+    def post(self, event: Event) -> None:
         """Queue an event for the machine; returns at once."""
         self._inbox.put_nowait(_Queued(event))
 
@@ -143,7 +143,7 @@ class Relay:
     async def _converse(self, tasks: asyncio.TaskGroup) -> None:
         reader = tasks.create_task(self._read(), name="relay reader")
         try:
-            self.tell_soon(Opened())
+            self.post(Opened())
             while not self._machine.is_closed:
                 queued = await self._inbox.get()
                 await self._handle(queued.event)
@@ -202,7 +202,7 @@ class Relay:
     def _start_timer(self, name: TimerName, delay_s: float) -> None:
         self._stop_timer(name)
         loop = asyncio.get_running_loop()
-        self._timers[name] = loop.call_later(delay_s, self.tell_soon, TimerFired(name))
+        self._timers[name] = loop.call_later(delay_s, self.post, TimerFired(name))
 
     def _stop_timer(self, name: TimerName) -> None:
         timer = self._timers.pop(name, None)
@@ -219,7 +219,7 @@ class Relay:
         self._notes.queued()
         history_hash = self._traffic.history_hash
         request = replace(self.request, history_hash=history_hash, goes_first=effect.goes_first)
-        link = WorkerLink(self._pool, request, self._tell, self._pass_down)
+        link = WorkerLink(self._pool, request, self._post_and_wait, self._pass_down)
         link.start(self._tasks)
         self._link = link
 
@@ -237,9 +237,9 @@ class Relay:
             return
         if link.waited_s >= self.request.patience_s and not is_anybody_left(self._pool):
             await self._end_link()
-            self.tell_soon(QueueRefused(NoWorkerError()))
+            self.post(QueueRefused(NoWorkerError()))
             return
-        self.tell_soon(PlaceChanged(link.report()))
+        self.post(PlaceChanged(link.report()))
 
     async def _pass_down(self, text: str) -> bool:
         """Take a message of the worker; say whether it is its last."""
@@ -251,7 +251,7 @@ class Relay:
         if verdict is Verdict.DONE:
             # From here on what the client says is for the next turn.
             self._is_relaying = False
-            await self._tell(TurnEnded(), final_text=text)
+            await self._post_and_wait(TurnEnded(), final_text=text)
             return True
         if verdict is Verdict.LAST and peek_type(text) == "error":
             self._notes.worker_error(text)
@@ -265,7 +265,7 @@ class Relay:
         """Send the last message of a turn, once its worker has been released."""
         await self._send(done)
         if self.request.kind is SocketKind.CHAT:
-            self.tell_soon(ClientSaid("close", CLOSE_TEXT))
+            self.post(ClientSaid("close", CLOSE_TEXT))
 
     # --- the client's side ---
 
@@ -277,12 +277,12 @@ class Relay:
                 if self._is_relaying:
                     await self._pass_up(text)
                 else:
-                    await self._tell(await self._traffic.read(text))
+                    await self._post_and_wait(await self._traffic.read(text))
             except ClientGoneError as gone:
-                self.tell_soon(Disconnected(str(gone)))
+                self.post(Disconnected(str(gone)))
                 return
             except OmniError as error:
-                await self._tell(Rejected(error))
+                await self._post_and_wait(Rejected(error))
 
     async def _pass_up(self, text: str) -> None:
         self._notes.passed_up(size_chars(text))
@@ -294,7 +294,7 @@ class Relay:
         try:
             upward = await work
         except OmniError as error:
-            self.tell_soon(Rejected(error))
+            self.post(Rejected(error))
             return
         self._warning = upward.warning or self._warning
         if upward.text is not None and self._link is not None:
@@ -307,14 +307,14 @@ class Relay:
         try:
             await self._wire.send(text)
         except ClientGoneError as gone:
-            self.tell_soon(Disconnected(str(gone)))
+            self.post(Disconnected(str(gone)))
 
     async def _send_own(self, message: QueueMessage) -> None:
         text = self._traffic.spelled(message)
         if text is not None:
             await self._send(text)
 
-    async def _tell(self, event: Event, final_text: str | None = None) -> None:
+    async def _post_and_wait(self, event: Event, final_text: str | None = None) -> None:
         """Queue an event for the machine and wait until its effects have been carried out."""
         queued = _Queued(event, final_text)
         self._inbox.put_nowait(queued)
@@ -347,6 +347,6 @@ class Relay:
             worker = self._link.place.worker
             return await self._pool.client.stop(worker, "half_duplex", self.request.session_id)
         if self.phase in (QueueingPhase.WAITING, QueueingPhase.CONNECTING):
-            self.tell_soon(ClientSaid("stop", STOP_TEXT))
+            self.post(ClientSaid("stop", STOP_TEXT))
             return ActionResult(success=True, message="It no longer waits.")
         return ActionResult(success=False, message="Nothing is going on that could be stopped.")

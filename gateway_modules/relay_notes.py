@@ -22,7 +22,7 @@ from core.protocols.events import (
 )
 from core.protocols.queueing import QueueingPhase
 
-# What stands behind the sound in a `result`; the sound itself is not looked at.
+# The end of a `result`, after its sound, which is not parsed.
 UNIT_MS: Final = re.compile(r'"wall_clock_ms"\s*:\s*(\d{1,9}(?:\.\d{1,9})?)')
 END_CHARS: Final = 512  # more than all that stands there
 FLUSH_BYTES: Final = 1024 * 1024  # counted here before it is added to the counters
@@ -54,7 +54,7 @@ class RelayNotes:
         self._log.info("client connected", mode=self._mode)
 
     def closed(self) -> None:
-        """The client is gone and everything it had is given back."""
+        """The client is gone and its resources are released."""
         duration_s = self._clock() - self._opened_s
         self._flush()
         self._waited("gone")
@@ -69,12 +69,12 @@ class RelayNotes:
         self._close = (int(code), reason)
 
     def queued(self) -> None:
-        """A worker was asked for, perhaps another one."""
+        """A worker was requested, perhaps not for the first time."""
         if self._queued_s is None:
             self._queued_s = self._clock()
 
     def saw(self, event: Event, phase: QueueingPhase) -> None:
-        """The machine is about to be told something."""
+        """The machine is about to handle an event."""
         match event:
             case Assigned(worker_id):
                 self._log.info("worker assigned", worker_id=worker_id)
@@ -90,9 +90,9 @@ class RelayNotes:
                     self._waited("gone")
 
     def error(self, code: ErrorCode) -> None:
-        """The client is told an error of our own."""
+        """The gateway sends the client an error."""
         self._metrics.error(code)
-        self._log.warning("error told", error_code=code.value)
+        self._log.warning("error sent", error_code=code.value)
 
     def worker_error(self, text: str) -> None:
         """The worker's error is passed on."""
@@ -101,7 +101,7 @@ class RelayNotes:
         except (ValueError, AttributeError, RecursionError):
             code = ErrorCode.INTERNAL
         self._metrics.error(code)
-        self._log.warning("worker told an error", error_code=code.value)
+        self._log.warning("worker sent an error", error_code=code.value)
 
     def passed_up(self, size_bytes: int) -> None:
         """A message went to the worker."""

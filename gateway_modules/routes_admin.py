@@ -208,11 +208,11 @@ async def restart(worker_id: Name, gateway: GatewayHere) -> WorkerInfo:
 
 @admin_router.post("/sessions/{session_id}/stop", responses=problems(404))
 async def end_session(session_id: Name, gateway: GatewayHere) -> ActionResult:
-    """End somebody's session, whatever it is doing."""
+    """End a session, whatever it is doing."""
     relay = gateway.live.get(session_id)
     if relay is None:
         raise NotFoundError("There is no such session.")
-    relay.tell_soon(Rejected(EndedByAdminError()))
+    relay.post(Rejected(EndedByAdminError()))
     return ActionResult(success=True)
 
 

@@ -58,7 +58,7 @@ def check_open(gateway: Gateway) -> None:
 
 @router.get("/health")
 async def health(gateway: GatewayHere) -> HealthAnswer:
-    """Say that the gateway lives, and whether it can serve anybody."""
+    """Report that the gateway runs, and whether it has a ready worker."""
     ready = gateway.workers_ready
     return HealthAnswer(
         timestamp=datetime.now(UTC),
@@ -142,7 +142,7 @@ async def ticket(ticket_id: str, gateway: GatewayHere, view: ViewHere) -> Ticket
     "/api/queue/{ticket_id}", dependencies=[AdminOnly], responses=problems(401, 403, 503)
 )
 async def cancel(ticket_id: str, gateway: GatewayHere) -> Cancelled:
-    """Take somebody's place in the queue away; the client is told."""
+    """Cancel a place in the queue; its client gets an error."""
     check_open(gateway)
     return Cancelled(success=gateway.pool.cancel(ticket_id))
 

@@ -100,7 +100,7 @@ class AccessPolicy:
         return "" if self._is_proxy(peer) or is_loopback(peer) else network_of(peer)
 
     def limited_client(self, connection: HTTPConnection) -> str:
-        """Return the client whom limits count a request for; "" for a program of this machine.
+        """Return the client whose limits a request counts towards; "" for this machine itself.
 
         A proxy of this machine speaks for others even where it is not configured: believing its
         headers here can only limit, since this machine itself has no limits of its own.
@@ -217,7 +217,7 @@ class AccessPolicy:
 
 
 def mark_admin(scope: Scope) -> None:
-    """Note that a request was let in as an administrator's."""
+    """Mark a request as an administrator's."""
     scope[ADMIN_MARK] = True
 
 
@@ -280,12 +280,12 @@ class Masks:
         self._key = secrets.token_bytes(KEY_BYTES)
 
     def mask(self, name: str) -> str:
-        """Return what stands for an id; it cannot be taken for one: ids hold no ellipsis."""
+        """Return the mask of an id; it cannot be mistaken for one, since ids hold no ellipsis."""
         digest = hmac.digest(self._key, name.encode("utf-8", "surrogatepass"), "sha256")
         return f"…{digest.hex()[:MASK_CHARS]}"
 
     def masked(self, answer: Answer, own: Collection[str] = ()) -> Answer:
-        """Return an answer for somebody who is no administrator.
+        """Return an answer as other clients may see it.
 
         Args:
             answer: Of a route; its lists are masked too.

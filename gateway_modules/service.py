@@ -115,7 +115,7 @@ class Gateway:
 
     @property
     def workers_ready(self) -> int:
-        """Workers that serve somebody or could."""
+        """Workers that are busy or idle."""
         return self.pool.idle_count + self.pool.busy_count
 
     def sizes_of(self, kind: SocketKind) -> SizeLimits:
@@ -135,7 +135,7 @@ class Gateway:
         """
         self.pool.close_intake()
         await self.pool.wait_until_quiet(limit_s)
-        self.live.tell_all(ShuttingDown())
+        self.live.post_to_all(ShuttingDown())
         await self.live.wait_until_empty(LAST_GOODBYE_S)
 
 

@@ -94,7 +94,7 @@ class SessionFiles:
         self._uploading: set[str] = set()
 
     def folder(self, recording_id: str) -> Path:
-        """Return a recording's folder and note that somebody looked at it.
+        """Return a recording's folder and record the access.
 
         Raises:
             InvalidSessionIdError: The id may not be used.

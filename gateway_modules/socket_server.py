@@ -27,7 +27,7 @@ from gateway_modules.rates import LEASE_MARK, ByteLease, TokenBucket
 # A client that stopped reading keeps what it was sent in our buffers; so long may that last.
 LINGER_S: Final = 5.0
 
-# One message a little too long is still collected, so that its sender can be told why.
+# One message a little too long is still collected, so that its sender gets the reason.
 CHAT_BYTES: Final = CHAT_SOCKET_LIMIT_BYTES + MIB
 LIVE_BYTES: Final = PREPARE_LIMIT_BYTES + MIB
 EVENT_BYTES: Final = EVENT_LIMIT_BYTES + MIB
@@ -73,7 +73,7 @@ class IncomingText:
         self._parts.append(self._decoder.decode(fragment, is_last))
 
     def fields(self, *, takes_parts: bool) -> dict[str, object]:
-        """Return what an app is told: one text, or the parts of a long one."""
+        """Return what the app receives: one text, or the parts of a long one."""
         if takes_parts and sum(map(len, self._parts)) > JOINED_CHARS:
             return {"parts": self._parts}
         return {"text": "".join(self._parts)}

@@ -117,7 +117,7 @@ class Traffic(ABC):
 
     @abstractmethod
     def begin(self, text: str | None) -> None:
-        """Note for what a worker is asked for now, perhaps not for the first time.
+        """Begin a turn: a worker is requested, perhaps not for the first time.
 
         Args:
             text: The message that begins the turn; None where the first message comes later.
@@ -157,7 +157,7 @@ class LiveTraffic(Traffic):
         self._is_prepared = False  # from then on no message can name a voice
 
     async def read(self, text: str) -> ClientSaid:
-        """Tell the type; a message is looked at more closely when there is a worker for it."""
+        """Return the type; the message is inspected once there is a worker for it."""
         message = await off_loop(is_heavy(text), _parsed, text)
         kind = message.get("type")
         return ClientSaid(kind if isinstance(kind, str) and kind in self._types else OTHER, text)
@@ -238,7 +238,7 @@ class TurnTraffic(Traffic):
         return Upward(await self._prefill(is_cache_hit=place.is_cache_hit))
 
     async def upward(self, text: str) -> Upward:
-        """Note a stop, the end, and whatever makes the cache's content uncertain."""
+        """Track stops, the end, and what makes the cache's content uncertain."""
         is_short = size_chars(text) <= SHORT_CHARS
         kind = peek_type(text) if is_short else OTHER
         if is_short and kind == "":

@@ -102,7 +102,7 @@ class StreamingTurn:
             "clear_kv_cache": not is_cache_hit,
             "expect_hash": self.history_hash if is_cache_hit else None,
         }
-        # The secret travels apart: what a worker is told of a turn may end up in its recording.
+        # The secret is sent separately: a turn's message may end up in its recording.
         given = (prefill.model_fields_set | ours.keys() | {"type"}) - {"session_secret"}
         # Validated when it came; a second time would cost as much again.
         message = WorkerPrefill.model_construct(given, **{**dict(prefill), **ours})

@@ -102,7 +102,7 @@ def compact(path: PurePath, body: bytes) -> bytes:
 
 
 def as_written(path: PurePath, body: bytes) -> bytes:
-    """Return a file as it is; stands in for `compact`."""
+    """Return a file as it is, in place of `compact`."""
     return body
 
 

@@ -62,7 +62,7 @@ REFUSED_STATUSES: Final = frozenset(
         HTTPStatus.UNPROCESSABLE_ENTITY,
     }
 )
-# Of several errors with the same code and status the first stands for all.
+# Of several errors with the same code and status the first represents all.
 REFUSALS: Final = {
     (kind.code, kind.http_status): kind
     for kind in reversed(vars(errors).values())

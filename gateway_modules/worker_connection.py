@@ -123,7 +123,7 @@ class WorkerConnection:
 
     @property
     def is_busy(self) -> bool:
-        """It serves somebody."""
+        """It has a session."""
         return self.status.is_busy
 
     # Sessions.
@@ -147,7 +147,7 @@ class WorkerConnection:
 
     @property
     def current_session_id(self) -> str | None:
-        """Whose session it has served longest."""
+        """Its oldest session."""
         task = self.oldest_task
         return task.session_id if task else None
 
@@ -202,7 +202,7 @@ class WorkerConnection:
         ticket_id: str = "",
         slot: Slot | None = None,
     ) -> RunningTask:
-        """Note that it serves a request from now on.
+        """Record that it serves a request from now on.
 
         Without a slot named, a free one is taken; without a free one, what is told replaces what
         was known of the newest session, so telling the same twice takes one slot only.
@@ -237,7 +237,7 @@ class WorkerConnection:
         return task
 
     def mark_idle(self) -> None:
-        """Forget every session, ours and others'; out of service it stays out of service."""
+        """Drop every session, this gateway's and others'; a worker out of service stays so."""
         for slot in self.slots:
             slot.task = None
         self.service.other_sessions = 0
@@ -245,7 +245,7 @@ class WorkerConnection:
         self._fit_slots()
 
     def update_duplex_status(self, status: WorkerStatus, ticket_id: str | None = None) -> None:
-        """Note that a duplex session was paused or goes on; anything else is left out.
+        """Record that a duplex session was paused or resumed; other statuses are ignored.
 
         Args:
             status: `DUPLEX_ACTIVE` or `DUPLEX_PAUSED`.
@@ -297,7 +297,7 @@ class WorkerConnection:
         return max(self.slots, key=lambda slot: slot.worth)
 
     def forget_caches(self, *, of_free_slots_only: bool = False) -> None:
-        """Note that the caches hold nothing any more."""
+        """Record that the caches are empty."""
         for slot in self.slots:
             if slot.task is None or not of_free_slots_only:
                 slot.remember(None, self._clock())

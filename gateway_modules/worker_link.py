@@ -41,7 +41,7 @@ from gateway_modules.worker_pool import WorkerPool
 NEVER_S: Final = 86_400.0
 PATIENCE_S: Final = 30.0  # a worker that is started again is back by then
 
-Tell = Callable[[Event], Awaitable[None]]
+Post = Callable[[Event], Awaitable[None]]
 """Sends the machine an event and returns when its effects have been carried out."""
 
 OnText = Callable[[str], Awaitable[bool]]
@@ -90,18 +90,18 @@ class Request:
 class WorkerLink:
     """Runs in one task of the relay's group; cancelling the task ends the link."""
 
-    def __init__(self, pool: WorkerPool, request: Request, tell: Tell, on_text: OnText) -> None:
+    def __init__(self, pool: WorkerPool, request: Request, post: Post, on_text: OnText) -> None:
         """Ask for nothing yet.
 
         Args:
             pool: Has the workers.
             request: What the worker is for.
-            tell: Sends events to the machine.
+            post: Sends events to the machine.
             on_text: Takes the worker's messages.
         """
         self._pool = pool
         self._request = request
-        self._tell = tell
+        self._post = post
         self._on_text = on_text
         self._may_connect = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -147,7 +147,7 @@ class WorkerLink:
         self._may_connect.set()
 
     def report(self) -> PlaceReport:
-        """Return where the request stands in the queue now."""
+        """Return the request's place in the queue."""
         self._pool.refresh_estimates()
         return self._report(self.place.ticket)
 
@@ -190,17 +190,17 @@ class WorkerLink:
             ) as place:
                 self._place = place
                 worker = await place.wait(self._on_wait, NEVER_S)
-                await self._tell(Assigned(worker.worker_id))
+                await self._post(Assigned(worker.worker_id))
                 await self._may_connect.wait()
-                await self._tell(await self._serve(place))
+                await self._post(await self._serve(place))
                 await asyncio.Event().wait()  # the machine ends this when it has decided
         except OmniError as error:
-            await self._tell(QueueRefused(error))
+            await self._post(QueueRefused(error))
 
     async def _on_wait(self, ticket: QueueTicket) -> None:
         event = PlaceChanged if self._has_reported else PlaceTaken
         self._has_reported = True
-        await self._tell(event(self._report(ticket)))
+        await self._post(event(self._report(ticket)))
 
     async def _serve(self, place: Place) -> Event:
         """Have a socket to the worker for as long as it lives; return how it ended."""
@@ -217,7 +217,7 @@ class WorkerLink:
                 tries=tries,
             ) as socket:
                 self._socket = socket
-                await self._tell(WorkerConnected())
+                await self._post(WorkerConnected())
                 return await self._listen(socket, place)
         except WorkerUnreachableError as error:
             self._pool.report_unreachable(worker)

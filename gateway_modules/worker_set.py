@@ -72,7 +72,7 @@ class WorkerSet:
         return any(other.is_in_service for other in self._beside(worker))
 
     def has_room_beside(self, worker: WorkerConnection) -> bool:
-        """Whether another worker could take somebody now."""
+        """Whether another worker has a free slot now."""
         return any(other.free_slots() for other in self._beside(worker))
 
     def _beside(self, worker: WorkerConnection) -> list[WorkerConnection]:
@@ -85,7 +85,7 @@ class WorkerSet:
 
     @property
     def busy_count(self) -> int:
-        """Workers that serve somebody, duplex included."""
+        """Workers with sessions, duplex included."""
         return sum(worker.is_busy for worker in self.workers.values())
 
     @property

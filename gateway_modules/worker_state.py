@@ -48,7 +48,7 @@ class Slot:
         return self.cached_hash is not None, self.last_cache_used_at or LONG_AGO
 
     def remember(self, cached_hash: str | None, now: datetime) -> None:
-        """Note what the cache holds from now on; None: nothing of use."""
+        """Set what the cache holds; None: nothing of use."""
         self.cached_hash = cached_hash
         self.last_cache_used_at = None if cached_hash is None else now
 
@@ -94,7 +94,7 @@ class ServiceState:
         return min(self.announced_slots, self.measured_capacity)
 
     def hear(self, sample: WorkerHealth, now: datetime) -> bool:
-        """Note that the worker answered.
+        """Record an answer of the worker.
 
         Returns:
             Whether its process is another one than before, by the time it began.
@@ -119,7 +119,7 @@ class ServiceState:
 
 
 def sessions_of_others(sample: WorkerHealth, ours: int) -> int:
-    """Return how many of the sessions a worker tells of are not ours."""
+    """Return how many of a worker's reported sessions are not this gateway's."""
     if sample.active_sessions is not None:
         return max(0, sample.active_sessions - ours)
     if sample.worker_status.is_busy and not ours:

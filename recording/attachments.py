@@ -18,7 +18,7 @@ VIDEO_SUFFIXES: Final = frozenset({VIDEO_SUFFIX, "webm", "mov", "mkv", "avi"})
 
 
 def picture_suffix(picture: Picture) -> str | None:
-    """Tell a picture's suffix by how it begins; None if it is no picture."""
+    """Return a picture's suffix from its first bytes; None if it is no picture."""
     if isinstance(picture, bytes):
         return picture_extension(picture[:PICTURE_HEAD_BYTES])
     try:

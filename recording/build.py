@@ -159,7 +159,7 @@ def build_recording(folder: Path, timeline: Timeline, identity: Identity) -> Rec
 
 
 def length(recording: Recording | None) -> int:
-    """Return how many chunks or turns a recording tells of."""
+    """Return the number of a recording's chunks or turns."""
     match recording:
         case DuplexRecording():
             return len(recording.chunks)
@@ -270,7 +270,7 @@ def _checked(said: TurnInput, media: MediaFiles) -> TurnInput:
 
 
 def _found(name: str | None, media: MediaFiles, app_type: RequestType) -> TurnInput | None:
-    """Make a turn's input out of a sound file no line tells of."""
+    """Make a turn's input out of a sound file that no line names."""
     sound = media.sound(name)
     if sound is None:
         return None

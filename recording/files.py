@@ -109,14 +109,14 @@ def readable_wav(path: Path) -> WavShape | None:
 
 
 def picture_extension(head: bytes) -> str | None:
-    """Tell a picture's format by its first `PICTURE_HEAD_BYTES` bytes; None if it is none."""
+    """Return a picture's format from its first `PICTURE_HEAD_BYTES` bytes; None if it is none."""
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
         return "webp"
     return next((name for mark, name in PICTURE_MARKS if head.startswith(mark)), None)
 
 
 def is_whole_picture(path: Path) -> bool:
-    """Tell whether a picture has its beginning and its end.
+    """Whether a picture has its beginning and its end.
 
     Raises:
         OSError: It cannot be read.
@@ -143,7 +143,7 @@ def is_whole_picture(path: Path) -> bool:
 
 
 def is_whole_mp4(path: Path) -> bool:
-    """Tell whether an MP4 file's boxes are all there, by their sizes.
+    """Whether all boxes of an MP4 file are there, by their sizes.
 
     Raises:
         OSError: It cannot be read.

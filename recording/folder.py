@@ -71,7 +71,7 @@ def write_recording(folder: Path, recording: Recording) -> None:
 
 
 def touch_access(folder: Path) -> None:
-    """Remember that somebody looked at a recording, so that it is deleted later than others.
+    """Record an access, so that the recording is deleted later than others.
 
     The time is that of an empty file of its own: a reader never rewrites what the recorder writes.
     Looking at a recording must not fail for this, so what the disk refuses is passed over.
@@ -81,7 +81,7 @@ def touch_access(folder: Path) -> None:
 
 
 def last_access(folder: Path) -> datetime | None:
-    """Return when somebody last looked at a recording; None if that never happened."""
+    """Return the time of the last access; None if there was none."""
     try:
         return datetime.fromtimestamp((folder / ACCESS_FILE).stat().st_mtime, UTC)
     except OSError:
@@ -155,7 +155,7 @@ class RecordingLock:
             raise
 
     def release(self) -> None:
-        """Remove the file and let go; called once."""
+        """Remove the file and release the lock; called once."""
         remove_lock(self._path.parent)
         os.close(self._descriptor)
 
@@ -167,7 +167,7 @@ def remove_lock(folder: Path) -> None:
 
 
 def is_live(folder: Path) -> bool:
-    """Tell whether some process is still writing a recording.
+    """Whether some process is still writing a recording.
 
     A lock that cannot be asked, for instance for want of permission, counts as held.
     """

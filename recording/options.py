@@ -74,7 +74,7 @@ class Trouble:
         return is_first
 
     def stopped(self, text: str) -> None:
-        """Tell the session, the first time only."""
+        """Notify the session, the first time only."""
         if self.note(text) and self.on_warning is not None:
             self.on_warning(RecordingStoppedError(text))
 

@@ -150,7 +150,7 @@ class SessionRecorder:
         self._add_line(ConfigLine(extra=without_media(extra)))
 
     def record_event(self, kind: str, ts_ms: float | None = None) -> None:
-        """Note a pause, resume, interrupt, force_listen or warning; now, unless a time is given."""
+        """Record a pause, resume, interrupt, force_listen or warning; at `ts_ms`, else now."""
         at_ms = self.elapsed_ms() if ts_ms is None else ts_ms
         self._add_line(EventLine(event=TimelineEvent(ts_ms=at_ms, type=kind)))
 
@@ -172,7 +172,7 @@ class SessionRecorder:
         self._jobs.submit(lambda: write_checkpoint(self.folder), 0, lane=TIMELINE_LANE)
 
     def note_end(self, end_reason: EndReason) -> EndLine:
-        """Note that the session ends now unless another turn follows; return that end."""
+        """Record that the session ends now unless another turn follows; return that end."""
         line = self._ending(end_reason)
         self._add_line(line)
         return line

@@ -219,7 +219,7 @@ class Turn(Record):
 TurnMode = Literal[RequestType.CHAT, RequestType.STREAMING, RequestType.HALF_DUPLEX_AUDIO]
 
 ReplayTiming = Literal["session", "logical"]
-"""Where sound stands in a replay: on the session's clock, or unit after unit, none overlapping."""
+"""Position of sound in a replay: on the session's clock, or unit after unit, none overlapping."""
 
 
 class _Recording(Record):

@@ -107,7 +107,7 @@ def mark_ready(folder: Path) -> Meta | None:
 
 
 def needs_recovery(folder: Path) -> bool:
-    """Tell whether a folder holds a recording that nothing finished and nothing writes any more."""
+    """Whether a folder holds an unfinished recording that nothing writes any more."""
     if not any((folder / name).exists() for name in (TIMELINE_FILE, META_FILE, LOCK_FILE)):
         return False
     meta = read_meta(folder)
@@ -201,7 +201,7 @@ def _meta(folder: Path, timeline: Timeline, identity: Identity, before: Meta | N
 
 
 def _known_end(meta: Meta | None) -> EndLine | None:
-    """Return the end an earlier `meta.json` tells of, if the timeline has lost it."""
+    """Return the end recorded in an earlier `meta.json`, if the timeline has lost it."""
     if meta is None or meta.ended_at is None or meta.duration_s is None:
         return None
     return EndLine(

@@ -1,4 +1,4 @@
-"""Decides where each piece of sound, each picture and each line of text stands in a replay.
+"""Decides the position of each piece of sound, each picture and each line of text in a replay.
 
 Counts samples at 16 kHz, the clock of what was heard; reads nothing but the recording's own words
 and the lengths of its WAV files.

@@ -23,7 +23,7 @@ MS: Final = Fraction(1, 1_000)
 MS_PER_S: Final = 1_000
 S_PER_MINUTE: Final = 60
 LENGTH_BYTES: Final = 2  # source: 3GPP TS 26.245, section 5.17
-# The least an encoder of MP4 subtitles takes: the format is told as a subtitle file of the
+# The least an encoder of MP4 subtitles takes: the format is given as a subtitle file of the
 # ASS kind. Source: FFmpeg, libavcodec/movtextenc.c.
 STYLE_HEADER: Final = b"""[Script Info]
 ScriptType: v4.00+

@@ -180,7 +180,7 @@ class Timeline:
 
 
 def encode_line(line: Line) -> bytes:
-    """Return a line as it stands in the file."""
+    """Return a line as it is in the file."""
     return line.to_json().encode() + b"\n"
 
 

@@ -29,7 +29,9 @@ def wait_for_phase(page: Page, phase: str, limit_ms: float = CALL_LIMIT_MS) -> N
 
 def wait_for_state(page: Page, state: str) -> None:
     """Wait until the page shows what goes on: "listening", "speaking", "interrupted"…"""
-    expect(page.locator("#stage")).to_have_attribute("data-call-state", state, timeout=CALL_LIMIT_MS)
+    expect(page.locator("#stage")).to_have_attribute(
+        "data-call-state", state, timeout=CALL_LIMIT_MS
+    )
 
 
 def start(page: Page) -> None:

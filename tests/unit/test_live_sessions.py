@@ -27,7 +27,7 @@ class Somebody:
     def request(self) -> Any:
         return SimpleNamespace(session_id=self.session_id)
 
-    def tell_soon(self, event: Event) -> None:
+    def post(self, event: Event) -> None:
         self.told.append(event)
 
 
@@ -84,7 +84,7 @@ async def test_everybody_is_told_and_the_last_one_waited_for() -> None:
     relay = Somebody("s")
     leaving = asyncio.create_task(enter_and_leave(live, cast(LiveRelay, relay)))
     await asyncio.sleep(0)
-    live.tell_all(ShuttingDown())
+    live.post_to_all(ShuttingDown())
     assert relay.told == [ShuttingDown()]
     assert not await live.wait_until_empty(0.1)
     assert await live.wait_until_empty(1.0)

@@ -280,8 +280,8 @@ HAPPENINGS: dict[str, Callable[[Scene], None]] = {
     "the worker dies": Scene.kill_worker,
     "the place is taken away": Scene.cancel_tickets,
     "the task is cancelled": Scene.cancel_task,
-    "the program ends": lambda scene: scene.relay.tell_soon(ShuttingDown()),
-    "an administrator ends it": lambda scene: scene.relay.tell_soon(Rejected(EndedByAdminError())),
+    "the program ends": lambda scene: scene.relay.post(ShuttingDown()),
+    "an administrator ends it": lambda scene: scene.relay.post(Rejected(EndedByAdminError())),
 }
 
 

@@ -106,8 +106,7 @@ class AudioEmbedder:
         self.device = encoder.conv1.weight.device
         is_on_card = self.device.type == "cuda"
         self._has_fixed = is_on_card if has_fixed_passes is None else has_fixed_passes
-        self._passes: dict[int, StreamPass] = {}
-        self._pieces: dict[int, Piece[Tensor]] = {}
+        self._passes: dict[int, tuple[StreamPass, Piece[Tensor]]] = {}
         fuse_attention(encoder)
 
     @torch.no_grad()
@@ -172,7 +171,7 @@ class AudioEmbedder:
         Args:
             rows: numbers of streams.
         """
-        return [self._piece(n) for n in sorted(rows, reverse=True)]
+        return [self._pass(n)[1] for n in sorted(rows, reverse=True)]
 
     def _check(self, items: Sequence[EncodeStream]) -> None:
         if len({id(item.cache) for item in items}) < len(items):
@@ -185,11 +184,11 @@ class AudioEmbedder:
                 raise ValueError(f"{item.n_new} encoder frames, only {most} positions")
 
     def _run(self, items: Sequence[EncodeStream]) -> list[Tensor]:
-        if not self._has_fixed:
-            unit = self._pass(len(items))
-            return self._feed(unit, unit.run, items)
-        n_rows = next(n for n in ROWS if n >= len(items))
-        return self._feed(self._pass(n_rows), self._piece(n_rows).run, items)
+        n_rows = len(items)
+        if self._has_fixed:
+            n_rows = next(n for n in ROWS if n >= n_rows)
+        unit, piece = self._pass(n_rows)
+        return self._feed(unit, piece.run, items)
 
     def _feed(
         self, unit: StreamPass, run: Callable[[], Tensor], items: Sequence[EncodeStream]
@@ -209,17 +208,12 @@ class AudioEmbedder:
             of_one[: item.n_new // self.pool_step] for of_one, item in zip(rows, items, strict=True)
         ]
 
-    def _pass(self, n_rows: int) -> StreamPass:
+    def _pass(self, n_rows: int) -> tuple[StreamPass, Piece[Tensor]]:
         if n_rows not in self._passes:
             with torch.inference_mode(False), torch.no_grad():  # it outlives the call
-                self._passes[n_rows] = StreamPass(self, n_rows, UNIT)
+                unit = StreamPass(self, n_rows, UNIT)
+            self._passes[n_rows] = unit, Piece(f"audio encoder, {n_rows}", unit.run)
         return self._passes[n_rows]
-
-    def _piece(self, n_rows: int) -> Piece[Tensor]:
-        if n_rows not in self._pieces:
-            run = self._pass(n_rows).run
-            self._pieces[n_rows] = Piece(f"audio encoder, {n_rows}", run)
-        return self._pieces[n_rows]
 
 
 class StreamPass:

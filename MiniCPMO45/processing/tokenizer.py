@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from jinja2 import TemplateError
 from transformers import Qwen2Tokenizer
@@ -25,24 +25,6 @@ END_OF_SEQUENCE = "</s>"  # an ordinary entry of the published vocabulary; absen
 
 class TokenizerError(ValueError):
     """A checkpoint's tokenizer cannot be read, or lacks tokens the model cannot work without."""
-
-
-class Vocabulary(Protocol):
-    """What the look-up needs of a tokenizer."""
-
-    @property
-    def bad_token_ids(self) -> tuple[int, ...]:
-        """Ids that must never be spoken."""
-
-    @property
-    def special_ids(self) -> frozenset[int]:
-        """Ids flagged special."""
-
-    def token_id(self, token: str) -> int | None:
-        """The id of an exact vocabulary entry."""
-
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text."""
 
 
 def _named(token: str) -> Any:  # Any: stands where the dataclass expects the field's own type
@@ -83,7 +65,7 @@ class SpecialTokens:
     tts_pad: int = _named("<|tts_pad|>")
 
     @classmethod
-    def look_up(cls, vocabulary: Vocabulary) -> SpecialTokens:
+    def look_up(cls, vocabulary: MiniCPMOTokenizerFast) -> SpecialTokens:
         """Find every token by name.
 
         Args:
@@ -151,7 +133,7 @@ class SpecialTokens:
         """Return the sorted ids a spoken streamed reply may not contain.
 
         Args:
-            full_width_marks_allowed: D11, only `<unk>` stands for all full-width marks.
+            full_width_marks_allowed: full-width marks may be written.
 
         Source: docs/specification/model.md#5.4.
         """
@@ -166,13 +148,11 @@ class SpecialTokens:
         return tuple(sorted({*self.bad_token_ids, self.tts_pad, self.chunk_eos}))
 
 
-def _single_ids(vocabulary: Vocabulary, marks: tuple[str, ...]) -> tuple[int, ...]:
+def _single_ids(vocabulary: MiniCPMOTokenizerFast, marks: tuple[str, ...]) -> tuple[int, ...]:
     """Ids of the marks that are one token each, in the order given."""
     encoded = (vocabulary.encode(mark) for mark in marks)
     return tuple(ids[0] for ids in encoded if len(ids) == 1)
 
-
-__all__ = ["MiniCPMOTokenizerFast", "SpecialTokens", "TokenizerError"]
 
 _WHOLE_FILE = "tokenizer.json"
 _PART_FILES = ("vocab.json", "merges.txt")

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from MiniCPMO45.configuration_minicpmo import SpeechTiming
+from MiniCPMO45.token2wav.config import OVERLAP_FRAMES
 
 TIMING = SpeechTiming()
 HOP_CODES = 25  # progress of a full call: one second
 WINDOW_CODES = HOP_CODES + TIMING.lookahead_codes
 FEWEST_CODES = 8  # of a call that is not the last; fewer do not fill the overlap
-OVERLAP_FRAMES = 8  # mel frames held back for the cross-fade
 INT16_PEAK = 32_767
 INT16_SCALE = 32_768.0
 

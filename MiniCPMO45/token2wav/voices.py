@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
+from MiniCPMO45.token2wav.batch import LARGEST_VOICE_FRAMES
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, load_speech_tokenizer
 from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import MEL_FRAMES_PER_CODE, VoiceBase, VoicePrompt
@@ -37,14 +38,7 @@ SPEAKER_FILE = "campplus.onnx"
 
 SAMPLES_PER_CODE = SAMPLE_RATE_HZ // 25
 MIN_VOICE_S = 0.5
-# The flow attends to prompt, kept history and the chunk at hand, all within one position table.
-# Source: docs/specification/model.md#7.1.
-POSITION_MEL_FRAMES = 1_000
-HISTORY_MEL_FRAMES = 100
-CHUNK_MEL_FRAMES = 56
-MAX_VOICE_CODES = (
-    POSITION_MEL_FRAMES - HISTORY_MEL_FRAMES - CHUNK_MEL_FRAMES
-) // MEL_FRAMES_PER_CODE
+MAX_VOICE_CODES = LARGEST_VOICE_FRAMES // MEL_FRAMES_PER_CODE
 MAX_VOICE_SAMPLES = MAX_VOICE_CODES * SAMPLES_PER_CODE
 MAX_VOICE_S = MAX_VOICE_SAMPLES / SAMPLE_RATE_HZ  # what follows in a recording is not used
 

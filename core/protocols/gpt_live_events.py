@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from core.errors import ErrorCode
 from core.protocols.effects import Send
 from core.protocols.paced_sender import Piece
 from core.schemas.gpt_live import SessionChanges, SessionSettings
@@ -25,22 +22,11 @@ from core.schemas.gpt_live_told import (
     Usage,
     UsageUpdated,
 )
+from core.schemas.openai_errors import error_event
 from core.schemas.queue import ErrorMessage
 
 SHOWN_LIFE_S: Final = 3_600  # told where sessions have no end
 ID_DIGITS: Final = 9
-CODES: Final[Mapping[ErrorCode, str]] = MappingProxyType(
-    {
-        ErrorCode.INTERNAL: "internal_error",
-        ErrorCode.GENERATION_FAILED: "internal_error",
-        ErrorCode.TIMEOUT: "session_expired",
-        ErrorCode.BAD_JSON: "invalid_event",
-        ErrorCode.TOO_BIG: "invalid_event",
-    }
-)
-"""OpenAI's codes; the others keep their own."""
-SERVER_CODES: Final = frozenset({"internal_error", "shutting_down"})
-
 Closing = Literal["close_requested", "expired", "connection_lost"]
 
 
@@ -156,11 +142,8 @@ class LiveEvents:
 
     def failed(self, error: ErrorMessage) -> Send:
         """Return what a client reads of an error of ours."""
-        code = CODES.get(error.code, error.code.value)
-        kind: Literal["invalid_request_error", "server_error"] = "invalid_request_error"
-        if code in SERVER_CODES:
-            kind = "server_error"
-        problem = Problem(type=kind, code=code, message=error.message)
+        told = error_event(error, "").error
+        problem = Problem(type=told.type, code=told.code, message=told.message)
         return Send(ErrorEvent(error=problem, **self._ids()))
 
     def _resource(self) -> SessionResource:

@@ -120,9 +120,7 @@ class SessionClosed(ServerEvent):
 class Problem(WireModel):
     """What went wrong."""
 
-    type: Literal["invalid_request_error", "server_error", "rate_limit_error"] = Field(
-        description="Whose fault it is."
-    )
+    type: str = Field(description="Whose fault it is.")
     code: str = Field(description="For a program.")
     message: str = Field(description="For a person to read.")
     param: str | None = Field(None, description="The field that is wrong.")

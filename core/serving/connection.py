@@ -196,7 +196,8 @@ class Connection:
         work = asyncio.create_task(self._queues.run())
         reading = asyncio.create_task(self._read())
         try:
-            await self._run()
+            # A task of its own: an event wakes neither the route nor the middleware around it.
+            await asyncio.create_task(self._run())
         finally:
             self._leave_nothing_open()
             await await_end(asyncio.create_task(self._wind_up(reading, work)))

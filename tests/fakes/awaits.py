@@ -34,7 +34,9 @@ class Awaits:
         coroutine: types.CoroutineType[Any, Any, Any],
         **options: Any,
     ) -> asyncio.Task[Any]:
-        return asyncio.Task(self._run(coroutine), loop=loop, **options)
+        task = asyncio.Task(self._run(coroutine), loop=loop, **options)
+        task.add_done_callback(lambda _: coroutine.close())  # cancelled before it began
+        return task
 
     async def _run(self, coroutine: types.CoroutineType[Any, Any, Any]) -> Any:
         return await self._counted(coroutine)  # a task takes nothing but a true coroutine

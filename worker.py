@@ -23,13 +23,13 @@ from core.errors import OmniError
 from core.logging_setup import setup_logging
 from core.metrics import WorkerMetrics, new_registry
 from core.schemas.worker import SUPERVISED_VARIABLE
-from core.serving.backend import Backend
 from core.serving.fake_backend import FakeBackend, FakeTimes
 from core.serving.recordings import Recordings
 from core.serving.runtime import Identity, WorkerRuntime, WorkLimits
 from core.serving.server import SecretGate, check_exposure, make_server, tell_error, worker_routes
 from core.serving.session_kinds import SessionRules
 from core.serving.session_server import SessionServer
+from core.serving.sessions import Backend
 from core.serving.transcribers import transcriber_beside
 from core.transcription import Transcriber
 from recording.replay_process import ReplayProcess

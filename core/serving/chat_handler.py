@@ -9,9 +9,9 @@ from core.protocols.events import GenerateDone, PrefillDone, TurnFailed
 from core.schemas.chat import ChatRequest, ChatResponse, ChatSocketRequest
 from core.schemas.common import TokenStats
 from core.schemas.streaming import ReplyEnd
-from core.serving.backend import AnyChatView
 from core.serving.queues import Emit
 from core.serving.session_handler import SessionHandler
+from core.serving.sessions import AnyChatView
 
 SESSION = "chat"  # inside the view
 

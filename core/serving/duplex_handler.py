@@ -40,11 +40,11 @@ from core.protocols.events import (
 from core.schemas import duplex
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import CHUNK_MAX_S
-from core.serving.backend import AnyDuplexView
 from core.serving.detection import BargeInListener
 from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
+from core.serving.sessions import AnyDuplexView
 from core.serving.slots import Lease, Owner
 
 

@@ -26,8 +26,8 @@ from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingChunk, StreamingRequest
 from core.schemas.worker import ModelFacts, ModelKind
-from core.serving.backend import Report
 from core.serving.fake_media import FakeSeenPicture, count_words, line_of, tone, tone_base64
+from core.serving.sessions import Report
 from core.serving.threads import SessionThreads
 
 MS_PER_S: Final = 1_000

@@ -30,11 +30,11 @@ from core.schemas import half_duplex
 from core.schemas.common import TextContent, TokenStats
 from core.schemas.limits import CHUNK_MAX_S
 from core.schemas.streaming import ReplyEnd
-from core.serving.backend import AnyHalfDuplexView
 from core.serving.detection import TurnListener
 from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
+from core.serving.sessions import AnyHalfDuplexView
 from core.serving.slots import Lease, Owner
 
 SESSION: Final = "half_duplex"  # inside the view

@@ -22,8 +22,7 @@ from core.schemas.worker import (
     WorkerHealth,
     WorkerStatus,
 )
-from core.serving.backend import AnyView, Backend
-from core.serving.sessions import Conversation, SessionStore
+from core.serving.sessions import AnyView, Backend, Conversation, SessionStore
 from core.serving.slots import Capacity, Lease, Slots
 from core.serving.threads import ThreadPools
 from core.transcription import Transcriber

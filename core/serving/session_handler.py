@@ -19,9 +19,9 @@ from core.errors import GenerationFailedError, InternalError, OmniError
 from core.protocols.effects import DetectorEffect, Prefetch, WorkEffect
 from core.protocols.events import ChunkReady, Event, Noticed, PrefillDone
 from core.schemas.streaming import ReplyEnd, StreamingChunk
-from core.serving.backend import AnyTurnView, AnyView
 from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
+from core.serving.sessions import AnyTurnView, AnyView
 from core.serving.slots import Lease, Owner
 from core.serving.threads import SessionThreads
 

@@ -1,13 +1,16 @@
-"""Conversations kept between their turns, found again by the hash of what they contain.
+"""A worker's conversations: their types, and those kept between turns, found by their history.
 
-Together with the sessions that hold a slot there are never more than slots: a session that
-takes a slot evicts the conversation that was used longest ago.
+Together with the sessions that hold a slot there are never more than slots: a session that takes a
+slot evicts the conversation that was used longest ago. The model and the fake offer the same:
+`load`, one `open_…` for each mode that returns its view, and a few questions about memory. A view's
+coroutines run on the event loop and wait for the engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 from core.history import (
     CacheOptions,
@@ -16,7 +19,28 @@ from core.history import (
     compute_history_hash,
 )
 from core.schemas.streaming import WorkerPrefill
-from core.serving.backend import AnyStreamingView
+
+Report = Callable[[str, float | None], None]
+"""Takes what loading does now, and how much of it is done, 0 to 1, if that is known."""
+
+if TYPE_CHECKING:  # they import the tensor library, which a worker without a model does not need
+    from core.processors import ChatView, DuplexView, HalfDuplexView, StreamingView
+    from core.processors.backend import RealBackend
+    from core.serving.fake_backend import (
+        FakeBackend,
+        FakeChatView,
+        FakeDuplexView,
+        FakeHalfDuplexView,
+        FakeStreamingView,
+    )
+
+Backend: TypeAlias = "RealBackend | FakeBackend"
+AnyDuplexView: TypeAlias = "DuplexView | FakeDuplexView"
+AnyStreamingView: TypeAlias = "StreamingView | FakeStreamingView"
+AnyHalfDuplexView: TypeAlias = "HalfDuplexView | FakeHalfDuplexView"
+AnyChatView: TypeAlias = "ChatView | FakeChatView"
+AnyTurnView: TypeAlias = "AnyStreamingView | AnyHalfDuplexView | AnyChatView"
+AnyView: TypeAlias = "AnyTurnView | AnyDuplexView"
 
 
 @dataclass(eq=False)

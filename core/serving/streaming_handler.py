@@ -11,11 +11,10 @@ from core.protocols.events import CacheMissed, GenerateDone, PrefillDone, TurnFa
 from core.schemas import streaming
 from core.schemas.common import GenerationConfig, ImageConfig, TokenStats
 from core.schemas.streaming import ReplyEnd, StreamingConfig, StreamingRequest
-from core.serving.backend import AnyStreamingView
 from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
-from core.serving.sessions import Conversation
+from core.serving.sessions import AnyStreamingView, Conversation
 from core.serving.slots import Owner
 
 SESSION: Final = "streaming"  # inside the view; conversations differ by the hash of their history

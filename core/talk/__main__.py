@@ -16,9 +16,8 @@ from rich.markup import escape
 
 from core.errors import OmniError
 from core.processors.unified import UnifiedProcessor
-from core.talk.conversation import Conversation, TalkOptions
-from core.talk.inputs import read_inputs
-from core.talk.rows import Row, make_table, summarise
+from core.talk.conversation import Conversation, TalkOptions, read_inputs
+from core.talk.report import Row, make_table, summarise
 
 UNUSABLE_INPUT = 2  # exit code
 

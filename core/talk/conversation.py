@@ -1,17 +1,20 @@
-"""Holds a conversation with decoded input through the view of one mode, row by row."""
+"""A whole conversation on a file: what is read from files, and each mode's run over it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from PIL import Image
 
-from core.audio import FloatArray, decode_wire_audio
+from core.audio import FloatArray, check_audible, decode_wire_audio, read_audio
 from core.engine.engine import run_inline
+from core.errors import PictureMissingError
+from core.images import read_picture
 from core.processors.half_duplex import HalfDuplexView
 from core.processors.unified import UnifiedProcessor
 from core.processors.view import iterate_inline
@@ -19,11 +22,89 @@ from core.schemas.common import TTSMode
 from core.schemas.duplex_calls import DuplexConfig
 from core.schemas.half_duplex import HalfDuplexConfig, TurnSpeechConfig
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
-from core.talk.inputs import TalkInput
-from core.talk.rows import Row
-from core.talk.timeline import Timeline
+from core.talk.report import Row, Timeline
 from core.vad import STREAMING_OPTIONS, StreamingVAD
+from core.video import read_video
 from MiniCPMO45.processing.prompts import system_prompt
+
+MAX_VOICE_S: Final = 30.0
+PICTURE_SUFFIXES: Final = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp"))
+
+
+@dataclass(frozen=True)
+class TalkInput:
+    """Decoded input of one conversation.
+
+    Attributes:
+        sound: float32 [T] at 16 kHz.
+        frames: one RGB picture per second, in time order; may be shorter than the sound.
+        voice: float32 [T] at 16 kHz, the voice to speak with; None takes the checkpoint's own.
+    """
+
+    sound: FloatArray
+    frames: tuple[Image.Image, ...]
+    voice: FloatArray | None
+
+    @property
+    def duration_s(self) -> float:
+        """Length of the sound."""
+        return len(self.sound) / INPUT_SAMPLE_RATE_HZ
+
+    def second(self, index: int) -> tuple[FloatArray, list[Image.Image]]:
+        """Return second `index` of sound, padded with silence to a whole one, and its picture."""
+        start = index * INPUT_SAMPLE_RATE_HZ
+        piece = self.sound[start : start + INPUT_SAMPLE_RATE_HZ]
+        padded = np.zeros(INPUT_SAMPLE_RATE_HZ, np.float32)
+        padded[: len(piece)] = piece
+        return padded, list(self.frames[index : index + 1])
+
+
+def read_inputs(
+    audio: Path | None,
+    video: Path | None,
+    frames: Path | None,
+    voice: Path | None,
+    *,
+    max_duration_s: float,
+) -> TalkInput:
+    """Read and check everything a conversation needs.
+
+    Args:
+        audio: sound file; without it the video's sound is taken.
+        video: film whose pictures are shown, one per second.
+        frames: folder of pictures, shown one per second in the order of their names.
+        voice: recording of the voice to speak with.
+        max_duration_s: longest sound accepted.
+
+    Raises:
+        OmniError: a file is missing, empty, silent, damaged, too long or of another kind; the
+            message is one sentence for a person.
+    """
+    pictures: tuple[Image.Image, ...] = ()
+    sound: FloatArray | None = None
+    if video is not None:
+        max_frames = int(max_duration_s)
+        clip = read_video(video, max_frames=max_frames, max_duration_s=max_duration_s)
+        pictures, sound = clip.frames, clip.audio
+    if frames is not None:
+        pictures = _read_folder(frames)
+    if audio is not None:
+        sound = read_audio(audio, max_duration_s=max_duration_s)
+    if sound is None:
+        raise PictureMissingError("Give a sound file with --audio or a film with --video.")
+    check_audible(sound)
+    spoken = None if voice is None else read_audio(voice, max_duration_s=MAX_VOICE_S)
+    return TalkInput(sound, pictures, spoken)
+
+
+def _read_folder(folder: Path) -> tuple[Image.Image, ...]:
+    if not folder.is_dir():
+        raise PictureMissingError(f"There is no folder {folder}.")
+    names = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURE_SUFFIXES)
+    if not names:
+        raise PictureMissingError(f"The folder {folder} holds no pictures.")
+    return tuple(read_picture(path) for path in names)
+
 
 DEFAULT_PROMPT_MODE: Final = TTSMode.AUDIO_ASSISTANT
 VAD_CHUNK_SAMPLES: Final = INPUT_SAMPLE_RATE_HZ // 2  # half a second, as clients send it

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from core.talk.timeline import Timeline
+from core.talk.report import Timeline
 
 RATE_HZ = 24_000
 

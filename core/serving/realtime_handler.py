@@ -34,12 +34,12 @@ from core.schemas.common import (
 )
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingConfig, StreamingRequest
-from core.serving.backend import AnyStreamingView
 from core.serving.half_duplex_handler import DEFAULT_PROMPT, VOICE_INSTRUCTION
 from core.serving.queues import Emit
 from core.serving.realtime_sound import ReplyWriter, WindowListener, model_samples
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
+from core.serving.sessions import AnyStreamingView
 from core.serving.slots import Lease, Owner
 
 SESSION: Final = "realtime"  # inside the view

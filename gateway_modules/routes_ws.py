@@ -76,12 +76,14 @@ class Entrance:
         query: What the worker's address says besides.
         deny: Answers its handshake with an error.
         tells_queue: It wants to know its place in the queue, though its protocol has none.
+        first: An event that the worker gets before those of the client.
     """
 
     subprotocol: str | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     deny: Callable[[WebSocket, OmniError], Awaitable[None]] = close_unaccepted
     tells_queue: bool = True
+    first: str | None = None
 
 
 NATIVE: Final = Entrance()
@@ -117,7 +119,7 @@ async def serve(
             try:
                 request = _request(gateway, kind, check_session_id(session_id), websocket)
                 request = replace(request, query=entrance.query)
-                relay = _relay(gateway, wire, traffic, request)
+                relay = _relay(gateway, wire, traffic, request, entrance.first)
                 await stack.enter_async_context(gateway.live.entered(relay))
                 stack.callback(gateway.cleanup.request)
             except OmniError as error:
@@ -156,11 +158,15 @@ def _request(gateway: Gateway, kind: SocketKind, session_id: str, websocket: Web
     )
 
 
-def _relay(gateway: Gateway, wire: ClientWire, traffic: Traffic, request: Request) -> Relay:
+def _relay(
+    gateway: Gateway, wire: ClientWire, traffic: Traffic, request: Request, first: str | None
+) -> Relay:
     kind, queueing = request.request_type, gateway.timing.queueing
     if request.kind.has_events:
         wait = WaitLimits(max_wait_s=gateway.settings.openai.max_wait_s)
-        machine: QueueingMachine = EventQueueingMachine(request.session_id, kind, queueing, wait)
+        machine: QueueingMachine = EventQueueingMachine(
+            request.session_id, kind, queueing, wait, first
+        )
     else:
         machine = QueueingMachine(request.session_id, kind, queueing)
     notes = RelayNotes(gateway.metrics, kind.value)

@@ -81,10 +81,12 @@ class EventQueueingMachine(QueueingMachine):
         request_type: RequestType,
         limits: QueueingLimits | None = None,
         wait: WaitLimits | None = None,
+        first: str | None = None,
     ) -> None:
+        """Begin before the socket is open; `first` is an event that the worker gets first."""
         super().__init__(session_id, request_type, limits)
         self._wait = wait or WaitLimits()
-        self._events: list[ClientSaid] = []
+        self._events = [] if first is None else [ClientSaid(EVENT, first)]
 
     def handle(self, event: Event) -> list[QueueEffect]:
         """Take in an event; see `QueueingMachine`."""

@@ -17,7 +17,9 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from core.errors import BadRequestError, RateLimitedError
+from core.protocols.realtime_session import OutputConfig, SessionConfig
 from core.schemas.common import WireModel
+from core.schemas.realtime_session import SessionPatch
 
 PREFIX: Final = "ek_"
 VALUE_BYTES: Final = 24
@@ -40,7 +42,7 @@ class ClientSecretRequest(WireModel):
     """The body of a request; both may be left out."""
 
     expires_after: ExpiresAfter = ExpiresAfter()
-    session: Json | None = None
+    session: SessionPatch = SessionPatch()
 
 
 @dataclass(frozen=True)
@@ -74,14 +76,14 @@ class ClientSecrets:
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
 
-    def make(self, session: Json, seconds: int) -> ClientSecret:
+    def make(self, settings: SessionPatch, seconds: int) -> ClientSecret:
         """Make a secret for sessions that begin with some settings.
 
         Raises:
             BadRequestError: The settings are too long.
             RateLimitedError: There are too many secrets.
         """
-        text = json.dumps(session, ensure_ascii=False)
+        text = settings.model_dump_json(exclude_unset=True)
         if len(text) > SESSION_MAX_CHARS:
             raise BadRequestError(f"session: longer than {SESSION_MAX_CHARS} characters of JSON.")
         now_s = self._clock()
@@ -101,17 +103,13 @@ class ClientSecrets:
         return session
 
 
-def session_object(given: Json, model: str, expires_at: int) -> Json:
+def session_object(settings: SessionPatch, model: str, expires_at: int) -> Json:
     """Return the session that a secret opens, as clients read it."""
-    kind = given.get("type", "realtime")
-    fixed = {
-        "type": kind,
-        "object": f"realtime.{'transcription_' if kind == 'transcription' else ''}session",
-        "id": f"sess_{secrets.token_hex(ID_BYTES)}",
-        "model": model,
-        "expires_at": expires_at,
-    }
-    return {**given, **fixed}
+    config = SessionConfig(OutputConfig("")).patched(settings)
+    session = config.wire(f"sess_{secrets.token_hex(ID_BYTES)}", model, expires_at)
+    if settings.instructions is None:
+        del session["instructions"]  # those of the worker
+    return session
 
 
 def _hash(value: str) -> str:

@@ -10,8 +10,9 @@ from fastapi import APIRouter, Request
 from pydantic import TypeAdapter, ValidationError
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from core.errors import NotFoundError, NoWorkerError
+from core.errors import BadRequestError, NotFoundError, NoWorkerError, UnknownTypeError
 from core.schemas.common import explain, parse_message
+from core.schemas.realtime_session import SessionPatch
 from core.schemas.worker import ModelKind
 from gateway_modules.answers import CLIENT_LEFT
 from gateway_modules.client_request import HungUpError, text_of, unless_hung_up
@@ -36,7 +37,7 @@ from gateway_modules.worker_view import loaded_model
 REQUEST: Final[TypeAdapter[CompletionRequest]] = TypeAdapter(CompletionRequest)
 SPEECH: Final[TypeAdapter[SpeechRequest]] = TypeAdapter(SpeechRequest)
 CLIENT_SECRET: Final[TypeAdapter[ClientSecretRequest]] = TypeAdapter(ClientSecretRequest)
-SETTINGS: Final[TypeAdapter[Json]] = TypeAdapter(Json)
+SETTINGS: Final[TypeAdapter[SessionPatch]] = TypeAdapter(SessionPatch)
 PUBLISHED: Final = "minicpm-o-4.5"
 OWNER: Final = "openbmb"
 # Proxies must pass each event on as it comes.
@@ -117,10 +118,12 @@ async def create_voice(request: Request, gateway: GatewayHere) -> Response:
 async def create_client_secret(request: Request, gateway: GatewayHere) -> Response:
     """Make a key that expires and opens Realtime sessions with settings of their own."""
     body = await request.body()
-    asked = parse_message(CLIENT_SECRET, body or b"{}")
-    given = asked.session or {}
-    made = gateway.client_secrets.make(given, asked.expires_after.seconds)
-    session = session_object(given, served_model(gateway), made.expires_at)
+    try:
+        asked = parse_message(CLIENT_SECRET, body or b"{}")
+    except UnknownTypeError:
+        raise BadRequestError("session.type: only realtime sessions are served.") from None
+    made = gateway.client_secrets.make(asked.session, asked.expires_after.seconds)
+    session = session_object(asked.session, served_model(gateway), made.expires_at)
     return JSONResponse({**asdict(made), "session": session})
 
 

@@ -6,6 +6,7 @@ other socket.
 
 from __future__ import annotations
 
+import json
 from http import HTTPStatus
 from typing import Final
 
@@ -15,7 +16,7 @@ from starlette.responses import JSONResponse
 from core.errors import BadRequestError, CloseCode, OmniError, RateLimitedError
 from gateway_modules.answers import OPENAI_PREFIX, RETRY_AFTER_S, error_answer, openai_error
 from gateway_modules.kinds import SocketKind
-from gateway_modules.openai.keys import check_key
+from gateway_modules.openai.keys import Grant, check_key
 from gateway_modules.openai.routes import served_model
 from gateway_modules.routes_ws import Entrance, serve
 from gateway_modules.service import Gateway, gateway_of
@@ -48,7 +49,7 @@ async def live(websocket: WebSocket) -> None:
 async def _let_in(websocket: WebSocket, kind: SocketKind, query: dict[str, str]) -> None:
     gateway = gateway_of(websocket)
     try:
-        check_key(websocket)
+        grant = check_key(websocket)
         _check_use(websocket)
         _check_wait(gateway, websocket)
     except OmniError as error:
@@ -60,8 +61,16 @@ async def _let_in(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
         query={**query, "model": served_model(gateway)},
         deny=deny,
         tells_queue=websocket.query_params.get(VENDOR_EVENTS) == "1",
+        first=_settings(grant) if kind is SocketKind.REALTIME else None,
     )
     await serve(websocket, kind, generate_session_id(kind.value), entrance)
+
+
+def _settings(grant: Grant) -> str | None:
+    """Return the event that gives a session the settings of its client secret."""
+    if not grant.session:
+        return None
+    return json.dumps({"type": "session.update", "session": grant.session})
 
 
 async def deny(websocket: WebSocket, error: OmniError) -> None:

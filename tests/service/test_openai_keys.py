@@ -10,9 +10,10 @@ import pytest
 from openai import AsyncOpenAI
 
 from core.errors import RateLimitedError
+from core.schemas.realtime_session import SessionPatch
 from gateway_modules.openai import client_secrets
 from gateway_modules.openai.client_secrets import ClientSecrets
-from tests.fakes.gateway_stage import Stage, on_stage
+from tests.fakes.gateway_stage import Stage, on_stage, until
 from tests.service.test_openai_chat import HELLO, KEY, client_of, wav
 
 SESSION: Any = {"type": "realtime", "instructions": "Be brief.", "output_modalities": ["text"]}
@@ -37,30 +38,45 @@ async def test_a_client_secret_is_a_key_that_expires(stage: Stage) -> None:
             await stranger.models.list()
 
 
+@on_stage(security={"api_keys": [KEY]})
+async def test_a_session_begins_with_the_settings_of_its_secret(stage: Stage) -> None:
+    async with client_of(stage) as client:
+        made = await client.realtime.client_secrets.create(session=SESSION)
+    async with (
+        client_of(stage, made.value) as page,
+        page.realtime.connect(model="gpt-realtime") as connection,
+    ):
+        assert (await connection.recv()).type == "session.created"
+        await connection.session.update(session={"type": "realtime"})
+        await until(lambda: len(stage.worker.told) == 2)
+    assert stage.worker.told[0] == {"type": "session.update", "session": SESSION}
+
+
 @on_stage()
 async def test_the_beta_has_the_secret_inside_the_session(stage: Stage) -> None:
     async with client_of(stage) as client:
         made = await client.post(
             "/realtime/sessions", body={"voice": "alloy", "model": "gpt-4o"}, cast_to=dict[str, Any]
         )
-    assert made["voice"] == "alloy" and made["object"] == "realtime.session"
+    assert made["audio"]["output"]["voice"] == "alloy" and made["object"] == "realtime.session"
     found = stage.gateway.client_secrets.find(made["client_secret"]["value"])
-    assert found == {"voice": "alloy", "model": "gpt-4o"}
+    assert found == {"voice": "alloy"}
 
 
 def test_secrets_expire_and_their_number_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_secrets, "SECRETS_MAX", 2)
     now_s = [1_000.0]
     kept = ClientSecrets(lambda: now_s[0])
-    first, second = kept.make({"a": 1}, 10), kept.make({}, 20)
+    plain, brief = SessionPatch(), SessionPatch(instructions="Be brief.")
+    first, second = kept.make(brief, 10), kept.make(plain, 20)
     assert first.expires_at == 1_010
     with pytest.raises(RateLimitedError):
-        kept.make({}, 10)
+        kept.make(plain, 10)
     now_s[0] = 1_009.9
-    assert kept.find(first.value) == {"a": 1}
+    assert kept.find(first.value) == {"instructions": "Be brief."}
     now_s[0] = 1_010.0
     assert kept.find(first.value) is None and kept.find(second.value) == {}
-    assert kept.find(kept.make({}, 10).value) == {}
+    assert kept.find(kept.make(plain, 10).value) == {}
     assert kept.find("ek_") is None and kept.find("") is None
 
 
@@ -71,6 +87,8 @@ def test_secrets_expire_and_their_number_has_a_limit(monkeypatch: pytest.MonkeyP
         ({"expires_after": {"anchor": "created_at", "seconds": 7_201}}, "expires_after.seconds"),
         ({"session": 1}, "session"),
         ({"session": {"instructions": "a" * 70_000}}, "session"),
+        ({"session": {"type": "transcription"}}, "session.type"),
+        ({"session": {"tools": [{"type": "mcp", "name": "x"}]}}, "session.tools.0.type"),
     ],
 )
 @on_stage()

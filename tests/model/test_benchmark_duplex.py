@@ -17,6 +17,7 @@ ASKED: dict[str, Any] = {
     "talk": ["omni:700", "audio:700", "early:700", "ahead:700", "pages:700"],
     "units": 4,
     "warm_up": 0,
+    "text_tokens": 3,
     "prepares": 1,
     "crowd": ["audio:half:1,3:2"],
 }

@@ -18,9 +18,16 @@ import pytest
 from typer.testing import CliRunner
 
 from core.schemas.worker import RESTART_EXIT_CODE, SUPERVISED_VARIABLE
-from tests.service.workers import LIMIT_S, SILENCE, Client, eventually
+from tests.service.workers import (
+    LIMIT_S,
+    SILENCE,
+    Client,
+    eventually,
+    running_worker,
+    settings_for,
+)
 from tests.source_tree import ROOT
-from worker import cli, fake_times
+from worker import cli, fake_times, real_backend
 
 START_LIMIT_S = 180.0  # importing the model's libraries on a busy machine
 UNUSABLE = 2
@@ -171,10 +178,14 @@ def test_without_a_model_it_talks_with_a_toy(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_is_none_shows_in_the_health(tmp_path: Path) -> None:
-    with program(tmp_path, "--model-path", str(tmp_path)) as running:
-        eventually("it failed", lambda: running.health().get("status") == "error", START_LIMIT_S)
-        assert str(tmp_path) in str(running.health()["error"])
-        assert running.process.poll() is None
+    settings = settings_for(tmp_path, model={"model_path": str(tmp_path)})
+    with running_worker(settings, lambda: real_backend(settings, None), waits=False) as running:
+
+        def health() -> dict[str, object]:
+            return asyncio.run(Client(running.port).health())
+
+        eventually("it failed", lambda: health()["status"] == "error", START_LIMIT_S)
+        assert str(tmp_path) in str(health()["error"])
 
 
 def test_wrong_flags_end_the_program(tmp_path: Path) -> None:

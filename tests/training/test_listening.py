@@ -21,6 +21,7 @@ CPU = torch.device("cpu")
 STEPS = 3
 
 
+@pytest.mark.learning
 def test_resumed_training_equals_uninterrupted_training(nano: Nano, tmp_path: Path) -> None:
     def weights(folder: str, *stops: int) -> dict[str, torch.Tensor]:
         for stop in stops:
@@ -35,6 +36,7 @@ def test_resumed_training_equals_uninterrupted_training(nano: Nano, tmp_path: Pa
     assert any(not torch.equal(whole[n], weights("fresh", 1)[n]) for n in whole)
 
 
+@pytest.mark.learning
 def test_the_words_of_a_conversation_are_learned_from_its_sound(nano: Nano) -> None:
     tokenizer = nano.processor.tokenizer
     sessions = [DuplexSession(nano.bank, tokenizer, Random(seed), 12) for seed in range(4)]

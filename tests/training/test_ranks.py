@@ -66,16 +66,19 @@ def told(folder: Path) -> list[Told]:
     return [Told(**torch.load(folder / f"{number}.pt")) for number in range(COUNT)]
 
 
+@pytest.mark.learning
 def test_gradients_are_averaged_and_a_missing_one_is_zero(told: list[Told]) -> None:
     for each in told:
         torch.testing.assert_close(each.both, torch.full((3, 2), 1.5))
         torch.testing.assert_close(each.one, torch.full((4,), 3.0))
 
 
+@pytest.mark.learning
 def test_all_read_the_same_clock(told: list[Told]) -> None:
     assert told[0].now_s == told[1].now_s
 
 
+@pytest.mark.learning
 def test_all_learn_the_same_from_more_than_one_hears(
     nano: Nano, folder: Path, told: list[Told], tmp_path: Path
 ) -> None:

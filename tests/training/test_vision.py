@@ -199,6 +199,7 @@ def test_the_fast_context_changes_no_more_than_rounding(painted: tuple[Labels, T
     assert float((found - wanted).square().mean() / wanted.square().mean()) < 1e-3
 
 
+@pytest.mark.learning
 def test_eyes_learn_a_few_pictures_by_heart() -> None:
     torch.manual_seed(0)
     painter = Painter(stencils(), generator())

@@ -49,6 +49,7 @@ def weights(folder: Path) -> dict[str, Tensor]:
     return torch.load(folder / FILE, weights_only=True)
 
 
+@pytest.mark.learning
 def test_each_stage_goes_on_from_the_one_before(
     nano: Nano, stencils_file: Path, language_model: Path, tmp_path: Path
 ) -> None:
@@ -75,6 +76,7 @@ def test_each_stage_goes_on_from_the_one_before(
     assert (language_model / LISTENING_FILE).read_bytes() == known
 
 
+@pytest.mark.learning
 @torch.no_grad()
 def test_fitted_rows_lie_nearer_to_the_words(
     nano: Nano, stencils_file: Path, language_model: Path, tmp_path: Path

@@ -45,6 +45,7 @@ def test_recordings_hold_codes_mel_and_samples_side_by_side(told: Recordings) ->
     assert told.f0_hz.shape == told.mel.shape[:1]
 
 
+@pytest.mark.learning
 def test_training_goes_on_from_the_weights_it_finds(
     told: Recordings, weights: Path, tmp_path: Path
 ) -> None:

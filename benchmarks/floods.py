@@ -34,6 +34,8 @@ BEAT_S: Final = 0.002
 FLOOD_S: Final = 4.0
 MS_PER_S: Final = 1_000
 SOCKETS: Final = ("/ws/streaming/s_1", "/ws/chat", "/ws/half_duplex/h_1", "/ws/duplex/adx_1")
+COMPLETIONS: Final = "/v1/chat/completions"
+TRANSCRIPTIONS: Final = "/v1/audio/transcriptions"
 TEXT, PING, PONG = 0x81, 0x89, 0x8A
 CONTINUED_TEXT, FRAGMENT = 0x01, 0x00
 MASKED: Final = 0x80
@@ -96,6 +98,20 @@ def conversation(media: int, letter: bytes = b"A") -> bytes:
     return b'{"messages":[' + talk + b"]"
 
 
+def completion(size_bytes: int) -> bytes:
+    """Return a request to complete a chat, with a sound of so many bytes as Base64."""
+    sound = b'{"type":"input_audio","input_audio":{"format":"wav","data":"' + b"A" * size_bytes
+    message = b'{"role":"user","content":[' + sound + b'"}}]}'
+    return b'{"model":"x","messages":[' + message + b"]}"
+
+
+def upload(path: str, size_bytes: int) -> bytes:
+    """Return a form with a file of so many bytes, which is no sound."""
+    head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
+    body = head + b"\xff" * size_bytes + b"\r\n--b--\r\n"
+    return post(path, body, "multipart/form-data; boundary=b")
+
+
 def turn(message: bytes) -> Iterator[bytes]:
     """Yield a long request of streaming."""
     yield handshake(SOCKETS[0])
@@ -117,6 +133,9 @@ FLOODS: Final = MappingProxyType[str, Callable[[], Iterator[bytes]]](
         "long videos, streaming": lambda: turn(conversation(8)),
         "no ASCII, streaming": lambda: turn(conversation(1, "汉".encode())),
         "a long video, HTTP": lambda: iter([post("/api/chat", conversation(1) + b"}")]),
+        "a long sound, completions": lambda: iter([post(COMPLETIONS, completion(32 * MIB))]),
+        "nested lists, completions": lambda: iter([post(COMPLETIONS, b"[" + b"[]," * (2 * MIB))]),
+        "a long sound, transcriptions": lambda: iter([upload(TRANSCRIPTIONS, 32 * MIB)]),
         "chunks of a byte": chunks,
         "requests in a row": lambda: iter([b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 20_000]),
     }

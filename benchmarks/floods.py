@@ -35,7 +35,7 @@ FLOOD_S: Final = 4.0
 MS_PER_S: Final = 1_000
 SOCKETS: Final = ("/ws/streaming/s_1", "/ws/chat", "/ws/half_duplex/h_1", "/ws/duplex/adx_1")
 COMPLETIONS: Final = "/v1/chat/completions"
-TRANSCRIPTIONS: Final = "/v1/audio/transcriptions"
+SPEECH: Final = "/v1/audio/speech"
 TEXT, PING, PONG = 0x81, 0x89, 0x8A
 CONTINUED_TEXT, FRAGMENT = 0x01, 0x00
 MASKED: Final = 0x80
@@ -135,7 +135,8 @@ FLOODS: Final = MappingProxyType[str, Callable[[], Iterator[bytes]]](
         "a long video, HTTP": lambda: iter([post("/api/chat", conversation(1) + b"}")]),
         "a long sound, completions": lambda: iter([post(COMPLETIONS, completion(32 * MIB))]),
         "nested lists, completions": lambda: iter([post(COMPLETIONS, b"[" + b"[]," * (2 * MIB))]),
-        "a long sound, transcriptions": lambda: iter([upload(TRANSCRIPTIONS, 32 * MIB)]),
+        "a long text, speech": lambda: iter([post(SPEECH, b'{"input":"' + b"A" * (32 * MIB))]),
+        "a long sound, upload": lambda: iter([upload("/api/assets/ref_audio", 32 * MIB)]),
         "chunks of a byte": chunks,
         "requests in a row": lambda: iter([b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 20_000]),
     }

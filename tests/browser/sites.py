@@ -167,7 +167,9 @@ def record_omni(system: RunningSystem, questions: Sequence[str] = ("sight",)) ->
         recording_id = pool.submit(lambda: asyncio.run(_talk(system, questions))).result()
 
     def is_ready() -> bool:
-        answer = httpx.get(f"{system.url}/api/sessions/{recording_id}", trust_env=False)
+        answer = httpx.get(
+            f"{system.url}/api/sessions/{recording_id}", trust_env=False, verify=False
+        )
         return answer.status_code == httpx.codes.OK and answer.json()["status"] == "ready"
 
     wait_until(f"the recording {recording_id} is ready", is_ready, FINISH_LIMIT_S)

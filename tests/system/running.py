@@ -47,7 +47,12 @@ class RunningSystem(LaunchedSystem):
     def ask(self, method: str, path: str, **given: Any) -> httpx.Response:
         """Call a route of the gateway as an administrator, from outside a loop."""
         return httpx.request(
-            method, self.url + path, headers=self.admin_headers, trust_env=False, **given
+            method,
+            self.url + path,
+            headers=self.admin_headers,
+            trust_env=False,
+            verify=False,
+            **given,
         )
 
     # Any: what httpx takes.
@@ -66,7 +71,9 @@ class RunningSystem(LaunchedSystem):
         """Return the lines of a program's metrics."""
         index = self.names.index(name)
         url = self.url if index == 0 else self.worker_url(index - 1)
-        return httpx.get(f"{url}/metrics", trust_env=False, timeout=60).text.splitlines()
+        return httpx.get(
+            f"{url}/metrics", trust_env=False, timeout=60, verify=False
+        ).text.splitlines()
 
     def holdings(self) -> dict[str, processes.Holdings]:
         """Return what each program holds."""

@@ -50,6 +50,7 @@ from gateway_modules.certificates import certificate_names, ensure_certificate
 from gateway_modules.http_edge import HttpEdge
 from gateway_modules.openai import routes as openai_routes
 from gateway_modules.openai import sockets as openai_sockets
+from gateway_modules.openai import transcription as openai_transcription
 from gateway_modules.service import STATIC, Gateway, Timing, build_gateway
 from gateway_modules.web_files import StaticFolder
 from gateway_modules.web_server import GatewayServer, server_config
@@ -135,8 +136,9 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     app.include_router(routes_admin.admin_router)
     app.include_router(routes_pages.assets)
     app.include_router(routes_pages.make_documents())
-    app.include_router(openai_routes.router, prefix=OPENAI_PREFIX.rstrip("/"))
-    app.include_router(openai_routes.router, include_in_schema=False)
+    for routes in (openai_routes, openai_transcription):
+        app.include_router(routes.router, prefix=OPENAI_PREFIX.rstrip("/"))
+        app.include_router(routes.router, include_in_schema=False)
     app.include_router(openai_sockets.router)
     app.mount("/static", StaticFolder(STATIC, gateway.web_files), name="static")
     app.add_exception_handler(OmniError, on_omni_error)

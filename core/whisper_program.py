@@ -25,13 +25,14 @@ def serve(model: WhisperModel, requests: IO[bytes], answers: IO[bytes]) -> None:
     """Answer requests until there are no more."""
     while requests.peek(1):  # type: ignore[attr-defined]  # buffered, as standard input is
         options, [sound] = unpack(requests)
-        pack(answers, _transcribed(model, np.frombuffer(sound, "<f4"), options), [])
+        pack(answers, transcribed(model, np.frombuffer(sound, "<f4"), options), [])
 
 
 # Any: the request and the answer as plain JSON.
-def _transcribed(
+def transcribed(
     model: WhisperModel, samples: np.ndarray, options: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Return text, language and passages of [T] float32 samples at 16 kHz."""
     language = options["language"] if model.model.is_multilingual else ENGLISH
     found, about = model.transcribe(
         samples,
@@ -53,12 +54,17 @@ def _transcribed(
     return {"text": text, "language": about.language, "passages": passages}
 
 
+def load(folder: Path) -> WhisperModel:
+    """Load a checkpoint for one core."""
+    return WhisperModel(
+        str(folder), device="cpu", compute_type="int8", cpu_threads=1, num_workers=1
+    )
+
+
 def main() -> None:
     """Load the checkpoint named on the command line and serve it."""
     os.nice(LOWEST_PRIORITY)
-    model = WhisperModel(
-        str(Path(sys.argv[1])), device="cpu", compute_type="int8", cpu_threads=1, num_workers=1
-    )
+    model = load(Path(sys.argv[1]))
     serve(model, sys.stdin.buffer, sys.stdout.buffer)
 
 

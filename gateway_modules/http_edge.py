@@ -44,7 +44,14 @@ ADMIN_PREFIX: Final = "/api/admin/"
 LOGIN_PATH: Final = "/api/admin/login"
 FAILED: Final = HTTPStatus.INTERNAL_SERVER_ERROR  # what is answered further out
 
-CHAT_PATHS: Final = frozenset({"/api/chat", "/v1/chat/completions", "/chat/completions"})
+CHAT_PATHS: Final = frozenset(
+    {"/api/chat"}
+    | {
+        f"{base}{path}"
+        for base in ("", "/v1")
+        for path in ("/chat/completions", "/audio/transcriptions")
+    }
+)
 VOICE_FORMS: Final = frozenset({"/v1/audio/voices", "/audio/voices"})
 BODY_MAX_BYTES: Final = 1024 * 1024  # of a request without a limit of its own
 BODY_SLACK_BYTES: Final = 64 * 1024  # for what stands around a file in a request

@@ -6,7 +6,14 @@ Turns every transport failure into one of our errors. Never chooses a worker.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -14,13 +21,14 @@ from typing import Final, Literal
 from urllib.parse import urlencode
 
 import httpx
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from core import errors
 from core.errors import (
     BadPayloadError,
+    GenerationFailedError,
     NotSupervisedError,
     NoWorkerError,
     OmniError,
@@ -35,6 +43,8 @@ from core.schemas.worker import (
     WORKER_SECRET_HEADER,
     ActionResult,
     StopRequest,
+    TranscriptPassage,
+    TranscriptProblem,
     WorkerHealth,
     WorkerStatus,
 )
@@ -69,6 +79,9 @@ REFUSALS: Final = {
     if isinstance(kind, type) and issubclass(kind, OmniError)
 }
 
+TRANSCRIPT_LINE: Final[TypeAdapter[TranscriptPassage | TranscriptProblem]] = TypeAdapter(
+    TranscriptPassage | TranscriptProblem
+)
 StopPath = Literal["streaming", "half_duplex", "duplex"]
 Connect = Callable[..., Awaitable[ClientConnection]]
 Sleep = Callable[[float], Awaitable[None]]
@@ -172,6 +185,36 @@ class WorkerClient:
             return ChatResponse.model_validate_json(answer.body)
         except ValidationError as error:
             raise WorkerLostError("The worker answered with something else.") from error
+
+    async def transcribe(
+        self, worker: WorkerConnection, sound: bytes, query: Mapping[str, str]
+    ) -> AsyncGenerator[TranscriptPassage]:
+        """Have a worker write down what is said; yields the passages as they come.
+
+        Args:
+            worker: The worker.
+            sound: Little-endian float32 samples, mono, 16 kHz.
+            query: How to listen.
+
+        Raises:
+            OmniError: As for `chat`; also `GenerationFailedError` in the middle.
+        """
+        url = f"{worker.url}/transcribe"
+        try:
+            async with self._client().stream("POST", url, params=query, content=sound) as answer:
+                if answer.status_code != HTTPStatus.OK:
+                    _raise_for_status(WorkerAnswer(answer.status_code, await _read(answer)))
+                async for line in answer.aiter_lines():
+                    passage = TRANSCRIPT_LINE.validate_json(line)
+                    if isinstance(passage, TranscriptProblem):
+                        raise GenerationFailedError(passage.problem)
+                    yield passage
+        except httpx.ConnectError as error:
+            raise WorkerUnreachableError() from error
+        except httpx.TimeoutException as error:
+            raise SessionTimeoutError("The worker did not answer in time.") from error
+        except (httpx.HTTPError, ValidationError) as error:
+            raise WorkerLostError() from error
 
     async def stop(
         self, worker: WorkerConnection, path: StopPath, session_id: str | None

@@ -119,6 +119,21 @@ class CacheStatus(WireModel):
     kv_cache_length: int = Field(0, ge=0, description="Tokens in the KV cache.")
 
 
+class TranscriptPassage(WireModel):
+    """A line of what `POST /transcribe` answers: a part of what was said."""
+
+    start_s: float = Field(ge=0, description="Where it begins, s.")
+    end_s: float = Field(ge=0, description="Where it ends, s.")
+    text: str = Field(description="What was said.")
+    language: str = Field("", description="ISO 639-1 code, if it is known.")
+
+
+class TranscriptProblem(WireModel):
+    """The last line of such an answer if the rest could not be written down."""
+
+    problem: str = Field(description="Why.")
+
+
 class StopRequest(WireModel):
     """Body of a stop request."""
 

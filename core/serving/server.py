@@ -43,7 +43,9 @@ from core.schemas.worker import (
 from core.serving.queues import end_task
 from core.serving.session_kinds import SocketKind
 from core.serving.session_server import SessionServer
+from core.serving.transcription_route import SOUND_MAX_BYTES, written_down
 from core.stop_signals import StopSignals
+from core.transcription import TranscriptionOptions
 from settings.sections import SecuritySettings
 
 OPEN_PATHS: Final = frozenset({"/health", "/metrics"})
@@ -151,6 +153,7 @@ def worker_routes(registry: CollectorRegistry) -> APIRouter:
     router = APIRouter()
     _add_state(router, registry)
     _add_chat(router)
+    _add_transcription(router)
     for name, kinds in STOPS.items():
         _add_stop(router, name, kinds)
     for kind in SocketKind:
@@ -207,6 +210,20 @@ def _add_chat(router: APIRouter) -> None:
             return await sessions.chat(asked, gone, secret)
         finally:
             await end_task(watching)
+
+
+def _add_transcription(router: APIRouter) -> None:
+    @router.post("/transcribe")
+    async def transcribe(
+        request: Request,
+        sessions: Sessions,
+        language: str | None = None,
+        prompt: str = "",
+        temperature: float = 0.0,
+    ) -> Response:
+        sound = await _read(request, SOUND_MAX_BYTES)
+        options = TranscriptionOptions(language, prompt, temperature)
+        return await written_down(sessions.runtime, sound, options)
 
 
 def _add_stop(router: APIRouter, name: str, kinds: tuple[SocketKind, ...]) -> None:

@@ -7,7 +7,7 @@ refused, and those before it keep their places.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -171,7 +171,7 @@ async def passages_of(
     detector: SileroVad,
     samples: FloatArray,
     options: TranscriptionOptions = DEFAULT_OPTIONS,
-) -> AsyncIterator[tuple[str, Passage]]:
+) -> AsyncGenerator[tuple[str, Passage]]:
     """Write down a recording of any length, a stretch of speech at a time.
 
     Between two stretches others may have their turn, so a long recording keeps no caption waiting.

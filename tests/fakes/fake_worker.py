@@ -47,6 +47,7 @@ class Script:
         extra: fields added to each `result`.
         health: fields added to what it says of itself.
         restart_status: of `POST /restart`.
+        transcript: lines it answers `POST /transcribe` with.
         speaks_to: messages it sends in answer to one of a type, besides the usual ones.
     """
 
@@ -61,6 +62,7 @@ class Script:
     extra: Raw = field(default_factory=dict)
     health: Raw = field(default_factory=dict)
     restart_status: int = 200
+    transcript: tuple[Raw, ...] = ()
     speaks_to: dict[str, list[Raw]] = field(default_factory=dict)
 
 
@@ -83,6 +85,7 @@ class FakeWorker:
             routes=[
                 Route("/health", self._health),
                 Route("/chat", self._chat, methods=["POST"]),
+                Route("/transcribe", self._transcribe, methods=["POST"]),
                 Route("/restart", self._restart, methods=["POST"]),
                 Route("/{kind}/stop", self._stop, methods=["POST"]),
                 WebSocketRoute("/ws/streaming", self._streaming),
@@ -127,6 +130,12 @@ class FakeWorker:
         if self.script.chat_status != 200:
             return JSONResponse({"detail": "scripted"}, self.script.chat_status)
         return JSONResponse({"text": "".join(self.script.reply), "tokens_generated": 2})
+
+    async def _transcribe(self, request: Request) -> Response:
+        sound = await request.body()
+        self.queries.append({**request.query_params, "bytes": str(len(sound))})
+        lines = "".join(f"{json.dumps(line)}\n" for line in self.script.transcript)
+        return Response(lines, self.script.chat_status)
 
     async def _until_hang_up(self, request: Request) -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -105,6 +105,7 @@ OPENAI = [
     Row("GET", "/v1/models/{model_id}"),
     Row("POST", "/v1/chat/completions", body={"model": "x", "messages": [{"role": "user"}]}),
     Row("POST", "/v1/audio/speech", body={"model": "x", "input": "Hi", "voice": "alloy"}),
+    Row("POST", "/v1/audio/transcriptions"),
     Row("GET", "/v1/audio/voices"),
     admin("POST", "/v1/audio/voices"),
     Row("POST", "/v1/realtime/client_secrets", body={}),

@@ -1,0 +1,219 @@
+"""`POST /v1/audio/transcriptions`: what is said in a file, in the formats that clients ask for.
+
+Whisper on a worker's CPU works beside its conversations and needs no place in the queue; its own
+queue is bounded. Where the model itself writes, the request waits as every other does.
+Source: OpenAI's API reference, "Create transcription".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any, Final, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import Field, TypeAdapter
+from starlette.datastructures import UploadFile
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+from core.errors import BadRequestError, NoWorkerError, OmniError
+from core.schemas import limits
+from core.schemas.common import WireModel, parse_message
+from core.schemas.queue import RequestType
+from core.schemas.worker import TranscriptPassage
+from core.transcription_errors import NotAvailableError
+from gateway_modules.answers import CLIENT_LEFT, openai_error
+from gateway_modules.client_request import HungUpError, unless_hung_up
+from gateway_modules.line import UPDATE_PERIOD_S
+from gateway_modules.models import QueueTicket
+from gateway_modules.openai.keys import NeedsKey
+from gateway_modules.openai.routes import UNBUFFERED
+from gateway_modules.ref_audio_registry import Sound
+from gateway_modules.service import Gateway, GatewayHere
+from gateway_modules.worker_connection import WorkerConnection
+from gateway_modules.worker_link import is_anybody_left
+from recording.names import generate_session_id
+
+PROMPT_MAX_CHARS: Final = 1_000  # ours: Whisper reads the last 224 tokens of it
+FIELDS_MAX: Final = 16
+MS_PER_S: Final = 1_000
+
+router = APIRouter(tags=["openai"], dependencies=[NeedsKey])
+
+
+class TranscriptionForm(WireModel):
+    """The fields beside the file; others are ignored."""
+
+    model: str = Field(min_length=1, max_length=limits.ID_MAX_CHARS)
+    language: str | None = Field(None, min_length=2, max_length=8)
+    prompt: str = Field("", max_length=PROMPT_MAX_CHARS)
+    response_format: Literal["json", "text", "srt", "vtt", "verbose_json"] = "json"
+    temperature: float = Field(0.0, ge=0, le=1)
+    stream: bool = False
+
+
+FORM: Final[TypeAdapter[TranscriptionForm]] = TypeAdapter(TranscriptionForm)
+Passages = list[TranscriptPassage]
+
+
+@router.post("/audio/transcriptions")
+async def transcribe(request: Request, gateway: GatewayHere) -> Response:
+    """Write down what is said in a file; hanging up ends it."""
+    asked, content = await _form(request)
+    workers = [worker for worker in gateway.pool.workers.values() if worker.is_answering]
+    able = [worker for worker in workers if _kind(worker) is not None]
+    if not workers:
+        raise NoWorkerError()
+    if not able:
+        raise NotAvailableError("Nothing here writes down what is said (transcription.by).")
+    longest_s = gateway.settings.limits.chat_audio_max_s
+    sound = await gateway.voices.run(gateway.voices.decoder.read, content, longest_s)
+    client = gateway.access.limited_client(request)
+    passages = _written(gateway, able, asked, sound, client)
+    try:
+        if asked.stream:
+            first = await unless_hung_up(request, anext(passages, None))
+            events = _events(first, passages, sound)
+            headers = dict(UNBUFFERED)
+            return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+        return _answer(asked, await unless_hung_up(request, _all(passages)), sound)
+    except HungUpError:
+        return Response(status_code=CLIENT_LEFT)
+
+
+async def _form(request: Request) -> tuple[TranscriptionForm, bytes]:
+    """Return the fields and the file.
+
+    Raises:
+        BadRequestError: A field is missing or wrong.
+    """
+    async with request.form(max_files=1, max_fields=FIELDS_MAX) as form:
+        file = form.get("file")
+        if not isinstance(file, UploadFile):
+            raise BadRequestError("file: send the recording as multipart/form-data.")
+        fields = {name: value for name, value in form.items() if isinstance(value, str) and value}
+        return parse_message(FORM, json.dumps(fields)), await file.read()
+
+
+def _kind(worker: WorkerConnection) -> str | None:
+    latest = worker.service.latest
+    return latest.transcribes_by if latest is not None else None
+
+
+async def _written(
+    gateway: Gateway,
+    able: list[WorkerConnection],
+    asked: TranscriptionForm,
+    sound: Sound,
+    client: str,
+) -> AsyncGenerator[TranscriptPassage]:
+    """Yield the passages; Whisper of the worker with the fewest sessions, else the model."""
+    query = asked.model_dump(include={"language", "prompt", "temperature"}, exclude_none=True)
+    call = gateway.pool.client.transcribe
+    by_whisper = [worker for worker in able if _kind(worker) == "whisper"]
+    if by_whisper:
+        worker = max(by_whisper, key=lambda each: len(each.free_slots()))
+        async with aclosing(call(worker, sound.samples, query)) as passages:
+            async for passage in passages:
+                yield passage
+        return
+
+    async def check(ticket: QueueTicket) -> None:
+        if not is_anybody_left(gateway.pool):
+            raise NoWorkerError()
+
+    session_id = generate_session_id("chat")
+    with gateway.pool.place(RequestType.CHAT, session_id, client=client) as place:
+        worker = await place.wait(check, min(UPDATE_PERIOD_S, gateway.timing.patience_s))
+        place.note_started()
+        async with aclosing(call(worker, sound.samples, query)) as passages:
+            async for passage in passages:
+                yield passage
+
+
+async def _all(passages: AsyncGenerator[TranscriptPassage]) -> Passages:
+    async with aclosing(passages):
+        return [passage async for passage in passages]
+
+
+def _answer(asked: TranscriptionForm, passages: Passages, sound: Sound) -> Response:
+    match asked.response_format:
+        case "text":
+            return PlainTextResponse(_text(passages) + "\n")
+        case "srt":
+            return PlainTextResponse(_subtitles(passages, ",", is_numbered=True))
+        case "vtt":
+            blocks = _subtitles(passages, ".", is_numbered=False)
+            return PlainTextResponse(f"WEBVTT\n\n{blocks}", media_type="text/vtt")
+        case "verbose_json":
+            return JSONResponse(_verbose(passages, sound))
+        case _:
+            return JSONResponse({"text": _text(passages), "usage": _usage(sound)})
+
+
+# Any, here and below: JSON.
+def _verbose(passages: Passages, sound: Sound) -> dict[str, Any]:
+    languages = [passage.language for passage in passages if passage.language]
+    segments = [
+        {"id": number, "start": passage.start_s, "end": passage.end_s, "text": passage.text}
+        # Required by the clients' types; these transcribers do not say them.
+        | {"seek": 0, "tokens": [], "temperature": 0.0}
+        | {"avg_logprob": 0.0, "compression_ratio": 1.0, "no_speech_prob": 0.0}
+        for number, passage in enumerate(passages)
+    ]
+    return {
+        "task": "transcribe",
+        "language": languages[0] if languages else "",
+        "duration": sound.duration_ms / MS_PER_S,
+        "text": _text(passages),
+        "segments": segments,
+        "usage": _usage(sound),
+    }
+
+
+async def _events(
+    first: TranscriptPassage | None, passages: AsyncGenerator[TranscriptPassage], sound: Sound
+) -> AsyncIterator[str]:
+    said: list[str] = []
+    try:
+        async with aclosing(passages):
+            passage = first
+            while passage is not None:
+                delta = f" {passage.text}" if said else passage.text
+                said.append(delta)
+                yield _event({"type": "transcript.text.delta", "delta": delta})
+                passage = await anext(passages, None)
+    except OmniError as error:
+        yield _event(openai_error(error))
+        return
+    yield _event({"type": "transcript.text.done", "text": "".join(said), "usage": _usage(sound)})
+
+
+def _event(body: dict[str, Any]) -> str:
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
+
+
+def _usage(sound: Sound) -> dict[str, Any]:
+    return {"type": "duration", "seconds": sound.duration_ms / MS_PER_S}
+
+
+def _text(passages: Passages) -> str:
+    return " ".join(passage.text for passage in passages)
+
+
+def _subtitles(passages: Passages, point: str, *, is_numbered: bool) -> str:
+    """Return blocks of times and text. Source: W3C, WebVTT, section 4; SubRip alike."""
+    blocks = []
+    for number, passage in enumerate(passages, start=1):
+        head = f"{number}\n" if is_numbered else ""
+        times = f"{_clock(passage.start_s, point)} --> {_clock(passage.end_s, point)}"
+        blocks.append(f"{head}{times}\n{passage.text}\n")
+    return "\n".join(blocks)
+
+
+def _clock(at_s: float, point: str) -> str:
+    seconds, ms = divmod(round(at_s * MS_PER_S), MS_PER_S)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02d}:{minutes:02d}:{seconds:02d}{point}{ms:03d}"

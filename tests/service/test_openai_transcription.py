@@ -1,0 +1,140 @@
+"""`POST /v1/audio/transcriptions` as OpenAI's own client uses it, unmodified."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from core.serving.fake_backend import FakeBackend
+from core.serving.fake_media import FakeTranscriber
+from core.serving.runtime import WorkerRuntime
+from core.serving.transcription_route import written_down
+from core.transcription import DEFAULT_OPTIONS
+from core.transcription_errors import NotAvailableError
+from tests.fakes.gateway_stage import Stage, on_stage, until
+from tests.service.test_openai_chat import client_of, wav
+
+FILE = ("said.wav", base64.b64decode(wav(1.5)))
+LINES = (
+    {"start_s": 0.0, "end_s": 0.5, "text": "Hello", "language": "en"},
+    {"start_s": 0.5, "end_s": 61.25, "text": "there.", "language": "en"},
+)
+
+
+async def able(stage: Stage, by: str = "whisper") -> AsyncOpenAI:
+    """Return a client of a gateway whose worker transcribes."""
+    stage.worker.script.transcript = LINES
+    stage.worker.script.health = {"transcribes_by": by}
+    workers = stage.gateway.pool.workers.values()
+
+    def kinds() -> set[str | None]:
+        return {each.service.latest.transcribes_by for each in workers if each.service.latest}
+
+    await until(lambda: by in kinds())
+    return client_of(stage)
+
+
+@on_stage()
+async def test_a_recording_comes_back_as_text_in_every_format(stage: Stage) -> None:
+    async with await able(stage) as client:
+        create = client.audio.transcriptions.create
+        plain = await create(
+            model="whisper-1", file=FILE, language="en", prompt="Ada", temperature=0.2
+        )
+        assert plain.text == "Hello there."
+        assert plain.usage is not None and plain.usage.type == "duration"
+        assert plain.usage.seconds == 1.5
+        told = stage.worker.queries[-1]
+        assert told == {"language": "en", "prompt": "Ada", "temperature": "0.2", "bytes": "96000"}
+        full = await create(model="x", file=FILE, response_format="verbose_json")
+        assert (full.language, full.duration, full.text) == ("en", 1.5, "Hello there.")
+        assert full.segments is not None
+        assert [(s.id, s.start, s.end, s.text) for s in full.segments] == [
+            (0, 0.0, 0.5, "Hello"),
+            (1, 0.5, 61.25, "there."),
+        ]
+        assert await create(model="x", file=FILE, response_format="text") == "Hello there.\n"
+        first = "00:00:00,000 --> 00:00:00,500\nHello\n"
+        assert await create(model="x", file=FILE, response_format="srt") == (
+            f"1\n{first}\n2\n00:00:00,500 --> 00:01:01,250\nthere.\n"
+        )
+        vtt: Any = await create(model="x", file=FILE, response_format="vtt")
+        assert vtt.startswith("WEBVTT\n\n00:00:00.000 --> 00:00:00.500\nHello\n")
+
+
+@on_stage()
+async def test_a_stream_says_each_passage_and_then_everything(stage: Stage) -> None:
+    async with await able(stage) as client:
+        stream = await client.audio.transcriptions.create(model="x", file=FILE, stream=True)
+        events = [event async for event in stream]
+    assert [event.type for event in events] == ["transcript.text.delta"] * 2 + [
+        "transcript.text.done"
+    ]
+    assert "".join(event.delta for event in events[:2]) == events[2].text == "Hello there."  # type: ignore[union-attr]
+
+
+@on_stage()
+async def test_the_model_waits_for_its_place_in_the_queue_and_whisper_not(
+    stage: Stage,
+) -> None:
+    async with await able(stage, by="model") as client:
+        create = client.audio.transcriptions.create
+        before = stage.worker.queries.copy()
+        with stage.gateway.pool.place("chat", "another") as place:
+            await place.wait(_never, 1.0)
+            asked = asyncio.create_task(create(model="x", file=FILE))
+            await until(lambda: stage.gateway.pool.queue_length == 1)
+            assert stage.worker.queries == before
+        assert (await asked).text == "Hello there."
+        await able(stage)
+        with stage.gateway.pool.place("chat", "another") as place:
+            await place.wait(_never, 1.0)
+            assert (await create(model="x", file=FILE)).text == "Hello there."
+
+
+async def _never(ticket: object) -> None:
+    """Go on waiting."""
+
+
+@on_stage()
+async def test_what_cannot_be_done_is_said_with_the_field(stage: Stage) -> None:
+    async with client_of(stage) as client:
+        with pytest.raises(openai.APIStatusError) as none:
+            await client.audio.transcriptions.create(model="x", file=FILE)
+        assert (none.value.status_code, none.value.code) == (501, "not_available")
+    async with await able(stage) as client:
+        create = client.audio.transcriptions.create
+        for fields, named in (
+            ({"response_format": "diarized_json"}, "response_format"),
+            ({"temperature": 3}, "temperature"),
+            ({"language": "x"}, "language"),
+        ):
+            wrong: Any = {"model": "x", "file": FILE, **fields}
+            with pytest.raises(openai.UnprocessableEntityError, match=named):
+                await create(**wrong)
+        with pytest.raises(openai.APIStatusError, match="sound|audio|decoded"):
+            await create(model="x", file=("noise.wav", b"no sound at all"))
+        stage.worker.script.transcript = (*LINES[:1], {"problem": "It broke."})
+        with pytest.raises(openai.InternalServerError, match="It broke"):
+            await create(model="x", file=FILE)
+
+
+def test_a_worker_writes_down_the_speech_in_a_recording_and_says_when_it_cannot() -> None:
+    async def talk() -> None:
+        runtime = WorkerRuntime(FakeBackend, 1, make_transcriber=lambda backend: FakeTranscriber())
+        silence = np.zeros(16_000, "<f4").tobytes()
+        with pytest.raises(NotAvailableError):
+            await written_down(runtime, silence, DEFAULT_OPTIONS)
+        await runtime.load()
+        assert runtime.health().transcribes_by == "whisper"
+        answer = await written_down(runtime, silence, DEFAULT_OPTIONS)
+        assert [line async for line in answer.body_iterator] == [], "nobody speaks"
+        runtime.close()
+
+    asyncio.run(talk())

@@ -33,12 +33,12 @@ def check_key(connection: HTTPConnection) -> Grant:
     Raises:
         UnauthorizedError: The key is missing or wrong.
     """
-    gateway, told = gateway_of(connection), shown_key(connection)
-    session = gateway.client_secrets.find(told)
+    gateway, key = gateway_of(connection), shown_key(connection)
+    session = gateway.client_secrets.find(key)
     if session is not None:
         return Grant(session)
-    keys, shown = gateway.settings.security.api_keys, told.encode("utf-8", "surrogatepass")
-    known = [hmac.compare_digest(shown, key.get_secret_value().encode()) for key in keys]
+    keys, shown = gateway.settings.security.api_keys, key.encode("utf-8", "surrogatepass")
+    known = [hmac.compare_digest(shown, one.get_secret_value().encode()) for one in keys]
     if keys and not any(known):
         raise UnauthorizedError("Incorrect API key provided.")
     return Grant()
@@ -59,9 +59,9 @@ def shown_key(connection: HTTPConnection) -> str:
 
     A page cannot set headers of a WebSocket: it names its key among the subprotocols.
     """
-    told = connection.headers.get("authorization", "")
-    if told.lower().startswith(BEARER):
-        return told[len(BEARER) :].strip()
+    header = connection.headers.get("authorization", "")
+    if header.lower().startswith(BEARER):
+        return header[len(BEARER) :].strip()
     offered = connection.scope.get("subprotocols", ())
     keys = [name[len(SUBPROTOCOL_KEY) :] for name in offered if name.startswith(SUBPROTOCOL_KEY)]
     return connection.headers.get("api-key", keys[0] if keys else "")

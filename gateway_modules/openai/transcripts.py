@@ -12,7 +12,7 @@ KEPT_MAX: Final = 1_000  # ours: the oldest of more is forgotten; 4 MB at most
 
 
 class Transcripts:
-    """Texts by the id of their sound. An id is random, so nobody finds another's answer."""
+    """Texts by the id of their sound. An id is random, so it cannot be guessed."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """Start with none.

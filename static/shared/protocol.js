@@ -558,6 +558,9 @@
  * @typedef {Queued | QueueUpdate | QueueDone | ChatPrefillDone | ChatChunk | ChatDone | WarningMessage | ErrorMessage} ChatServerMessage
  */
 
+/** What a session's id must match. */
+export const SESSION_ID_PATTERN = /^[A-Za-z0-9_-]{1,64}$/;
+
 /** Version of the protocol. */
 export const PROTOCOL_VERSION = /** @type {const} */ ("1.0.0");
 
@@ -568,9 +571,6 @@ export const SOCKET_PATHS = /** @type {const} */ ({
   "duplex": "/ws/duplex/{session_id}",
   "chat": "/ws/chat"
 });
-
-/** What a session's id must match. */
-export const SESSION_ID_PATTERN = /^[A-Za-z0-9_-]{1,64}$/;
 
 /** Sizes and counts the server accepts. */
 export const LIMITS = /** @type {const} */ ({

@@ -145,6 +145,7 @@ LAYERS = (
             # What else is in `core.schemas.export` is layer 0: the gateway serves a part of it.
             "core.schemas.export.__main__",
             "core.schemas.export.pages",
+            "core.schemas.export.typedefs",
         ),
         ("0 words", "1 rules", "2 media", "3 model", "4 engine", "5 use", "6 service"),
         MEDIA | MODEL | WORDS | TERMINAL | NETWORK | BROWSER | DRAWING | RECIPE | SPEECH,

@@ -6,15 +6,18 @@ A message narrows on its `type` under `tsc --checkJs --strict`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader
 
 from core.errors import CloseCode, ErrorCode
 from core.schemas import limits
 from core.schemas.export.message_schemas import (
     TYPE,
-    MessageSchema,
     Schema,
     alternatives,
     definitions_of,
@@ -24,17 +27,9 @@ from core.schemas.export.message_schemas import (
     required_fields,
     visible_fields,
 )
-from core.schemas.export.sockets import PROTOCOL_VERSION, SOCKETS, Side, Socket
+from core.schemas.export.sockets import PROTOCOL_VERSION, SOCKETS, Side
 from core.schemas.queue import SESSION_ID_PATTERN
 
-HEAD: Final = """\
-// @ts-check
-/**
- * Messages, settings and limits of the protocol.
- *
- * Generated from the server's own models by `python -m core.schemas.export`; do not edit.
- */
-"""
 PLAIN_TYPES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "string": "string",
@@ -50,24 +45,30 @@ BOUNDS: Final = (("min", "minimum"), ("above", "exclusiveMinimum"), ("max", "max
 def protocol_js() -> str:
     """Return the text of the module."""
     definitions = definitions_of()
-    messages: dict[str, MessageSchema] = {}
-    for socket in SOCKETS:
-        for side in Side:
-            messages |= {message.name: message for message in messages_of(socket, side)}
-    parts = [
-        HEAD,
-        *(
-            _typedef(name, schema, schema["description"], definitions)
-            for name, schema in definitions.items()
-        ),
-        *(
-            _typedef(name, message.schema, message.text, definitions)
-            for name, message in messages.items()
-        ),
-        *(_union(socket, side) for socket in SOCKETS for side in Side),
-        *_constants(definitions, messages),
-    ]
-    return "\n".join(parts)
+    pairs = [(socket, side) for socket in SOCKETS for side in Side]
+    messages = {
+        message.name: message for socket, side in pairs for message in messages_of(socket, side)
+    }
+    schemas = definitions | {name: message.schema for name, message in messages.items()}
+    texts = {name: schema["description"] for name, schema in definitions.items()}
+    texts |= {name: message.text for name, message in messages.items()}
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.get_template("protocol.js.j2")
+    return template.render(
+        types=[(name, texts[name], schema) for name, schema in schemas.items()],
+        sockets=SOCKETS,
+        Side=Side,
+        messages_of=messages_of,
+        session_id_pattern=SESSION_ID_PATTERN.pattern,
+        constants=list(_constants(schemas, definitions)),
+        definitions=definitions,
+        fields=_fields,
+        type_text=type_text,
+        meaning_of=meaning_of,
+        json=partial(json.dumps, indent=2, ensure_ascii=False),
+    )
 
 
 # --- types ---
@@ -93,75 +94,33 @@ def type_text(schema: Schema) -> str:
     return "unknown"
 
 
-def _typedef(name: str, schema: Schema, text: str, definitions: Schema) -> str:
-    if "properties" not in schema:
-        return f"/** {text}\n * @typedef {{{type_text(schema)}}} {name}\n */\n"
+def _fields(schema: Schema) -> list[tuple[Schema, str]]:
+    """Return each field's schema and its name, in brackets if it may be left out."""
     required = required_fields(schema)
-    lines = [f"/** {text}", f" * @typedef {{Object}} {name}"]
-    for field_name, field in visible_fields(schema).items():
-        shown = field_name if field_name in required else f"[{field_name}]"
-        meaning = meaning_of(field, definitions)
-        lines.append(f" * @property {{{type_text(field)}}} {shown} {meaning}".rstrip())
-    return "\n".join([*lines, " */", ""])
-
-
-def _union(socket: Socket, side: Side) -> str:
-    name = f"{_camel(socket.name)}{side.value.title()}Message"
-    members = " | ".join(message.name for message in messages_of(socket, side))
-    return (
-        f"/** What the {side.value} says on {socket.address}.\n"
-        f" * @typedef {{{members}}} {name}\n */\n"
-    )
-
-
-def _camel(name: str) -> str:
-    return name.title().replace("_", "")
+    fields = visible_fields(schema).items()
+    return [(field, name if name in required else f"[{name}]") for name, field in fields]
 
 
 # --- constants ---
 
 
-def _constants(definitions: Schema, messages: Mapping[str, MessageSchema]) -> Iterable[str]:
-    schemas = definitions | {name: message.schema for name, message in messages.items()}
-    settings = {name: schema for name, schema in schemas.items() if _is_settings(schema)}
-    yield _constant("PROTOCOL_VERSION", PROTOCOL_VERSION, "Version of the protocol.")
-    yield _constant(
-        "SOCKET_PATHS",
-        {socket.name: socket.address for socket in SOCKETS},
-        "Paths of the sockets; the session's id goes into the braces.",
-    )
-    yield (
-        "/** What a session's id must match. */\n"
-        f"export const SESSION_ID_PATTERN = /^{SESSION_ID_PATTERN.pattern}$/;\n"
-    )
-    yield _constant("LIMITS", _limits(), "Sizes and counts the server accepts.")
-    yield _constant(
-        "ERROR_CODES",
-        {code.name: code.value for code in ErrorCode},
-        "The `code` of an `error` or a `warning`.",
-    )
-    yield _constant(
-        "CLOSE_CODES",
-        {code.name: code.value for code in CloseCode},
-        "How the server closes a socket.",
-    )
-    yield _constant(
-        "DEFAULTS",
-        {name: _defaults(schema, definitions) for name, schema in settings.items()},
-        "What settings are when they are left out.",
-    )
-    ranges = {name: _ranges(schema) for name, schema in settings.items()}
-    yield _constant(
-        "RANGES",
-        {name: found for name, found in ranges.items() if found},
-        "Least and greatest values of settings; `above` itself is not allowed.",
-    )
-
-
 # Any: a value of JSON.
-def _constant(name: str, value: Any, text: str) -> str:
-    literal = json.dumps(value, indent=2, ensure_ascii=False)
-    return f"/** {text} */\nexport const {name} = /** @type {{const}} */ ({literal});\n"
+def _constants(schemas: Schema, definitions: Schema) -> Iterator[tuple[str, str, Any]]:
+    """Yield the name, meaning and value of each constant."""
+    settings = {name: schema for name, schema in schemas.items() if _is_settings(schema)}
+    ranges = {name: _ranges(schema) for name, schema in settings.items()}
+    yield "PROTOCOL_VERSION", "Version of the protocol.", PROTOCOL_VERSION
+    paths = {socket.name: socket.address for socket in SOCKETS}
+    yield "SOCKET_PATHS", "Paths of the sockets; the session's id goes into the braces.", paths
+    yield "LIMITS", "Sizes and counts the server accepts.", _limits()
+    errors = {code.name: code.value for code in ErrorCode}
+    yield "ERROR_CODES", "The `code` of an `error` or a `warning`.", errors
+    closes = {code.name: code.value for code in CloseCode}
+    yield "CLOSE_CODES", "How the server closes a socket.", closes
+    defaults = {name: _defaults(schema, definitions) for name, schema in settings.items()}
+    yield "DEFAULTS", "What settings are when they are left out.", defaults
+    text = "Least and greatest values of settings; `above` itself is not allowed."
+    yield "RANGES", text, {name: found for name, found in ranges.items() if found}
 
 
 def _limits() -> dict[str, float]:

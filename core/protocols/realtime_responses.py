@@ -55,7 +55,7 @@ class RealtimePhase(StrEnum):
 
 
 @dataclass(frozen=True)
-class RealtimeLimits:
+class RealtimeLimits(StoreLimits):
     """How long and how much. Ours.
 
     Attributes:
@@ -63,14 +63,15 @@ class RealtimeLimits:
         max_kv_tokens: tokens that leave no room for a reply.
         kv_reserve_tokens: so many are left free by forgetting what was said first.
         max_outside: responses outside the conversation that may wait.
-        store: how much of the conversation is kept.
+        max_items: items; the oldest of more are forgotten.
+        max_sound_s: sound in items; of more, the oldest is dropped while its words stay.
+        max_pictures: items that are pictures alone; the oldest of more are forgotten.
     """
 
     max_session_s: float = 0.0
     max_kv_tokens: int = 8_192
     kv_reserve_tokens: int = 1_024
     max_outside: int = 8
-    store: StoreLimits = StoreLimits()
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         self._limits = limits or RealtimeLimits()
         self._start = start
         self._config = SessionConfig(OutputConfig(start.instructions))
-        self._store = ItemStore(self._limits.store)
+        self._store = ItemStore(self._limits)
         self._ears = Ears()
         self._active: Answer | None = None
         self._outside: list[Answer] = []  # the first may be the one that is being made

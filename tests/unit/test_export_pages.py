@@ -53,7 +53,7 @@ def told_on(socket: Socket) -> Iterator[tuple[Side, type[WireModel], str]]:
 
 
 def test_there_is_a_page_for_each_socket() -> None:
-    assert set(PAGES) == {"queue", "streaming", "half_duplex", "duplex", "chat", "live"}
+    assert set(PAGES) == {"queue", "streaming", "half_duplex", "duplex", "chat", "live", "realtime"}
     for socket in SOCKETS:
         assert socket.address in PAGES[socket.name] and socket.address in PAGES["queue"]
 

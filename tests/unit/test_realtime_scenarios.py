@@ -8,6 +8,7 @@ from __future__ import annotations
 from core.errors import GenerationFailedError
 from core.protocols.events import EngineFailed, TimerName
 from core.protocols.realtime_responses import RealtimeLimits
+from core.schemas.realtime import EVENT_TYPES
 from tests.fakes.realtime_checks import (
     ANSWER,
     CALL,
@@ -19,6 +20,7 @@ from tests.fakes.realtime_checks import (
     check,
 )
 from tests.fakes.realtime_scene import RealtimeScene
+from tests.source_tree import ROOT
 
 
 def test_s1_connect() -> None:
@@ -247,3 +249,9 @@ def test_s12_the_engine_fails() -> None:
     assert told[-1]["error"]["code"] == "internal_error"
     assert scene.closed is not None and scene.closed.code == 1011 and scene.releases == 1
     check(scene)
+
+
+def test_the_page_names_every_event() -> None:
+    page = (ROOT / "docs" / "openai-realtime.md").read_text(encoding="utf8")
+    for kind in EVENT_TYPES:
+        assert f"`{kind}`" in page

@@ -15,11 +15,12 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader
 
-from core.protocols import chat, duplex, gpt_live, half_duplex, queueing, streaming
+from core.protocols import chat, duplex, gpt_live, half_duplex, queueing, realtime, streaming
 from core.protocols.chat import ChatLimits
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.hearing import HalfDuplexLimits
 from core.protocols.queueing import QueueingLimits
+from core.protocols.realtime_responses import RealtimeLimits
 from core.protocols.streaming import StreamingLimits
 from core.protocols.tables import SAME, Table, ends_of_all, mermaid
 from core.schemas.export.codes import (
@@ -70,7 +71,14 @@ class Machine:
     """
 
     table: Table
-    limits: type[QueueingLimits | StreamingLimits | HalfDuplexLimits | DuplexLimits | ChatLimits]
+    limits: type[
+        QueueingLimits
+        | StreamingLimits
+        | HalfDuplexLimits
+        | DuplexLimits
+        | ChatLimits
+        | RealtimeLimits
+    ]
     text: str
     otherwise: str = (
         "A message that has no row for the phase is left out with the `warning` `out_of_order`."
@@ -124,8 +132,25 @@ MACHINES: Final[Mapping[str, Machine]] = MappingProxyType(
             "is no event.",
             "An event that has no row for the phase has no effect.",
         ),
+        "realtime": Machine(
+            realtime.TABLE,
+            RealtimeLimits,
+            "The worker's part, for the whole session. Beside the phase there are the segment of "
+            "speech that is open, and the reply that the engine makes, which may be that of a "
+            "response that is over. `heard` is what detection finds in appended sound.",
+            "Every event of a client has a row.",
+        ),
     }
 )
+
+
+EVENT_PAGES: Final = MappingProxyType(
+    {
+        "live": ("GPT-Live", "/v1/live/sessions", "openai-live.md"),
+        "realtime": ("Realtime", "/v1/realtime", "openai-realtime.md"),
+    }
+)
+"""OpenAI's protocols: title, path, and the page with their events."""
 
 
 def pages() -> dict[str, str]:
@@ -157,8 +182,14 @@ def pages() -> dict[str, str]:
             "own": [one for one in messages_of(socket, Side.SERVER) if one not in shared],
             "objects": list(_objects(socket)),
         }
-    live = environment.get_template("live.md.j2").render(machine=MACHINES["live"])
-    return {"live": EMPTY_LINES.sub("\n\n", live).strip() + "\n"} | {
+    events = environment.get_template("events.md.j2")
+    foreign = {
+        name: events.render(machine=MACHINES[name], title=title, path=path, page=page)
+        for name, (title, path, page) in EVENT_PAGES.items()
+    }
+    return {
+        name: EMPTY_LINES.sub("\n\n", text).strip() + "\n" for name, text in foreign.items()
+    } | {
         name: EMPTY_LINES.sub(
             "\n\n", template.render(shared=shared, machine=MACHINES.get(name), **context)
         ).strip()

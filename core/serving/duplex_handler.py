@@ -283,11 +283,9 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
     # --- pictures ---
 
     def expect_prefetch(self, effect: Prefetch) -> None:
-        """Add the pictures; forget those that were dropped."""
         self._prefetch.ask(effect)
 
     async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
-        """Encode the pictures that still wait for their unit."""
         view = self._view
         assert view is not None, "the session is prepared"
         if not self._is_cancelled:
@@ -331,7 +329,6 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
     # --- detection ---
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
-        """Detect whether the user begins to speak."""
         detector = self._detector
         assert detector is not None and isinstance(effect, Detect), "asked for with barge-in alone"
         chunk = effect.chunk

@@ -71,30 +71,24 @@ class FakeBackend:
         self.times = times or FakeTimes()
 
     def free_share(self) -> float:
-        """Return that all memory is free; read by the engine."""
         return 1.0
 
     def load(self, engine: Engine, report: Report) -> None:
-        """Pretend to load."""
         engine.watch(self.free_share)
         for step in range(LOAD_STEPS):
             report("pretending to load", step / LOAD_STEPS)
             time.sleep(self.times.load_ms / LOAD_STEPS / MS_PER_S)
 
     def open_streaming(self, threads: SessionThreads) -> FakeStreamingView:
-        """Return a fresh turn-based chat."""
         return FakeStreamingView(self.times, threads)
 
     def open_half_duplex(self, threads: SessionThreads) -> FakeHalfDuplexView:
-        """Return a fresh voice chat."""
         return FakeHalfDuplexView(self.times, threads)
 
     def open_duplex(self, threads: SessionThreads) -> FakeDuplexView:
-        """Return a fresh full-duplex conversation."""
         return FakeDuplexView(self.times, threads)
 
     def open_chat(self, threads: SessionThreads) -> FakeChatView:
-        """Return a fresh one-shot chat."""
         return FakeChatView(self.times, threads)
 
     def tidy(self) -> None:
@@ -107,11 +101,9 @@ class FakeBackend:
         """Do nothing: no process runs."""
 
     def memory_mb(self) -> tuple[float, float] | None:
-        """Return None: there is no GPU."""
         return None
 
     def facts(self) -> ModelFacts:
-        """Return that there is no model."""
         return ModelFacts(name="Fixed replies", kind=ModelKind.FAKE, device="cpu")
 
 
@@ -131,36 +123,28 @@ class FakeView:
         self._speaks = True
 
     def stop(self) -> None:
-        """End the reply under way."""
         self._stopped.set()
 
     def cleanup(self) -> None:
-        """Forget everything."""
         self._said.clear()
         self.kv_cache_length = 0
 
     def use_threads(self, threads: SessionThreads) -> None:
-        """Run blocking work there from now on."""
         self.threads = threads
 
     def take_notices(self) -> list[OmniError]:
-        """Return nothing: everything is used."""
         return []
 
     async def mark(self, session_id: str) -> None:
-        """Keep the present point to roll back to."""
         self._marked = len(self._said), self.kv_cache_length
 
     def can_rollback(self) -> bool:
-        """Return whether there is a point to roll back to."""
         return self._marked is not None
 
     def clear_rollback_point(self) -> None:
-        """Give up the point to roll back to."""
         self._marked = None
 
     async def roll_back(self) -> None:
-        """Return to the point kept; without one, begin afresh."""
         length, self.kv_cache_length = self._marked or (0, 0)
         del self._said[length:]
         self._marked = None
@@ -213,13 +197,11 @@ class FakeStreamingView(FakeView):
     """Turn-based chat."""
 
     async def feed_request(self, request: StreamingRequest) -> str:
-        """Feed messages."""
         return await self._take_in(*map(line_of, request.messages))
 
     def reply(
         self, session_id: str, wanted: streaming.Generate
     ) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer what was fed."""
         self._speaks = wanted.generate_audio
         text = f"This is a fixed reply, number {self._digest()}, and nothing more."
         begun = f"{wanted.reply_start} " if isinstance(wanted, ReplyRequest) else ""
@@ -232,7 +214,6 @@ class FakeHalfDuplexView(FakeView):
     _max_words = 0
 
     def decode_items(self, items: Sequence[ContentItem]) -> list[str]:
-        """Return the texts among the parts of the system content."""
         return [item.text for item in items if isinstance(item, TextContent)]
 
     async def begin(
@@ -248,7 +229,6 @@ class FakeHalfDuplexView(FakeView):
         return await self._take_in(f"system: {''.join(system_content)}")
 
     async def hear(self, segment: FloatArray) -> None:
-        """Feed one segment of speech."""
         await self._take_in(f"user: {len(segment) * MS_PER_S // INPUT_SAMPLE_RATE_HZ} ms of speech")
 
     def answer(self, *, sets_rollback_point: bool) -> AsyncGenerator[StreamingChunk, None]:
@@ -281,7 +261,6 @@ class FakeDuplexView(FakeView):
         return await self._take_in(f"system: {system_prompt or 'talk'}")
 
     async def encode_ahead(self, picture: Any, max_slice_nums: int) -> FakeSeenPicture:
-        """Pretend to encode a picture ahead of its unit."""
         await self._wait(self.times.look_ms)
         return FakeSeenPicture(max_slice_nums)
 
@@ -311,11 +290,9 @@ class FakeDuplexView(FakeView):
         return self._speak(sound, len(frames))
 
     async def finish_unit(self) -> None:
-        """Close the unit."""
         await self._wait(self.times.finalize_ms)
 
     def set_break(self) -> None:
-        """Let the next unit listen."""
         self._has_break = True
 
     def _speak(self, sound: FloatArray, pictures: int) -> DuplexGenerateResult:
@@ -353,20 +330,17 @@ class FakeChatView(FakeView):
     _max_words, _start = 0, ""
 
     async def feed_request(self, session_id: str, request: ChatRequest) -> str:
-        """Feed the whole history."""
         self._speaks = request.tts.enabled
         self._max_words = request.generation.max_new_tokens
         self._start = request.reply_start
         return await self._take_in(*map(line_of, request.messages))
 
     def reply(self, session_id: str, *, in_pieces: bool) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer it."""
         sentence = f"{self._start} This is a fixed answer, number {self._digest()}."
         pieces = self._say(sentence, max(self._max_words, len(self._start.split())))
         return pieces if in_pieces else self._whole(pieces)
 
     async def respond(self, request: ChatRequest) -> ChatResponse:
-        """Feed and answer at once."""
         began_s = time.perf_counter()
         await self.feed_request("", request)
         fed = self.kv_cache_length

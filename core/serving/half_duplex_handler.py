@@ -63,7 +63,6 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
                 raise AssertionError(f"{effect} is no part of this protocol")
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
-        """Detect speech in a chunk, or forget what was heard."""
         detector = self._detector
         assert detector is not None, "prepared sessions have a detector"
         if isinstance(effect, Detect):

@@ -50,7 +50,6 @@ class LogObserver:
         self._events = 0
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        """Log the beginning, whatever the client is warned of, and why the session ends."""
         self._events += 1
         match event:
             case Opened():
@@ -67,7 +66,6 @@ class LogObserver:
         self._log.debug("event", kind=event.kind, effects=[label(effect) for effect in effects])
 
     async def close(self) -> None:
-        """Log the end."""
         self._log.info("session_released", events=self._events)
 
     def _log_effect(self, event: Event, effect: Effect) -> None:
@@ -105,7 +103,6 @@ class MetricsObserver:
         self._asked_s: float | None = None  # when the reply that is to come was asked for
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        """Count."""
         self._now_s = event.at_s
         match event:
             case Opened():
@@ -124,7 +121,6 @@ class MetricsObserver:
                 self._count_message(effect)
 
     async def close(self) -> None:
-        """Count the end."""
         if self._began_s is not None:
             self._metrics.session_closed(self._mode, self._now_s - self._began_s)
 

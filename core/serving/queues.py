@@ -48,11 +48,9 @@ class LoopScheduler:
     """The running event loop's own clock."""
 
     def now_s(self) -> float:
-        """Return the time."""
         return asyncio.get_running_loop().time()
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call back after `delay_s`."""
         return asyncio.get_running_loop().call_later(delay_s, callback)
 
 

@@ -52,7 +52,6 @@ class RecordingObserver(ABC, Generic[RecorderT]):
         self._end_reason = EndReason.STOPPED
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        """Take note."""
         match event:
             case Disconnected():
                 self._end_reason = EndReason.DISCONNECT
@@ -67,7 +66,6 @@ class RecordingObserver(ABC, Generic[RecorderT]):
             self._asked(effect)
 
     async def close(self) -> None:
-        """End the recording; its threads do the rest."""
         if self.recorder is not None:
             self.recorder.finalize(self._end_reason)
 

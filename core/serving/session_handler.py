@@ -45,7 +45,7 @@ class _Work:
 
 
 class SessionHandler(ABC, Generic[ViewT]):
-    """Carries out the effects of one session."""
+    """Carries out the effects of one session, as `EffectHandler` says."""
 
     def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease | None = None) -> None:
         """Create a handler without a conversation.
@@ -75,30 +75,21 @@ class SessionHandler(ABC, Generic[ViewT]):
     # --- what the serve loop calls ---
 
     def expect(self) -> None:
-        """Count a piece of work; `perform` gets it after those before it."""
         self._work.asked += 1
 
     async def perform(self, effect: WorkEffect, emit: Emit) -> None:
-        """Carry out one effect and emit what its docstring promises.
-
-        Raises:
-            OmniError: It failed, and the session with it; so does anything else that is raised.
-        """
         try:
             await self._perform(effect, emit)
         finally:
             self._work.ended += 1
 
     async def prefetch(self, effect: Prefetch, emit: Emit) -> None:
-        """Encode pictures ahead; only sessions with units are asked to."""
-        raise InternalError
+        raise InternalError  # sessions without units have no pictures ahead
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
-        """Detect speech; only sessions with a detector are asked to."""
-        raise InternalError
+        raise InternalError  # only sessions with a detector are asked to
 
     def expect_prefetch(self, effect: Prefetch) -> None:
-        """See `prefetch`; called when the effect is asked for."""
         raise InternalError
 
     def interrupt(self) -> None:

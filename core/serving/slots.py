@@ -117,7 +117,6 @@ class CapacityObserver:
         self._session_id = session_id
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        """Learn from each result."""
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.message, Result):
                 self._capacity.note(self._session_id, effect.message.cost_all_ms / UNIT_MS)

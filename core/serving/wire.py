@@ -80,11 +80,6 @@ class StarletteSocket:
         self._websocket = websocket
 
     async def receive(self) -> str | bytes:
-        """Wait for the next message.
-
-        Raises:
-            SocketClosedError: There will be none.
-        """
         if self._websocket.client_state != WebSocketState.CONNECTED:
             raise SocketClosedError()
         event = await self._websocket.receive()
@@ -95,11 +90,6 @@ class StarletteSocket:
         return text if text is not None else payload or b""
 
     async def send(self, text: str) -> None:
-        """Send a message.
-
-        Raises:
-            SocketClosedError: It can never arrive.
-        """
         if self._websocket.application_state != WebSocketState.CONNECTED:
             raise SocketClosedError()
         try:
@@ -109,7 +99,6 @@ class StarletteSocket:
             raise SocketClosedError(reason=str(error)) from error
 
     async def close(self, code: int, reason: str) -> None:
-        """Close; harmless if it is closed already."""
         if self._websocket.application_state != WebSocketState.CONNECTED:
             return
         try:

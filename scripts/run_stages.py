@@ -105,17 +105,18 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
         stages.append(
             pytest_stage("browser tests", "tests/browser", *apart, *few, *chosen, share=0.23)
         )
+    if is_everything and "gates" not in left_out:
+        # They compute while others wait. What is measured together goes to one process.
+        together = ("-n", "auto", "--dist", "loadgroup")
+        marks = ("-m", f"{EVERYWHERE} and gate")
+        stages.append(pytest_stage("gates", "tests/gates", *marks, *together))
     yield [*stages, *static_checks()]
     if is_everything:
-        # What is measured has the machine to itself.
-        marks = ("-m", f"{EVERYWHERE} and realtime", "-rP")
+        # What is measured in real time has the machine to itself.
+        marks = ("-m", f"{EVERYWHERE} and realtime")
         lacking = [name for name in ("browser", "gates") if name in left_out]
         ignored = [f"--ignore=tests/{name}" for name in lacking]
-        yield [pytest_stage("real-time tests", "tests", *ignored, *marks)]
-    if is_everything and "gates" not in left_out:
-        # What is measured together goes to one process.
-        together = ("-n", "auto", "--dist", "loadgroup")
-        yield [pytest_stage("gates", "tests/gates", "-m", f"{EVERYWHERE} and gate", *together)]
+        yield [pytest_stage("real-time tests", "tests", *ignored, *marks, "-rP")]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tests.browser.media_files import RECORDINGS, speech_16k
 from tests.system.client import Samples
 
 PATH = "/turnbased"
-SLOW = "prefill=100 piece=400"
+SLOW = "prefill=100 piece=2000"  # seven words: time to act on a busy machine, too
 PICTURE = RECORDINGS / "frame_0.png"
 SOUND = RECORDINGS / "question_1.wav"
 ANSWER_LIMIT_MS = 120_000  # generous, for the machine may be busy

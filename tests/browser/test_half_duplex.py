@@ -28,7 +28,7 @@ from tests.system.running import RunningSystem
 
 pytestmark = pytest.mark.matrix
 
-LONG_ANSWER = "prefill=100 piece=300"  # of the fake backend: a second of sound for each word
+LONG_ANSWER = "prefill=100 piece=1000"  # of the fake backend: a second of sound for each word
 SHORT = talk.storage(max_new_tokens=2)
 MAX_STALE_MS = 2_000  # of an answer that is several seconds ahead of its playback
 

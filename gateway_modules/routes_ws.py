@@ -176,7 +176,7 @@ def _relay(
 def _traffic(gateway: Gateway, kind: SocketKind, entrance: Entrance) -> Traffic:
     match kind:
         case SocketKind.REALTIME | SocketKind.LIVE:
-            return EventTraffic(tells_queue=entrance.tells_queue)
+            return EventTraffic(gateway.voices, tells_queue=entrance.tells_queue)
         case SocketKind.STREAMING:
             return TurnTraffic(gateway.voices)
         case SocketKind.CHAT:

@@ -150,8 +150,11 @@ class GptLiveMachine:
         self._events.open(settings)
         self._session.start_id = event.message.event_id
         self._session.is_kept = settings.store is not False
-        prompt = settings.instructions or ""
-        first = duplex.Prepare(prefix_system_prompt=prompt, early_audio=True)
+        first = duplex.Prepare(
+            prefix_system_prompt=settings.instructions or "",
+            ref_audio_base64=settings.audio.output.voice_sample,
+            early_audio=True,
+        )
         said = [(SPEAKERS[item.role], item.content[0].text) for item in settings.input or ()]
         return self._said(self._talk.prepare(first, said, event.at_s))
 

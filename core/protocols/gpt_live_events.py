@@ -148,6 +148,7 @@ class LiveEvents:
 
     def _resource(self) -> SessionResource:
         settings = self.settings.model_dump(exclude={"model"}, exclude_none=True)
+        settings["audio"]["output"].pop("voice_sample", None)
         return SessionResource.model_validate(
             settings
             | {

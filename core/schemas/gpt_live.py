@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import ConfigDict, Field
 
 from core.schemas import limits
-from core.schemas.common import WireModel
+from core.schemas.common import ReferenceAudio, WireModel
 
 MODEL_MAX_CHARS: Final = 256
 INITIAL_ITEMS_MAX: Final = 128  # the original's
@@ -65,7 +65,10 @@ class AudioOutput(WireModel):
     """How the model speaks."""
 
     voice: Annotated[str, Field(max_length=limits.ID_MAX_CHARS)] | VoiceId = Field(
-        "default", description="A registered voice; any other name is the server's."
+        "default", description="An uploaded voice; any other name is the server's."
+    )
+    voice_sample: ReferenceAudio | None = Field(
+        None, description="Ours: the voice itself, Base64 of float32 at 16 kHz, at most 30 s."
     )
 
 

@@ -1,17 +1,21 @@
-"""The traffic of OpenAI's sockets: nothing is read but an event's type."""
+"""The traffic of OpenAI's sockets: nothing is read but an event's type, and the name of a voice."""
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from typing import Final
 
+from core.errors import OmniError
 from core.protocols.event_queueing import AUDIO, EVENT
 from core.protocols.events import ClientSaid
+from core.schemas.common import check_json_shape
 from core.schemas.openai_errors import LAST_CODES, error_event
 from core.schemas.queue import ErrorMessage, WarningMessage
 from gateway_modules.line import Place
 from gateway_modules.traffic import SHORT_CHARS, Link, QueueMessage, Traffic, Upward, Verdict
+from gateway_modules.voice_library import VoiceLibrary
 
 TYPE: Final = re.compile(r'"type"\s*:\s*"([\w.]{1,64})"')
 CODE: Final = re.compile(r'"code"\s*:\s*"(\w{1,64})"')
@@ -19,17 +23,21 @@ WINDOW_CHARS: Final = 256  # ours: writers put the type first or last
 APPENDS: Final = frozenset({"input_audio_buffer.append", "session.input_audio.append"})
 STARTS: Final = frozenset({"session.created", "session.started"})
 EVENT_ID_BYTES: Final = 10
+VOICE: Final = '"voice"'
+OUTPUT_PATH: Final = ("audio", "output")  # in a session or a response
 
 
 class EventTraffic(Traffic):
     """A session of OpenAI's protocols, with one worker from its first event to its last."""
 
-    def __init__(self, *, tells_queue: bool) -> None:
+    def __init__(self, voices: VoiceLibrary, *, tells_queue: bool) -> None:
         """Begin before the first event.
 
         Args:
+            voices: puts a sound beside the name of an uploaded voice.
             tells_queue: the client asked for events of ours, such as its place in the queue.
         """
+        self._voices = voices
         self._tells_queue = tells_queue
 
     async def read(self, text: str) -> ClientSaid:
@@ -41,11 +49,13 @@ class EventTraffic(Traffic):
 
     async def opening(self, held: str, place: Place) -> Upward:
         """Pass on what was kept."""
-        return Upward(held)
+        return await self.upward(held)
 
     async def upward(self, text: str) -> Upward:
-        """Pass everything on."""
-        return Upward(text)
+        """Pass everything on; a worker knows no voice by its name."""
+        if VOICE not in text:
+            return Upward(text)
+        return Upward(await self._voices.run(with_voice, text, self._voices))
 
     async def downward(self, text: str, link: Link) -> Verdict:
         """Notice the beginning, and errors that end the session."""
@@ -75,3 +85,34 @@ def event_type(text: str) -> str:
         text, max(0, len(text) - WINDOW_CHARS)
     )
     return found[1] if found else ""
+
+
+def with_voice(text: str, voices: VoiceLibrary) -> str:
+    """Return an event with the sound of the uploaded voice that it names; blocks.
+
+    What is no event, or names no uploaded voice, stays as it came.
+
+    Raises:
+        AudioError: The voice is damaged.
+    """
+    try:
+        check_json_shape(text)
+        event = json.loads(text)
+    except (OmniError, ValueError, RecursionError):
+        return text  # the worker says what is wrong with it
+    for kind in ("session", "response"):
+        output = _inside(event, (kind, *OUTPUT_PATH))
+        voice = _inside(output, ("voice",))
+        name = _inside(voice, ("id",)) if isinstance(voice, dict) else voice
+        sound = voices.sound_of(name) if isinstance(name, str) else None
+        if isinstance(output, dict) and sound is not None:
+            output["voice_sample"] = sound
+            return json.dumps(event)
+    return text
+
+
+def _inside(part: object, path: tuple[str, ...]) -> object:
+    """Return what a JSON value has at a path, None if it has nothing there."""
+    for key in path:
+        part = part.get(key) if isinstance(part, dict) else None
+    return part

@@ -71,6 +71,15 @@ def test_l1_the_first_event_is_started_and_silence_follows_at_once() -> None:
     assert len(samples(scene)) == 26_400 and not samples(scene).any()
 
 
+def test_a_voice_is_spoken_with_and_not_told_back() -> None:
+    scene = LiveScene()
+    told = scene.start(audio={"output": {"voice": "Ada", "voice_sample": "AAAA"}})
+    assert told[0]["session"]["audio"]["output"] == {"voice": "Ada"}
+    assert scene.prompts[0].ref_audio_base64 == "AAAA"
+    append(scene, "thinking")
+    assert scene.prompts[1].ref_audio_base64 == "AAAA", "and with the same after a rebase"
+
+
 def test_what_has_no_effect_here_is_said() -> None:
     scene = LiveScene()
     told = scene.start(delegation={"type": "client"}, magic=1, wand=2)

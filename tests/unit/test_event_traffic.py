@@ -1,0 +1,51 @@
+"""OpenAI's sockets at the gateway: an uploaded voice is put beside its name, all else passes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import pytest
+
+from gateway_modules.openai.event_traffic import with_voice
+from gateway_modules.voice_library import VoiceLibrary
+
+
+class Voices:
+    """A library with one voice."""
+
+    def sound_of(self, name: str) -> str | None:
+        """Return the voice of the name Ada."""
+        return "AAAA" if name == "Ada" else None
+
+
+VOICES = cast(VoiceLibrary, Voices())
+
+
+def event(voice: Any, part: str = "session") -> str:
+    """An event that names a voice."""
+    return json.dumps({"type": "x", part: {"audio": {"output": {"voice": voice}}}})
+
+
+@pytest.mark.parametrize("part", ["session", "response"])
+@pytest.mark.parametrize("voice", ["Ada", {"id": "Ada"}])
+def test_an_uploaded_voice_goes_along(part: str, voice: Any) -> None:
+    told = json.loads(with_voice(event(voice, part), VOICES))
+    assert told[part]["audio"]["output"] == {"voice": voice, "voice_sample": "AAAA"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        event("marin"),
+        event({"id": 7}),
+        event(None),
+        '{"session": {"audio": "voice"}}',
+        '["voice"]',
+        "no JSON",
+        "[" * 100_001,
+        '{"a":' * 5_000,
+    ],
+)
+def test_anything_else_stays_as_it_came(text: str) -> None:
+    assert with_voice(text, VOICES) is text

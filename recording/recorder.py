@@ -149,10 +149,10 @@ class SessionRecorder:
         """Add settings learned later, plain JSON values; they replace those of the same name."""
         self._add_line(ConfigLine(extra=without_media(extra)))
 
-    def record_event(self, kind: str, ts_ms: float | None = None) -> None:
+    def record_event(self, kind: str, ts_ms: float | None = None, text: str | None = None) -> None:
         """Record a pause, resume, interrupt, force_listen or warning; at `ts_ms`, else now."""
         at_ms = self.elapsed_ms() if ts_ms is None else ts_ms
-        self._add_line(EventLine(event=TimelineEvent(ts_ms=at_ms, type=kind)))
+        self._add_line(EventLine(event=TimelineEvent(ts_ms=at_ms, type=kind, text=text)))
 
     def record_diagnostic(self, message: str) -> bool:
         """Keep what a client measured; False if it is too much.

@@ -157,10 +157,14 @@ class Chunk(Record):
 
 
 class TimelineEvent(Record):
-    """Something that happened between chunks: pause, resume, interrupt, force_listen, warning."""
+    """Something that happened between chunks: pause, resume, interrupt, force_listen, warning.
+
+    A user_transcript has the words, and began at `ts_ms` of the sound that was sent.
+    """
 
     ts_ms: Milliseconds
     type: str
+    text: str | None = None
 
 
 class TextInput(Record):

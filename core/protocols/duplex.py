@@ -162,7 +162,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         shortest_ms = self._prepare.config.chunk_ms
         if problem := self._pace.take(event.message.audio, event.at_s, shortest_ms):
             return self.fail(problem)
-        is_detected = self._prepare.barge_in is None
+        is_detected = self._prepare.barge_in is None and not self._prepare.transcribe
         effects = self._units.add_chunk(event.message, event.at_s, is_detected=is_detected)
         effects += self._restart_idle_timer()
         effects += [*self._units.detect_next(), *self._begin_unit(event.at_s)]

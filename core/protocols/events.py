@@ -220,6 +220,16 @@ class Detected(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Transcribed(Event):
+    """A segment was written down, or why not; comes beside everything else."""
+
+    segment: Segment
+    text: str = ""
+    language: str = ""
+    problem: OmniError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Heard(Event):
     """How likely each window that followed holds speech, oldest first: ends `Hear`."""
 

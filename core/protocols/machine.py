@@ -56,11 +56,12 @@ from core.protocols.events import (
     ShuttingDown,
     StepDone,
     TimerName,
+    Transcribed,
     TurnFailed,
 )
 from core.protocols.tables import SAME, Row
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, audio_samples
-from core.schemas.queue import ErrorMessage, WarningMessage
+from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from core.schemas.worker import WorkerStatus
 
 PhaseT = TypeVar("PhaseT", bound=StrEnum)
@@ -352,6 +353,18 @@ class LiveMachine(SessionMachine[PhaseT]):
         """Warn of a second `prepare`; the first one counts."""
         return [warn(AlreadyPreparedError())]
 
+    def transcribed(self, event: Transcribed) -> list[Effect]:
+        """Say what the user said."""
+        segment, problem = event.segment, event.problem
+        message = UserTranscript(
+            text=event.text,
+            language=event.language,
+            start_ms=segment.start_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ,
+            duration_ms=segment.duration_ms,
+            error=None if problem is None else problem.message,
+        )
+        return [Send(message)]
+
     def time_out(self, event: Event) -> list[Effect]:
         """No `prepare` came in time."""
         return self.fail(SessionTimeoutError("The session was not prepared in time."))
@@ -378,6 +391,7 @@ def live_rows(
             Row((stopping,), event, closed, stopped, machine.end_work_and_stop)
             for event in ends_of_work.split()
         ),
+        Row(running[2:], "transcribed", SAME, "Send(user_transcript)", machine.transcribed),
         Row((stopping,), "stopping_timer", closed, stopped, machine.finish_stop),
         Row((stopping,), "stop", SAME, "", machine.ignore),
         Row((stopping,), "stop_requested", SAME, "", machine.ignore),

@@ -22,6 +22,7 @@ from core.schemas.queue import (
     QueueUpdate,
     SessionSecret,
     Stop,
+    UserTranscript,
     WarningMessage,
 )
 
@@ -99,6 +100,9 @@ class Prepare(WireModel):
     early_audio: bool = Field(
         False,
         description="Send the beginning of a unit's sound ahead of its result, in result_part.",
+    )
+    transcribe: bool = Field(
+        False, description="Say in user_transcript what the user said, if the server can."
     )
     barge_in: BargeInConfig | None = Field(
         None, description="When given, the user's voice breaks the model off; else it never does."
@@ -293,6 +297,7 @@ ServerMessage = Annotated[
     | Interrupted
     | Stopped
     | Timeout
+    | UserTranscript
     | WarningMessage
     | ErrorMessage,
     Field(discriminator="type"),

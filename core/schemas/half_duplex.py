@@ -25,6 +25,7 @@ from core.schemas.queue import (
     QueueUpdate,
     SessionSecret,
     Stop,
+    UserTranscript,
     WarningMessage,
 )
 from core.schemas.streaming import Chunk
@@ -113,6 +114,9 @@ class Prepare(WireModel):
     )
     ref_audio_id: str | None = Field(
         None, max_length=limits.ID_MAX_CHARS, description="Voice sample by its registered name."
+    )
+    transcribe: bool = Field(
+        False, description="Say in user_transcript what the user said, if the server can."
     )
     config: HalfDuplexConfig = Field(
         default_factory=HalfDuplexConfig, description="Settings of this session."
@@ -230,6 +234,7 @@ ServerMessage = Annotated[
     | TurnDone
     | Timeout
     | Stopped
+    | UserTranscript
     | WarningMessage
     | ErrorMessage,
     Field(discriminator="type"),

@@ -121,6 +121,17 @@ class ErrorMessage(WireModel):
         return cls(message=fields.message, code=fields.code)
 
 
+class UserTranscript(WireModel):
+    """What the user said, as text; some time after it was said."""
+
+    type: Literal["user_transcript"] = Field("user_transcript", description="Kind of message.")
+    text: str = Field(description="What was said; empty if it could not be written down.")
+    language: str = Field("", description="ISO 639-1 code, if it is known.")
+    start_ms: int = Field(ge=0, description="Where it began in the sound that was sent, ms.")
+    duration_ms: int = Field(ge=0, description="How long it was, ms.")
+    error: str | None = Field(None, description="Why there is no text.")
+
+
 class WarningMessage(WireModel):
     """Something was ignored or left out; the connection stays open."""
 

@@ -34,13 +34,14 @@ from core.protocols.events import (
     Noticed,
     Prefetched,
     PrefillDone,
+    Segment,
     SoundReady,
     StepDone,
 )
-from core.schemas import duplex
+from core.schemas import duplex, half_duplex
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.limits import CHUNK_MAX_S
-from core.serving.detection import BargeInListener
+from core.serving.detection import BargeInListener, TurnListener
 from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
@@ -162,6 +163,7 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
         """
         super().__init__(runtime, owner, lease)
         self._detector: BargeInListener | None = None
+        self._cutter: TurnListener | None = None  # of what the user says, to be written down
         self._prefetch = PicturePrefetch()
         self._frame_limits = frames
         # What detection decoded; a few chunks wait for their unit, and the rest is decoded again.
@@ -205,6 +207,8 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
                 self._view = view = self._runtime.backend.open_duplex(self._threads)
             if message.barge_in is not None and self._detector is None:
                 self._detector = BargeInListener(message.barge_in, self._runtime.detector)
+            if message.transcribe and self._cutter is None:
+                self._cutter = TurnListener(half_duplex.VadConfig(), self._runtime.detector)
             try:
                 events = await self._feed(view, self._begin(view, message), 1, is_undone=False)
             except WorkCancelledError:
@@ -329,16 +333,20 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
     # --- detection ---
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
-        detector = self._detector
-        assert detector is not None and isinstance(effect, Detect), "asked for with barge-in alone"
+        detector, cutter = self._detector, self._cutter
+        assert isinstance(effect, Detect)
         chunk = effect.chunk
         assert isinstance(chunk, duplex.AudioChunk), "the only chunks of this protocol"
 
-        def hear() -> tuple[FloatArray, tuple[Happening, ...]]:
+        def hear() -> tuple[FloatArray, tuple[Happening, ...], tuple[Happening, ...]]:
             samples = _decode(chunk)
-            return samples, detector.hear(samples)
+            begun = () if detector is None else detector.hear(samples)
+            return samples, begun, () if cutter is None else cutter.hear(samples)
 
-        samples, happenings = await self._threads.hear(hear)
+        samples, happenings, cut = await self._threads.hear(hear)
+        for segment in cut:
+            if isinstance(segment, Segment):
+                self._write_down(segment, emit)
         self._decoded.append((chunk, samples))
         await emit(Detected(happenings))
 

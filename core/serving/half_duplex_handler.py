@@ -50,6 +50,7 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
     def __init__(self, runtime: WorkerRuntime, owner: Owner, lease: Lease) -> None:
         super().__init__(runtime, owner, lease)
         self._detector: TurnListener | None = None
+        self._transcribes = False
 
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
         match effect:
@@ -82,6 +83,7 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
         if not self._is_cut:
             await self._runtime.make_room()
             self._view = view = self._runtime.backend.open_half_duplex(self._threads)
+            self._transcribes = message.transcribe
             self._detector = TurnListener(message.config.vad, self._runtime.detector)
             try:
                 events = await self._feed(view, self._begin(view, message), 1, is_undone=False)
@@ -105,6 +107,8 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
     async def _answer(self, segment: Segment, emit: Emit) -> None:
         view = self._view
         assert view is not None, "the session is prepared"
+        if self._transcribes:
+            self._write_down(segment, emit)
         try:
             fed, end = await self._take_turn(view, segment, emit)
         except WorkCancelledError:

@@ -347,7 +347,8 @@ class EffectQueue(Generic[EffectT]):
                 self._unwatch()
 
     async def _emit(self, event: Event) -> None:
-        self._rewind()
+        if self._watch is not None:  # what an effect left behind may come after its end
+            self._rewind()
         await self._inbox.put(replace(event, at_s=self._scheduler.now_s()))
 
     def _rewind(self) -> None:

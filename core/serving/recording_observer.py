@@ -23,7 +23,7 @@ from core.protocols.events import (
 )
 from core.schemas import chat, duplex, half_duplex, streaming
 from core.schemas.common import Message, Role, TokenStats
-from core.schemas.queue import ErrorMessage, WarningMessage
+from core.schemas.queue import ErrorMessage, UserTranscript, WarningMessage
 from session_recorder import (
     DuplexSessionRecorder,
     EndReason,
@@ -92,6 +92,8 @@ class RecordingObserver(ABC, Generic[RecorderT]):
                 self._end_reason = EndReason.ERROR
             case WarningMessage() if self.recorder is not None:
                 self.recorder.record_event("warning")
+            case UserTranscript(type=kind, text=text, start_ms=start_ms) if text and self.recorder:
+                self.recorder.record_event(kind, start_ms, text)
 
 
 class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):

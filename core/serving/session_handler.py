@@ -17,13 +17,14 @@ from typing import Any, Generic, TypeVar
 from core.engine import WorkCancelledError
 from core.errors import GenerationFailedError, InternalError, OmniError
 from core.protocols.effects import DetectorEffect, Prefetch, WorkEffect
-from core.protocols.events import ChunkReady, Event, Noticed, PrefillDone
+from core.protocols.events import ChunkReady, Event, Noticed, PrefillDone, Segment, Transcribed
 from core.schemas.streaming import ReplyEnd, StreamingChunk
 from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
 from core.serving.sessions import AnyTurnView, AnyView
 from core.serving.slots import Lease, Owner
 from core.serving.threads import SessionThreads
+from core.serving.transcribers import transcribe_or_error
 
 T = TypeVar("T")
 ViewT = TypeVar("ViewT", bound="AnyView")
@@ -66,6 +67,7 @@ class SessionHandler(ABC, Generic[ViewT]):
         self._running: set[asyncio.Task[Any]] = set()  # calls of the view
         self._slot_wait: asyncio.Timeout | None = None  # while it waits for a slot
         self._hang_watch: asyncio.TimerHandle | None = None
+        self._transcripts: set[asyncio.Task[None]] = set()  # as many as the transcriber lets wait
 
     @property
     def kv_tokens(self) -> int:
@@ -114,6 +116,9 @@ class SessionHandler(ABC, Generic[ViewT]):
         watch, self._hang_watch = self._hang_watch, None
         if watch is not None:
             watch.cancel()
+        for task in self._transcripts:
+            task.cancel()
+        await asyncio.gather(*self._transcripts, return_exceptions=True)
         lease, self._lease = self._lease, None
         await self._runtime.end(self._view, lease)
 
@@ -160,6 +165,19 @@ class SessionHandler(ABC, Generic[ViewT]):
         finally:
             self._running.discard(task)
             self._feeding = None if feeds else self._feeding
+
+    def _write_down(self, segment: Segment, emit: Emit) -> None:
+        """Have a segment written down beside everything else; ends in `Transcribed`."""
+        task = asyncio.create_task(self._transcribe(segment, emit))
+        self._transcripts.add(task)
+        task.add_done_callback(self._transcripts.discard)
+
+    async def _transcribe(self, segment: Segment, emit: Emit) -> None:
+        found = await transcribe_or_error(self._runtime.transcriber, segment.pcm)
+        if isinstance(found, OmniError):
+            await emit(Transcribed(segment, problem=found))
+        else:
+            await emit(Transcribed(segment, found.text, found.language))
 
     async def _feed(
         self, view: AnyView, call: Coroutine[Any, Any, str], count: int, *, is_undone: bool = True

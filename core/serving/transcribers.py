@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
+import numpy as np
+
 from core.audio import FloatArray, encode_wire_audio
 from core.endpointing import EndpointOptions
 from core.errors import ModelError, OmniError
@@ -34,12 +36,18 @@ from core.transcription import (
     TranscriptionOptions,
     duration_s,
 )
-from core.transcription_errors import TranscriberBusyError, TranscriptionFailedError
+from core.transcription_errors import (
+    NotAvailableError,
+    TranscriberBusyError,
+    TranscriptionFailedError,
+)
 from core.vad import SileroVad, SpeechSegment, StreamingVAD
 from core.whisper_process import MODEL_FILE, WhisperProcess
 from settings.sections import TranscribesBy
 
 T = TypeVar("T")
+
+LIVE_LIMIT_S: Final = 120.0  # ours: a later caption would be of no use
 
 # Ours: with more ahead of it a caption would come minutes after what it belongs to.
 WAITING_MAX: Final = 16
@@ -123,7 +131,10 @@ class WhisperTranscriber:
     ) -> Transcript:
         """See `Transcriber`; a request that nobody waits for any more is left out."""
         with self._waiting.place(samples):
-            job = self._thread.submit(self._process.transcribe, samples, options)
+            try:
+                job = self._thread.submit(self._process.transcribe, samples, options)
+            except RuntimeError as error:  # closed
+                raise TranscriptionFailedError("The server is shutting down.") from error
             return await asyncio.wrap_future(job)
 
     def close(self) -> None:
@@ -194,19 +205,21 @@ async def passages_of(
 
 
 async def transcribe_or_error(
-    transcriber: Transcriber, samples: FloatArray, options: TranscriptionOptions, limit_s: float
+    transcriber: Transcriber | None, pcm: bytes, limit_s: float = LIVE_LIMIT_S
 ) -> Transcript | OmniError:
     """Write down one segment of a live conversation, which never fails because of it.
 
     Args:
-        transcriber: Writes.
-        samples: [T] float32 at 16 kHz.
-        options: How to listen.
-        limit_s: Longest wait; a later transcript would be of no use.
+        transcriber: Writes; None if nothing does.
+        pcm: Little-endian float32 samples, mono, 16 kHz.
+        limit_s: Longest wait.
     """
+    if transcriber is None:
+        return NotAvailableError("Nothing here writes down what is said (transcription.by).")
     try:
         async with asyncio.timeout(limit_s):
-            return await transcriber.transcribe(samples, options)
+            samples = np.frombuffer(pcm, "<f4").astype(np.float32)
+            return await transcriber.transcribe(samples)
     except TimeoutError:
         return TranscriptionFailedError("It took too long to write down what was said.")
     except OmniError as error:

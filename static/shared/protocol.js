@@ -296,6 +296,7 @@
  * @property {string | null} [ref_audio_base64] Voice sample, Base64 of float32 at 16 kHz, at most 30 s.
  * @property {string | null} [tts_ref_audio_base64] Voice to speak with, when it is not the voice of the system content.
  * @property {string | null} [ref_audio_id] Voice sample by its registered name.
+ * @property {boolean} [transcribe] Say in user_transcript what the user said, if the server can.
  * @property {HalfDuplexConfig} [config] Settings of this session.
  */
 
@@ -356,6 +357,16 @@
  * @property {string | null} recording_session_id Name of the recording.
  */
 
+/** What the user said, as text; some time after it was said.
+ * @typedef {Object} UserTranscript
+ * @property {"user_transcript"} type Kind of message.
+ * @property {string} text What was said; empty if it could not be written down.
+ * @property {string} language ISO 639-1 code, if it is known.
+ * @property {number} start_ms Where it began in the sound that was sent, ms.
+ * @property {number} duration_ms How long it was, ms.
+ * @property {string | null} error Why there is no text.
+ */
+
 /** Set up the session; once, after queue_done.
  * @typedef {Object} DuplexPrepare
  * @property {"prepare"} type Kind of message.
@@ -370,6 +381,7 @@
  * @property {number | null} [max_slice_nums] Most tiles per picture; overrides config.
  * @property {boolean} [deferred_finalize] Send each result before the unit's bookkeeping.
  * @property {boolean} [early_audio] Send the beginning of a unit's sound ahead of its result, in result_part.
+ * @property {boolean} [transcribe] Say in user_transcript what the user said, if the server can.
  * @property {BargeInConfig | null} [barge_in] When given, the user's voice breaks the model off; else it never does.
  */
 
@@ -539,7 +551,7 @@
  */
 
 /** What the server says on /ws/half_duplex/{session_id}.
- * @typedef {Queued | QueueUpdate | QueueDone | HalfDuplexPrepared | VadState | Generating | Chunk | TurnDone | HalfDuplexTimeout | HalfDuplexStopped | WarningMessage | ErrorMessage} HalfDuplexServerMessage
+ * @typedef {Queued | QueueUpdate | QueueDone | HalfDuplexPrepared | VadState | Generating | Chunk | TurnDone | HalfDuplexTimeout | HalfDuplexStopped | UserTranscript | WarningMessage | ErrorMessage} HalfDuplexServerMessage
  */
 
 /** What the client says on /ws/duplex/{session_id}.
@@ -547,7 +559,7 @@
  */
 
 /** What the server says on /ws/duplex/{session_id}.
- * @typedef {Queued | QueueUpdate | QueueDone | DuplexPrepared | ResultPart | Result | Paused | Resumed | Interrupted | DuplexStopped | DuplexTimeout | WarningMessage | ErrorMessage} DuplexServerMessage
+ * @typedef {Queued | QueueUpdate | QueueDone | DuplexPrepared | ResultPart | Result | Paused | Resumed | Interrupted | DuplexStopped | DuplexTimeout | UserTranscript | WarningMessage | ErrorMessage} DuplexServerMessage
  */
 
 /** What the client says on /ws/chat.
@@ -781,6 +793,7 @@ export const DEFAULTS = /** @type {const} */ ({
     "ref_audio_base64": null,
     "tts_ref_audio_base64": null,
     "ref_audio_id": null,
+    "transcribe": false,
     "config": {
       "vad": {
         "threshold": 0.8,
@@ -831,6 +844,7 @@ export const DEFAULTS = /** @type {const} */ ({
     "max_slice_nums": null,
     "deferred_finalize": true,
     "early_audio": false,
+    "transcribe": false,
     "barge_in": null
   },
   "Pause": {

@@ -1,0 +1,162 @@
+"""`user_transcript` of half and full duplex: who asks for it gets it, and nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.audio import FloatArray
+from core.errors import GenerationFailedError
+from core.protocols.duplex import DuplexMachine
+from core.protocols.effects import Detect, Generate, Send, Step
+from core.protocols.events import Event, Opened, PrefillDone, Received, Segment, Transcribed
+from core.protocols.half_duplex import HalfDuplexMachine
+from core.protocols.machine import SessionNames
+from core.schemas import duplex, half_duplex
+from core.schemas.queue import UserTranscript
+from core.serving import duplex_handler
+from core.serving.duplex_handler import DuplexHandler
+from core.serving.fake_backend import FakeBackend, FakeTimes
+from core.serving.fake_media import FakeTranscriber
+from core.serving.half_duplex_handler import HalfDuplexHandler
+from core.serving.recording_observer import HalfDuplexRecording
+from core.serving.runtime import WorkerRuntime
+from core.transcription import DEFAULT_OPTIONS, Transcript, TranscriptionOptions
+from tests.unit.test_session_handlers import QUICK
+
+SECOND = np.zeros(16_000, "<f4").tobytes()
+SAID = Segment(SECOND, 8_000, 16_000)
+NAMES = SessionNames("s")
+CHUNK = b64encode(SECOND).decode()
+
+
+@pytest.mark.parametrize("kind", [DuplexMachine, HalfDuplexMachine])
+def test_what_was_written_down_is_told_and_so_is_why_it_was_not(kind: Any) -> None:
+    machine = kind(NAMES)
+    machine.handle(Opened())
+    prepare = duplex.Prepare() if kind is DuplexMachine else half_duplex.Prepare()
+    machine.handle(Received(prepare))
+    assert machine.handle(Transcribed(SAID, "Too early.")) == []
+    machine.handle(PrefillDone())
+    assert machine.handle(Transcribed(SAID, "Hello.", "en")) == [
+        Send(UserTranscript(text="Hello.", language="en", start_ms=500, duration_ms=1_000))
+    ]
+    [sent] = machine.handle(Transcribed(SAID, problem=GenerationFailedError("No.")))
+    assert isinstance(sent.message, UserTranscript)
+    assert (sent.message.text, sent.message.error) == ("", "No.")
+
+
+@pytest.mark.parametrize("wants", [False, True])
+def test_full_duplex_listens_for_segments_only_when_asked(wants: bool) -> None:
+    machine = DuplexMachine(NAMES)
+    machine.handle(Opened())
+    machine.handle(Received(duplex.Prepare(transcribe=wants)))
+    machine.handle(PrefillDone())
+    effects = machine.handle(Received(duplex.AudioChunk(audio=CHUNK)))
+    assert any(isinstance(effect, Detect) for effect in effects) is wants
+    assert any(isinstance(effect, Step) for effect in effects) is not wants
+
+
+class Gated(FakeTranscriber):
+    """Answers when it may."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+
+    async def transcribe(
+        self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
+    ) -> Transcript:
+        await self.gate.wait()
+        return await super().transcribe(samples, options)
+
+
+class Bench:
+    """A handler of a worker with a gated transcriber."""
+
+    def __init__(self) -> None:
+        self.transcriber = Gated()
+        self.emitted: list[Event] = []
+        self.runtime = WorkerRuntime(
+            lambda: FakeBackend(FakeTimes() if QUICK is None else QUICK),
+            1,
+            make_transcriber=lambda backend: self.transcriber,
+        )
+
+    async def emit(self, event: Event) -> None:
+        self.emitted.append(event)
+
+    def transcripts(self) -> list[str]:
+        return [event.text for event in self.emitted if isinstance(event, Transcribed)]
+
+
+def test_a_half_duplex_turn_does_not_wait_for_its_transcript_and_the_end_forgets_it() -> None:
+    async def scenario() -> None:
+        bench = Bench()
+        await bench.runtime.load()
+        owner: Any = None
+        lease: Any = None
+        handler = HalfDuplexHandler(bench.runtime, owner, lease)
+        handler._transcribes = True
+        handler._view = bench.runtime.backend.open_half_duplex(handler._threads)  # type: ignore[assignment]
+        handler.expect()
+        await handler.perform(Generate(SAID), bench.emit)
+        assert bench.transcripts() == [], "the turn is over"
+        bench.transcriber.gate.set()
+        await asyncio.gather(*handler._transcripts)
+        assert bench.transcripts() == ["I speak for 1.0 s."]
+        bench.transcriber.gate.clear()
+        handler._write_down(SAID, bench.emit)
+        await handler.release()
+        bench.transcriber.gate.set()
+        await asyncio.sleep(0)
+        assert len(bench.transcripts()) == 1, "nobody is there any more"
+        bench.runtime.close()
+
+    asyncio.run(scenario())
+
+
+def test_full_duplex_writes_down_the_segments_that_detection_cuts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Cutter:
+        def __init__(self, *_: object) -> None: ...
+
+        def hear(self, samples: FloatArray) -> tuple[Segment, ...]:
+            return (SAID,)
+
+    async def scenario() -> None:
+        monkeypatch.setattr(duplex_handler, "TurnListener", Cutter)
+        bench = Bench()
+        await bench.runtime.load()
+        owner: Any = None
+        lease: Any = None
+        handler = DuplexHandler(bench.runtime, owner, lease)
+        await handler._prepare(duplex.Prepare(transcribe=True), bench.emit)
+        bench.transcriber.gate.set()
+        await handler.detect(Detect(duplex.AudioChunk(audio=CHUNK)), bench.emit)
+        await asyncio.gather(*handler._transcripts)
+        await handler.release()
+        bench.runtime.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_recording_keeps_the_words_and_where_they_began() -> None:
+    class Recorder:
+        def __init__(self) -> None:
+            self.kept: list[tuple[object, ...]] = []
+
+        def record_event(self, *event: object) -> None:
+            self.kept.append(event)
+
+    recorder: Any = Recorder()
+    observer = HalfDuplexRecording(lambda snapshot: recorder)
+    observer.recorder = recorder
+    said = UserTranscript(text="Hello.", start_ms=500, duration_ms=1_000)
+    observer.observe(Transcribed(SAID, "Hello."), [Send(said)])
+    observer.observe(Transcribed(SAID), [Send(said.model_copy(update={"text": ""}))])
+    assert recorder.kept == [("user_transcript", 500, "Hello.")]

@@ -142,7 +142,8 @@ def test_no_pass_waits_for_the_card_but_to_read_its_result(
     [opening] = engine.answer([LlmForward(kv, (TokenIds((5,)),))])
     pixels = np.full((720, 1280, 3), 7, np.uint8)
     seen = EncodeImages(slice_image(Image.fromarray(pixels), 1, SliceConfig()).slices)
-    engine.answer([ChooseToken(opening.logits, decision), seen])  # uploads what never changes
+    for request in (ChooseToken(opening.logits, decision), seen):
+        engine.answer([request])  # uploads what never changes
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as waits:

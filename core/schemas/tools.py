@@ -16,6 +16,11 @@ NAME: Final = r"^[a-zA-Z0-9_-]{1,64}$"  # same, "function.name"
 class Function(WireModel):
     """A function that a reply may call."""
 
-    name: str = Field(pattern=NAME)
-    description: str | None = Field(None, max_length=TEXT_MAX_CHARS)
-    parameters: dict[str, Any] | None = None  # Any: a JSON schema
+    name: str = Field(pattern=NAME, description="Its name.")
+    description: str | None = Field(
+        None, max_length=TEXT_MAX_CHARS, description="What it does, for the model."
+    )
+    # Any: a JSON schema.
+    parameters: dict[str, Any] | None = Field(
+        None, description="JSON schema of its arguments; none: it takes no arguments."
+    )

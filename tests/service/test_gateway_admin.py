@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -85,7 +86,8 @@ async def test_recordings_are_listed_in_parts(stage: Stage) -> None:
 
 async def make_restartable(stage: Stage, uptime_s: float = 100) -> None:
     """Let the worker say that a launcher looks after it."""
-    stage.worker.script.health = {"is_supervised": True, "uptime_s": uptime_s}
+    stage.worker.script.health = {"is_supervised": True}
+    stage.worker.script.began_s = time.monotonic() - uptime_s
     worker = stage.gateway.pool.workers["worker_0"]
     heard = worker.service.last_heartbeat
     stage.gateway.pool.recheck(worker)

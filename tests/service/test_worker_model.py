@@ -92,6 +92,7 @@ def test_a_second_turn_on_the_cache_answers_as_after_a_full_prefill(worker: Runn
     async def scenario() -> None:
         client, history = Client(worker.port), [SYSTEM, USER]
         first = await turn(client, history, clear_kv_cache=True)
+        await client.idle()
         kept = await client.get("/cache_info")
         hit = await turn(client, [MORE], expect_hash=kept["cached_hash"])
         said = {"role": "assistant", "content": first["text"]}
@@ -121,6 +122,7 @@ def test_a_stopped_reply_can_be_continued_from_the_cache(
         done = heard[-1]
         told = "".join(each["text_delta"] or "" for each in heard[:-1])
         assert done["stopped"] and done["text"] == told
+        await client.idle()
         kept = await client.get("/cache_info")
         hit = await turn(client, [MORE], expect_hash=kept["cached_hash"])
         said = {"role": "assistant", "content": told}
@@ -137,6 +139,7 @@ def test_a_failed_turn_leaves_the_turns_before_it_usable(
     async def scenario() -> None:
         client = Client(worker.port)
         first = await turn(client, [SYSTEM, USER], clear_kv_cache=True)
+        await client.idle()
         kept = (await client.get("/cache_info"))["cached_hash"]
         async with client.talk("streaming") as talk:
             failing.passes_until_failure = passes

@@ -55,4 +55,5 @@ async def one_turn(
             return {"prefill": fed}
         await talk.say("generate", generate_audio=False)
         done = (await talk.hear_until("done"))[-1]
+    await client.idle()  # only then is the history kept
     return {"prefill": fed, "done": done}

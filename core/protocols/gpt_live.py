@@ -53,7 +53,7 @@ from core.schemas.gpt_live import (
     SessionUpdate,
     Unclear,
 )
-from core.schemas.queue import ErrorMessage, Stop, WarningMessage
+from core.schemas.queue import ErrorMessage, Stop, UserTranscript, WarningMessage
 from core.schemas.worker import WorkerStatus
 
 CONTENT_TOKENS: Final = 500  # the original's: of one append
@@ -101,7 +101,7 @@ class GptLiveMachine:
             live: What the client is told of it.
             count: Counts a text's tokens as the model does.
         """
-        self._talk = LiveTalk(names, limits, count)
+        self._talk = LiveTalk(names, limits, count, transcribes=live.transcribes)
         self._events = LiveEvents(live, limits.max_session_s)
         self._count = count
         self._session = _Session()
@@ -315,6 +315,8 @@ class GptLiveMachine:
         match effect:
             case Send(duplex.Prepared()):
                 return [events.told("session.started", session.start_id), *events.notes()]
+            case Send(UserTranscript() as said):
+                return [*events.heard(said)]
             case Send(duplex.Stopped()):
                 return [events.closed(session.closing, heard_ms)]
             case Send(duplex.Timeout() | ErrorMessage(code=ErrorCode.CONTEXT_FULL)):

@@ -29,7 +29,8 @@ REFUSED: Final = (
 ).split()
 PASSED_ON: Final = frozenset(
     "step_done finalize_done sound_ready prefetched frame_timer stopping_timer session_timer "
-    "idle_timer turn_failed engine_failed disconnected shutting_down stop_requested".split()
+    "idle_timer turn_failed engine_failed disconnected shutting_down stop_requested "
+    "transcribed".split()
 )
 """Events of which the duplex machine alone decides."""
 OUR_WORDS: Final = {
@@ -37,6 +38,7 @@ OUR_WORDS: Final = {
     "Send(timeout)": "Send(session.closed)",
     "Send(error)": "Send(error) Send(session.closed)",
     "Send(warning)": "Send(info)",
+    "Send(user_transcript)": "Send(session.input_transcript.delta)",
     "Send(result)": "",
     "Send(result_part)": "",
 }

@@ -23,7 +23,7 @@ from core.schemas.gpt_live_told import (
     UsageUpdated,
 )
 from core.schemas.openai_errors import error_event
-from core.schemas.queue import ErrorMessage
+from core.schemas.queue import ErrorMessage, UserTranscript
 
 SHOWN_LIFE_S: Final = 3_600  # told where sessions have no end
 ID_DIGITS: Final = 9
@@ -39,12 +39,14 @@ class LiveNames:
         model: the model that is served.
         event_prefix: begins the ids of its events.
         opened_unix_s: when its socket was accepted.
+        transcribes: what the user says is written down.
     """
 
     session_id: str
     model: str
     event_prefix: str = ""
     opened_unix_s: int = 0
+    transcribes: bool = False
 
 
 class LiveEvents:
@@ -84,7 +86,10 @@ class LiveEvents:
 
     def notes(self) -> list[Send]:
         """Say what the client may miss."""
-        notes = [("input_transcript_unavailable", "This server does not transcribe the input.")]
+        notes = []
+        if not self._names.transcribes:
+            told = "This server does not transcribe the input."
+            notes.append(("input_transcript_unavailable", told))
         if self.settings.delegation is not None:
             notes.append(("delegation_unsupported", "This server never delegates a task."))
         if unknown := self.settings.unknown_keys:
@@ -111,6 +116,19 @@ class LiveEvents:
             **self._ids(),
         )
         return [Send(words), sound]
+
+    def heard(self, said: UserTranscript) -> list[Send]:
+        """What the user said; nothing if it could not be written down."""
+        if not said.text:
+            return []
+        words = TranscriptDelta(
+            type="session.input_transcript.delta",
+            delta=f"{said.text} ",
+            start_ms=said.start_ms,
+            end_ms=said.start_ms + said.duration_ms,
+            **self._ids(),
+        )
+        return [Send(words)]
 
     def acknowledged(self, kind: str, reply_to: str | None, at_ms: int | None = None) -> Send:
         """Something the client asked for is done."""

@@ -20,7 +20,7 @@ from core.protocols.machine import SessionNames
 from core.protocols.paced_sender import PacedSender, Piece
 from core.protocols.rebase import USER_SPOKE, Append, Appended, CountTokens, Rebase, Speaker
 from core.schemas import duplex
-from core.schemas.queue import Interrupt
+from core.schemas.queue import Interrupt, UserTranscript
 
 START_S: Final = 30.0  # ours: for a client to begin
 STOP_S: Final = 1.0  # ours: for the unit under way to end
@@ -59,8 +59,18 @@ class LiveTalk:
         kv_share: how full the context is.
     """
 
-    def __init__(self, names: SessionNames, limits: DuplexLimits, count: CountTokens) -> None:
-        """Begin before the system prompt; arguments as of `GptLiveMachine`."""
+    def __init__(
+        self, names: SessionNames, limits: DuplexLimits, count: CountTokens, *, transcribes: bool
+    ) -> None:
+        """Begin before the system prompt.
+
+        Args:
+            names: What the session is called.
+            limits: Of its duplex mode.
+            count: Counts a text's tokens as the model does.
+            transcribes: What the user says is written down.
+        """
+        self._transcribes = transcribes
         self._limits = replace(limits, prepare_timeout_s=START_S, stop_grace_s=STOP_S)
         self._count = count
         self._state = _State()
@@ -179,7 +189,7 @@ class LiveTalk:
             if self.machine.unit is not UnitPhase.IDLE:
                 return []
             state.is_rebasing = True
-            return [_with_detector(self.rebase.begin())]
+            return [self._with_detector(self.rebase.begin())]
         if state.must_speak:
             self.input.fill_unit()
         effects: list[Effect] = []
@@ -201,7 +211,7 @@ class LiveTalk:
         is_heard = not self._state.drops_unit and not self._state.is_played_over
         match effect:
             case Prefill(duplex.Prepare() as prompt):
-                return _with_detector(prompt)
+                return self._with_detector(prompt)
             case Send(duplex.ResultPart(audio_data=sound)):
                 if is_heard:
                     self.sender.put(base64.b64decode(sound))
@@ -211,6 +221,10 @@ class LiveTalk:
                     self.sender.end_unit(result.text)
                 self._state.drops_unit = False
                 self._note(result)
+            case Send(UserTranscript(text=text)):
+                if text:
+                    self.rebase.history.write_down(text)
+                return effect
             case Send(duplex.Interrupted()):
                 pass
             case _:
@@ -224,7 +238,7 @@ class LiveTalk:
         if limits.max_kv_tokens - length <= limits.kv_reserve_tokens:
             self.rebase.ask()
 
-
-def _with_detector(prompt: duplex.Prepare) -> Prefill:
-    """Ask for a prompt to be fed, and for a detector, which hears more often than in units."""
-    return Prefill(prompt.model_copy(update={"barge_in": duplex.BargeInConfig()}))
+    def _with_detector(self, prompt: duplex.Prepare) -> Prefill:
+        """Ask for a prompt to be fed, and for detection, which hears more often than in units."""
+        wanted = {"barge_in": duplex.BargeInConfig(), "transcribe": self._transcribes}
+        return Prefill(prompt.model_copy(update=wanted))

@@ -70,6 +70,14 @@ class SpokenHistory:
             text = before if is_same else before + text
         self._items.append((speaker, text))
 
+    def write_down(self, text: str) -> None:
+        """Put words in the place of the newest speech of the user that has none yet."""
+        for index in range(len(self._items) - 1, -1, -1):
+            if self._items[index] == (Speaker.USER, USER_SPOKE):
+                self._items[index] = (Speaker.USER, text)
+                return
+        self.add(Speaker.USER, f" {text}")
+
     def lines(self, max_tokens: int = HISTORY_TOKENS) -> list[str]:
         """Return the newest items, oldest first, as far as the budget goes."""
         lines: deque[str] = deque()

@@ -108,13 +108,14 @@ class InnerObserver:
         await self._observer.close()
 
 
-def live_names(session_id: str, model: str) -> LiveNames:
+def live_names(session_id: str, model: str, *, transcribes: bool = False) -> LiveNames:
     """Return what a session that begins now is called."""
-    return LiveNames(session_id, model, secrets.token_hex(PREFIX_BYTES), int(time.time()))
+    prefix, now_s = secrets.token_hex(PREFIX_BYTES), int(time.time())
+    return LiveNames(session_id, model, prefix, now_s, transcribes)
 
 
 def live_machine(
-    names: SessionNames, limits: DuplexLimits, model: str, count: CountTokens
+    names: SessionNames, limits: DuplexLimits, model: str, count: CountTokens, *, transcribes: bool
 ) -> GptLiveMachine:
     """Return the machine of a session that begins now.
 
@@ -123,5 +124,7 @@ def live_machine(
         limits: Of its duplex mode.
         model: The name of the model that is served.
         count: Counts a text's tokens as the model does.
+        transcribes: What the user says is written down.
     """
-    return GptLiveMachine(names, limits, live_names(names.session_id, model), count)
+    live = live_names(names.session_id, model, transcribes=transcribes)
+    return GptLiveMachine(names, limits, live, count)

@@ -313,7 +313,8 @@ class SessionBuilder:
                 return DuplexMachine(names, rules.duplex)
             case SocketKind.LIVE:
                 count = self.runtime.backend.count_tokens
-                return live_machine(names, rules.duplex, owner.model, count)
+                writes = self.runtime.transcriber is not None
+                return live_machine(names, rules.duplex, owner.model, count, transcribes=writes)
             case SocketKind.REALTIME:
                 return RealtimeMachine(
                     names, realtime_start(owner.model, is_beta=owner.is_beta), rules.realtime

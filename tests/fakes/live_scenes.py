@@ -55,11 +55,11 @@ class LiveScene:
         happenings: what detection finds next.
     """
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, *, transcribes: bool = False, **limits: Any) -> None:
         machine = GptLiveMachine(
             SessionNames("live_1"),
             DuplexLimits(**limits),
-            LiveNames("live_1", "nano", "abc", 1_000),
+            LiveNames("live_1", "nano", "abc", 1_000, transcribes),
             lambda text: len(text.split()),
         )
         self.stage = Scene(machine, TABLE, DUPLEX)

@@ -16,11 +16,13 @@ from core.protocols.events import (
     EngineFailed,
     Noticed,
     Received,
+    Segment,
     ShuttingDown,
     SoundReady,
     StopRequested,
     TimerFired,
     TimerName,
+    Transcribed,
 )
 from core.protocols.gpt_live import IDLE_S
 from core.schemas.gpt_live import Heard
@@ -147,6 +149,23 @@ def test_sound_far_ahead_of_the_clock_is_left_out(live: LiveScene) -> None:
     for _ in range(20):
         live.tell(Received(Heard(samples=bytes(64_000))))
     assert len(live.steps) == 3, "three seconds, the rest comes too early"
+
+
+def test_l2_what_the_user_said_is_told_and_known_after_a_rebase() -> None:
+    scene = LiveScene(transcribes=True)
+    assert kinds(scene.start()) == ["session.started"], "no note says that it is missing"
+    assert scene.prompts[0].transcribe
+    segment = Segment(start_samples=16_000, pcm=bytes(4 * 8_000))
+    scene.happenings = [SpeechStarted(0)]
+    scene.run(1.0)
+    told = scene.tell(Transcribed(segment, "My name is Anna."))
+    assert kinds(told) == ["session.input_transcript.delta"]
+    assert told[0]["delta"] == "My name is Anna. "
+    assert (told[0]["start_ms"], told[0]["end_ms"]) == (1_000, 1_500)
+    assert scene.tell(Transcribed(segment, problem=GenerationFailedError("x"))) == []
+    append(scene, "thinking", "It rains.")
+    scene.run(1.0)
+    assert "User: My name is Anna." in scene.prompts[-1].suffix_system_prompt
 
 
 # --- L3 overlap ---

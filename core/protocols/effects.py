@@ -15,7 +15,7 @@ from core.protocols.realtime_events import RealtimeEvent
 from core.protocols.realtime_turns import TurnRequest
 from core.schemas import chat, duplex, gpt_live_told, half_duplex, streaming
 from core.schemas.queue import RequestType
-from core.schemas.realtime_session import AudioFormat
+from core.schemas.realtime_session import AudioFormat, Transcription
 
 ServerMessage = (
     streaming.WorkerServerMessage
@@ -204,6 +204,23 @@ class Hear:
 
 
 @dataclass(frozen=True, slots=True)
+class Transcribe:
+    """Write down the sound of an item beside everything else. Ends in `ItemTranscribed`.
+
+    Attributes:
+        item_id: the item.
+        pcm: whole samples.
+        format: how they are written.
+        wanted: what the client says of the words.
+    """
+
+    item_id: str
+    pcm: bytes = field(repr=False)
+    format: AudioFormat
+    wanted: Transcription
+
+
+@dataclass(frozen=True, slots=True)
 class ResetDetector:
     """Forget what was heard."""
 
@@ -269,7 +286,7 @@ class ReleaseWorker:
     is_clean: bool
 
 
-DetectorEffect = Detect | ResetDetector | Hear
+DetectorEffect = Detect | ResetDetector | Hear | Transcribe
 WorkEffect = Prefill | Step | Finalize | Generate | Rollback | Retain
 SignalEffect = Interrupt | Cancel
 Effect = (

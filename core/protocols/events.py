@@ -230,6 +230,15 @@ class Transcribed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ItemTranscribed(Event):
+    """The sound of an item was written down, or why not: ends `Transcribe`, after any time."""
+
+    item_id: str
+    text: str = ""
+    problem: OmniError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Heard(Event):
     """How likely each window that followed holds speech, oldest first: ends `Hear`."""
 

@@ -5,13 +5,16 @@ Client events are handled in the order in which they come, and none waits for th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from core.errors import BadPayloadError, CloseCode, TooBigError
 from core.protocols import realtime_events as tell
 from core.protocols.effects import Effect, Hear, StartTimer, StopTimer
 from core.protocols.events import (
+    MS_PER_S,
     Heard,
+    ItemTranscribed,
     Opened,
     Received,
     Rejected,
@@ -110,6 +113,18 @@ class RealtimeMachine(ResponseMachine):
                 case SpeechClosed(end_ms):
                     effects += self._speech_ended(end_ms, event.at_s)
         return [*effects, *self._hear()]
+
+    def transcribed(self, event: ItemTranscribed) -> list[Effect]:
+        """Tell the user's words; the item keeps them, unless it was deleted meanwhile."""
+        item = self._store.get(event.item_id)
+        if item is None:
+            return []
+        if event.problem is not None:
+            return self._send(tell.not_transcribed(item.id, event.problem))
+        [part] = item.content
+        duration_ms = 0 if part.sound is None else part.sound.duration_ms
+        self._store.put(replace(item, content=(replace(part, text=event.text),)))
+        return self._send(tell.transcribed(item.id, event.text, duration_ms / MS_PER_S))
 
     def commit(self, event: Received) -> list[Effect]:
         """Make what was heard an item; a segment that is open ends without a word."""
@@ -261,7 +276,7 @@ RUNNING: Final = (RealtimePhase.IDLE, RealtimePhase.RESPONDING)
 OPEN: Final = (*OPENING, *RUNNING)
 CLOSED: Final = RealtimePhase.CLOSED
 EITHER: Final = f"{SAME} idle responding"
-TOLD: Final = "Send(input_audio_buffer) Send(conversation) Send(response) Send(error)"
+TOLD: Final = "Send(input_audio_buffer) Send(conversation) Send(response) Send(error) Transcribe"
 MADE: Final = f"{TOLD} Generate Interrupt StartTimer(idle) StopTimer(idle)"
 FAILURE: Final = "Cancel Send(response) Send(conversation) Send(error) Release Close"
 
@@ -290,6 +305,7 @@ TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
         ),
         ("input_audio_buffer.append", SAME, "Hear Send(error)", MACHINE.append),
         ("heard", EITHER, f"Hear {MADE}", MACHINE.heard),
+        ("item_transcribed", SAME, "Send(conversation)", MACHINE.transcribed),
         ("input_audio_buffer.commit", SAME, TOLD, MACHINE.commit),
         ("input_audio_buffer.clear", SAME, "Send(input_audio_buffer)", MACHINE.clear),
         ("output_audio_buffer.clear", SAME, "Send(output_audio_buffer)", MACHINE.clear_output),

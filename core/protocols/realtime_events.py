@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
+from core.errors import OmniError
+from core.schemas.openai_errors import SOCKET_CODES
+
 # Any: JSON.
 Json = dict[str, Any]
 
@@ -132,6 +135,14 @@ def transcribed(item_id: str, transcript: str, seconds: float) -> RealtimeEvent:
         "conversation.item.input_audio_transcription.completed",
         {"item_id": item_id, "content_index": 0, "transcript": transcript, "usage": usage},
     )
+
+
+def not_transcribed(item_id: str, problem: OmniError) -> RealtimeEvent:
+    """Tell why there are no words."""
+    code = SOCKET_CODES.get(problem.code, problem.code.value)
+    error = {"type": "server_error", "code": code, "message": problem.message}
+    fields = {"item_id": item_id, "content_index": 0, "error": error}
+    return RealtimeEvent("conversation.item.input_audio_transcription.failed", fields)
 
 
 def output_item(kind: str, response_id: str, index: int, item: Json) -> RealtimeEvent:

@@ -12,7 +12,16 @@ from typing import Final
 
 from core.errors import CloseCode, ContextFullError, OmniError
 from core.protocols import realtime_events as tell
-from core.protocols.effects import Close, Effect, Generate, Interrupt, Send, StartTimer, StopTimer
+from core.protocols.effects import (
+    Close,
+    Effect,
+    Generate,
+    Interrupt,
+    Send,
+    StartTimer,
+    StopTimer,
+    Transcribe,
+)
 from core.protocols.events import (
     MS_PER_S,
     ChunkReady,
@@ -82,6 +91,7 @@ class RealtimeStart:
         model: the served model's id, echoed.
         instructions: what the model is told unless the client says otherwise.
         is_beta: events are spelled as in the protocol's beta.
+        can_transcribe: the server has a transcriber.
         unix_time_s: when it begins.
         new_id: makes names: `new_id("item")` begins with `item_`.
         session_id, conversation_id: names.
@@ -93,6 +103,7 @@ class RealtimeStart:
     session_id: str
     conversation_id: str
     is_beta: bool = False
+    can_transcribe: bool = False
     unix_time_s: int = 0
 
 
@@ -106,7 +117,8 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         super().__init__(names, RealtimePhase.OPENING, RealtimePhase.CLOSED)
         self._limits = limits or RealtimeLimits()
         self._start = start
-        self._config = SessionConfig(OutputConfig(start.instructions))
+        output = OutputConfig(start.instructions)
+        self._config = SessionConfig(output, can_transcribe=start.can_transcribe)
         self._store = ItemStore(self._limits)
         self._ears = Ears()
         self._active: Answer | None = None
@@ -317,7 +329,11 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         item_id = item_id or self._start.new_id("item")
         item = Item(item_id, role="user", content=(Content("input_audio", sound=sound),))
         previous = self._store.add(item)
-        return [*self._send(tell.committed(item_id, previous)), *self._added(item, previous)]
+        told = [*self._send(tell.committed(item_id, previous)), *self._added(item, previous)]
+        wanted = self._config.transcription
+        if wanted is None or not sound.pcm:
+            return told
+        return [*told, Transcribe(item_id, sound.pcm, sound.format, wanted)]
 
     def _added(self, item: Item, previous: str | None) -> list[Effect]:
         wire = item.wire()

@@ -16,6 +16,7 @@ from core.schemas.realtime_session import (
     ServerVad,
     SessionPatch,
     ToolChoice,
+    Transcription,
     Truncation,
     Voice,
 )
@@ -66,6 +67,9 @@ class SessionConfig:
         turn_detection: who ends the user's turn; None is the client.
         truncation: what leaves a full context.
         tracing: echoed.
+        can_transcribe: the server has a transcriber.
+        transcription: how the user's words are written down; None does not, nor without a
+            transcriber.
     """
 
     output: OutputConfig
@@ -73,6 +77,8 @@ class SessionConfig:
     turn_detection: ServerVad | SemanticVad | None = field(default_factory=ServerVad)
     truncation: Truncation = "auto"
     tracing: Any = None  # Any: the client's own JSON
+    can_transcribe: bool = False
+    transcription: Transcription | None = None
 
     def patched(self, patch: SessionPatch) -> SessionConfig:
         """Return the settings with what a client changes; what it does not say stays."""
@@ -84,6 +90,12 @@ class SessionConfig:
             changed = replace(changed, input_format=heard.format)
         elif patch.input_audio_format is not None:
             changed = replace(changed, input_format=AudioFormat.of_beta(patch.input_audio_format))
+        if "transcription" in heard.model_fields_set:
+            changed = replace(changed, transcription=heard.transcription)
+        elif "input_audio_transcription" in given:
+            changed = replace(changed, transcription=patch.input_audio_transcription)
+        if not self.can_transcribe:
+            changed = replace(changed, transcription=None)
         if "turn_detection" in heard.model_fields_set:
             changed = replace(changed, turn_detection=heard.turn_detection)
         elif "turn_detection" in given:
@@ -100,7 +112,7 @@ class SessionConfig:
 
     def wire(self, session_id: str, model: str, expires_at: int) -> Json:
         """Return the session object that clients read."""
-        detection = self.turn_detection
+        detection, words = self.turn_detection, self.transcription
         return {
             "type": "realtime",
             "object": "realtime.session",
@@ -118,7 +130,7 @@ class SessionConfig:
             "audio": {
                 "input": {
                     "format": format_wire(self.input_format),
-                    "transcription": None,
+                    "transcription": words and words.model_dump(exclude_none=True),
                     "noise_reduction": None,
                     "turn_detection": None if detection is None else detection.model_dump(),
                 },

@@ -28,6 +28,7 @@ from core.protocols.effects import (
     Send,
     StartTimer,
     StopTimer,
+    Transcribe,
     WorkEffect,
 )
 from core.protocols.events import (
@@ -276,7 +277,7 @@ class Connection:
             case Prefetch():
                 self.handler.expect_prefetch(effect)
                 self._queues.prefetching.put(effect)
-            case Detect() | ResetDetector() | Hear():
+            case Detect() | ResetDetector() | Hear() | Transcribe():
                 self._queues.detecting.put(effect)
             case Release():
                 self._queues.end()

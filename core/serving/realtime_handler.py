@@ -16,9 +16,17 @@ from typing import Final
 from core.audio import decode_wire_audio, encode_wire_audio
 from core.engine import WorkCancelledError
 from core.errors import OmniError
-from core.protocols.effects import DetectorEffect, Generate, Hear, WorkEffect
-from core.protocols.events import ChunkReady, Event, GenerateDone, Heard, PrefillDone, TurnFailed
-from core.protocols.realtime_items import Content
+from core.protocols.effects import DetectorEffect, Generate, Hear, Transcribe, WorkEffect
+from core.protocols.events import (
+    ChunkReady,
+    Event,
+    GenerateDone,
+    Heard,
+    ItemTranscribed,
+    PrefillDone,
+    TurnFailed,
+)
+from core.protocols.realtime_items import Content, Sound
 from core.protocols.realtime_responses import RealtimeStart
 from core.protocols.realtime_turns import Key, Turn, TurnRequest
 from core.schemas import half_duplex
@@ -41,6 +49,8 @@ from core.serving.runtime import WorkerRuntime
 from core.serving.session_handler import SessionHandler
 from core.serving.sessions import AnyStreamingView
 from core.serving.slots import Lease, Owner
+from core.serving.transcribers import transcribe_or_error
+from core.transcription import TranscriptionOptions
 
 SESSION: Final = "realtime"  # inside the view
 PIECE_MAX_S: Final = 600.0  # far above what a view says at once
@@ -60,13 +70,26 @@ class RealtimeHandler(SessionHandler["AnyStreamingView"]):
         self._marked: int | None = None  # how much of it lies before the last reply
 
     async def detect(self, effect: DetectorEffect, emit: Emit) -> None:
-        """Judge sound on a thread."""
+        """Judge sound on a thread; write down items beside it."""
+        if isinstance(effect, Transcribe):
+            self._beside(self._transcribe_item(effect, emit))
+            return
         assert isinstance(effect, Hear), "no other detection is part of this protocol"
         if self._listener is None:
             self._listener = WindowListener(self._runtime.detector)
         listener = self._listener
         probabilities = await self._threads.hear(lambda: listener.hear(effect))
         await emit(Heard(probabilities))
+
+    async def _transcribe_item(self, effect: Transcribe, emit: Emit) -> None:
+        sound = Sound.of(effect.pcm, effect.format)
+        samples = await self._threads.hear(lambda: model_samples(sound).astype("<f4").tobytes())
+        wanted = TranscriptionOptions(effect.wanted.language, effect.wanted.prompt or "")
+        found = await transcribe_or_error(self._runtime.transcriber, samples, wanted)
+        if isinstance(found, OmniError):
+            await emit(ItemTranscribed(effect.item_id, problem=found))
+        else:
+            await emit(ItemTranscribed(effect.item_id, found.text))
 
     async def _perform(self, effect: WorkEffect, emit: Emit) -> None:
         match effect:
@@ -202,12 +225,13 @@ class RealtimeHandler(SessionHandler["AnyStreamingView"]):
             await self._runtime.free(view)
 
 
-def realtime_start(model: str, *, is_beta: bool) -> RealtimeStart:
+def realtime_start(model: str, *, is_beta: bool, can_transcribe: bool) -> RealtimeStart:
     """Return what a session begins with.
 
     Args:
         model: The id to echo.
         is_beta: The client speaks the protocol's beta.
+        can_transcribe: The server has a transcriber.
     """
     return RealtimeStart(
         model=model,
@@ -216,6 +240,7 @@ def realtime_start(model: str, *, is_beta: bool) -> RealtimeStart:
         session_id=random_name("sess"),
         conversation_id=random_name("conv"),
         is_beta=is_beta,
+        can_transcribe=can_transcribe,
         unix_time_s=int(time.time()),
     )
 

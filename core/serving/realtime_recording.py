@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from core.protocols.effects import Effect, Generate
-from core.protocols.events import MS_PER_S, ChunkReady, Event, GenerateDone, TurnFailed
+from core.protocols.events import (
+    MS_PER_S,
+    ChunkReady,
+    Event,
+    GenerateDone,
+    ItemTranscribed,
+    TurnFailed,
+)
 from core.protocols.realtime_turns import TurnRequest
 from core.schemas.common import Message, Role, TokenStats
 from core.serving.realtime_sound import model_samples
@@ -22,6 +29,8 @@ class RealtimeRecording(TurnRecording):
 
     def _heard(self, event: Event) -> None:
         self._now_s = event.at_s
+        if isinstance(event, ItemTranscribed) and event.text and self.recorder is not None:
+            self.recorder.record_event("user_transcript", text=event.text)
         if self._request is None or self.recorder is None:
             return
         match event:

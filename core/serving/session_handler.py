@@ -168,7 +168,10 @@ class SessionHandler(ABC, Generic[ViewT]):
 
     def _write_down(self, segment: Segment, emit: Emit) -> None:
         """Have a segment written down beside everything else; ends in `Transcribed`."""
-        task = asyncio.create_task(self._transcribe(segment, emit))
+        self._beside(self._transcribe(segment, emit))
+
+    def _beside(self, writing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(writing)
         self._transcripts.add(task)
         task.add_done_callback(self._transcripts.discard)
 

@@ -316,9 +316,12 @@ class SessionBuilder:
                 writes = self.runtime.transcriber is not None
                 return live_machine(names, rules.duplex, owner.model, count, transcribes=writes)
             case SocketKind.REALTIME:
-                return RealtimeMachine(
-                    names, realtime_start(owner.model, is_beta=owner.is_beta), rules.realtime
+                start = realtime_start(
+                    owner.model,
+                    is_beta=owner.is_beta,
+                    can_transcribe=self.runtime.transcriber is not None,
                 )
+                return RealtimeMachine(names, start, rules.realtime)
 
     def _handler(self, kind: SocketKind, owner: Owner, lease: Lease | None) -> SessionHandler[Any]:
         runtime = self.runtime

@@ -205,13 +205,17 @@ async def passages_of(
 
 
 async def transcribe_or_error(
-    transcriber: Transcriber | None, pcm: bytes, limit_s: float = LIVE_LIMIT_S
+    transcriber: Transcriber | None,
+    pcm: bytes,
+    options: TranscriptionOptions = DEFAULT_OPTIONS,
+    limit_s: float = LIVE_LIMIT_S,
 ) -> Transcript | OmniError:
     """Write down one segment of a live conversation, which never fails because of it.
 
     Args:
         transcriber: Writes; None if nothing does.
         pcm: Little-endian float32 samples, mono, 16 kHz.
+        options: How to listen.
         limit_s: Longest wait.
     """
     if transcriber is None:
@@ -219,7 +223,7 @@ async def transcribe_or_error(
     try:
         async with asyncio.timeout(limit_s):
             samples = np.frombuffer(pcm, "<f4").astype(np.float32)
-            return await transcriber.transcribe(samples)
+            return await transcriber.transcribe(samples, options)
     except TimeoutError:
         return TranscriptionFailedError("It took too long to write down what was said.")
     except OmniError as error:

@@ -122,7 +122,12 @@ class RealtimeScene:
     """Tells a machine what a client says, and remembers every event it sends."""
 
     def __init__(
-        self, *, limits: RealtimeLimits | None = None, is_beta: bool = False, **engine: Any
+        self,
+        *,
+        limits: RealtimeLimits | None = None,
+        is_beta: bool = False,
+        can_transcribe: bool = False,
+        **engine: Any,
     ) -> None:
         counter = itertools.count()
         start = RealtimeStart(
@@ -132,6 +137,7 @@ class RealtimeScene:
             session_id="sess_1",
             conversation_id="conv_1",
             is_beta=is_beta,
+            can_transcribe=can_transcribe,
             unix_time_s=1_700_000_000,
         )
         self.machine = RealtimeMachine(SessionNames("realtime_1"), start, limits)

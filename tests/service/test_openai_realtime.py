@@ -127,6 +127,32 @@ def test_words_are_answered_in_words(served: Served) -> None:
     served.run(scenario)
 
 
+def test_the_user_s_words_come_as_text(served: Served) -> None:
+    async def scenario(realtime: AsyncRealtimeConnection) -> None:
+        await realtime.session.update(
+            session={
+                "type": "realtime",
+                "audio": {
+                    "input": {
+                        "transcription": {"model": "gpt-4o-mini-transcribe"},
+                        "turn_detection": None,
+                    }
+                },
+            }
+        )
+        updated = (await until(realtime, "session.updated"))[-1]
+        assert updated.session.audio.input.transcription.model == "gpt-4o-mini-transcribe"
+        await speak(realtime, hello()[:48_000])
+        await realtime.input_audio_buffer.commit()
+        kind = "conversation.item.input_audio_transcription.completed"
+        events = await until(realtime, kind)
+        [committed] = [one for one in events if one.type == "input_audio_buffer.committed"]
+        assert events[-1].item_id == committed.item_id
+        assert events[-1].transcript == "I speak for 1.0 s." and events[-1].usage.seconds == 1.0
+
+    served.run(scenario)
+
+
 def test_speech_is_heard_and_answered_in_speech(served: Served) -> None:
     async def scenario(realtime: AsyncRealtimeConnection) -> None:
         await speak(realtime, hello())

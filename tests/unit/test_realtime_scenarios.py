@@ -6,7 +6,8 @@ Source of the names S1 to S12: the scenarios of the protocol's specification.
 from __future__ import annotations
 
 from core.errors import GenerationFailedError
-from core.protocols.events import EngineFailed, TimerName
+from core.protocols.effects import Transcribe
+from core.protocols.events import EngineFailed, ItemTranscribed, TimerName
 from core.protocols.realtime_responses import RealtimeLimits
 from core.schemas.realtime import EVENT_TYPES
 from tests.fakes.realtime_checks import (
@@ -62,6 +63,39 @@ def test_s2_a_spoken_turn() -> None:
     assert part.sound is not None and part.sound.duration_ms == 1_460 - 340
     assert request.system == "Be brief."
     check(scene)
+
+
+def test_s2_the_user_s_words_follow_as_text() -> None:
+    scene = RealtimeScene(can_transcribe=True)
+    wanted = {"model": "whisper-1", "language": "en"}
+    told = scene.say("session.update", session={"audio": {"input": {"transcription": wanted}}})
+    assert told[0]["session"]["audio"]["input"]["transcription"] == wanted
+    scene.hear(320, speech=True)
+    scene.hear(640, speech=False)
+    [asked] = [effect for effect in scene.effects if isinstance(effect, Transcribe)]
+    assert asked.pcm and asked.wanted.language == "en"
+    [heard] = scene.tell(ItemTranscribed(asked.item_id, "Hello there."))
+    assert heard["type"] == "conversation.item.input_audio_transcription.completed"
+    assert heard["item_id"] == asked.item_id and heard["transcript"] == "Hello there."
+    assert heard["usage"] == {"type": "duration", "seconds": 0.82}
+    [item] = scene.say("conversation.item.retrieve", item_id=asked.item_id)
+    assert item["item"]["content"][0]["transcript"] == "Hello there."
+    [failed] = scene.tell(ItemTranscribed(asked.item_id, problem=GenerationFailedError("No.")))
+    assert failed["type"].endswith("transcription.failed") and failed["error"]["message"] == "No."
+    scene.say("conversation.item.delete", item_id=asked.item_id)
+    assert scene.tell(ItemTranscribed(asked.item_id, "Too late.")) == []
+    scene.make()
+    check(scene)
+
+
+def test_without_a_transcriber_no_words_are_promised() -> None:
+    scene = RealtimeScene()
+    wanted = {"model": "whisper-1"}
+    told = scene.say("session.update", session={"audio": {"input": {"transcription": wanted}}})
+    assert told[0]["session"]["audio"]["input"]["transcription"] is None
+    scene.hear(320, speech=True)
+    scene.hear(640, speech=False)
+    assert not any(isinstance(effect, Transcribe) for effect in scene.effects)
 
 
 def test_s3_barge_in() -> None:

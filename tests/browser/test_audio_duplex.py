@@ -31,7 +31,7 @@ from tests.system.running import RunningSystem
 pytestmark = pytest.mark.matrix
 
 SETTINGS = "audio_duplex_settings"
-END_LIMIT_S = 10.0
+END_LIMIT_S = 120.0
 
 
 @pytest.fixture(autouse=True)

@@ -49,9 +49,8 @@ async def test_a_wrong_key_is_refused_before_the_upgrade(stage: Stage) -> None:
 async def test_pages_show_their_key_among_the_subprotocols(stage: Stage) -> None:
     offered = ["realtime", "openai-insecure-api-key.sk-of-this-test", "openai-beta.realtime-v1"]
     address = f"ws://{HOST}:{stage.port}/v1/realtime"
-    async with connect(
-        address, subprotocols=[Subprotocol(name) for name in offered], proxy=None
-    ) as socket:
+    subprotocols = [Subprotocol(name) for name in offered]
+    async with connect(address, subprotocols=subprotocols, open_timeout=None, proxy=None) as socket:
         assert socket.subprotocol == "realtime"
         assert json.loads(await socket.recv())["type"] == "session.created"
     assert stage.worker.queries[0]["beta"] == "1"

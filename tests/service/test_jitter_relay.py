@@ -41,11 +41,11 @@ def test_messages_come_late_whole_and_in_order() -> None:
                 url = f"http://{HOST}:{relay.port}/plain"
                 with ThreadPoolExecutor(1) as pool:
                     get = asyncio.get_running_loop().run_in_executor
-                    answer = await get(pool, lambda: httpx.get(url, trust_env=False))
+                    answer = await get(pool, lambda: httpx.get(url, trust_env=False, timeout=None))
                 assert answer.text == "plain"
                 began_s = time.monotonic()
                 async with connect(
-                    f"ws://{HOST}:{relay.port}/", max_size=None, proxy=None
+                    f"ws://{HOST}:{relay.port}/", max_size=None, open_timeout=None, proxy=None
                 ) as socket:
                     for number in range(MESSAGES):
                         await socket.send(json.dumps(number))

@@ -13,7 +13,7 @@ from core.errors import RateLimitedError
 from core.schemas.realtime_session import SessionPatch
 from gateway_modules.openai import client_secrets
 from gateway_modules.openai.client_secrets import ClientSecrets
-from tests.fakes.gateway_stage import Stage, on_stage, until
+from tests.fakes.gateway_stage import PATIENT, Stage, on_stage, until
 from tests.service.test_openai_chat import HELLO, KEY, client_of, wav
 
 SESSION: Any = {"type": "realtime", "instructions": "Be brief.", "output_modalities": ["text"]}
@@ -44,7 +44,9 @@ async def test_a_session_begins_with_the_settings_of_its_secret(stage: Stage) ->
         made = await client.realtime.client_secrets.create(session=SESSION)
     async with (
         client_of(stage, made.value) as page,
-        page.realtime.connect(model="gpt-realtime") as connection,
+        page.realtime.connect(
+            model="gpt-realtime", websocket_connection_options=PATIENT
+        ) as connection,
     ):
         assert (await connection.recv()).type == "session.created"
         await connection.session.update(session={"type": "realtime"})

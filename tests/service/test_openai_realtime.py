@@ -16,7 +16,7 @@ from openai.resources.realtime.realtime import AsyncRealtimeConnection
 
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from core.serving.fake_backend import FakeBackend, FakeTimes
-from tests.fakes.gateway_stage import HURRY, Stage, settings_for
+from tests.fakes.gateway_stage import HURRY, PATIENT, Stage, settings_for
 from tests.source_tree import ROOT
 from worker import WorkerOptions, create_app
 
@@ -52,7 +52,9 @@ class Served:
             async with AsyncOpenAI(base_url=address, api_key="sk-any", max_retries=0) as client:
                 async with asyncio.timeout(LIMIT_S):
                     async with client.realtime.connect(
-                        model="gpt-realtime", **connection
+                        model="gpt-realtime",
+                        websocket_connection_options=PATIENT,
+                        **connection,
                     ) as realtime:
                         assert (await realtime.recv()).type == "session.created"
                         assert (await realtime.recv()).type == "conversation.created"

@@ -284,4 +284,7 @@ def test_chat_over_http(system: RunningSystem, question: Samples) -> None:
     assert base64.b64decode(answer["audio_data"])[:4] == b"RIFF"
     assert answer["audio_sample_rate"] == shapes.OUTPUT_RATE_HZ
     assert answer["queue_wait_ms"] >= 0 and answer["estimated_queue_wait_s"] >= 0
-    assert httpx.post(f"{system.url}/api/chat", json={}, trust_env=False).status_code == 422
+    assert (
+        httpx.post(f"{system.url}/api/chat", json={}, trust_env=False, timeout=None).status_code
+        == 422
+    )

@@ -41,9 +41,8 @@ def finished(system: RunningSystem, recording_id: str) -> dict[str, Any]:
     """Wait until a recording is complete and return what it says of itself."""
 
     def is_ready() -> bool:
-        answer = httpx.get(
-            f"{system.url}/api/sessions/{recording_id}", trust_env=False, verify=False
-        )
+        url = f"{system.url}/api/sessions/{recording_id}"
+        answer = httpx.get(url, trust_env=False, verify=False, timeout=None)
         return answer.status_code == 200 and answer.json()["status"] == "ready"
 
     wait_until(f"the recording {recording_id} is ready", is_ready, FINISH_LIMIT_S)
@@ -53,7 +52,7 @@ def finished(system: RunningSystem, recording_id: str) -> dict[str, Any]:
 def asset(system: RunningSystem, recording_id: str, path: str, **headers: str) -> httpx.Response:
     """Fetch a file of a recording."""
     url = f"{system.url}/api/sessions/{recording_id}/assets/{path}"
-    return httpx.get(url, headers=headers, trust_env=False, verify=False)
+    return httpx.get(url, headers=headers, trust_env=False, verify=False, timeout=None)
 
 
 def wav_of(body: bytes) -> tuple[int, Samples]:
@@ -210,7 +209,7 @@ async def test_half_duplex_keeps_its_turns(system: RunningSystem, question: Samp
 
 def turns_of(system: RunningSystem, path: str) -> list[dict[str, Any]]:
     """Return the turns of a recording, none while it is being written."""
-    answer = httpx.get(f"{system.url}{path}", trust_env=False, verify=False)
+    answer = httpx.get(f"{system.url}{path}", trust_env=False, verify=False, timeout=None)
     turns: list[dict[str, Any]] = answer.json()["turns"] if answer.status_code == 200 else []
     return turns
 
@@ -283,8 +282,11 @@ async def test_comments_uploads_and_deletion(
 
 
 def test_what_is_no_recording_is_not_found(system: RunningSystem) -> None:
-    assert httpx.get(f"{system.url}/api/sessions/no_such", trust_env=False).status_code == 404
-    bad = httpx.get(f"{system.url}/api/sessions/a.b", trust_env=False)
+    assert (
+        httpx.get(f"{system.url}/api/sessions/no_such", trust_env=False, timeout=None).status_code
+        == 404
+    )
+    bad = httpx.get(f"{system.url}/api/sessions/a.b", trust_env=False, timeout=None)
     assert bad.status_code == 400 and json.loads(bad.text)["code"] == "invalid_session_id"
 
 

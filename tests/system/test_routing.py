@@ -68,7 +68,7 @@ async def test_a_cache_the_worker_has_lost_is_made_good_without_the_client_notic
         talk = Conversation(client, f"Topic {new_id('lost')}")
         began = await talk.turn("Hello.")
         index = int(began["worker_id"].removeprefix("worker_"))
-        async with httpx.AsyncClient(trust_env=False, verify=False) as http:
+        async with httpx.AsyncClient(trust_env=False, verify=False, timeout=None) as http:
             url, secret = f"{crowd.worker_url(index)}/clear_cache", crowd.worker_secret(index)
             assert (await http.post(url)).status_code == 401
             cleared = await http.post(url, headers={WORKER_SECRET_HEADER: secret})

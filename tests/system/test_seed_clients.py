@@ -59,7 +59,7 @@ def test_a_published_client_passes(
     name: str,
     expected: tuple[str, ...],
 ) -> None:
-    real_connect = partial(websockets.connect, proxy=None)
+    real_connect = partial(websockets.connect, open_timeout=None, proxy=None)
 
     def connect(url: str) -> Any:  # Any: whatever websockets returns for `async with`
         return real_connect(url.replace(SERVER, shipped.ws("")))

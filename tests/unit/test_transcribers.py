@@ -119,7 +119,7 @@ class SilentTranscriber(FakeTranscriber):
 
 def test_a_conversation_never_fails_because_of_a_transcript(tmp_path: Path) -> None:
     async def talk() -> None:
-        late = await transcribe_or_error(SilentTranscriber(), SECOND.tobytes(), 0.01)
+        late = await transcribe_or_error(SilentTranscriber(), SECOND.tobytes(), limit_s=0.01)
         assert isinstance(late, TranscriptionFailedError)
         whisper = WhisperTranscriber(process(tmp_path))
         whisper.close()

@@ -24,7 +24,6 @@ from core.protocols.events import (
     ClientSaid,
     Event,
     Opened,
-    PlaceChanged,
     PlaceTaken,
     Rejected,
     TimerFired,
@@ -56,12 +55,16 @@ EVENT: Final = "event"
 """The kind of any other event."""
 
 
+RECONNECT_S: Final = 1.0
+"""Ours: a client that ends a session and begins the next at once finds its worker free by then."""
+
+
 @dataclass(frozen=True)
 class WaitLimits:
     """How long a client may wait, and what is kept of it meanwhile.
 
     Attributes:
-        max_wait_s: longest wait; one that is estimated to be longer is refused at once. Ours: the
+        max_wait_s: longest wait; one that is estimated to be longer ends after a second. Ours: the
             clients' own limits are 10 s.
         max_events: events kept; one more ends the connection. Oldest sound is left out first.
         max_audio_chars: sound kept, as Base64; the oldest is left out.
@@ -97,10 +100,10 @@ class EventQueueingMachine(QueueingMachine):
         """Queue at once, not for long."""
         return [StartTimer(TimerName.WAIT, self._wait.max_wait_s), *self.open(event)]
 
-    def place_known(self, event: PlaceTaken | PlaceChanged) -> list[QueueEffect]:
-        """Refuse a wait that is going to be too long."""
+    def place_known(self, event: PlaceTaken) -> list[QueueEffect]:
+        """Shorten a wait that is going to be too long."""
         if event.place.estimated_wait_s > self._wait.max_wait_s:
-            return self._fail(QueueFullError())
+            return [StartTimer(TimerName.WAIT, min(RECONNECT_S, self._wait.max_wait_s))]
         return []
 
     def give_up(self, event: TimerFired) -> list[QueueEffect]:
@@ -157,8 +160,7 @@ EVENT_TABLE: Final[tuple[Row[EventQueueingMachine, QueueEffect], ...]] = (
     Row(OPEN, "opened", WAITING[0], "StartTimer(wait) Enqueue", MACHINE.wait),
     *(row for row in TABLE if row.event in AS_BEFORE),
     Row((CLOSED,), "assigned", SAME, "ReleaseWorker", MACHINE.assigned_too_late),
-    Row(WAITING, "place_taken", f"{SAME} {CLOSED}", FAILED, MACHINE.place_known),
-    Row(WAITING, "place_changed", f"{SAME} {CLOSED}", FAILED, MACHINE.place_known),
+    Row(WAITING, "place_taken", SAME, "StartTimer(wait)", MACHINE.place_known),
     Row(WAITING, "wait_timer", CLOSED, FAILED, MACHINE.give_up),
     Row(WAITING, "assigned", CONNECTING[0], "StopTimer(wait) ConnectWorker", MACHINE.reach),
     *(Row(QUEUED, kind, f"{SAME} {CLOSED}", FAILED, MACHINE.keep) for kind in (AUDIO, EVENT)),

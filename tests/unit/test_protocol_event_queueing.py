@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from core.errors import BinaryMessageError, EndedByAdminError, TooBigError, WorkerUnreachableError
 from core.protocols.effects import Close, Enqueue, Forward, QueueEffect, Send, StartTimer, label
 from core.protocols.event_queueing import (
@@ -86,13 +84,19 @@ def test_what_the_client_says_meanwhile_is_passed_on_in_order() -> None:
     assert effects[:3] == [Forward("a"), Forward("b"), Forward("c")]
 
 
-@pytest.mark.parametrize("ending", [PlaceTaken(Place("q", 1, 8.1, 1)), TimerFired(TimerName.WAIT)])
-def test_a_wait_that_is_too_long_is_refused(ending: Event) -> None:
+def test_a_wait_that_is_too_long_is_refused() -> None:
     stage = Stage(Opened())
-    effects = stage.tell(ending)
+    effects = stage.tell(TimerFired(TimerName.WAIT))
     assert told_codes(effects) == ["queue_full"]
     assert isinstance(effects[-1], Close) and effects[-1].code == 1013
     assert stage.machine.is_closed
+
+
+def test_a_wait_that_will_be_too_long_ends_soon_but_not_before_a_worker_can_come_back() -> None:
+    stage = Stage(Opened())
+    assert stage.tell(PlaceTaken(Place("q", 1, 8.1, 1))) == [StartTimer(TimerName.WAIT, 1.0)]
+    stage.tell(Assigned("w"))
+    assert not stage.machine.is_closed, "the session before this one has just ended"
 
 
 def test_the_oldest_sound_is_left_out_when_too_much_is_kept() -> None:

@@ -332,7 +332,7 @@ def test_a_process_that_is_killed_leaves_a_readable_recording(tmp_path: Path) ->
             child.stdin.write("\n")
             child.stdin.flush()
         folder = names.recording_folder(tmp_path, "killed")
-        while not (folder / names.TIMELINE_FILE).exists():
+        while not (folder / names.META_FILE).exists():  # written after the timeline's first line
             os.sched_yield()
         assert is_live(folder)
         child.send_signal(signal.SIGKILL)

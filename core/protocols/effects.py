@@ -13,7 +13,7 @@ from core.errors import CloseCode
 from core.protocols.events import Segment, TimerName
 from core.protocols.realtime_events import RealtimeEvent
 from core.protocols.realtime_turns import TurnRequest
-from core.schemas import chat, duplex, gpt_live_told, half_duplex, streaming
+from core.schemas import chat, duplex, gpt_live_server, half_duplex, streaming
 from core.schemas.queue import RequestType
 from core.schemas.realtime_session import AudioFormat, Transcription
 
@@ -22,7 +22,7 @@ ServerMessage = (
     | half_duplex.ServerMessage
     | duplex.ServerMessage
     | chat.ServerMessage
-    | gpt_live_told.ServerMessage
+    | gpt_live_server.ServerMessage
     | RealtimeEvent
 )
 """Anything a machine may send to its client."""

@@ -68,13 +68,13 @@ SPEAKERS: Final = {
 
 @dataclass
 class _Session:
-    """What the client was or is to be told.
+    """What is kept for the client.
 
     Attributes:
         start_id: its name for the event that began the session.
         is_kept: it does not object to a recording.
         fixture: the recording that is played to it.
-        usage_due_s: when it is next told of its usage.
+        usage_due_s: when its usage is next sent.
         last_said_s: when it last said something.
         closing: why the session ends.
     """
@@ -98,7 +98,7 @@ class GptLiveMachine:
         Args:
             names: What the session is called.
             limits: Of its duplex mode.
-            live: What the client is told of it.
+            live: How the client knows it.
             count: Counts a text's tokens as the model does.
         """
         self._talk = LiveTalk(names, limits, count, transcribes=live.transcribes)
@@ -128,7 +128,7 @@ class GptLiveMachine:
 
     @property
     def seen(self) -> Sequence[tuple[Event, Sequence[Effect]]]:
-        """What the duplex machine was told by the last event, with its effects, for observers."""
+        """What the last event led the duplex machine to, for observers."""
         return tuple(self._talk.seen)
 
     def handle(self, event: Event) -> list[Effect]:
@@ -160,7 +160,7 @@ class GptLiveMachine:
 
     def started(self, event: PrefillDone) -> list[Effect]:
         """Tell the session's settings, and begin to send sound."""
-        effects = self._said(self._talk.tell(event))
+        effects = self._said(self._talk.handle(event))
         self._talk.begin(event.at_s)
         self._session.usage_due_s = event.at_s + USAGE_PERIOD_S
         return [*effects, *self.tick(TimerFired(TimerName.PACE, at_s=event.at_s))]
@@ -171,14 +171,14 @@ class GptLiveMachine:
 
     def started_already(self, event: Received) -> list[Effect]:
         """Refuse a second beginning."""
-        told = "The session has been started already."
-        return [self._error(event, "session_already_started", told)]
+        text = "The session has been started already."
+        return [self._error(event, "session_already_started", text)]
 
     def not_started(self, event: TimerFired) -> list[Effect]:
         """Nobody began in time."""
         return [
             Close(CloseCode.POLICY, "session_expired") if isinstance(effect, Close) else effect
-            for effect in self._said(self._talk.tell(event))
+            for effect in self._said(self._talk.handle(event))
         ]
 
     # --- what the client says ---
@@ -192,7 +192,7 @@ class GptLiveMachine:
         """Take in a picture for the next unit."""
         assert isinstance(event.message, InputImageAppend)
         frame = duplex.VideoFrame(frame=event.message.image)
-        return self._said(self._talk.tell(Received(frame, at_s=event.at_s)))
+        return self._said(self._talk.handle(Received(frame, at_s=event.at_s)))
 
     def mute(self, event: Received) -> list[Effect]:
         """Let the model hear silence, or the client again."""
@@ -201,7 +201,7 @@ class GptLiveMachine:
         return [self._events.acknowledged(done, _name_of(event))]
 
     def append(self, event: Received) -> list[Effect]:
-        """Take in words; the model is told them when it listens next."""
+        """Take in words; they reach the model when it listens next."""
         message = event.message
         assert isinstance(message, ContextAppend)
         words = Appended(Append(event.kind.split(".")[1]), message.content, message.event_id)
@@ -209,11 +209,11 @@ class GptLiveMachine:
             return [self._error(event, "invalid_value", "No such delegation.", "delegation_id")]
         tokens = self._count(message.content)
         if tokens > CONTENT_TOKENS:
-            told = f"'content' has {tokens} tokens; {CONTENT_TOKENS} are allowed."
-            return [self._error(event, "content_too_long", told, "content")]
+            text = f"'content' has {tokens} tokens; {CONTENT_TOKENS} are allowed."
+            return [self._error(event, "content_too_long", text, "content")]
         if not self._talk.rebase.has_room(words):
-            told = "'content' finds no room: too much was appended to this session."
-            return [self._error(event, "content_too_long", told, "content")]
+            text = "'content' finds no room: too much was appended to this session."
+            return [self._error(event, "content_too_long", text, "content")]
         if self._session.fixture is not None and words.purpose is Append.COMMENTARY:
             return [self._error(event, "fixture_active", "An audio fixture is playing.")]
         self._talk.rebase.append(words)
@@ -233,14 +233,14 @@ class GptLiveMachine:
         """Change what may be changed."""
         assert isinstance(event.message, SessionUpdate)
         if not self._events.change(event.message.session):
-            param, told = "session.delegation.type", "The type of delegation is fixed at the start."
-            return [self._error(event, "invalid_value", told, param)]
-        return [self._events.told("session.updated", event.message.event_id)]
+            param, text = "session.delegation.type", "The type of delegation is fixed at the start."
+            return [self._error(event, "invalid_value", text, param)]
+        return [self._events.session("session.updated", event.message.event_id)]
 
     def not_offered(self, event: Received) -> list[Effect]:
         """Refuse what needs a delegation."""
-        told = f"'{event.kind}' requires Responses delegation."
-        return [self._error(event, "invalid_event", told)]
+        text = f"'{event.kind}' requires Responses delegation."
+        return [self._error(event, "invalid_event", text)]
 
     def unclear(self, event: Received) -> list[Effect]:
         """Name what is wrong with a text of the client."""
@@ -254,7 +254,7 @@ class GptLiveMachine:
 
     def close(self, event: Received) -> list[Effect]:
         """End the session."""
-        return self._said(self._talk.tell(Received(Stop(), at_s=event.at_s)))
+        return self._said(self._talk.handle(Received(Stop(), at_s=event.at_s)))
 
     # --- the clock ---
 
@@ -275,7 +275,7 @@ class GptLiveMachine:
         effects.append(StartTimer(TimerName.PACE, talk.sender.wait_s(at_s)))
         if talk.is_active and at_s - session.last_said_s > IDLE_S:
             session.closing = "expired"
-            return [*effects, *self._said(talk.tell(Received(Stop(), at_s=at_s)))]
+            return [*effects, *self._said(talk.handle(Received(Stop(), at_s=at_s)))]
         return [*effects, *self._said(talk.go_on(at_s))]
 
     # --- what the engine says ---
@@ -287,17 +287,17 @@ class GptLiveMachine:
     def rebased(self, event: PrefillDone) -> list[Effect]:
         """Words that were appended are in."""
         talk = self._talk
-        told = [
+        sent = [
             self._events.acknowledged(
                 f"{words.purpose}.appended", words.event_id, talk.input.heard_ms
             )
             for words in talk.rebased()
         ]
-        return [*told, *self._said(talk.go_on(event.at_s))]
+        return [*sent, *self._said(talk.go_on(event.at_s))]
 
     def pass_on(self, event: Event) -> list[Effect]:
         """Tell the duplex mode."""
-        effects = self._said(self._talk.tell(event))
+        effects = self._said(self._talk.handle(event))
         return [*effects, *self._said(self._talk.go_on(event.at_s))]
 
     def notice(self, event: Noticed) -> list[Effect]:
@@ -314,7 +314,7 @@ class GptLiveMachine:
         events, session, heard_ms = self._events, self._session, self._talk.input.heard_ms
         match effect:
             case Send(duplex.Prepared()):
-                return [events.told("session.started", session.start_id), *events.notes()]
+                return [events.session("session.started", session.start_id), *events.notes()]
             case Send(UserTranscript() as said):
                 return [*events.heard(said)]
             case Send(duplex.Stopped()):
@@ -329,8 +329,8 @@ class GptLiveMachine:
                 return [events.failed(error)]
         return [effect]
 
-    def _error(self, event: Received, code: str, told: str, param: str | None = None) -> Effect:
-        return self._events.error(code, told, param, _name_of(event))
+    def _error(self, event: Received, code: str, text: str, param: str | None = None) -> Effect:
+        return self._events.error(code, text, param, _name_of(event))
 
 
 def _name_of(event: Received) -> str | None:

@@ -8,15 +8,15 @@ from typing import Any, Final, Literal
 from core.protocols.effects import Send
 from core.protocols.paced_sender import Piece
 from core.schemas.gpt_live import SessionChanges, SessionSettings
-from core.schemas.gpt_live_told import (
+from core.schemas.gpt_live_server import (
     Acknowledged,
     ContextWindow,
     ErrorEvent,
     InfoEvent,
     Problem,
     SessionClosed,
+    SessionEvent,
     SessionResource,
-    SessionTold,
     Spoken,
     TranscriptDelta,
     Usage,
@@ -25,7 +25,7 @@ from core.schemas.gpt_live_told import (
 from core.schemas.openai_errors import error_event
 from core.schemas.queue import ErrorMessage, UserTranscript
 
-SHOWN_LIFE_S: Final = 3_600  # told where sessions have no end
+SHOWN_LIFE_S: Final = 3_600  # shown where sessions have no end
 ID_DIGITS: Final = 9
 Closing = Literal["close_requested", "expired", "connection_lost"]
 
@@ -78,24 +78,24 @@ class LiveEvents:
         self.settings = SessionSettings.model_validate(self.settings.model_dump() | given)
         return True
 
-    def told(
+    def session(
         self, kind: Literal["session.started", "session.updated"], reply_to: str | None
     ) -> Send:
         """The session as it is."""
-        return Send(SessionTold(type=kind, session=self._resource(), **self._ids(reply_to)))
+        return Send(SessionEvent(type=kind, session=self._resource(), **self._ids(reply_to)))
 
     def notes(self) -> list[Send]:
         """Say what the client may miss."""
         notes = []
         if not self._names.transcribes:
-            told = "This server does not transcribe the input."
-            notes.append(("input_transcript_unavailable", told))
+            text = "This server does not transcribe the input."
+            notes.append(("input_transcript_unavailable", text))
         if self.settings.delegation is not None:
             notes.append(("delegation_unsupported", "This server never delegates a task."))
         if unknown := self.settings.unknown_keys:
-            told = f"These parameters are not known and were left out: {', '.join(unknown)}."
-            notes.append(("unknown_parameter", told))
-        return [self.info(code, told) for code, told in notes]
+            text = f"These parameters are not known and were left out: {', '.join(unknown)}."
+            notes.append(("unknown_parameter", text))
+        return [self.info(code, text) for code, text in notes]
 
     def closed(self, reason: Closing, heard_ms: int) -> Send:
         """The session is over."""
@@ -160,8 +160,8 @@ class LiveEvents:
 
     def failed(self, error: ErrorMessage) -> Send:
         """Return what a client reads of an error of ours."""
-        told = error_event(error, "").error
-        problem = Problem(type=told.type, code=told.code, message=told.message)
+        cause = error_event(error, "").error
+        problem = Problem(type=cause.type, code=cause.code, message=cause.message)
         return Send(ErrorEvent(error=problem, **self._ids()))
 
     def _resource(self) -> SessionResource:

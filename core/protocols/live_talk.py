@@ -54,8 +54,8 @@ class LiveTalk:
         machine: the rules of units.
         input: what the client says.
         sender: what the client is to hear.
-        rebase: what the model is told in words.
-        seen: what the duplex machine was told since this was last emptied, with its effects.
+        rebase: words that reach the model between units.
+        seen: events of the duplex machine since this was last emptied, with their effects.
         kv_share: how full the context is.
     """
 
@@ -100,7 +100,7 @@ class LiveTalk:
         for speaker, text in said:
             self.rebase.history.add(speaker, text)
         self.input.begin(at_s)
-        return self.tell(Received(self.rebase.first_prompt(), at_s=at_s))
+        return self.handle(Received(self.rebase.first_prompt(), at_s=at_s))
 
     def begin(self, at_s: float) -> None:
         """Start the clocks: the client may hear and be heard."""
@@ -145,7 +145,7 @@ class LiveTalk:
         self.sender.drop()
         self._state.drops_unit = self.machine.unit is UnitPhase.STEPPING
         self._state.must_speak = False
-        return self.tell(Received(Interrupt(), at_s=at_s))
+        return self.handle(Received(Interrupt(), at_s=at_s))
 
     def play_over(self, samples: bytes, at_s: float) -> list[Effect]:
         """Let a recording be heard in place of the model, which hears nothing meanwhile."""
@@ -168,12 +168,12 @@ class LiveTalk:
         self._state.must_speak |= any(words.purpose is Append.COMMENTARY for words in done)
         return done
 
-    def tell(self, event: Event) -> list[Effect]:
-        """Tell the duplex machine; of its effects, what it says of units stays here."""
-        told = self.machine.handle(event)
-        self.seen.append((event, told))
-        effects = [kept for effect in told if (kept := self._taken_in(effect)) is not None]
-        is_cancelled = any(isinstance(effect, Cancel) for effect in told)
+    def handle(self, event: Event) -> list[Effect]:
+        """Let the duplex machine take in an event; what it says of units stays here."""
+        made = self.machine.handle(event)
+        self.seen.append((event, made))
+        effects = [kept for effect in made if (kept := self._taken_in(effect)) is not None]
+        is_cancelled = any(isinstance(effect, Cancel) for effect in made)
         if self._state.is_rebasing and self.machine.is_closed and not is_cancelled:
             return [Cancel(), *effects]  # the duplex machine does not know of this work
         return effects
@@ -196,7 +196,7 @@ class LiveTalk:
         while (unit := self.input.take_unit()) is not None:
             chunk = duplex.AudioChunk(audio=unit, force_speak=state.must_speak)
             state.must_speak = False
-            effects += self.tell(Received(chunk, at_s=at_s))
+            effects += self.handle(Received(chunk, at_s=at_s))
         return effects
 
     def _detect_next(self) -> list[Effect]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from core.errors import BadPayloadError, CloseCode, TooBigError
-from core.protocols import realtime_events as tell
+from core.protocols import realtime_events as events
 from core.protocols.effects import Effect, Hear, StartTimer, StopTimer
 from core.protocols.events import (
     MS_PER_S,
@@ -56,8 +56,8 @@ class RealtimeMachine(ResponseMachine):
         limit_s = self._limits.max_session_s
         timer: list[Effect] = [StartTimer(TimerName.SESSION, limit_s)] if limit_s > 0 else []
         return [
-            *self._send(tell.session("created", self._wire())),
-            *self._send(tell.conversation_created(self._start.conversation_id)),
+            *self._send(events.session("created", self._wire())),
+            *self._send(events.conversation_created(self._start.conversation_id)),
             *timer,
         ]
 
@@ -80,12 +80,12 @@ class RealtimeMachine(ResponseMachine):
                 self._ears.finder.start_at(self._ears.buffer.end_ms)
             self._ears.use(after.input_format, after.turn_detection)
             effects += self._wait_for_speech(event.at_s)
-        return [*effects, *self._send(tell.session("updated", self._wire()))]
+        return [*effects, *self._send(events.session("updated", self._wire()))]
 
     def expire(self, event: TimerFired) -> list[Effect]:
         """The session has been as long as it may be."""
         text = "The session has reached its longest duration."
-        return self._close_with(tell.error("session_expired", text), CloseCode.NORMAL)
+        return self._close_with(events.error("session_expired", text), CloseCode.NORMAL)
 
     # --- the user's sound ---
 
@@ -120,11 +120,11 @@ class RealtimeMachine(ResponseMachine):
         if item is None:
             return []
         if event.problem is not None:
-            return self._send(tell.not_transcribed(item.id, event.problem))
+            return self._send(events.not_transcribed(item.id, event.problem))
         [part] = item.content
         duration_ms = 0 if part.sound is None else part.sound.duration_ms
         self._store.put(replace(item, content=(replace(part, text=event.text),)))
-        return self._send(tell.transcribed(item.id, event.text, duration_ms / MS_PER_S))
+        return self._send(events.transcribed(item.id, event.text, duration_ms / MS_PER_S))
 
     def commit(self, event: Received) -> list[Effect]:
         """Make what was heard an item; a segment that is open ends without a word."""
@@ -158,8 +158,8 @@ class RealtimeMachine(ResponseMachine):
         start_ms = max(0, end_ms - (rules.idle_timeout_ms or 0))
         item_id = self._start.new_id("item")
         self._ears.open(item_id, start_ms)
-        told = self._send(tell.timeout_triggered(item_id, start_ms, end_ms))
-        return [*told, *self._commit(end_ms), *self._respond(None)]
+        sent = self._send(events.timeout_triggered(item_id, start_ms, end_ms))
+        return [*sent, *self._commit(end_ms), *self._respond(None)]
 
     # --- items ---
 
@@ -206,8 +206,8 @@ class RealtimeMachine(ResponseMachine):
         else:
             self._store.put(truncated(item, message.audio_end_ms))
         self._audible_until_s = min(self._audible_until_s, event.at_s)
-        told = tell.truncated(item.id, message.content_index, message.audio_end_ms)
-        return self._send(told)
+        sent = events.truncated(item.id, message.content_index, message.audio_end_ms)
+        return self._send(sent)
 
     def delete_item(self, event: Received) -> list[Effect]:
         """Forget an item."""
@@ -226,24 +226,24 @@ class RealtimeMachine(ResponseMachine):
         problem = event.error
         if isinstance(problem, EventProblemError):
             code, where = problem.event_code, (problem.param, problem.event_id)
-            told = tell.error(code, problem.message, param=where[0], event_id=where[1])
-            return self._send(told)
+            sent = events.error(code, problem.message, param=where[0], event_id=where[1])
+            return self._send(sent)
         if isinstance(problem, BadPayloadError) and not isinstance(problem, TooBigError):
-            return self._send(tell.error("invalid_event", problem.message))
+            return self._send(events.error("invalid_event", problem.message))
         return self.fail(problem)
 
     def shut_down(self, event: ShuttingDown) -> list[Effect]:
-        """The program ends, and the client is told so before its socket closes."""
-        told = tell.error("shutting_down", "The server is shutting down.")
-        return self._close_with(told, CloseCode.SHUTDOWN)
+        """The program ends, which the client learns before its socket closes."""
+        sent = events.error("shutting_down", "The server is shutting down.")
+        return self._close_with(sent, CloseCode.SHUTDOWN)
 
     # --- helpers ---
 
     def _speech_began(self, start_ms: int, now_s: float) -> list[Effect]:
         item_id = self._start.new_id("item")
         self._ears.open(item_id, start_ms)
-        told = self._send(tell.speech_started(item_id, start_ms))
-        effects: list[Effect] = [StopTimer(TimerName.IDLE), *told]
+        sent = self._send(events.speech_started(item_id, start_ms))
+        effects: list[Effect] = [StopTimer(TimerName.IDLE), *sent]
         rules = self._config.turn_detection
         if self._active is None or rules is None or not rules.interrupt_response:
             return effects
@@ -252,7 +252,7 @@ class RealtimeMachine(ResponseMachine):
 
     def _speech_ended(self, end_ms: int, now_s: float) -> list[Effect]:
         rules = self._config.turn_detection
-        effects = self._send(tell.speech_stopped(self._ears.item_id, end_ms))
+        effects = self._send(events.speech_stopped(self._ears.item_id, end_ms))
         effects += self._commit(end_ms)
         if rules is None or not rules.create_response:
             return [*effects, *self._wait_for_speech(now_s)]
@@ -284,7 +284,7 @@ FAILURE: Final = "Cancel Send(response) Send(conversation) Send(error) Release C
 def _rows(*rows: tuple[str, str, str, Any]) -> tuple[Row[Any, Effect], ...]:
     """Return rows that hold whether a response is active or not."""
     return tuple(
-        Row(RUNNING, event, targets, told, action) for event, targets, told, action in rows
+        Row(RUNNING, event, targets, words, action) for event, targets, words, action in rows
     )
 
 

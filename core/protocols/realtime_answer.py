@@ -56,7 +56,7 @@ class _Open:
     """The output item that grows.
 
     Attributes:
-        item: as it is told; its content is put in when it closes.
+        item: as clients see it; its content is put in when it closes.
         index: its place in the response.
         text: its words, or its arguments.
         pcm: its sound.
@@ -124,7 +124,7 @@ class Answer:
 
     @property
     def has_output(self) -> bool:
-        """Something of it was told."""
+        """Something of it was sent."""
         return bool(self._done) or self._open is not None
 
     @property
@@ -142,30 +142,30 @@ class Answer:
         """Take a piece of the reply; words come before their sound."""
         if self.failure is not None:
             return []
-        told: list[RealtimeEvent] = []
+        sent: list[RealtimeEvent] = []
         for found in self._parser.feed(text):
-            told += self._take(found)
+            sent += self._take(found)
         if sound and self._may_sound:
-            told += self._sound(sound)
-        return told
+            sent += self._sound(sound)
+        return sent
 
     def finish(self, ending: Ending, stats: TokenStats) -> list[RealtimeEvent]:
         """Close what is open, and the response."""
-        told: list[RealtimeEvent] = []
+        sent: list[RealtimeEvent] = []
         if ending.status in ("completed", "incomplete"):
             for found in self._parser.flush():
-                told += self._take(found)
+                sent += self._take(found)
         ending = self.failure or ending
         is_whole = ending.status == "completed"
-        told += self._close("completed" if is_whole else "incomplete")
+        sent += self._close("completed" if is_whole else "incomplete")
         done = self._wire(ending.status, ending.details, self._usage(stats))
-        return [*told, RealtimeEvent("response.done", {"response": done})]
+        return [*sent, RealtimeEvent("response.done", {"response": done})]
 
     # --- what the model writes ---
 
     @property
     def _may_sound(self) -> bool:
-        """Sound belongs to words; where the model may call functions, to words that were told."""
+        """Sound belongs to words; where the model may call functions, to words that were sent."""
         if self._open is None:
             return not offer_of(self.output).functions
         return self._open.item.kind == "message"
@@ -191,12 +191,12 @@ class Answer:
                 return []
 
     def _words(self, text: str) -> list[RealtimeEvent]:
-        told = self._message()
+        sent = self._message()
         kind = "output_audio_transcript" if self.output.speaks else "output_text"
-        return [*told, self._part_event(f"response.{kind}.delta", delta=self._grow(text))]
+        return [*sent, self._part_event(f"response.{kind}.delta", delta=self._grow(text))]
 
     def _sound(self, pcm: bytes) -> list[RealtimeEvent]:
-        told = self._message()
+        sent = self._message()
         assert self._open is not None
         self._open.pcm += pcm
         self._open.marks.append((len(self._open.text), len(self._open.pcm)))
@@ -204,8 +204,8 @@ class Answer:
         size = written.rate_hz // DELTAS_PER_S * written.sample_bytes
         for start in range(0, len(pcm), size):
             delta = base64.b64encode(pcm[start : start + size]).decode("ascii")
-            told.append(self._part_event("response.output_audio.delta", delta=delta))
-        return told
+            sent.append(self._part_event("response.output_audio.delta", delta=delta))
+        return sent
 
     def _grow(self, text: str) -> str:
         assert self._open is not None
@@ -224,19 +224,19 @@ class Answer:
             if self.output.speaks
             else {"type": "text", "text": ""}
         )
-        told = self._begin(item)
-        return [*told, self._part_event("response.content_part.added", part=part)]
+        sent = self._begin(item)
+        return [*sent, self._part_event("response.content_part.added", part=part)]
 
     def _begin(self, item: Item) -> list[RealtimeEvent]:
         item = replace(item, status="in_progress", response_id=self.id)
         self._open = _Open(item, len(self._done))
         wire = item.wire()
-        told = [events.output_item("added", self.id, self._open.index, wire)]
+        sent = [events.output_item("added", self.id, self._open.index, wire)]
         store = self._belonging.store
         if store is not None:
             previous = store.add(item)
-            told.append(events.item_event("added", wire, previous))
-        return told
+            sent.append(events.item_event("added", wire, previous))
+        return sent
 
     def _close(self, status: ItemStatus) -> list[RealtimeEvent]:
         """Close the item that grows."""
@@ -246,10 +246,10 @@ class Answer:
         self._open = opened  # its events still name it
         if opened.item.kind == "function_call":
             item = replace(opened.item, status=status, arguments=opened.text)
-            told = [self._call_event("done", name=item.name, arguments=item.arguments)]
+            sent = [self._call_event("done", name=item.name, arguments=item.arguments)]
         else:
             item = self._closed_message(opened, status)
-            told = self._part_ends(opened.text)
+            sent = self._part_ends(opened.text)
         self._open = None
         self._done.append(item)
         wire = item.wire()
@@ -257,8 +257,8 @@ class Answer:
         if store is not None:
             store.put(self._as_heard(item))
             previous = store.previous_of(item.id)
-            told.append(events.item_event("done", wire, previous))
-        return [*told, events.output_item("done", self.id, opened.index, wire)]
+            sent.append(events.item_event("done", wire, previous))
+        return [*sent, events.output_item("done", self.id, opened.index, wire)]
 
     def _closed_message(self, opened: _Open, status: ItemStatus) -> Item:
         revision = 0 if status == "completed" else 1
@@ -277,14 +277,14 @@ class Answer:
     def _part_ends(self, text: str) -> list[RealtimeEvent]:
         if not self.output.speaks:
             part = {"type": "text", "text": text}
-            told = [self._part_event("response.output_text.done", text=text)]
+            sent = [self._part_event("response.output_text.done", text=text)]
         else:
             part = {"type": "audio", "transcript": text}
-            told = [
+            sent = [
                 self._part_event("response.output_audio.done"),
                 self._part_event("response.output_audio_transcript.done", transcript=text),
             ]
-        return [*told, self._part_event("response.content_part.done", part=part)]
+        return [*sent, self._part_event("response.content_part.done", part=part)]
 
     # --- spelling ---
 

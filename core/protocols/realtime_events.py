@@ -73,19 +73,19 @@ def error(
     """Say what a client's event got wrong, or what went wrong here."""
     is_ours = code in ("internal_error", "server_overloaded")
     kind = "server_error" if is_ours else "invalid_request_error"
-    told = {"type": kind, "code": code, "message": message, "param": param, "event_id": event_id}
-    return RealtimeEvent("error", {"error": told})
+    fields = {"type": kind, "code": code, "message": message, "param": param, "event_id": event_id}
+    return RealtimeEvent("error", {"error": fields})
 
 
 def session(kind: str, wire: Json) -> RealtimeEvent:
-    """Tell the settings: `created` or `updated`."""
+    """Give the settings: `created` or `updated`."""
     return RealtimeEvent(f"session.{kind}", {"session": wire})
 
 
 def conversation_created(conversation_id: str) -> RealtimeEvent:
     """Name the conversation."""
-    told = {"id": conversation_id, "object": "realtime.conversation"}
-    return RealtimeEvent("conversation.created", {"conversation": told})
+    fields = {"id": conversation_id, "object": "realtime.conversation"}
+    return RealtimeEvent("conversation.created", {"conversation": fields})
 
 
 def speech_started(item_id: str, start_ms: int) -> RealtimeEvent:
@@ -113,7 +113,7 @@ def committed(item_id: str, previous_item_id: str | None) -> RealtimeEvent:
 
 
 def item_event(kind: str, item: Json, previous_item_id: str | None) -> RealtimeEvent:
-    """Tell an item of the conversation: `added` or `done`."""
+    """Show an item of the conversation: `added` or `done`."""
     fields = {"previous_item_id": previous_item_id, "item": item}
     return RealtimeEvent(f"conversation.item.{kind}", fields)
 
@@ -129,7 +129,7 @@ def truncated(item_id: str, content_index: int, audio_end_ms: int) -> RealtimeEv
 
 
 def transcribed(item_id: str, transcript: str, seconds: float) -> RealtimeEvent:
-    """Tell the user's words."""
+    """Give the user's words."""
     usage = {"type": "duration", "seconds": seconds}
     return RealtimeEvent(
         "conversation.item.input_audio_transcription.completed",
@@ -138,7 +138,7 @@ def transcribed(item_id: str, transcript: str, seconds: float) -> RealtimeEvent:
 
 
 def not_transcribed(item_id: str, problem: OmniError) -> RealtimeEvent:
-    """Tell why there are no words."""
+    """Say why there are no words."""
     code = SOCKET_CODES.get(problem.code, problem.code.value)
     error = {"type": "server_error", "code": code, "message": problem.message}
     fields = {"item_id": item_id, "content_index": 0, "error": error}
@@ -146,7 +146,7 @@ def not_transcribed(item_id: str, problem: OmniError) -> RealtimeEvent:
 
 
 def output_item(kind: str, response_id: str, index: int, item: Json) -> RealtimeEvent:
-    """Tell an item of a response: `added` or `done`."""
+    """Show an item of a response: `added` or `done`."""
     fields = {"response_id": response_id, "output_index": index, "item": item}
     return RealtimeEvent(f"response.output_item.{kind}", fields)
 

@@ -1,4 +1,4 @@
-"""The items of a Realtime conversation: kept in order, told to clients, rendered as turns. Pure.
+"""The items of a Realtime conversation: kept in order, shown to clients, rendered as turns. Pure.
 
 Bounded: at most `max_items` items, of which the oldest leave first, and `max_sound_s` of the user's
 sound, of which the oldest is dropped while its words stay.
@@ -94,10 +94,10 @@ class Content:
         """Return it as clients read it."""
         match self.type:
             case "input_audio" | "output_audio":
-                told: Json = {"type": self.type, "transcript": self.text}
+                wire: Json = {"type": self.type, "transcript": self.text}
                 if with_sound and self.sound is not None and self.sound.pcm:
-                    told["audio"] = base64.b64encode(_end_of(self.sound)).decode("ascii")
-                return told
+                    wire["audio"] = base64.b64encode(_end_of(self.sound)).decode("ascii")
+                return wire
             case "input_image":
                 return {"type": self.type}
             case _:
@@ -136,7 +136,7 @@ class Item:
 
     def wire(self, *, with_sound: bool = False) -> Json:
         """Return it as clients read it; what it does not have is absent."""
-        told: Json = {
+        wire: Json = {
             "id": self.id,
             "object": "realtime.item",
             "type": self.kind,
@@ -144,11 +144,11 @@ class Item:
         }
         if self.kind == "message":
             parts = [part.wire(with_sound=with_sound) for part in self.content]
-            return {**told, "role": self.role, "content": parts}
+            return {**wire, "role": self.role, "content": parts}
         if self.kind == "function_call":
             call = {"call_id": self.call_id, "name": self.name, "arguments": self.arguments}
-            return {**told, **call}
-        return {**told, "call_id": self.call_id, "output": self.output}
+            return {**wire, **call}
+        return {**wire, "call_id": self.call_id, "output": self.output}
 
     @property
     def text(self) -> str:
@@ -167,26 +167,26 @@ class Item:
 
 
 def item_of(
-    told: MessageItem | FunctionCallItem | FunctionOutputItem, item_id: str, written: AudioFormat
+    given: MessageItem | FunctionCallItem | FunctionOutputItem, item_id: str, written: AudioFormat
 ) -> Item:
     """Return a client's item.
 
     Args:
-        told: As the client sent it.
+        given: As the client sent it.
         item_id: Its name.
         written: How the session's input sound is written.
     """
-    match told:
+    match given:
         case FunctionCallItem():
-            call_id = told.call_id or item_id
+            call_id = given.call_id or item_id
             return Item(
-                item_id, told.type, call_id=call_id, name=told.name, arguments=told.arguments
+                item_id, given.type, call_id=call_id, name=given.name, arguments=given.arguments
             )
         case FunctionOutputItem():
-            return Item(item_id, told.type, call_id=told.call_id, output=told.output)
+            return Item(item_id, given.type, call_id=given.call_id, output=given.output)
         case MessageItem():
-            role = told.known_role
-            content = tuple(_content(part, role, written) for part in told.content)
+            role = given.known_role
+            content = tuple(_content(part, role, written) for part in given.content)
             return Item(item_id, role=role, content=content)
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from core.errors import CloseCode, ContextFullError, OmniError
-from core.protocols import realtime_events as tell
+from core.protocols import realtime_events as events
 from core.protocols.effects import (
     Close,
     Effect,
@@ -46,7 +46,7 @@ from core.schemas.realtime_items import ItemReference
 from core.schemas.realtime_session import ResponsePatch, RetentionRatio
 from core.schemas.worker import WorkerStatus
 
-SHOWN_SESSION_S: Final = 3_600  # told as the end of a session that has none
+SHOWN_SESSION_S: Final = 3_600  # shown as the end of a session that has none
 HALF: Final = 0.5  # of the items stay when the context is full
 KEPT_ITEMS: Final = 4  # the last two turns never leave
 NOTHING_TO_CANCEL: Final = "Cancellation failed: no active response found."
@@ -89,7 +89,7 @@ class RealtimeStart:
 
     Attributes:
         model: the served model's id, echoed.
-        instructions: what the model is told unless the client says otherwise.
+        instructions: the system prompt unless the client says otherwise.
         is_beta: events are spelled as in the protocol's beta.
         can_transcribe: the server has a transcriber.
         unix_time_s: when it begins.
@@ -175,13 +175,13 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         if making is None or not self._is_alive(making):
             return []
         chunk = event.chunk
-        told = making.say(chunk.text_delta or "", event.sound)
+        sent = making.say(chunk.text_delta or "", event.sound)
         duration_s = len(event.sound) / making.output.format.bytes_per_s
         if duration_s > 0 and not making.is_outside:
             self._audible_until_s = max(self._audible_until_s, event.at_s) + duration_s
         if making.failure is None:
-            return self._send(*told)
-        return [*self._send(*told), *self._end_answer(making, making.failure), Interrupt()]
+            return self._send(*sent)
+        return [*self._send(*sent), *self._end_answer(making, making.failure), Interrupt()]
 
     def made(self, event: GenerateDone) -> list[Effect]:
         """End the response whose reply is complete; make the next one."""
@@ -257,15 +257,15 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
     def _end_answer(
         self, answer: Answer, ending: Ending, stats: TokenStats | None = None
     ) -> list[Effect]:
-        """Tell the end of a response."""
-        told = answer.finish(ending, stats or TokenStats())
+        """End a response."""
+        sent = answer.finish(ending, stats or TokenStats())
         if answer is self._active:
             self._active = None
             self._phase = RealtimePhase.IDLE
         else:
             self._outside.remove(answer)
         owed = self._respond(None) if self._ears.is_unanswered and self._active is None else []
-        return [*self._send(*told), *owed]
+        return [*self._send(*sent), *owed]
 
     def _ending(self, making: Answer, done: GenerateDone) -> Ending:
         limit = making.request.max_tokens if making.request is not None else 0
@@ -305,14 +305,14 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         if patch is None or patch.input is None:
             return None
         items = []
-        for told in patch.input:
-            if isinstance(told, ItemReference):
-                known = self._store.get(told.id)
+        for given in patch.input:
+            if isinstance(given, ItemReference):
+                known = self._store.get(given.id)
                 assert known is not None, "references were checked"
                 items.append(known)
             else:
-                item_id = told.id or self._start.new_id("item")
-                items.append(item_of(told, item_id, self._config.input_format))
+                item_id = given.id or self._start.new_id("item")
+                items.append(item_of(given, item_id, self._config.input_format))
         return tuple(items)
 
     def _end_segment(self) -> list[Effect]:
@@ -320,8 +320,8 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         if not self._ears.is_open:
             return []
         end_ms = self._ears.buffer.end_ms
-        told = self._send(tell.speech_stopped(self._ears.item_id, end_ms))
-        return [*told, *self._commit(end_ms)]
+        sent = self._send(events.speech_stopped(self._ears.item_id, end_ms))
+        return [*sent, *self._commit(end_ms)]
 
     def _commit(self, end_ms: int) -> list[Effect]:
         """Make an item of the sound up to a position."""
@@ -329,15 +329,15 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         item_id = item_id or self._start.new_id("item")
         item = Item(item_id, role="user", content=(Content("input_audio", sound=sound),))
         previous = self._store.add(item)
-        told = [*self._send(tell.committed(item_id, previous)), *self._added(item, previous)]
+        sent = [*self._send(events.committed(item_id, previous)), *self._added(item, previous)]
         wanted = self._config.transcription
         if wanted is None or not sound.pcm:
-            return told
-        return [*told, Transcribe(item_id, sound.pcm, sound.format, wanted)]
+            return sent
+        return [*sent, Transcribe(item_id, sound.pcm, sound.format, wanted)]
 
     def _added(self, item: Item, previous: str | None) -> list[Effect]:
         wire = item.wire()
-        added, done = (tell.item_event(kind, wire, previous) for kind in ("added", "done"))
+        added, done = (events.item_event(kind, wire, previous) for kind in ("added", "done"))
         return self._send(added, done)
 
     def _wait_for_speech(self, now_s: float) -> list[Effect]:
@@ -354,11 +354,11 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
         expires_at = self._start.unix_time_s + round(limit_s)
         return self._config.wire(self._start.session_id, self._start.model, expires_at)
 
-    def _send(self, *told: RealtimeEvent) -> list[Effect]:
+    def _send(self, *sent: RealtimeEvent) -> list[Effect]:
         """Send events, spelled for this client."""
         effects: list[Effect] = []
-        for event in told:
-            spelled = tell.in_beta(event) if self._start.is_beta else event
+        for event in sent:
+            spelled = events.in_beta(event) if self._start.is_beta else event
             if spelled is not None:
                 fields = {"event_id": self._start.new_id("event"), **spelled.fields}
                 effects.append(Send(RealtimeEvent(spelled.type, fields)))
@@ -369,14 +369,14 @@ class ResponseMachine(SessionMachine[RealtimePhase]):
     ) -> list[Effect]:
         """Say what is wrong with a client's event."""
         event_id = event.message.event_id if isinstance(event.message, NamedEvent) else None
-        return self._send(tell.error(code, text, param=param, event_id=event_id))
+        return self._send(events.error(code, text, param=param, event_id=event_id))
 
     def fail(self, error: OmniError) -> list[Effect]:
         """End with an error."""
         code = SOCKET_CODES.get(error.code, error.code.value)
-        return self._close_with(tell.error(code, error.message), error.close_code)
+        return self._close_with(events.error(code, error.message), error.close_code)
 
-    def _close_with(self, told: RealtimeEvent, code: CloseCode) -> list[Effect]:
-        last = self._send(told)
-        *halt, release, close = self._end(close=Close(code, told.fields["error"]["code"]))
+    def _close_with(self, sent: RealtimeEvent, code: CloseCode) -> list[Effect]:
+        last = self._send(sent)
+        *halt, release, close = self._end(close=Close(code, sent.fields["error"]["code"]))
         return [*halt, *last, release, close]

@@ -30,7 +30,7 @@ class OutputConfig:
     """How a response is made and sounds.
 
     Attributes:
-        instructions: what the model is told about its part.
+        instructions: the system prompt.
         modality: spoken, or text alone.
         format: how its sound is written.
         voice: the voice's name, as it was asked for.

@@ -39,7 +39,7 @@ class TurnRequest:
     """One response that is to be made.
 
     Attributes:
-        system: what the model is told about its part.
+        system: the system prompt.
         turns: the conversation, oldest first, without the system's.
         output: how it is made and sounds.
         reply_key: what the reply is called when it is one of the turns.
@@ -93,8 +93,8 @@ def request_of(
         is_outside: It is no part of the conversation.
     """
     offer, known = offer_of(output), list(items)
-    told = [item.text for item in known if item.role == "system"]
-    system = "\n\n".join(text for text in (output.instructions, *told, offer.prompt) if text)
+    texts = [item.text for item in known if item.role == "system"]
+    system = "\n\n".join(text for text in (output.instructions, *texts, offer.prompt) if text)
     turns = _turns(item for item in known if item.role != "system")
     return TurnRequest(
         system, tuple(turns), output, (response_id, 0), offer.reply_start, is_outside

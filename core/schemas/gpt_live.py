@@ -1,7 +1,7 @@
 """GPT-Live on the wire: what a client says on `/v1/live/sessions`, OpenAI's full-duplex protocol.
 
 An optional field that has no value is absent, never null. Settings of what the model cannot do
-(delegation, triggers) are taken and told back.
+(delegation, triggers) are taken and sent back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIXTURE_MAX_S: Final = 30.0  # the original's
 PCM_RATE_HZ: Final = 24_000
 G711_RATE_HZ: Final = 8_000
 
-# Any: JSON of settings that mean nothing here and are told back as they came.
+# Any: JSON of settings that mean nothing here and are sent back as they came.
 Json = dict[str, Any]
 ClientText = Annotated[str, Field(max_length=limits.TEXT_MAX_CHARS)]
 
@@ -96,7 +96,7 @@ class InitialItem(WireModel):
 
 
 class Delegation(WireModel):
-    """Who would carry out tasks; accepted and told back, nothing is delegated."""
+    """Who would carry out tasks; accepted and sent back, nothing is delegated."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -282,4 +282,4 @@ ClientMessage = (
     | Heard
     | Fixture
 )
-"""What the protocol's machine is told of it: sound is decoded, what is wrong is named."""
+"""What the protocol's machine gets of it: sound is decoded, what is wrong is named."""

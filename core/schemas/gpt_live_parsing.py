@@ -42,8 +42,8 @@ def _explained(error: ValidationError, text: str) -> Unclear:
     name = event.get("event_id")
     event_id = name if isinstance(name, str) else None
     if not path:
-        told, known = str(event.get("type"))[:64], ", ".join(EVENT_TYPES)
-        message = f"Unknown event type '{told}'. Supported: {known}."
+        kind, known = str(event.get("type"))[:64], ", ".join(EVENT_TYPES)
+        message = f"Unknown event type '{kind}'. Supported: {known}."
         return Unclear(code=INVALID_EVENT, message=message, event_id=event_id)
     param = ".".join(str(part) for part in path[1:] if part not in UNION_WORDS)
     if kind == "missing":

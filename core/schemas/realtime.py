@@ -179,20 +179,20 @@ def parse_event(text: str) -> ClientEvent:
 def _explain(error: ValidationError, text: str) -> EventProblemError:
     try:
         # Any: whatever the client sent.
-        told: Any = json.loads(text)
+        given: Any = json.loads(text)
     except (ValueError, RecursionError):
         return EventProblemError("invalid_event", "The event is not valid JSON.")
-    if not isinstance(told, dict):
+    if not isinstance(given, dict):
         return EventProblemError("invalid_event", "The event is not a JSON object.")
-    event_id = told.get("event_id")
+    event_id = given.get("event_id")
     known_id = event_id[:EVENT_ID_MAX_CHARS] if isinstance(event_id, str) else None
-    kind = told.get("type")
+    kind = given.get("type")
     if kind not in EVENT_TYPES:
         shown = repr(kind[:64]) if isinstance(kind, str) else "missing"
         message = f"Unknown event type {shown}. Supported: {', '.join(EVENT_TYPES)}."
         return EventProblemError("invalid_event", message, "type", known_id)
     problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    param = _path(told, problem["loc"])
+    param = _path(given, problem["loc"])
     if problem["type"] in MISSING:
         message = f"Missing required parameter: '{param}'."
         return EventProblemError("missing_required_parameter", message, param, known_id)
@@ -201,14 +201,14 @@ def _explain(error: ValidationError, text: str) -> EventProblemError:
 
 
 # Any: whatever the client sent.
-def _path(told: Any, where: Sequence[int | str]) -> str:
+def _path(given: Any, where: Sequence[int | str]) -> str:
     """Return the field's name as a client writes it, without the names of our models."""
     path = ""
     for number, step in enumerate(where):
-        if isinstance(told, list) and isinstance(step, int) and step < len(told):
-            path, told = f"{path}[{step}]", told[step]
-        elif isinstance(told, dict) and step in told:
-            path, told = f"{path}.{step}" if path else str(step), told[step]
-        elif isinstance(told, dict) and number == len(where) - 1 and isinstance(step, str):
+        if isinstance(given, list) and isinstance(step, int) and step < len(given):
+            path, given = f"{path}[{step}]", given[step]
+        elif isinstance(given, dict) and step in given:
+            path, given = f"{path}.{step}" if path else str(step), given[step]
+        elif isinstance(given, dict) and number == len(where) - 1 and isinstance(step, str):
             path = f"{path}.{step}" if path else step
     return path

@@ -131,8 +131,8 @@ class ItemReference(WireModel):
 
 def _kind(value: object) -> str:
     """Return an item's type; a beta client may leave `message` out."""
-    told = value.get("type", "message") if isinstance(value, dict) else ""
-    return told if isinstance(told, str) else ""
+    kind = value.get("type", "message") if isinstance(value, dict) else ""
+    return kind if isinstance(kind, str) else ""
 
 
 ClientItem = Annotated[

@@ -26,7 +26,7 @@ from core.schemas.gpt_live import (
     Unclear,
 )
 from core.schemas.gpt_live_parsing import parse_event
-from core.schemas.gpt_live_told import OutputAudioDelta, Spoken
+from core.schemas.gpt_live_server import OutputAudioDelta, Spoken
 from core.schemas.limits import EVENT_LIMIT_BYTES
 from core.schemas.queue import ErrorMessage
 from core.serving.client_sound import ClientSound, decode_pcm
@@ -97,11 +97,11 @@ class InnerObserver:
         self._records = records
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        """Show what the duplex machine was told, and what it led to."""
+        """Show what the duplex machine took in, and what that led to."""
         if self._records and not self._machine.is_kept:
             return
-        for inner, told in self._machine.seen:
-            self._observer.observe(inner, told)
+        for inner, effects in self._machine.seen:
+            self._observer.observe(inner, effects)
 
     async def close(self) -> None:
         """Let the observer finish."""

@@ -26,7 +26,7 @@ from core.protocols.gpt_live_events import LiveNames
 from core.protocols.machine import SessionNames
 from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.gpt_live import Heard
-from core.schemas.gpt_live_told import Spoken
+from core.schemas.gpt_live_server import Spoken
 from core.serving.fake_media import tone
 from core.serving.gpt_live import GptLiveWords
 from tests.fakes.scenes import DUPLEX, Scene

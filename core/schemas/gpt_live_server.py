@@ -34,7 +34,7 @@ class SessionResource(WireModel):
     safety_identifier: str | None = Field(None, description="As it came.")
 
 
-class SessionTold(ServerEvent):
+class SessionEvent(ServerEvent):
     """The session has begun, or was changed."""
 
     type: Literal["session.started", "session.updated"] = Field(description="Kind of event.")
@@ -143,7 +143,7 @@ class InfoEvent(ServerEvent):
 
 
 ServerMessage = (
-    SessionTold
+    SessionEvent
     | Spoken
     | TranscriptDelta
     | Acknowledged

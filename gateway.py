@@ -29,31 +29,22 @@ from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
 from core.errors import OmniError
 from core.logging_setup import setup_logging
 from core.schemas.chat import ChatRequest
-from gateway_modules import (
-    routes_admin,
-    routes_assets,
-    routes_chat,
-    routes_pages,
-    routes_queue,
-    routes_sessions,
-    routes_watch,
-    routes_ws,
-)
-from gateway_modules.answers import (
+from gateway_modules.openai import routes as openai_routes
+from gateway_modules.openai import sockets as openai_sockets
+from gateway_modules.openai import transcription as openai_transcription
+from gateway_modules.routes import admin, assets, chat, pages, queue, sessions, sockets, watch
+from gateway_modules.routes.http_edge import HttpEdge
+from gateway_modules.service import STATIC, Gateway, Timing, build_gateway
+from gateway_modules.web.answers import (
     OPENAI_PREFIX,
     on_client_gone,
     on_invalid_request,
     on_omni_error,
     on_unexpected,
 )
-from gateway_modules.certificates import certificate_names, ensure_certificate
-from gateway_modules.http_edge import HttpEdge
-from gateway_modules.openai import routes as openai_routes
-from gateway_modules.openai import sockets as openai_sockets
-from gateway_modules.openai import transcription as openai_transcription
-from gateway_modules.service import STATIC, Gateway, Timing, build_gateway
-from gateway_modules.web_files import StaticFolder
-from gateway_modules.web_server import GatewayServer, server_config
+from gateway_modules.web.certificates import certificate_names, ensure_certificate
+from gateway_modules.web.files import StaticFolder
+from gateway_modules.web.server import GatewayServer, server_config
 
 TITLE: Final = "MiniCPM-o live"
 DESCRIPTION: Final = (
@@ -122,20 +113,11 @@ def create_app(
 
 
 def _add_routes(app: FastAPI, gateway: Gateway) -> None:
-    for routes in (
-        routes_queue,
-        routes_chat,
-        routes_assets,
-        routes_sessions,
-        routes_admin,
-        routes_watch,
-        routes_pages,
-        routes_ws,
-    ):
+    for routes in (queue, chat, assets, sessions, admin, watch, pages, sockets):
         app.include_router(routes.router)
-    app.include_router(routes_admin.admin_router)
-    app.include_router(routes_pages.assets)
-    app.include_router(routes_pages.make_documents())
+    app.include_router(admin.admin_router)
+    app.include_router(pages.assets)
+    app.include_router(pages.make_documents())
     for routes in (openai_routes, openai_transcription):
         app.include_router(routes.router, prefix=OPENAI_PREFIX.rstrip("/"))
         app.include_router(routes.router, include_in_schema=False)
@@ -143,7 +125,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
     app.mount("/static", StaticFolder(STATIC, gateway.web_files), name="static")
     app.add_exception_handler(OmniError, on_omni_error)
     app.add_exception_handler(ClientDisconnect, on_client_gone)
-    app.add_exception_handler(HTTPException, routes_pages.on_http_problem)
+    app.add_exception_handler(HTTPException, pages.on_http_problem)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(Exception, on_unexpected)
     app.add_middleware(HttpEdge, gateway=gateway)

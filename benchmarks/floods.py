@@ -26,7 +26,7 @@ from rich.table import Table
 from config import Settings
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, MIB
 from gateway import create_app, settle
-from gateway_modules.web_server import GatewayServer, server_config
+from gateway_modules.web.server import GatewayServer, server_config
 
 HOST: Final = "127.0.0.1"
 NO_WORKER: Final = ("127.0.0.1:9",)  # the port of `discard`: no server answers

@@ -17,30 +17,30 @@ from core.protocols.events import ShuttingDown
 from core.protocols.queueing import QueueingLimits
 from core.schemas.limits import EVENT_LIMIT_BYTES
 from core.schemas.queue import SESSION_SECRET_HEADER
-from gateway_modules.admin_sessions import ensure_admin_token
-from gateway_modules.app_registry import AppRegistry
-from gateway_modules.audit import AUDIT_FILE, AuditLog
-from gateway_modules.client_wire import Pace
-from gateway_modules.connections import CONNECTIONS_PER_SOCKET, Connections, connection_limit
-from gateway_modules.eta_store import EtaStore
-from gateway_modules.kinds import SizeLimits, SocketKind
-from gateway_modules.languages import Languages
-from gateway_modules.live_sessions import TAKEOVER_GRACE_S, LiveSessions
-from gateway_modules.log_tail import LogTail
+from gateway_modules.admin.admin_sessions import ensure_admin_token
+from gateway_modules.admin.app_registry import AppRegistry
+from gateway_modules.admin.audit import AUDIT_FILE, AuditLog
+from gateway_modules.admin.log_tail import LogTail
+from gateway_modules.admin.security import AccessPolicy, Answer, Masks, mark_admin
+from gateway_modules.admin.trends import Trends
 from gateway_modules.openai.client_secrets import ClientSecrets
 from gateway_modules.openai.transcripts import Transcripts
-from gateway_modules.presets import PresetLibrary
-from gateway_modules.rates import ByteBudget
-from gateway_modules.ref_audio_registry import RefAudioRegistry, SoundDecoder
-from gateway_modules.security import AccessPolicy, Answer, Masks, mark_admin
+from gateway_modules.queue.eta_store import EtaStore
+from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
+from gateway_modules.queue.worker_pool import WorkerPool
+from gateway_modules.relay.client_wire import Pace
+from gateway_modules.relay.live_sessions import TAKEOVER_GRACE_S, LiveSessions
+from gateway_modules.relay.worker_link import PATIENCE_S
 from gateway_modules.session_files import SessionFiles
-from gateway_modules.trends import Trends
-from gateway_modules.vendor_files import VendorFiles
-from gateway_modules.voice_library import VoiceLibrary, find_default_voice
-from gateway_modules.web_files import StaticVersion, WebFiles, compact
-from gateway_modules.worker_client import CONNECT_TRIES, WorkerClient
-from gateway_modules.worker_link import PATIENCE_S
-from gateway_modules.worker_pool import WorkerPool
+from gateway_modules.voices.presets import PresetLibrary
+from gateway_modules.voices.ref_audio_registry import RefAudioRegistry, SoundDecoder
+from gateway_modules.voices.voice_library import VoiceLibrary, find_default_voice
+from gateway_modules.web.connections import CONNECTIONS_PER_SOCKET, Connections, connection_limit
+from gateway_modules.web.files import StaticVersion, WebFiles, compact
+from gateway_modules.web.kinds import SizeLimits, SocketKind
+from gateway_modules.web.languages import Languages
+from gateway_modules.web.rates import ByteBudget
+from gateway_modules.web.vendor_files import VendorFiles
 from recording.cleanup import CleanupSchedule
 from recording.listing import RecordingList
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from config import PROJECT_ROOT, Settings
 from core.schemas.limits import SLOTS_MAX
 from core.schemas.worker import SUPERVISED_VARIABLE
-from gateway_modules.log_tail import LOGS_FOLDER
+from gateway_modules.admin.log_tail import LOGS_FOLDER
 from launcher.machine import VISIBLE, Gpu
 from launcher.processes import BYTES_PER_MB, LogFile
 

@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 from config import Settings, SettingsError
-from gateway_modules.admin_sessions import TOKEN_FILE, ensure_admin_token
-from gateway_modules.certificates import Certificate, ensure_certificate, lan_addresses
+from gateway_modules.admin.admin_sessions import TOKEN_FILE, ensure_admin_token
+from gateway_modules.web.certificates import Certificate, ensure_certificate, lan_addresses
 from launcher.checkpoint import ensure_checkpoint, shown
 from launcher.display import Display
 from launcher.health import trust

@@ -26,12 +26,12 @@ from core.tools import (
     CallParser,
     Said,
 )
-from gateway_modules.answers import OpenAIError, openai_error
 from gateway_modules.openai.chat_request import CompletionRequest
 from gateway_modules.openai.sound import spoken
 from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.openai.worker_turn import ReplyMessage
-from gateway_modules.voice_library import VoiceLibrary
+from gateway_modules.voices.voice_library import VoiceLibrary
+from gateway_modules.web.answers import OpenAIError, openai_error
 
 ID_BYTES: Final = 12
 DONE: Final = "data: [DONE]\n\n"

@@ -13,9 +13,9 @@ from core.protocols.events import ClientSaid
 from core.schemas.common import check_json_shape
 from core.schemas.openai_errors import LAST_CODES, error_event
 from core.schemas.queue import ErrorMessage, WarningMessage
-from gateway_modules.line import Place
-from gateway_modules.traffic import SHORT_CHARS, Link, QueueMessage, Traffic, Upward, Verdict
-from gateway_modules.voice_library import VoiceLibrary
+from gateway_modules.queue.line import Place
+from gateway_modules.relay.traffic import SHORT_CHARS, Link, QueueMessage, Traffic, Upward, Verdict
+from gateway_modules.voices.voice_library import VoiceLibrary
 
 TYPE: Final = re.compile(r'"type"\s*:\s*"([\w.]{1,64})"')
 CODE: Final = re.compile(r'"code"\s*:\s*"(\w{1,64})"')

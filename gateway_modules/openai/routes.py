@@ -14,8 +14,6 @@ from core.errors import BadRequestError, NotFoundError, NoWorkerError, UnknownTy
 from core.schemas.common import explain, parse_message
 from core.schemas.realtime_session import SessionPatch
 from core.schemas.worker import ModelKind
-from gateway_modules.answers import CLIENT_LEFT
-from gateway_modules.client_request import HungUpError, text_of, unless_hung_up
 from gateway_modules.openai.answer import Answer, Json
 from gateway_modules.openai.chat_request import CompletionRequest
 from gateway_modules.openai.client_secrets import (
@@ -30,9 +28,11 @@ from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.openai.voices import uploaded_voice, voice_list, voice_object
 from gateway_modules.openai.worker_request import worker_request
 from gateway_modules.openai.worker_turn import reply
+from gateway_modules.queue.worker_view import loaded_model
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
-from gateway_modules.voice_library import VoiceLibrary
-from gateway_modules.worker_view import loaded_model
+from gateway_modules.voices.voice_library import VoiceLibrary
+from gateway_modules.web.answers import CLIENT_LEFT
+from gateway_modules.web.client_request import HungUpError, text_of, unless_hung_up
 
 REQUEST: Final[TypeAdapter[CompletionRequest]] = TypeAdapter(CompletionRequest)
 SPEECH: Final[TypeAdapter[SpeechRequest]] = TypeAdapter(SpeechRequest)

@@ -14,12 +14,12 @@ from fastapi import APIRouter, WebSocket
 from starlette.responses import JSONResponse
 
 from core.errors import BadRequestError, CloseCode, OmniError, RateLimitedError
-from gateway_modules.answers import OPENAI_PREFIX, RETRY_AFTER_S, error_answer, openai_error
-from gateway_modules.kinds import SocketKind
 from gateway_modules.openai.keys import Grant, check_key
 from gateway_modules.openai.routes import served_model
-from gateway_modules.routes_ws import Entrance, serve
+from gateway_modules.routes.sockets import Entrance, serve
 from gateway_modules.service import Gateway, gateway_of
+from gateway_modules.web.answers import OPENAI_PREFIX, RETRY_AFTER_S, error_answer, openai_error
+from gateway_modules.web.kinds import SocketKind
 from recording.names import generate_session_id
 
 SUBPROTOCOL: Final = "realtime"

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gateway_modules.openai.chat_request import AnswerFormat
-from gateway_modules.ref_audio_registry import SoundDecoder
+from gateway_modules.voices.ref_audio_registry import SoundDecoder
 
 PCM16_MAX: Final = 32_767
 # Container and codec as libsndfile calls them.

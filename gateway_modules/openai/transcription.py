@@ -23,16 +23,16 @@ from core.schemas.common import WireModel, parse_message
 from core.schemas.queue import RequestType
 from core.schemas.worker import TranscriptPassage
 from core.transcription_errors import NotAvailableError
-from gateway_modules.answers import CLIENT_LEFT, openai_error
-from gateway_modules.client_request import HungUpError, unless_hung_up
-from gateway_modules.line import UPDATE_PERIOD_S
-from gateway_modules.models import QueueTicket
 from gateway_modules.openai.keys import NeedsKey
 from gateway_modules.openai.routes import UNBUFFERED
-from gateway_modules.ref_audio_registry import Sound
+from gateway_modules.queue.line import UPDATE_PERIOD_S
+from gateway_modules.queue.models import QueueTicket
+from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.relay.worker_link import is_anybody_left
 from gateway_modules.service import Gateway, GatewayHere
-from gateway_modules.worker_connection import WorkerConnection
-from gateway_modules.worker_link import is_anybody_left
+from gateway_modules.voices.ref_audio_registry import Sound
+from gateway_modules.web.answers import CLIENT_LEFT, openai_error
+from gateway_modules.web.client_request import HungUpError, unless_hung_up
 from recording.names import generate_session_id
 
 PROMPT_MAX_CHARS: Final = 1_000  # ours: Whisper reads the last 224 tokens of it

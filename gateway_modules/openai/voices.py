@@ -9,7 +9,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
 from core.errors import BadRequestError
-from gateway_modules.ref_audio_registry import NAME_MAX_CHARS, RefAudio, RefAudioRegistry
+from gateway_modules.voices.ref_audio_registry import NAME_MAX_CHARS, RefAudio, RefAudioRegistry
 
 FIELDS_MAX: Final = 16  # ours: parts of a form beside the file
 

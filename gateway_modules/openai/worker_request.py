@@ -1,6 +1,6 @@
 """From a request for a chat completion to the request that a worker takes.
 
-Blocks while sound is decoded. Media pass in parts, as `gateway_modules.long_text` has them.
+Blocks while sound is decoded. Media pass in parts, as `gateway_modules.web.long_text` has them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from core.schemas.common import (
     VideoContent,
 )
 from core.tools import Offer, call_text, outputs_text
-from gateway_modules.long_text import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
 from gateway_modules.openai.chat_request import (
     AudioPart,
     ChatMessage,
@@ -38,7 +37,8 @@ from gateway_modules.openai.chat_request import (
     VideoPart,
 )
 from gateway_modules.openai.transcripts import Transcripts
-from gateway_modules.voice_library import VoiceLibrary
+from gateway_modules.voices.voice_library import VoiceLibrary
+from gateway_modules.web.long_text import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
 
 MARK_CHARS: Final = 1_000  # ours: of what the server puts around a text of the client
 TEXT_CHARS: Final = limits.TEXT_MAX_CHARS - MARK_CHARS

@@ -21,12 +21,12 @@ from core.errors import (
 )
 from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ServerMessage
 from core.schemas.queue import SESSION_SECRET_BYTES, ErrorMessage, RequestType
-from gateway_modules.kinds import SocketKind, worker_query
-from gateway_modules.line import UPDATE_PERIOD_S, Place
-from gateway_modules.models import QueueTicket
-from gateway_modules.relay import STOP_TEXT
+from gateway_modules.queue.line import UPDATE_PERIOD_S, Place
+from gateway_modules.queue.models import QueueTicket
+from gateway_modules.relay.relay import STOP_TEXT
+from gateway_modules.relay.worker_link import is_anybody_left, parts
 from gateway_modules.service import Gateway
-from gateway_modules.worker_link import is_anybody_left, parts
+from gateway_modules.web.kinds import SocketKind, worker_query
 from recording.names import generate_session_id
 
 MESSAGE: Final[TypeAdapter[ServerMessage]] = TypeAdapter(ServerMessage)

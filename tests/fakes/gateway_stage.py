@@ -21,12 +21,12 @@ from websockets.exceptions import ConnectionClosed
 from config import Settings
 from core.protocols.queueing import QueueingLimits
 from gateway import create_app
-from gateway_modules.admin_sessions import TOKEN_FILE
-from gateway_modules.client_wire import Pace
-from gateway_modules.connections import Connections
-from gateway_modules.security import ADMIN_HEADER
+from gateway_modules.admin.admin_sessions import TOKEN_FILE
+from gateway_modules.admin.security import ADMIN_HEADER
+from gateway_modules.relay.client_wire import Pace
 from gateway_modules.service import Gateway, Timing
-from gateway_modules.web_server import GatewayServer, server_config
+from gateway_modules.web.connections import Connections
+from gateway_modules.web.server import GatewayServer, server_config
 from tests.fakes.fake_worker import FakeWorker, Raw
 
 HOST = "127.0.0.1"

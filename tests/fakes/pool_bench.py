@@ -10,9 +10,9 @@ from datetime import timedelta
 from hypothesis.stateful import RuleBasedStateMachine
 
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.models import QueueTicket
-from gateway_modules.worker_client import WorkerClient
-from gateway_modules.worker_pool import WorkerConnection, WorkerPool
+from gateway_modules.queue.models import QueueTicket
+from gateway_modules.queue.worker_client import WorkerClient
+from gateway_modules.queue.worker_pool import WorkerConnection, WorkerPool
 from tests.fakes.pool_model import ModelAnswer, ModelWorker, PoolModel
 from tests.fakes.pools import answer
 from tests.fakes.virtual_time import FakeClock, VirtualTimeLoop, let_others_run

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.models import EtaConfig, GatewayWorkerStatus
-from gateway_modules.worker_pool import WorkerConnection, WorkerPool
+from gateway_modules.queue.models import EtaConfig, GatewayWorkerStatus
+from gateway_modules.queue.worker_pool import WorkerConnection, WorkerPool
 from tests.fakes.virtual_time import FakeClock
 
 ETA = EtaConfig(eta_chat_s=10.0, eta_streaming_s=15.0, eta_duplex_s=90.0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.schemas.queue import RequestType
-from gateway_modules.log_tail import LOGS_FOLDER
+from gateway_modules.admin.log_tail import LOGS_FOLDER
 from recording.folder import write_meta
 from recording.names import recording_folder
 from recording.records import Meta, Status

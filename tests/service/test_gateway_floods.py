@@ -25,12 +25,14 @@ from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, JSON_VALUES_MAX, MIB
 from core.schemas.streaming import WorkerPrefill
 from core.schemas.worker import WorkerStatus
 from gateway import create_app, settle
-from gateway_modules import client_wire, routes_chat, turns, worker_client, worker_link
-from gateway_modules.client_request import Target, receive_file
-from gateway_modules.http_protocol import GatewayHttpProtocol
-from gateway_modules.long_text import LongTextReader
-from gateway_modules.routes_sessions import Download
-from gateway_modules.socket_server import GatewaySocketProtocol
+from gateway_modules.queue import worker_client
+from gateway_modules.relay import client_wire, turns, worker_link
+from gateway_modules.routes import chat as routes_chat
+from gateway_modules.routes.sessions import Download
+from gateway_modules.web.client_request import Target, receive_file
+from gateway_modules.web.http_protocol import GatewayHttpProtocol
+from gateway_modules.web.long_text import LongTextReader
+from gateway_modules.web.socket_server import GatewaySocketProtocol
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, settings_for, until
 
 BOMB = '{"type":"prefill","messages":[' + "[]," * JSON_VALUES_MAX + "[]]}"

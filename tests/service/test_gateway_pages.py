@@ -15,10 +15,10 @@ import httpx
 import pytest
 
 from gateway import create_app
-from gateway_modules import routes_pages
+from gateway_modules.routes import pages as routes_pages
 from gateway_modules.service import STATIC
-from gateway_modules.vendor_files import LIBRARIES, NODE_FILES, VendorFiles
-from gateway_modules.web_files import IMMUTABLE, NONCE_PLACE, StaticVersion, compact
+from gateway_modules.web.files import IMMUTABLE, NONCE_PLACE, StaticVersion, compact
+from gateway_modules.web.vendor_files import LIBRARIES, NODE_FILES, VendorFiles
 from tests.fakes.gateway_stage import Stage, on_stage, settings_for
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml", "Accept-Language": "zh-CN,zh;q=0.9"}

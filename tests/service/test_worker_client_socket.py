@@ -10,8 +10,8 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosedError
 
 from core.errors import WorkerUnreachableError
-from gateway_modules.worker_client import SECRET_HEADER, WorkerClient
-from gateway_modules.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_client import SECRET_HEADER, WorkerClient
+from gateway_modules.queue.worker_connection import WorkerConnection
 
 LIMIT_BYTES = 1000
 

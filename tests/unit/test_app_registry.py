@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.schemas.queue import RequestType
-from gateway_modules.app_registry import AppRegistry, app_of_request
+from gateway_modules.admin.app_registry import AppRegistry, app_of_request
 
 
 def test_every_request_depends_on_an_app() -> None:

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway_modules.audit import BODY_READ_BYTES, AuditLog, BodyStart, entry_of, shown_address
+from gateway_modules.admin.audit import (
+    BODY_READ_BYTES,
+    AuditLog,
+    BodyStart,
+    entry_of,
+    shown_address,
+)
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from gateway_modules.certificates import (
+from gateway_modules.web.certificates import (
     RENEW_BEFORE_DAYS,
     VALID_DAYS,
     Certificate,

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from gateway_modules.web_files import as_written, compact
+from gateway_modules.web.files import as_written, compact
 from tests.page_tree import STATIC
 from tests.source_tree import ROOT
 from tests.system.test_browser_clients import node

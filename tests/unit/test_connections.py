@@ -8,9 +8,9 @@ import struct
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway_modules.connections import READ_BYTES, Connections
-from gateway_modules.http_protocol import LIMITS_S, SLOWEST_BYTES_PER_S, Owed
-from gateway_modules.socket_server import SMALL_FRAMES_AT_ONCE
+from gateway_modules.web.connections import READ_BYTES, Connections
+from gateway_modules.web.http_protocol import LIMITS_S, SLOWEST_BYTES_PER_S, Owed
+from gateway_modules.web.socket_server import SMALL_FRAMES_AT_ONCE
 from tests.fakes.raw_connection import RawConnection
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_modules.dispatch import Assignment, FreeSlot, WaitingRequest, assign, route
+from gateway_modules.queue.dispatch import Assignment, FreeSlot, WaitingRequest, assign, route
 
 STREAMING = WaitingRequest("t", is_streaming=True, history_hash="mine")
 CHAT = WaitingRequest("t")

@@ -9,9 +9,9 @@ import pytest
 
 from config import ServiceSettings
 from core.files import write_file
-from gateway_modules import eta_store
-from gateway_modules.eta_store import EtaStore
-from gateway_modules.models import EtaConfig
+from gateway_modules.queue import eta_store
+from gateway_modules.queue.eta_store import EtaStore
+from gateway_modules.queue.models import EtaConfig
 
 
 def test_two_changes_at_once_are_both_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

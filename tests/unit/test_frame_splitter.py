@@ -7,7 +7,7 @@ from websockets.exceptions import PayloadTooBig
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN, SERVER, Protocol
 
-from gateway_modules.socket_server import FRAGMENT_BYTES, FrameSplitter
+from gateway_modules.web.socket_server import FRAGMENT_BYTES, FrameSplitter
 
 LIMIT_BYTES = 4 * FRAGMENT_BYTES
 MASK = b"\x01\x80\x03\xff"

@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import WorkerUnreachableError
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.health import (
+from gateway_modules.queue.health import (
     CONFIRM_PERIOD_S,
     IMPATIENT_PERIOD_S,
     PERIOD_S,
@@ -17,8 +17,8 @@ from gateway_modules.health import (
     HealthMonitor,
     poll_delay_s,
 )
-from gateway_modules.worker_client import HEALTH_TIMEOUT_S, WorkerClient
-from gateway_modules.worker_pool import WorkerConnection, WorkerPool
+from gateway_modules.queue.worker_client import HEALTH_TIMEOUT_S, WorkerClient
+from gateway_modules.queue.worker_pool import WorkerConnection, WorkerPool
 from tests.fakes.pools import answer, hear
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 import pytest
 
@@ -62,7 +64,7 @@ LAYERS = (
             "core.errors",
             "core.transcription_errors",
             "core.capabilities",
-            "gateway_modules.models",
+            "gateway_modules.queue.models",
             "config",
             "settings",
         ),
@@ -79,8 +81,8 @@ LAYERS = (
             "core.stop_sequences",
             "core.stop_signals",
             "core.tools",
-            "gateway_modules.dispatch",
-            "gateway_modules.eta",
+            "gateway_modules.queue.dispatch",
+            "gateway_modules.queue.eta",
         ),
         ("0 words",),
         frozenset(),
@@ -166,6 +168,19 @@ ROOMS = (
     ("modeling_minicpmo_unified", "auto", "tiny"),
 )
 
+# The same of `gateway_modules/`: each folder may import those before it.
+GATEWAY_ROOMS = (
+    ("web",),
+    ("queue",),
+    ("voices",),
+    ("relay",),
+    ("admin",),
+    ("openai.client_secrets", "openai.event_traffic", "openai.transcripts"),
+    ("service", "session_files"),
+    ("routes",),
+    ("openai",),
+)
+
 FILES = python_files(with_tests=False)
 GATEWAY_FILES = [source for source in FILES if source.module.split(".")[0].startswith("gateway")]
 OURS = frozenset(source.module.split(".")[0] for source in FILES)
@@ -212,28 +227,43 @@ def test_imports_point_down(source: SourceFile) -> None:
     assert offences(source) == []
 
 
-def room_of(module: str) -> int | None:
-    """The place in `ROOMS` of a module of the model, by its longest prefix; None for others."""
-    name = f"{module.removeprefix('MiniCPMO45.')}."
+def room_of(module: str, rooms: Sequence[Sequence[str]], package: str) -> int | None:
+    """The place in `rooms` of a module of `package`, by its longest prefix; None for others."""
+    name = f"{module.removeprefix(package)}."
     fits = [
         (len(prefix), place)
-        for place, prefixes in enumerate(ROOMS)
+        for place, prefixes in enumerate(rooms)
         for prefix in prefixes
-        if module.startswith("MiniCPMO45.") and name.startswith(f"{prefix}.")
+        if module.startswith(package) and name.startswith(f"{prefix}.")
     ]
     return max(fits)[1] if fits else None
 
 
-def test_the_rooms_of_the_model_import_in_the_order_of_the_data() -> None:
-    mine = [source for source in FILES if source.module.startswith("MiniCPMO45.")]
-    assert {source.module for source in mine if room_of(source.module) is None} == set()
+@pytest.mark.parametrize(
+    ("rooms", "package"), [(ROOMS, "MiniCPMO45."), (GATEWAY_ROOMS, "gateway_modules.")]
+)
+def test_folders_import_those_before_them(rooms: Sequence[Sequence[str]], package: str) -> None:
+    mine = [source for source in FILES if source.module.startswith(package)]
+    places = {source.module: room_of(source.module, rooms, package) for source in mine}
+    assert [name for name, place in places.items() if place is None] == []
     found = [
         f"{source.name}:{line} imports {name}"
         for source in mine
         for name, line in imported_modules(source)
-        if (room_of(name) or 0) > (room_of(source.module) or 0)
+        if (room_of(name, rooms, package) or 0) > (places[source.module] or 0)
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("package", ["recording"])
+def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
+    """An import only for types counts: a reader follows it like any other."""
+    mine = {s.module: s for s in FILES if s.module.split(".")[0] == package}
+    imports = {
+        module: {name for name, _ in imported_modules(source) if name in mine}
+        for module, source in mine.items()
+    }
+    TopologicalSorter(imports).prepare()  # raises CycleError, which names the modules
 
 
 @pytest.mark.parametrize("source", GATEWAY_FILES, ids=lambda source: source.name)

@@ -12,7 +12,7 @@ import pytest
 
 from core.errors import RateLimitedError, SessionInUseError
 from core.protocols.events import Event, ShuttingDown
-from gateway_modules.live_sessions import LiveRelay, LiveSessions
+from gateway_modules.relay.live_sessions import LiveRelay, LiveSessions
 from tests.fakes.virtual_time import in_virtual_time
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import BadRequestError, NotFoundError
-from gateway_modules import log_tail
-from gateway_modules.log_tail import LOGS_FOLDER, LogPart, LogTail, understood
+from gateway_modules.admin import log_tail
+from gateway_modules.admin.log_tail import LOGS_FOLDER, LogPart, LogTail, understood
 from launcher.processes import LogFile
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway_modules.vendor_files import NODE_FILES
-from gateway_modules.web_files import LEVEL, compact
+from gateway_modules.web.files import LEVEL, compact
+from gateway_modules.web.vendor_files import NODE_FILES
 from tests.browser.looks import PageKind, present_pages
 from tests.page_tree import STATIC, Html, Script
 from tests.source_tree import ROOT

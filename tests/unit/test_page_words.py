@@ -25,8 +25,8 @@ PLURAL = re.compile(r"""\btn\(\s*"([^"]+)\"""")
 
 # Keys that no script or page names, because the server or the browser does: pattern -> who.
 NAMED_ELSEWHERE: dict[str, str] = {
-    r"language\.name": "gateway_modules/languages.py lists it",
-    r"missing\..+": "gateway_modules/error_page.py shows it",
+    r"language\.name": "gateway_modules/web/languages.py lists it",
+    r"missing\..+": "gateway_modules/web/error_page.py shows it",
 }
 
 

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from core.errors import QueueCancelledError, ShuttingDownError
-from gateway_modules.line import UPDATE_PERIOD_S
-from gateway_modules.models import GatewayWorkerStatus, QueueTicket
-from gateway_modules.worker_pool import WorkerPool
+from gateway_modules.queue.line import UPDATE_PERIOD_S
+from gateway_modules.queue.models import GatewayWorkerStatus, QueueTicket
+from gateway_modules.queue.worker_pool import WorkerPool
 from tests.fakes.pools import make_pool, workers_of
 from tests.fakes.virtual_time import FakeClock, in_virtual_time, let_others_run
 

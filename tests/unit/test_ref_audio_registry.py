@@ -12,9 +12,9 @@ import pytest
 
 from core.errors import AudioError, NotFoundError, TooBigError
 from core.files import write_file
-from gateway_modules import ref_audio_registry
-from gateway_modules.ref_audio_registry import RefAudioRegistry, Sound, SoundDecoder
-from gateway_modules.voice_library import VoiceLibrary, wav_duration_s
+from gateway_modules.voices import ref_audio_registry
+from gateway_modules.voices.ref_audio_registry import RefAudioRegistry, Sound, SoundDecoder
+from gateway_modules.voices.voice_library import VoiceLibrary, wav_duration_s
 
 
 def wav(duration_s: float) -> bytes:

@@ -24,17 +24,17 @@ from core.errors import EndedByAdminError
 from core.metrics import GatewayMetrics
 from core.protocols.events import Rejected, ShuttingDown
 from core.protocols.queueing import QueueingMachine
-from gateway_modules.client_wire import ClientWire
-from gateway_modules.diagnostics import DiagnosticsFile
-from gateway_modules.kinds import SizeLimits, SocketKind
-from gateway_modules.ref_audio_registry import RefAudioRegistry, SoundDecoder
-from gateway_modules.relay import Relay
-from gateway_modules.relay_notes import RelayNotes
-from gateway_modules.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
-from gateway_modules.voice_library import VoiceLibrary
-from gateway_modules.worker_client import WorkerClient
-from gateway_modules.worker_link import Request
-from gateway_modules.worker_pool import WorkerPool
+from gateway_modules.queue.worker_client import WorkerClient
+from gateway_modules.queue.worker_pool import WorkerPool
+from gateway_modules.relay.client_wire import ClientWire
+from gateway_modules.relay.diagnostics import DiagnosticsFile
+from gateway_modules.relay.notes import RelayNotes
+from gateway_modules.relay.relay import Relay
+from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
+from gateway_modules.relay.worker_link import Request
+from gateway_modules.voices.ref_audio_registry import RefAudioRegistry, SoundDecoder
+from gateway_modules.voices.voice_library import VoiceLibrary
+from gateway_modules.web.kinds import SizeLimits, SocketKind
 from tests.fakes.awaits import Awaits
 from tests.fakes.pools import make_pool
 from tests.fakes.virtual_time import VirtualTimeLoop

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from core.schemas.export.asyncapi import asyncapi_document
-from gateway_modules.routes_pages import make_documents
+from gateway_modules.routes.pages import make_documents
 
 
 def test_the_document_is_served() -> None:

@@ -11,9 +11,9 @@ import pytest
 from core.errors import BadPayloadError, UnknownTypeError
 from core.history import RawMessage, compute_history_hash
 from core.schemas.streaming import WorkerPrefill
-from gateway_modules.ref_audio_registry import RefAudioRegistry, SoundDecoder
-from gateway_modules.turns import StreamingTurn, is_heavy, read_chat, read_streaming
-from gateway_modules.voice_library import VoiceLibrary
+from gateway_modules.relay.turns import StreamingTurn, is_heavy, read_chat, read_streaming
+from gateway_modules.voices.ref_audio_registry import RefAudioRegistry, SoundDecoder
+from gateway_modules.voices.voice_library import VoiceLibrary
 
 HISTORY: list[Mapping[str, object]] = [
     {"role": "system", "content": "Be kind."},

@@ -19,9 +19,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from gateway_modules.http_protocol import GatewayHttpProtocol
-from gateway_modules.socket_server import GatewaySocketProtocol
-from gateway_modules.web_server import GatewayServer
+from gateway_modules.web.http_protocol import GatewayHttpProtocol
+from gateway_modules.web.server import GatewayServer
+from gateway_modules.web.socket_server import GatewaySocketProtocol
 
 SUBCLASSES: Final = MappingProxyType[type, type](
     {

@@ -12,9 +12,9 @@ from starlette.datastructures import Headers
 from starlette.responses import FileResponse, Response
 
 from core.errors import NotFoundError
-from gateway_modules import web_files
-from gateway_modules.vendor_files import LIBRARIES, NODE_FILES, VendorFiles
-from gateway_modules.web_files import NONCE_PLACE, WebFiles, accepts_gzip, json_answer, with_nonce
+from gateway_modules.web import files as web_files
+from gateway_modules.web.files import NONCE_PLACE, WebFiles, accepts_gzip, json_answer, with_nonce
+from gateway_modules.web.vendor_files import LIBRARIES, NODE_FILES, VendorFiles
 from tests.source_tree import ROOT
 
 GZIP = {"accept-encoding": "gzip, deflate, br"}

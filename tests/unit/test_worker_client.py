@@ -26,9 +26,9 @@ from core.errors import (
 )
 from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import WorkerStatus
-from gateway_modules import worker_client
-from gateway_modules.worker_client import SECRET_HEADER, WorkerClient
-from gateway_modules.worker_connection import WorkerConnection
+from gateway_modules.queue import worker_client
+from gateway_modules.queue.worker_client import SECRET_HEADER, WorkerClient
+from gateway_modules.queue.worker_connection import WorkerConnection
 from tests.fakes.pools import answer
 from tests.fakes.virtual_time import in_virtual_time
 

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from core.schemas.worker import WorkerStatus
-from gateway_modules.models import STATUS_OF_REQUEST, GatewayWorkerStatus, request_type_of
-from gateway_modules.worker_connection import WorkerConnection
-from gateway_modules.worker_view import worker_info
+from gateway_modules.queue.models import STATUS_OF_REQUEST, GatewayWorkerStatus, request_type_of
+from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_view import worker_info
 from tests.fakes.pools import answer, hear
 from tests.fakes.virtual_time import FakeClock
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from core.errors import QueueFullError as ProjectQueueFullError
-from gateway_modules.models import GatewayWorkerStatus
-from gateway_modules.worker_pool import QueueFullError, WorkerPool
+from gateway_modules.queue.models import GatewayWorkerStatus
+from gateway_modules.queue.worker_pool import QueueFullError, WorkerPool
 from tests.fakes.pools import make_pool, workers_of
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
 

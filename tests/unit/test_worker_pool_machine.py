@@ -15,8 +15,8 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from core.errors import NoWorkerError, QueueCancelledError, QueueFullError
 from core.schemas.worker import WorkerStatus
-from gateway_modules.models import LONG_REQUESTS, QueueTicket
-from gateway_modules.worker_pool import Place, WorkerConnection
+from gateway_modules.queue.models import LONG_REQUESTS, QueueTicket
+from gateway_modules.queue.worker_pool import Place, WorkerConnection
 from tests.fakes.pool_bench import SETTLED, PoolBench
 from tests.fakes.pool_model import ModelAnswer, ModelRequest
 

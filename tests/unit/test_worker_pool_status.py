@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from core.errors import NoWorkerError, ShuttingDownError
-from gateway_modules.models import EtaConfig, GatewayWorkerStatus
-from gateway_modules.worker_pool import WorkerPool
+from gateway_modules.queue.models import EtaConfig, GatewayWorkerStatus
+from gateway_modules.queue.worker_pool import WorkerPool
 from tests.fakes.pools import make_pool, workers_of
 from tests.fakes.virtual_time import FakeClock, in_virtual_time, let_others_run
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from core.schemas.worker import ModelFacts, ModelKind, WorkerHealth, WorkerStatus
-from gateway_modules.worker_connection import UNANSWERED, WorkerConnection
-from gateway_modules.worker_view import first_loading, loaded_model, worker_info
+from gateway_modules.queue.worker_connection import UNANSWERED, WorkerConnection
+from gateway_modules.queue.worker_view import first_loading, loaded_model, worker_info
 from tests.fakes.virtual_time import FakeClock
 
 TINY = ModelFacts(name="Tiny", kind=ModelKind.TINY_RANDOM, parameters=3, device="cpu")

@@ -1,0 +1,1 @@
+"""What administrators may do, see and set, and how they are known."""

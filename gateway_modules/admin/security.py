@@ -1,0 +1,306 @@
+"""Who is asking: addresses behind proxies, pages of other sites, administrators.
+
+Decides from headers and addresses alone; never reads a body, never answers."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+import time
+from collections.abc import Callable, Collection
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel
+from starlette.requests import HTTPConnection
+from starlette.types import Scope
+
+from config import SecuritySettings
+from core.errors import OriginRefusedError, RateLimitedError, UnauthorizedError
+from gateway_modules.admin.admin_sessions import AdminSessions
+from gateway_modules.web.rates import AddressBuckets, network_of
+
+ADMIN_HEADER: Final = "X-Admin-Token"
+ADMIN_COOKIE: Final = "admin_session"
+HOST_PREFIX: Final = "__Host-"  # bound to this host and to TLS. Source: RFC 6265bis, 4.1.3.2
+DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+SECURE_SCHEMES: Final = frozenset({"https", "wss"})
+ANY: Final = "*"
+LOCAL_NAME: Final = "localhost"
+
+ADMIN_MARK: Final = "an administrator asked"  # key in a request's scope
+
+TRIES_PER_MINUTE: Final = 10  # wrong tokens of one address
+SECONDS_PER_MINUTE: Final = 60
+# Every field of an answer that names a conversation or a place in the queue, or that can only be
+# computed by those who know what was said.
+MASKED_FIELDS: Final = frozenset(
+    {"session_id", "current_session_id", "ticket_id", "cached_hash", "messages_hash"}
+)
+MASK_CHARS: Final = 8
+KEY_BYTES: Final = 16
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class AccessPolicy:
+    """Decides where requests may come from and who is an administrator."""
+
+    def __init__(
+        self,
+        settings: SecuritySettings,
+        admin_token: str,
+        host_names: Collection[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Read the rules.
+
+        Args:
+            settings: Origins, names and proxies.
+            admin_token: What administrators show.
+            host_names: What this server is called, beyond the settings: its certificate's names.
+            clock: Seconds of a clock that only goes forward.
+        """
+        self._token = admin_token.encode()
+        self._is_admin_open = settings.insecure_admin and settings.admin_token is None
+        self._origins = frozenset(map(origin_key, settings.allowed_origins)) - {""}
+        names = {LOCAL_NAME, *host_names, *settings.allowed_hosts}
+        self._hosts = frozenset(name.lower().rstrip(".") for name in names)
+        networks = settings.trusted_proxies
+        self._proxies = [ipaddress.ip_network(network, strict=False) for network in networks]
+        self._wrong_tokens = AddressBuckets(
+            TRIES_PER_MINUTE, TRIES_PER_MINUTE / SECONDS_PER_MINUTE, clock
+        )
+        self.sessions = AdminSessions(clock)
+
+    @property
+    def needs_token(self) -> bool:
+        """Administrators have to show a token."""
+        return not self._is_admin_open
+
+    # --- where a request comes from ---
+
+    def client_address(self, connection: HTTPConnection) -> str:
+        """Return who asks: the peer, or what a trusted proxy says of it; "" if not known."""
+        peer = _peer(connection)
+        forwarded = connection.headers.getlist("x-forwarded-for")
+        if not forwarded or not self._is_proxy(peer):
+            return peer
+        for hop in reversed([address.strip() for address in ",".join(forwarded).split(",")]):
+            if _address(hop) is None:
+                return ""  # never the proxy's own address: that would be trusted more than others
+            peer = hop
+            if not self._is_proxy(hop):
+                break
+        return peer
+
+    def limited_peer(self, peer: str) -> str:
+        """Return the client that a peer's connections count for; "" if it may speak for many."""
+        return "" if self._is_proxy(peer) or is_loopback(peer) else network_of(peer)
+
+    def limited_client(self, connection: HTTPConnection) -> str:
+        """Return the client whose limits a request counts towards; "" for this machine itself.
+
+        A proxy of this machine speaks for others even where it is not configured: believing its
+        headers here can only limit, since this machine itself has no limits of its own.
+        """
+        address = self.client_address(connection)
+        if is_loopback(address):
+            raw = ",".join(connection.headers.getlist("x-forwarded-for"))
+            address = raw.rpartition(",")[2].strip() or connection.headers.get("x-real-ip", "")
+        return "" if is_loopback(address) else network_of(address)
+
+    def is_secure(self, connection: HTTPConnection) -> bool:
+        """Whether the client talks TLS, to us or to a trusted proxy."""
+        scheme = str(connection.scope["scheme"])
+        forwarded = connection.headers.get("x-forwarded-proto")
+        if forwarded and self._is_proxy(_peer(connection)):
+            scheme = forwarded.rpartition(",")[2].strip().lower()
+        return scheme in SECURE_SCHEMES
+
+    def check_host(self, connection: HTTPConnection) -> None:
+        """Let pass what was sent to a name of this server, or to an address.
+
+        A page can have its own name pointed at this machine, and would then be "the same site".
+
+        Raises:
+            OriginRefusedError: It was sent to another name.
+        """
+        host, _ = _split_host(connection.headers.get("host", ""))
+        parent = f"*.{host.partition('.')[2]}"
+        if _address(host) is not None or self._hosts & {ANY, host, parent}:
+            return
+        raise OriginRefusedError(
+            "This server is not known by the name it was called by. "
+            "Add the name to security.allowed_hosts if it is right."
+        )
+
+    def check_origin(self, connection: HTTPConnection) -> None:
+        """Let pass what no browser sent, what our own pages sent, and what is allowed.
+
+        Raises:
+            OriginRefusedError: A page of another site sent it.
+        """
+        origin = connection.headers.get("origin")
+        if origin is None or self._origins & {ANY, origin_key(origin)}:
+            return
+        hosts = [connection.headers.get("host", "")]
+        if self._is_proxy(_peer(connection)):
+            hosts += connection.headers.getlist("x-forwarded-host")
+        # The scheme is left out: a proxy that ends TLS talks plain HTTP to us.
+        scheme, page_host = _split_origin(origin)
+        port = DEFAULT_PORTS.get(scheme)
+        if page_host[0] and page_host in [_split_host(host, port) for host in hosts]:
+            return
+        raise OriginRefusedError()
+
+    # --- administrators ---
+
+    def check_admin(self, connection: HTTPConnection) -> None:
+        """Let administrators pass: with the token, or with the cookie of a session.
+
+        Raises:
+            UnauthorizedError: The token is missing or wrong, or the session has ended.
+            RateLimitedError: The token is wrong, and so were too many of this address.
+        """
+        shown = connection.headers.get(ADMIN_HEADER)
+        if self._is_admin_open or self.sessions.is_open(self.admin_cookie(connection)):
+            return
+        self.check_token(shown, self.client_address(connection))
+
+    def is_admin(self, connection: HTTPConnection) -> bool:
+        """Whether an administrator asks.
+
+        Raises:
+            RateLimitedError: A token was shown that is wrong, as were too many before.
+        """
+        try:
+            self.check_admin(connection)
+        except UnauthorizedError:
+            return False
+        return True
+
+    def check_token(self, shown: str | None, address: str) -> None:
+        """Compare a token with the right one, in constant time.
+
+        The right one opens however many wrong ones came before it: others of the same address
+        must not be able to lock an administrator out.
+
+        Args:
+            shown: The token, if anything.
+            address: By whom.
+
+        Raises:
+            UnauthorizedError: It is missing or wrong.
+            RateLimitedError: It is wrong, and so were too many of this address.
+        """
+        if not shown:
+            raise UnauthorizedError()
+        if hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), self._token):
+            return
+        if not self._wrong_tokens.take(address):
+            raise RateLimitedError("Too many wrong tokens. Please try again in a minute.")
+        raise UnauthorizedError()
+
+    def cookie_name(self, connection: HTTPConnection) -> str:
+        """Return what an administrator's cookie is called, which depends on the outer scheme."""
+        return HOST_PREFIX + ADMIN_COOKIE if self.is_secure(connection) else ADMIN_COOKIE
+
+    def admin_cookie(self, connection: HTTPConnection) -> str:
+        """Return the cookie of an administrator's session, "" if there is none."""
+        return connection.cookies.get(self.cookie_name(connection), "")
+
+    def _is_proxy(self, peer: str) -> bool:
+        address = _address(peer)
+        return address is not None and any(address in network for network in self._proxies)
+
+
+def mark_admin(scope: Scope) -> None:
+    """Mark a request as an administrator's."""
+    scope[ADMIN_MARK] = True
+
+
+def is_of_admin(scope: Scope) -> bool:
+    """Whether a request was let in as an administrator's."""
+    return ADMIN_MARK in scope
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is one of this machine that no other can reach."""
+    address = _address(host)
+    return address is not None and address.is_loopback
+
+
+def origin_key(origin: str) -> str:
+    """Return the one spelling of an origin that others are compared by; "" if it has no host."""
+    if origin == ANY:
+        return origin
+    scheme, (host, port) = _split_origin(origin.strip().rstrip("/"))
+    return f"{scheme}://{host}:{port}" if host else ""
+
+
+def _peer(connection: HTTPConnection) -> str:
+    return connection.client.host if connection.client else ""
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def _split_host(netloc: str, default_port: int | None = None) -> tuple[str, int | None]:
+    """Split "host:port" as headers carry it; what cannot be read matches nothing real."""
+    try:
+        parts = urlsplit(f"//{netloc}")
+        return (parts.hostname or "").rstrip("."), parts.port or default_port
+    except ValueError:
+        return "", None
+
+
+def _split_origin(origin: str) -> tuple[str, tuple[str, int | None]]:
+    """Split an origin into scheme and address; what cannot be read has no host."""
+    try:
+        page = urlsplit(origin)
+    except ValueError:
+        return "", ("", None)
+    scheme = page.scheme.lower()
+    return scheme, _split_host(page.netloc, DEFAULT_PORTS.get(scheme))
+
+
+class Masks:
+    """Stands one mask in for each id, the same one for as long as the gateway runs."""
+
+    def __init__(self) -> None:
+        """Draw the key, without which a mask confirms no guess."""
+        self._key = secrets.token_bytes(KEY_BYTES)
+
+    def mask(self, name: str) -> str:
+        """Return the mask of an id; it cannot be mistaken for one, since ids hold no ellipsis."""
+        digest = hmac.digest(self._key, name.encode("utf-8", "surrogatepass"), "sha256")
+        return f"…{digest.hex()[:MASK_CHARS]}"
+
+    def masked(self, answer: Answer, own: Collection[str] = ()) -> Answer:
+        """Return an answer as other clients may see it.
+
+        Args:
+            answer: Of a route; its lists are masked too.
+            own: Ids of the caller's own sessions, which stay readable.
+        """
+        fields = dict(answer)
+        if fields.get("session_id") in own:
+            return answer
+        changes = {name: self._shown(name, value, own) for name, value in fields.items()}
+        return answer.model_copy(update=changes)
+
+    def _shown(self, name: str, value: object, own: Collection[str]) -> object:
+        if isinstance(value, BaseModel):
+            return self.masked(value, own)
+        if isinstance(value, list):
+            return [self._shown(name, one, own) for one in value]
+        is_secret = name in MASKED_FIELDS and isinstance(value, str) and value != ""
+        return self.mask(str(value)) if is_secret and value not in own else value

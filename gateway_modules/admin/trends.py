@@ -1,0 +1,125 @@
+"""The last hour in points ten seconds apart, for charts: sessions, queue, units, memory, refusals.
+
+Kept in memory and bounded; nothing of it says who talked or about what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import Field
+
+from core.metrics import GatewayMetrics
+from core.schemas.common import WireModel
+from core.schemas.queue import RequestType
+from core.schemas.worker import WorkerStatus
+from gateway_modules.queue.worker_pool import WorkerPool
+
+PERIOD_S: Final = 10.0  # workers are asked how they are twice as often
+POINTS: Final = 360  # an hour
+MEDIAN: Final = 0.5
+TAIL: Final = 0.99
+
+Value = float | None
+
+
+class History(WireModel):
+    """Answer to `GET /api/admin/history`: columns of equal length, as charts want them."""
+
+    period_s: float = Field(description="Time between two points, s.")
+    t: list[float] = Field(description="Times, Unix seconds, oldest first.")
+    series: dict[str, list[Value]] = Field(
+        description="By name: sessions.<mode>, queue.length, queue.oldest_wait_s, unit.p50_ms, "
+        "unit.p99_ms, unit.count, refused.count, vram_used_mb.<worker>; null where not known."
+    )
+
+
+@dataclass(frozen=True)
+class _Point:
+    """What was at one time, or happened since the point before."""
+
+    time_s: float
+    values: dict[str, Value]
+
+
+class Trends:
+    """Takes a point every ten seconds; keeps the last 360, older ones go."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        metrics: GatewayMetrics,
+        clock: Callable[[], float] = time.time,
+        period_s: float = PERIOD_S,
+    ) -> None:
+        """Begin without a point; `run` takes them.
+
+        Args:
+            pool: Workers and queue.
+            metrics: What was counted.
+            clock: Unix seconds.
+            period_s: Time between two points.
+        """
+        self._pool = pool
+        self._metrics = metrics
+        self._clock = clock
+        self._period_s = period_s
+        self._points: deque[_Point] = deque(maxlen=POINTS)
+        self._refused_before = 0
+
+    async def run(self) -> None:
+        """Take points until cancelled."""
+        while True:
+            await asyncio.sleep(self._period_s)
+            self.take()
+
+    def take(self) -> None:
+        """Take a point now."""
+        units_ms = self._metrics.take_units()
+        refused = self._metrics.refused
+        queue = self._pool.get_queue_status()
+        modes = Counter(task.request_type for task in queue.running_tasks)
+        values: dict[str, Value] = {f"sessions.{mode.value}": modes[mode] for mode in RequestType}
+        values |= {
+            "queue.length": queue.queue_length,
+            "queue.oldest_wait_s": max((item.wait_elapsed_s for item in queue.items), default=0.0),
+            "unit.p50_ms": quantile(units_ms, MEDIAN),
+            "unit.p99_ms": quantile(units_ms, TAIL),
+            "unit.count": len(units_ms),
+            "refused.count": refused - self._refused_before,
+        }
+        self._refused_before = refused
+        for worker in self._pool.workers.values():
+            latest = worker.service.latest
+            is_there = latest is not None and worker.status is not WorkerStatus.OFFLINE
+            used_mb = latest.vram_used_mb if latest is not None and is_there else None
+            values[f"vram_used_mb.{worker.worker_id}"] = used_mb
+        self._points.append(_Point(round(self._clock(), 1), values))
+
+    def history(self) -> History:
+        """Return all points as columns."""
+        names = dict.fromkeys(name for point in self._points for name in point.values)
+        return History(
+            period_s=self._period_s,
+            t=[point.time_s for point in self._points],
+            series={name: [point.values.get(name) for point in self._points] for name in names},
+        )
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """Return the value that a share of all values does not exceed; None of no values.
+
+    Args:
+        values: In any order.
+        share: 0 to 1; the nearest rank is taken, nothing is made up between two values.
+    """
+    if not values:
+        return None
+    rank = max(1, math.ceil(share * len(values)))
+    return round(sorted(values)[rank - 1], 1)

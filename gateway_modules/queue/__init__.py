@@ -1,0 +1,1 @@
+"""Who waits, which worker comes next, and what is known of the workers."""

@@ -1,0 +1,391 @@
+"""Calls to one worker: health, chat and stop over HTTP, and its WebSockets.
+
+Turns every transport failure into one of our errors. Never chooses a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+)
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, Literal
+from urllib.parse import urlencode
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+
+from core import errors
+from core.errors import (
+    BadPayloadError,
+    GenerationFailedError,
+    NotSupervisedError,
+    NoWorkerError,
+    OmniError,
+    SessionTimeoutError,
+    WorkerLostError,
+    WorkerUnreachableError,
+)
+from core.schemas import limits
+from core.schemas.chat import ChatResponse
+from core.schemas.queue import SESSION_SECRET_HEADER
+from core.schemas.worker import (
+    WORKER_SECRET_HEADER,
+    ActionResult,
+    StopRequest,
+    TranscriptPassage,
+    TranscriptProblem,
+    WorkerHealth,
+    WorkerStatus,
+)
+from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.web.answers import Problem
+from gateway_modules.web.long_text import parts_of
+
+SECRET_HEADER = WORKER_SECRET_HEADER
+
+HEALTH_TIMEOUT_S = 5.0  # docs/specification/service.md#3.5
+CONNECT_TRIES = 5  # of a WebSocket; same, section 2.4.4
+CONNECT_PAUSE_S = 1.0  # between two of them; same
+OPEN_TIMEOUT_S = 5.0  # of one of them; same
+PONG_TIMEOUT_S = 20.0  # same, section 2.1; a worker that is stopped for less keeps its sessions
+PINGS_A_TIMEOUT = 4  # a worker that stays stopped is found out within 25 s
+CLOSE_TIMEOUT_S = 1.0  # what a worker may take to answer a close
+WAITING_MESSAGES = 16  # received ahead of the relay; more waits in the network
+HTTP_CONNECTIONS = 256  # calls at once; more wait for their turn
+REPLY_MAX_BYTES = limits.CHAT_SOCKET_LIMIT_BYTES
+DETAIL_MAX_CHARS = 300  # of a worker's explanation, to a client
+REFUSED_STATUSES: Final = frozenset(
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    }
+)
+# Of several errors with the same code and status the first represents all.
+REFUSALS: Final = {
+    (kind.code, kind.http_status): kind
+    for kind in reversed(vars(errors).values())
+    if isinstance(kind, type) and issubclass(kind, OmniError)
+}
+
+TRANSCRIPT_LINE: Final[TypeAdapter[TranscriptPassage | TranscriptProblem]] = TypeAdapter(
+    TranscriptPassage | TranscriptProblem
+)
+StopPath = Literal["streaming", "half_duplex", "duplex"]
+Connect = Callable[..., Awaitable[ClientConnection]]
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class WorkerAnswer:
+    """What a worker answered over HTTP."""
+
+    status: int
+    body: bytes
+
+
+class WorkerClient:
+    """Calls workers; one serves the whole gateway.
+
+    At most `HTTP_CONNECTIONS` calls are under way; more wait. A reply larger than
+    `REPLY_MAX_BYTES` is refused.
+    """
+
+    def __init__(
+        self,
+        *,
+        request_timeout_s: float = 300.0,
+        secret: str | None = None,
+        heartbeat_s: float = PONG_TIMEOUT_S,
+        transport: httpx.AsyncBaseTransport | None = None,
+        connect: Connect = connect,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        """Remember how to call; connections are made when first needed.
+
+        Args:
+            request_timeout_s: Limit of one chat call, s.
+            secret: Sent with every call when gateway and workers are on different hosts.
+            heartbeat_s: How long a worker may leave a ping on a WebSocket unanswered, s.
+            transport: Replaces the network in tests.
+            connect: Opens a WebSocket.
+            sleep: Waits between two tries.
+        """
+        self._request_timeout_s = request_timeout_s
+        self._headers = {SECRET_HEADER: secret} if secret else {}
+        self._heartbeat_s = heartbeat_s
+        self._transport = transport
+        self._connect = connect
+        self._sleep = sleep
+        self._http: httpx.AsyncClient | None = None
+
+    async def close(self) -> None:
+        """Close all HTTP connections; WebSockets belong to their callers."""
+        http, self._http = self._http, None
+        if http is not None:
+            await http.aclose()
+
+    async def health(self, worker: WorkerConnection) -> WorkerHealth:
+        """Ask a worker how it is.
+
+        Returns:
+            Its answer; an answer that makes no sense counts as the worker's error.
+
+        Raises:
+            WorkerUnreachableError: It did not answer in time.
+        """
+        try:
+            answer = await self._call(worker, "GET", "/health", HEALTH_TIMEOUT_S)
+        except (WorkerLostError, SessionTimeoutError) as error:
+            raise WorkerUnreachableError(error.message) from error
+        problem = f"health answered with HTTP {answer.status}"
+        if answer.status == HTTPStatus.OK:
+            try:
+                return WorkerHealth.model_validate_json(answer.body)
+            except ValidationError:
+                problem = "health answered with something else"
+        return WorkerHealth(status="error", worker_status=WorkerStatus.ERROR, error=problem)
+
+    async def chat(
+        self, worker: WorkerConnection, body: str, session_secret: str = ""
+    ) -> ChatResponse:
+        """Have a worker answer one chat request.
+
+        Cancelling this closes the connection, by which the worker knows to stop.
+
+        Args:
+            worker: The assigned worker.
+            body: JSON of a `ChatRequest`.
+            session_secret: Of the recording's owner.
+
+        Raises:
+            BadPayloadError: The worker refuses the request.
+            NoWorkerError: It is busy or not loaded.
+            SessionTimeoutError: It took too long.
+            WorkerLostError: It failed, or the connection to it did.
+            WorkerUnreachableError: No connection could be made.
+        """
+        secret = {SESSION_SECRET_HEADER: session_secret}
+        answer = await self._call(
+            worker, "POST", "/chat", self._request_timeout_s, _blocks(body), secret
+        )
+        _raise_for_status(answer)
+        try:
+            return ChatResponse.model_validate_json(answer.body)
+        except ValidationError as error:
+            raise WorkerLostError("The worker answered with something else.") from error
+
+    async def transcribe(
+        self, worker: WorkerConnection, sound: bytes, query: Mapping[str, str]
+    ) -> AsyncGenerator[TranscriptPassage]:
+        """Have a worker write down what is said; yields the passages as they come.
+
+        Args:
+            worker: The worker.
+            sound: Little-endian float32 samples, mono, 16 kHz.
+            query: How to listen.
+
+        Raises:
+            OmniError: As for `chat`; also `GenerationFailedError` in the middle.
+        """
+        url = f"{worker.url}/transcribe"
+        try:
+            async with self._client().stream("POST", url, params=query, content=sound) as answer:
+                if answer.status_code != HTTPStatus.OK:
+                    _raise_for_status(WorkerAnswer(answer.status_code, await _read(answer)))
+                async for line in answer.aiter_lines():
+                    passage = TRANSCRIPT_LINE.validate_json(line)
+                    if isinstance(passage, TranscriptProblem):
+                        raise GenerationFailedError(passage.problem)
+                    yield passage
+        except httpx.ConnectError as error:
+            raise WorkerUnreachableError() from error
+        except httpx.TimeoutException as error:
+            raise SessionTimeoutError("The worker did not answer in time.") from error
+        except (httpx.HTTPError, ValidationError) as error:
+            raise WorkerLostError() from error
+
+    async def stop(
+        self, worker: WorkerConnection, path: StopPath, session_id: str | None
+    ) -> ActionResult:
+        """Have a worker stop what it says to a session.
+
+        Args:
+            worker: The worker.
+            path: Which protocol's stop.
+            session_id: Whose reply; None stops all.
+
+        Raises:
+            OmniError: As for `chat`.
+        """
+        body = StopRequest(session_id=session_id).model_dump_json().encode()
+        return await self._act(worker, f"/{path}/stop", body)
+
+    async def restart(self, worker: WorkerConnection) -> ActionResult:
+        """Have a worker finish what it does and end, so that its launcher starts it again.
+
+        Raises:
+            OmniError: As for `chat`; also `NotSupervisedError` if no launcher would start it again.
+        """
+        return await self._act(worker, "/restart", b"{}")
+
+    @asynccontextmanager
+    async def connected(
+        self,
+        worker: WorkerConnection,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        session_secret: str = "",
+        max_bytes: int = limits.CHAT_SOCKET_LIMIT_BYTES,
+        tries: int = CONNECT_TRIES,
+    ) -> AsyncIterator[ClientConnection]:
+        """Have a WebSocket to a worker for the block; it is closed however the block ends.
+
+        Compression is off: between two processes of ours it costs more than it saves. A full
+        receive buffer makes the worker wait.
+
+        Args:
+            worker: The worker.
+            path: Such as "/ws/duplex".
+            query: Parameters of the address.
+            session_secret: Of the session's owner.
+            max_bytes: Largest message it may send.
+            tries: How often to try, `CONNECT_PAUSE_S` apart.
+
+        Raises:
+            WorkerUnreachableError: No try succeeded.
+        """
+        address = worker.url.replace("http", "ws", 1) + path
+        if query:
+            address += f"?{urlencode(query)}"
+        headers = {**self._headers, SESSION_SECRET_HEADER: session_secret}
+        socket = await self._open(address, headers, max_bytes, tries)
+        try:
+            yield socket
+        finally:
+            try:
+                await socket.close()
+            finally:
+                # Cancelled while it closes, the connection would linger until a ping fails.
+                socket.transport.abort()
+
+    async def _act(self, worker: WorkerConnection, path: str, body: bytes) -> ActionResult:
+        answer = await self._call(worker, "POST", path, HEALTH_TIMEOUT_S, body)
+        _raise_for_status(answer)
+        try:
+            return ActionResult.model_validate_json(answer.body)
+        except ValidationError as error:
+            raise WorkerLostError("The worker answered with something else.") from error
+
+    async def _open(
+        self, address: str, headers: Mapping[str, str], max_bytes: int, tries: int
+    ) -> ClientConnection:
+        for attempt in range(1, tries + 1):
+            try:
+                return await self._connect(
+                    address,
+                    additional_headers=headers,
+                    compression=None,
+                    proxy=None,
+                    open_timeout=OPEN_TIMEOUT_S,
+                    close_timeout=CLOSE_TIMEOUT_S,
+                    ping_interval=self._heartbeat_s / PINGS_A_TIMEOUT,
+                    ping_timeout=self._heartbeat_s,
+                    max_size=max_bytes,
+                    max_queue=WAITING_MESSAGES,
+                )
+            except (OSError, TimeoutError, WebSocketException) as error:
+                if attempt == tries:
+                    raise WorkerUnreachableError() from error
+            await self._sleep(CONNECT_PAUSE_S)
+        raise WorkerUnreachableError()
+
+    async def _call(
+        self,
+        worker: WorkerConnection,
+        method: Literal["GET", "POST"],
+        path: str,
+        timeout_s: float,
+        body: bytes | AsyncIterable[bytes] | None = None,
+        further: Mapping[str, str] | None = None,
+    ) -> WorkerAnswer:
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        headers |= further or {}
+        try:
+            async with (
+                # httpx limits each read; the whole call needs a limit of its own.
+                asyncio.timeout(timeout_s),
+                self._client().stream(
+                    method, worker.url + path, content=body, headers=headers
+                ) as response,
+            ):
+                return WorkerAnswer(response.status_code, await _read(response))
+        except httpx.ConnectError as error:
+            raise WorkerUnreachableError() from error
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise SessionTimeoutError("The worker did not answer in time.") from error
+        except httpx.HTTPError as error:
+            raise WorkerLostError() from error
+
+    def _client(self) -> httpx.AsyncClient:
+        if self._http is None:
+            self._http = httpx.AsyncClient(
+                headers=self._headers,
+                timeout=self._request_timeout_s,
+                limits=httpx.Limits(max_connections=HTTP_CONNECTIONS),
+                transport=self._transport,
+                trust_env=False,  # a proxy of the environment is not for our own processes
+                verify=False,  # workers speak plain HTTP: there is no certificate
+            )
+        return self._http
+
+
+async def _blocks(text: str) -> AsyncIterator[bytes]:
+    for part in parts_of(text):
+        yield part.encode("utf-8", "surrogatepass")
+
+
+async def _read(response: httpx.Response) -> bytes:
+    """Read a reply no further than the limit."""
+    parts, size_bytes = [], 0
+    async for part in response.aiter_bytes():
+        size_bytes += len(part)
+        if size_bytes > REPLY_MAX_BYTES:
+            raise WorkerLostError("The worker's reply is too large.")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _raise_for_status(answer: WorkerAnswer) -> None:
+    if answer.status == HTTPStatus.OK:
+        return
+    if answer.status == HTTPStatus.CONFLICT:
+        raise NotSupervisedError()
+    if answer.status in REFUSED_STATUSES:
+        raise _refusal(answer)
+    if answer.status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
+        raise NoWorkerError("The worker is busy. Please try again later.")
+    raise WorkerLostError(f"The worker failed (HTTP {answer.status}).")
+
+
+def _refusal(answer: WorkerAnswer) -> OmniError:
+    """Return the worker's own error if it sent one that is known here."""
+    try:
+        problem = Problem.model_validate_json(answer.body)
+        kind = REFUSALS[problem.code, answer.status]
+    except (ValidationError, KeyError):
+        detail = answer.body[:DETAIL_MAX_CHARS].decode("utf-8", "replace")
+        return BadPayloadError(f"The worker refuses the request: {detail}")
+    return kind(problem.detail[:DETAIL_MAX_CHARS])

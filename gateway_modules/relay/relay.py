@@ -1,0 +1,352 @@
+"""One accepted client, from its first word to its last: the queue's rules, then texts both ways.
+
+Carries out what the queueing machine asks for and knows none of its rules. Whatever happens, every
+task it started has ended, the worker is given back and the client's socket is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import structlog
+
+from core.errors import CloseCode, InternalError, NoWorkerError, OmniError
+from core.protocols.effects import (
+    CancelTicket,
+    Close,
+    ConnectWorker,
+    Enqueue,
+    Forward,
+    QueueEffect,
+    ReleaseWorker,
+    ReportPlace,
+    Send,
+    StartRelay,
+    StartTimer,
+    StopTimer,
+)
+from core.protocols.events import (
+    ClientSaid,
+    Disconnected,
+    Event,
+    Opened,
+    PlaceChanged,
+    QueueRefused,
+    Rejected,
+    TimerFired,
+    TimerName,
+    TurnEnded,
+)
+from core.protocols.machine import warn
+from core.protocols.queueing import QueueingMachine, QueueingPhase
+from core.schemas.queue import ErrorMessage, Queued, QueueDone
+from core.schemas.worker import ActionResult
+from gateway_modules.queue.worker_pool import WorkerPool
+from gateway_modules.relay.client_wire import ClientGoneError, ClientWire
+from gateway_modules.relay.message_type import peek_type
+from gateway_modules.relay.notes import RelayNotes
+from gateway_modules.relay.traffic import QueueMessage, Traffic, Upward, Verdict
+from gateway_modules.relay.worker_link import Request, WorkerLink, is_anybody_left
+from gateway_modules.web.kinds import SocketKind
+from gateway_modules.web.long_text import size_chars
+
+STOP_TEXT: Final = '{"type":"stop"}'
+CLOSE_TEXT: Final = '{"type":"close"}'
+
+
+@dataclass(eq=False)
+class _Queued:
+    """An event for the machine; its sender may wait until it has been handled."""
+
+    event: Event
+    final_text: str | None = None  # sent to the client when the worker has been released
+    handled: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Relay:
+    """One client's socket at the gateway.
+
+    The inbox is bounded by its senders: the reader and the link wait for each event they send, and
+    each timer and each caller from outside has one at most.
+    """
+
+    def __init__(
+        self,
+        wire: ClientWire,
+        machine: QueueingMachine,
+        traffic: Traffic,
+        pool: WorkerPool,
+        request: Request,
+        notes: RelayNotes,
+    ) -> None:
+        """Take over an accepted socket.
+
+        Args:
+            wire: The client.
+            machine: The rules.
+            traffic: Inspects the messages.
+            pool: Has the workers.
+            request: What the worker is for.
+            notes: Counts what happens.
+        """
+        self.request = request
+        self._wire = wire
+        self._machine = machine
+        self._traffic = traffic
+        self._pool = pool
+        self._notes = notes
+        self._inbox: asyncio.Queue[_Queued] = asyncio.Queue()
+        self._timers: dict[TimerName, asyncio.TimerHandle] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._link: WorkerLink | None = None
+        self._is_relaying = False
+        self._warning: OmniError | None = None  # of a `prepare`; the client gets `prepared` first
+
+    # --- from outside ---
+
+    @property
+    def phase(self) -> QueueingPhase:
+        """Phase of the client."""
+        return self._machine.phase
+
+    @property
+    def worker_id(self) -> str | None:
+        """The worker that serves it, if one does."""
+        if self._link is None or self.phase not in (
+            QueueingPhase.CONNECTING,
+            QueueingPhase.RELAYING,
+        ):
+            return None
+        return self._link.place.worker.worker_id
+
+    def post(self, event: Event) -> None:
+        """Queue an event for the machine; returns at once."""
+        self._inbox.put_nowait(_Queued(event))
+
+    async def run(self) -> None:
+        """Serve the client until its socket is closed."""
+        self._notes.opened()
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                await self._converse(self._tasks)
+        except* Exception as errors:
+            structlog.get_logger("relay").exception("relay failed", exc_info=errors)
+            await self._send_internal_error()
+        finally:
+            self._notes.closed()
+
+    # --- the loop ---
+
+    async def _converse(self, tasks: asyncio.TaskGroup) -> None:
+        reader = tasks.create_task(self._read(), name="relay reader")
+        try:
+            self.post(Opened())
+            while not self._machine.is_closed:
+                queued = await self._inbox.get()
+                await self._handle(queued.event)
+                if queued.final_text is not None:
+                    await self._send_final(queued.final_text)
+                queued.handled.set()
+        finally:
+            reader.cancel()
+            for timer in self._timers.values():
+                timer.cancel()
+            if self._link is not None:
+                self._link.cancel()
+
+    async def _handle(self, event: Event) -> None:
+        if isinstance(event, ClientSaid) and self._is_relaying:
+            await self._pass_up(event.text)  # it was read just before the worker was there
+            return
+        self._notes.saw(event, self._machine.phase)
+        for effect in self._machine.handle(event):
+            await self._carry_out(effect)
+
+    async def _carry_out(self, effect: QueueEffect) -> None:
+        match effect:
+            case Send(message):
+                if isinstance(message, ErrorMessage):
+                    self._notes.error(message.code)
+                if isinstance(message, Queued | QueueDone):
+                    secret = {"session_secret": self.request.session_secret}
+                    message = message.model_copy(update=secret)
+                await self._send_own(message)
+            case StartTimer(name, delay_s):
+                self._start_timer(name, delay_s)
+            case StopTimer(name):
+                self._stop_timer(name)
+            case Close(code, reason):
+                self._notes.closing(code, reason)
+                await self._wire.close(code, reason)
+            case Enqueue():
+                self._start_link(effect)
+            case CancelTicket():
+                await self._end_link()
+            case ReportPlace():
+                await self._report_place()
+            case ConnectWorker() if self._link is not None:
+                self._link.connect()
+            case Forward(text) if self._link is not None:
+                place = self._link.place
+                await self._send_up(self._traffic.opening(text, place))
+            case StartRelay():
+                self._is_relaying = True
+            case ReleaseWorker(is_clean):
+                if self._link is not None:
+                    self._link.settle(is_clean=is_clean)
+                await self._end_link()
+
+    def _start_timer(self, name: TimerName, delay_s: float) -> None:
+        self._stop_timer(name)
+        loop = asyncio.get_running_loop()
+        self._timers[name] = loop.call_later(delay_s, self.post, TimerFired(name))
+
+    def _stop_timer(self, name: TimerName) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    # --- the worker's side ---
+
+    def _start_link(self, effect: Enqueue) -> None:
+        assert self._tasks is not None and self._link is None, "one worker at a time"
+        self._traffic.begin(effect.first_text)
+        secret = self._traffic.session_secret or self.request.session_secret
+        self.request = replace(self.request, session_secret=secret)
+        self._notes.queued()
+        history_hash = self._traffic.history_hash
+        request = replace(self.request, history_hash=history_hash, goes_first=effect.goes_first)
+        link = WorkerLink(self._pool, request, self._post_and_wait, self._pass_down)
+        link.start(self._tasks)
+        self._link = link
+
+    async def _end_link(self) -> None:
+        """Leave the queue or release the worker."""
+        link, self._link = self._link, None
+        self._is_relaying = False
+        self._wire.release()
+        if link is not None:
+            await link.end()
+
+    async def _report_place(self) -> None:
+        link = self._link
+        if link is None or not link.is_waiting:
+            return
+        if link.waited_s >= self.request.patience_s and not is_anybody_left(self._pool):
+            await self._end_link()
+            self.post(QueueRefused(NoWorkerError()))
+            return
+        self.post(PlaceChanged(link.report()))
+
+    async def _pass_down(self, text: str) -> bool:
+        """Take a message of the worker; say whether it is its last."""
+        assert self._link is not None, "a message without a worker"
+        verdict = await self._traffic.downward(text, self._link)
+        if verdict is Verdict.DROP:
+            return False
+        self._notes.passed_down(text)
+        if verdict is Verdict.DONE:
+            # From here on what the client says is for the next turn.
+            self._is_relaying = False
+            await self._post_and_wait(TurnEnded(), final_text=text)
+            return True
+        if verdict is Verdict.LAST and peek_type(text) == "error":
+            self._notes.worker_error(text)
+        await self._send(text)
+        if self._warning is not None and peek_type(text) == "prepared":
+            await self._send(warn(self._warning).message.to_json())
+            self._warning = None
+        return verdict is Verdict.LAST
+
+    async def _send_final(self, done: str) -> None:
+        """Send the last message of a turn, once its worker has been released."""
+        await self._send(done)
+        if self.request.kind is SocketKind.CHAT:
+            self.post(ClientSaid("close", CLOSE_TEXT))
+
+    # --- the client's side ---
+
+    async def _read(self) -> None:
+        """Read the client until it is gone."""
+        while True:
+            try:
+                text = await self._wire.receive()
+                if self._is_relaying:
+                    await self._pass_up(text)
+                else:
+                    await self._post_and_wait(await self._traffic.read(text))
+            except ClientGoneError as gone:
+                self.post(Disconnected(str(gone)))
+                return
+            except OmniError as error:
+                await self._post_and_wait(Rejected(error))
+
+    async def _pass_up(self, text: str) -> None:
+        self._notes.passed_up(size_chars(text))
+        await self._send_up(self._traffic.upward(text))
+        self._wire.release()
+
+    async def _send_up(self, work: Awaitable[Upward]) -> None:
+        """Send to the worker what became of a message of the client."""
+        try:
+            upward = await work
+        except OmniError as error:
+            self.post(Rejected(error))
+            return
+        self._warning = upward.warning or self._warning
+        if upward.text is not None and self._link is not None:
+            if self._traffic.is_closing:
+                self._link.expect_end()
+            await self._link.send(upward.text)
+
+    async def _send(self, text: str) -> None:
+        """Send to the client; one that is gone ends the session like one that says so."""
+        try:
+            await self._wire.send(text)
+        except ClientGoneError as gone:
+            self.post(Disconnected(str(gone)))
+
+    async def _send_own(self, message: QueueMessage) -> None:
+        text = self._traffic.spelled(message)
+        if text is not None:
+            await self._send(text)
+
+    async def _post_and_wait(self, event: Event, final_text: str | None = None) -> None:
+        """Queue an event for the machine and wait until its effects have been carried out."""
+        queued = _Queued(event, final_text)
+        self._inbox.put_nowait(queued)
+        await queued.handled.wait()
+
+    async def _send_internal_error(self) -> None:
+        """Send an internal error and close."""
+        error = InternalError()
+        self._notes.error(error.code)
+        self._notes.closing(CloseCode.INTERNAL, error.code)
+        try:
+            await self._wire.send(self._traffic.spelled(ErrorMessage.of(error)) or "")
+        except ClientGoneError:
+            return
+        await self._wire.close(CloseCode.INTERNAL, error.code)
+
+    # --- from outside, over HTTP ---
+
+    async def request_stop(self) -> ActionResult:
+        """Stop what goes on, as the client's own stop button over HTTP does.
+
+        Raises:
+            OmniError: The worker could not be reached.
+        """
+        if self.phase is QueueingPhase.RELAYING and self._link is not None:
+            if self.request.kind is not SocketKind.HALF_DUPLEX:
+                await self._pass_up(STOP_TEXT)
+                return ActionResult(success=True, message="It was asked to stop.")
+            # On that socket `stop` would end the session; only the reply is to end.
+            worker = self._link.place.worker
+            return await self._pool.client.stop(worker, "half_duplex", self.request.session_id)
+        if self.phase in (QueueingPhase.WAITING, QueueingPhase.CONNECTING):
+            self.post(ClientSaid("stop", STOP_TEXT))
+            return ActionResult(success=True, message="It no longer waits.")
+        return ActionResult(success=False, message="Nothing is going on that could be stopped.")

@@ -1,0 +1,362 @@
+"""What of the traffic the relay looks at: a few short messages; the rest passes unread.
+
+Knows no queue and no socket: texts come in, verdicts go out.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from pydantic import ValidationError
+
+from core.errors import (
+    AudioError,
+    BadPayloadError,
+    NotFoundError,
+    OmniError,
+    UnknownTypeError,
+)
+from core.protocols.effects import ServerMessage
+from core.protocols.events import ClientSaid
+from core.schemas import duplex
+from core.schemas.queue import Queued, QueueDone, QueueUpdate
+from core.schemas.worker import WorkerStatus
+from gateway_modules.queue.line import Place
+from gateway_modules.relay.diagnostics import DiagnosticsFile
+from gateway_modules.relay.message_type import parse_type, peek_type
+from gateway_modules.relay.turns import (
+    StreamingTurn,
+    is_heavy,
+    names_files,
+    off_loop,
+    read_chat,
+    read_streaming,
+    read_with_voices,
+)
+from gateway_modules.voices.voice_library import DEFAULT_VOICE, Voice, VoiceLibrary
+from gateway_modules.web.kinds import CLIENT_TYPES, SocketKind
+from gateway_modules.web.long_text import size_chars, with_strings_of
+
+OTHER: Final = "other"  # the machine's word for a type it does not know
+SHORT_CHARS: Final = 4_096  # what matters to the relay is shorter than this
+DIAGNOSTIC_MARK: Final = '"client_diagnostic"'
+DIAGNOSTIC_CHARS: Final = 64 * 1024  # a longer one is no diagnostic worth looking for
+LAST_WORDS: Final = frozenset({"stopped", "timeout", "error"})
+NAMES: Final = frozenset({"ref_audio_id", "tts_ref_audio_id", "ref_audio_path"})
+NOTHING_READ: Final = ("", None)
+TURN_COMMANDS: Final = frozenset({"generate", "stop", "close", "heartbeat"})
+
+QueueMessage = ServerMessage | Queued | QueueUpdate | QueueDone
+
+# Any: a message of the client as JSON has it; what is not looked at goes on as it came.
+Raw = dict[str, Any]
+
+
+class Verdict(StrEnum):
+    """What to do with a message of the worker."""
+
+    PASS = "pass"
+    LAST = "last"  # pass it on; the worker closes after it
+    DONE = "done"  # the turn is over
+    DROP = "drop"
+
+
+@dataclass(frozen=True)
+class Upward:
+    """What becomes of a message of the client.
+
+    Attributes:
+        text: Goes to the worker; None if nothing does.
+        warning: Goes to the client after the `prepared` that answers this message.
+    """
+
+    text: str | None
+    warning: OmniError | None = None
+
+
+class Link(Protocol):
+    """The part of the worker's link that traffic uses."""
+
+    @property
+    def place(self) -> Place:
+        """The place in the queue, with a worker by now."""
+        ...
+
+    async def send(self, text: str) -> None:
+        """Send a message to the worker; one that is gone is no error."""
+        ...
+
+
+class Traffic(ABC):
+    """The messages of one client's socket."""
+
+    history_hash: str = ""
+    """Of the turn that begins, for the choice of a worker."""
+
+    session_secret: str | None = None
+    """Shown with the turn that begins: of an earlier socket of the same session."""
+
+    is_closing = False
+    """The client said that it needs the socket no more."""
+
+    @abstractmethod
+    async def read(self, text: str) -> ClientSaid:
+        """Understand a message while there is no worker.
+
+        Raises:
+            OmniError: It cannot be understood.
+        """
+
+    def spelled(self, message: QueueMessage) -> str | None:
+        """Return a message of the gateway's own as this client reads it; None: it reads none."""
+        return message.to_json()
+
+    @abstractmethod
+    def begin(self, text: str | None) -> None:
+        """Begin a turn: a worker is requested, perhaps not for the first time.
+
+        Args:
+            text: The message that begins the turn; None where the first message comes later.
+        """
+
+    @abstractmethod
+    async def opening(self, held: str, place: Place) -> Upward:
+        """Return what the worker gets of a message that was held for it.
+
+        Raises:
+            OmniError: It cannot be used.
+        """
+
+    @abstractmethod
+    async def upward(self, text: str) -> Upward:
+        """Look at a message on its way to the worker.
+
+        Raises:
+            OmniError: It cannot be used.
+        """
+
+    @abstractmethod
+    async def downward(self, text: str, link: Link) -> Verdict:
+        """Look at a message on its way to the client."""
+
+
+class LiveTraffic(Traffic):
+    """Half and full duplex: one `prepare`, then sound both ways."""
+
+    def __init__(
+        self, kind: SocketKind, voices: VoiceLibrary, diagnostics: DiagnosticsFile
+    ) -> None:
+        """Take what names stand for and where measurements go."""
+        self._types = CLIENT_TYPES[kind]
+        self._voices = voices
+        self._diagnostics = diagnostics
+        self._is_prepared = False  # from then on no message can name a voice
+
+    async def read(self, text: str) -> ClientSaid:
+        """Return the type; the message is inspected once there is a worker for it."""
+        message = await off_loop(is_heavy(text), _parsed, text)
+        kind = message.get("type")
+        return ClientSaid(kind if isinstance(kind, str) and kind in self._types else OTHER, text)
+
+    def begin(self, text: str | None) -> None:
+        """The first message comes later."""
+
+    async def opening(self, held: str, place: Place) -> Upward:
+        """Put sounds in place of the names of voices."""
+        return await self.upward(held)
+
+    async def upward(self, text: str) -> Upward:
+        """Keep measurements here; put sounds in place of the names of voices."""
+        if size_chars(text) <= DIAGNOSTIC_CHARS and DIAGNOSTIC_MARK in text:
+            if parse_type(text) == "client_diagnostic":
+                await self._diagnostics.keep(text)
+                return Upward(None)
+        if self._is_prepared or not names_files(text):
+            return Upward(text)
+        return await self._voices.run(name_voices, text, self._voices)
+
+    async def downward(self, text: str, link: Link) -> Verdict:
+        """Follow the session's state by what the worker says."""
+        if len(text) > SHORT_CHARS:
+            return Verdict.PASS
+        match peek_type(text):
+            case "prepared":
+                self._is_prepared = True
+                link.place.note_started()
+                self._begin_diagnostics(text)
+            case "paused":
+                link.place.update_status(WorkerStatus.DUPLEX_PAUSED)
+            case "resumed":
+                link.place.update_status(WorkerStatus.DUPLEX_ACTIVE)
+            case word if word in LAST_WORDS:
+                return Verdict.LAST
+        return Verdict.PASS
+
+    def _begin_diagnostics(self, text: str) -> None:
+        try:
+            recording_id = duplex.Prepared.model_validate_json(text).recording_session_id
+        except ValidationError:
+            return
+        if recording_id is not None:
+            self._diagnostics.begin(recording_id)
+
+
+class TurnTraffic(Traffic):
+    """Streaming: a `prefill` and a reply, again and again, each for a worker of its own."""
+
+    def __init__(self, voices: VoiceLibrary) -> None:
+        """Take what names stand for."""
+        self._voices = voices
+        self._read: tuple[str | None, StreamingTurn | None] = NOTHING_READ
+        self._turn: StreamingTurn | None = None
+        self._is_stopping = False
+        self._is_plain = True  # nothing else was fed in this turn
+
+    async def read(self, text: str) -> ClientSaid:
+        """Parse and hash a `prefill`; tell the type of anything else."""
+        try:
+            kind, turn = await read_with_voices(text, read_streaming, self._voices)
+        except UnknownTypeError:
+            return ClientSaid(OTHER, text)
+        self._read = text, turn
+        return ClientSaid(kind, text)
+
+    def begin(self, text: str | None) -> None:
+        """The turn begins."""
+        if self._read[0] == text:  # else it begins once more, on another worker
+            self._turn, self._read = self._read[1], NOTHING_READ
+        self._is_stopping, self._is_plain = False, True
+        self.history_hash = self._turn.history_hash if self._turn else ""
+        self.session_secret = self._turn.prefill.session_secret if self._turn else None
+
+    async def opening(self, held: str, place: Place) -> Upward:
+        """Send the last message alone if the worker's cache should hold the others."""
+        return Upward(await self._prefill(is_cache_hit=place.is_cache_hit))
+
+    async def upward(self, text: str) -> Upward:
+        """Track stops, the end, and what makes the cache's content uncertain."""
+        is_short = size_chars(text) <= SHORT_CHARS
+        kind = peek_type(text) if is_short else OTHER
+        if is_short and kind == "":
+            kind = parse_type(text)
+        self._is_stopping |= kind == "stop"
+        self.is_closing |= kind == "close"
+        self._is_plain &= kind in TURN_COMMANDS
+        return Upward(text)
+
+    async def downward(self, text: str, link: Link) -> Verdict:
+        """Send everything when the cache was missed; see what it holds when the turn is over."""
+        match peek_type(text):
+            case "cache_miss":
+                if not self._is_stopping:
+                    await link.send(await self._prefill(is_cache_hit=False))
+                return Verdict.DROP
+            case "prefill_done":
+                link.place.note_started()
+            case "done":
+                turn, self._turn = self._turn, None
+                if turn is not None and self._is_plain:
+                    link.place.retain(await off_loop(turn.is_heavy, turn.hash_after, text))
+                return Verdict.DONE
+            case "error":
+                return Verdict.LAST
+        return Verdict.PASS
+
+    async def _prefill(self, *, is_cache_hit: bool) -> str:
+        turn = self._turn
+        assert turn is not None, "a worker without a turn"
+        return await off_loop(turn.is_heavy, turn.for_worker, is_cache_hit=is_cache_hit)
+
+
+class ChatTraffic(Traffic):
+    """One request, one reply."""
+
+    def __init__(self, voices: VoiceLibrary) -> None:
+        """Take what names stand for."""
+        self._voices = voices
+        self._read: tuple[str | None, str | None] = NOTHING_READ
+        self._request: str | None = None
+
+    async def read(self, text: str) -> ClientSaid:
+        """Check the request; tell the type of anything else."""
+        try:
+            kind, request = await read_with_voices(text, read_chat, self._voices)
+        except UnknownTypeError:
+            return ClientSaid(OTHER, text)
+        if request is not None:
+            self._read = text, request
+        return ClientSaid(kind, text)
+
+    def begin(self, text: str | None) -> None:
+        """There is one request only."""
+        if self._read[0] == text:
+            self._request, self._read = self._read[1], NOTHING_READ
+
+    async def opening(self, held: str, place: Place) -> Upward:
+        """Send the request."""
+        return Upward(self._request)
+
+    async def upward(self, text: str) -> Upward:
+        """Pass everything on."""
+        return Upward(text)
+
+    async def downward(self, text: str, link: Link) -> Verdict:
+        """Wait for the end of the reply."""
+        match peek_type(text):
+            case "prefill_done" | "chunk":
+                link.place.note_started()
+            case "done":
+                link.place.note_started()
+                return Verdict.DONE
+            case "error":
+                return Verdict.LAST
+        return Verdict.PASS
+
+
+def name_voices(text: str, voices: VoiceLibrary) -> Upward:
+    """Put sounds in place of the names of voices in a `prepare`; anything else stays as it is.
+
+    A path that is none of ours is left out with a warning: clients name files that other
+    installations have.
+
+    Raises:
+        NotFoundError: There is no voice of the id it names.
+        AudioError: The voice is damaged.
+    """
+    message = _parsed(text)
+    if message.get("type") != "prepare":
+        return Upward(text)
+    if not message.keys() & NAMES:
+        return Upward(text)
+    warning: OmniError | None = None
+    for key in ("ref_audio", "tts_ref_audio"):
+        ref_id = message.pop(f"{key}_id", None)
+        if isinstance(ref_id, str) and ref_id:
+            _put(message, key, voices.by_id(ref_id))
+    path = message.pop("ref_audio_path", None)
+    if isinstance(path, str) and path and path != DEFAULT_VOICE:
+        try:
+            _put(message, "ref_audio", voices.by_path(path))
+        except NotFoundError:
+            warning = AudioError("There is no voice of that name here; the default one speaks.")
+    return Upward(with_strings_of(text, json.dumps(message, ensure_ascii=False)), warning)
+
+
+def _put(message: Raw, key: str, voice: Voice) -> None:
+    """A sound that the client sent itself goes before a name."""
+    if not message.get(f"{key}_base64"):
+        message[f"{key}_base64"] = voice.sound.to_base64()
+
+
+def _parsed(text: str) -> Raw:
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadPayloadError("The message is not valid JSON.") from error
+    if not isinstance(message, dict):
+        raise BadPayloadError("The message is not a JSON object.")
+    return message

@@ -1,0 +1,201 @@
+"""One turn of a turn-based conversation: what the client sent, what a worker gets, what is kept.
+
+Hashes and parses whole histories, so for long ones an event loop calls these in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, ParamSpec, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from core.errors import NotFoundError
+from core.history import (
+    CacheOptions,
+    Value,
+    itself,
+    next_history_hash,
+    request_history_hash,
+)
+from core.schemas import chat, streaming
+from core.schemas.common import TTSConfig, parse_message
+from core.schemas.streaming import Prefill, WorkerPrefill
+from gateway_modules.relay.client_wire import INLINE_CHARS
+from gateway_modules.voices.voice_library import VoiceLibrary
+from gateway_modules.web.long_text import LongText, size_chars, with_strings_of
+
+STREAMING_MESSAGE: Final[TypeAdapter[streaming.ClientMessage]] = TypeAdapter(
+    streaming.ClientMessage
+)
+CHAT_MESSAGE: Final[TypeAdapter[chat.ClientMessage]] = TypeAdapter(chat.ClientMessage)
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+async def off_loop(
+    is_heavy: bool,
+    work: Callable[Arguments, Result],
+    *args: Arguments.args,
+    **kwargs: Arguments.kwargs,
+) -> Result:
+    """Do work here if it is soon done, in a thread if it is heavy."""
+    if not is_heavy:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
+
+
+def is_heavy(text: str) -> bool:
+    """Whether to understand a message takes so long that others would notice."""
+    return size_chars(text) > INLINE_CHARS or names_files(text)
+
+
+async def read_with_voices(
+    text: str, read: Callable[[str, VoiceLibrary], Result], voices: VoiceLibrary
+) -> Result:
+    """Parse a message off the event loop; one that may name a voice, where voices are decoded."""
+    is_long = size_chars(text) > INLINE_CHARS
+    if await off_loop(is_long, names_files, text):
+        return await voices.run(read, text, voices)
+    return await off_loop(is_long, read, text, voices)
+
+
+def names_files(text: str) -> bool:
+    """Whether a message may name a voice or a file of the server, however it spells that."""
+    return '_path"' in text or 'ref_audio_id"' in text or "\\u" in text
+
+
+@dataclass(frozen=True)
+class StreamingTurn:
+    """A `prefill` and the history it continues.
+
+    Attributes:
+        prefill: The message.
+        text: From which it was read.
+        history_hash: What a worker's cache should hold; "" for a first message.
+    """
+
+    prefill: Prefill
+    text: str
+    history_hash: str
+
+    @classmethod
+    def of(cls, prefill: Prefill, text: str) -> StreamingTurn:
+        """Hash what comes before the new message."""
+        options, value = CacheOptions.of(prefill), _value_in(text)
+        return cls(prefill, text, request_history_hash(prefill.messages, options, value))
+
+    @property
+    def is_heavy(self) -> bool:
+        """To write or hash it takes so long that others would notice."""
+        return size_chars(self.text) > INLINE_CHARS
+
+    def for_worker(self, *, is_cache_hit: bool) -> str:
+        """Return what the worker gets: the last message only if its cache holds the others."""
+        prefill = self.prefill
+        messages = prefill.messages[-1:] if is_cache_hit else prefill.messages
+        ours: dict[str, object] = {
+            "messages": messages,
+            "clear_kv_cache": not is_cache_hit,
+            "expect_hash": self.history_hash if is_cache_hit else None,
+        }
+        # The secret is sent separately: a turn's message may end up in its recording.
+        given = (prefill.model_fields_set | ours.keys() | {"type"}) - {"session_secret"}
+        # Validated when it came; a second time would cost as much again.
+        message = WorkerPrefill.model_construct(given, **{**dict(prefill), **ours})
+        return with_strings_of(self.text, message.model_dump_json(exclude_unset=True))
+
+    def hash_after(self, done: str) -> str:
+        """Hash the conversation as the next turn will present it.
+
+        Args:
+            done: The worker's last message of this turn.
+
+        Returns:
+            "" when it is not certain what the cache holds.
+        """
+        try:
+            message = streaming.Done.model_validate_json(done)
+        except ValidationError:
+            return ""
+        if message.stopped and not message.text:
+            return ""  # nothing was said, or the turn was undone
+        options = CacheOptions.of(self.prefill)
+        value = _value_in(self.text)
+        return next_history_hash(self.prefill.messages, message.text, options, value)
+
+
+def read_streaming(text: str, voices: VoiceLibrary) -> tuple[str, StreamingTurn | None]:
+    """Understand a client's message on `/ws/streaming`.
+
+    Returns:
+        Its type, and the turn if it begins one.
+
+    Raises:
+        OmniError: It cannot be understood.
+    """
+    message = parse_message(STREAMING_MESSAGE, text)
+    if not isinstance(message, Prefill):
+        return message.type, None
+    return message.type, StreamingTurn.of(without_paths(message, voices), text)
+
+
+def read_chat(text: str, voices: VoiceLibrary) -> tuple[str, str | None]:
+    """Understand a client's message on `/ws/chat`.
+
+    Returns:
+        Its type (a request is called "prefill") and, if it is a request, what the worker gets.
+
+    Raises:
+        OmniError: It cannot be understood.
+    """
+    message = parse_message(CHAT_MESSAGE, text)
+    if not isinstance(message, chat.ChatSocketRequest):
+        return message.type, None
+    if not message.tts.server_paths:
+        return "prefill", text
+    changed = message.model_copy(update={"tts": confined_tts(message.tts, voices)})
+    return "prefill", with_strings_of(text, changed.model_dump_json(exclude_unset=True))
+
+
+def without_paths(prefill: Prefill, voices: VoiceLibrary) -> Prefill:
+    """Replace what names a file of the server: our voices by their sound, others by nothing."""
+    changes: dict[str, object] = {}
+    if prefill.tts is not None and prefill.tts.server_paths:
+        changes["tts"] = confined_tts(prefill.tts, voices)
+    config = prefill.streaming
+    if config is not None and config.ref_audio_path:
+        sound = config.ref_audio_data or sound_at(config.ref_audio_path, voices)
+        update = {"ref_audio_path": None, "ref_audio_data": sound}
+        changes["streaming"] = config.model_copy(update=update)
+    return prefill.model_copy(update=changes) if changes else prefill
+
+
+def confined_tts(tts: TTSConfig, voices: VoiceLibrary) -> TTSConfig:
+    """Replace the paths of a voice setting: a voice of ours by its sound, the rest by nothing."""
+    if not tts.server_paths:
+        return tts
+    sound = tts.ref_audio_data
+    if sound is None and tts.ref_audio_path:
+        sound = sound_at(tts.ref_audio_path, voices)
+    update = {"ref_audio_path": None, "output_path": None, "ref_audio_data": sound}
+    return tts.model_copy(update=update)
+
+
+def sound_at(path: str, voices: VoiceLibrary) -> str | None:
+    """Return the sound of a voice a client names by a path; None, as if unsaid, if it is not ours.
+
+    Raises:
+        OmniError: It is ours and damaged.
+    """
+    try:
+        return voices.by_path(path).sound.to_base64()
+    except NotFoundError:
+        return None
+
+
+def _value_in(text: str) -> Value:
+    return text.value if isinstance(text, LongText) else itself

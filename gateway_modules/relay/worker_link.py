@@ -1,0 +1,268 @@
+"""The link to a worker for one turn or session: a place in the queue, then a socket.
+
+However it ends, the socket is closed first and the place is left after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from core.errors import CloseCode, NoWorkerError, OmniError, WorkerLostError, WorkerUnreachableError
+from core.protocols.events import (
+    Assigned,
+    Event,
+    PlaceChanged,
+    PlaceTaken,
+    QueueRefused,
+    WorkerClosed,
+    WorkerConnected,
+    WorkerFailed,
+    WorkerMissed,
+)
+from core.protocols.events import Place as PlaceReport
+from core.schemas.queue import RequestType
+from core.schemas.worker import WorkerStatus
+from gateway_modules.queue.line import Place
+from gateway_modules.queue.models import QueueTicket
+from gateway_modules.queue.worker_client import CONNECT_TRIES
+from gateway_modules.queue.worker_pool import WorkerPool
+from gateway_modules.web.kinds import SocketKind, worker_query
+from gateway_modules.web.long_text import PART_CHARS, parts_of, size_chars
+
+# The machine reports by its own timer; the pool only has to tell of changes.
+NEVER_S: Final = 86_400.0
+PATIENCE_S: Final = 30.0  # a worker that is started again is back by then
+
+Post = Callable[[Event], Awaitable[None]]
+"""Sends the machine an event and returns when its effects have been carried out."""
+
+OnText = Callable[[str], Awaitable[bool]]
+"""Takes a message of the worker; says whether it was the worker's last one."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a worker is requested for.
+
+    Attributes:
+        kind: Which path.
+        request_type: What it queues as.
+        session_id: Whose it is.
+        client: Whom the wait counts against.
+        address: Where its client calls from; "" if that is not known.
+        session_secret: What its client shows to prove that the session is its own.
+        history_hash: Streaming: what its cache should hold.
+        max_bytes: Largest message of the worker.
+        tries: How often to try to reach it.
+        patience_s: How long to queue while there is no worker at all.
+        goes_first: Its turn had come already, and its worker could not be reached.
+        query: What the worker's address says besides.
+    """
+
+    kind: SocketKind
+    request_type: RequestType
+    session_id: str
+    client: str
+    address: str
+    session_secret: str
+    max_bytes: int
+    history_hash: str = ""
+    tries: int = CONNECT_TRIES
+    patience_s: float = PATIENCE_S
+    goes_first: bool = False
+    query: Mapping[str, str] = field(default_factory=dict)
+
+    def has(self, shown_secret: str) -> bool:
+        """Whether this is the session's secret, compared in constant time."""
+        return hmac.compare_digest(
+            shown_secret.encode("utf-8", "surrogatepass"), self.session_secret.encode()
+        )
+
+
+class WorkerLink:
+    """Runs in one task of the relay's group; cancelling the task ends the link."""
+
+    def __init__(self, pool: WorkerPool, request: Request, post: Post, on_text: OnText) -> None:
+        """Ask for nothing yet.
+
+        Args:
+            pool: Has the workers.
+            request: What the worker is for.
+            post: Sends events to the machine.
+            on_text: Takes the worker's messages.
+        """
+        self._pool = pool
+        self._request = request
+        self._post = post
+        self._on_text = on_text
+        self._may_connect = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._place: Place | None = None
+        self._socket: ClientConnection | None = None
+        self._has_reported = False
+        self._is_end_expected = False
+        self._began_s = asyncio.get_running_loop().time()
+
+    @property
+    def place(self) -> Place:
+        """The place in the queue; ask only after the machine heard of it."""
+        assert self._place is not None, "no place was taken"
+        return self._place
+
+    @property
+    def is_waiting(self) -> bool:
+        """A place is held and no worker is there."""
+        return self._place is not None and not self._place.is_assigned
+
+    @property
+    def waited_s(self) -> float:
+        """Time since it began, s."""
+        return asyncio.get_running_loop().time() - self._began_s
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Enter the queue."""
+        self._task = tasks.create_task(self.run(), name="relay worker")
+
+    def cancel(self) -> None:
+        """End without waiting for it: the task group does."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def end(self) -> None:
+        """End, and wait until the socket is closed and the place is left."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def connect(self) -> None:
+        """Let it reach the worker."""
+        self._may_connect.set()
+
+    def report(self) -> PlaceReport:
+        """Return the request's place in the queue."""
+        self._pool.refresh_estimates()
+        return self._report(self.place.ticket)
+
+    def settle(self, *, is_clean: bool) -> None:
+        """Say before the end whether what the worker's cache holds is known."""
+        if self._place is None or not self._place.is_assigned:
+            return
+        if not is_clean:
+            self._place.retain("")
+        elif self._socket is None and self._place.is_cache_hit:
+            self._place.retain(self._request.history_hash)  # it was given nothing
+
+    def expect_end(self) -> None:
+        """The client said goodbye: the worker may close without a word."""
+        self._is_end_expected = True
+
+    async def send(self, text: str) -> None:
+        """Send a message to the worker, a long one in parts.
+
+        A worker that is gone is found out by the reader.
+        """
+        if self._socket is None:
+            return
+        try:
+            is_long = size_chars(text) > PART_CHARS
+            await self._socket.send(parts(text) if is_long else text)
+        except ConnectionClosed:
+            return
+
+    async def run(self) -> None:
+        """Queue, wait, reach the worker, and pass on what it says until it is ended."""
+        request = self._request
+        try:
+            with self._pool.place(
+                request.request_type,
+                request.session_id,
+                request.history_hash,
+                client=request.client,
+                goes_first=request.goes_first,
+            ) as place:
+                self._place = place
+                worker = await place.wait(self._on_wait, NEVER_S)
+                await self._post(Assigned(worker.worker_id))
+                await self._may_connect.wait()
+                await self._post(await self._serve(place))
+                await asyncio.Event().wait()  # the machine ends this when it has decided
+        except OmniError as error:
+            await self._post(QueueRefused(error))
+
+    async def _on_wait(self, ticket: QueueTicket) -> None:
+        event = PlaceChanged if self._has_reported else PlaceTaken
+        self._has_reported = True
+        await self._post(event(self._report(ticket)))
+
+    async def _serve(self, place: Place) -> Event:
+        """Have a socket to the worker for as long as it lives; return how it ended."""
+        request, worker = self._request, place.worker
+        query = {**worker_query(request.session_id, request.request_type), **request.query}
+        tries = 1 if self._pool.has_room_beside(worker) else request.tries
+        try:
+            async with self._pool.client.connected(
+                worker,
+                request.kind.path,
+                query,
+                session_secret=request.session_secret,
+                max_bytes=request.max_bytes,
+                tries=tries,
+            ) as socket:
+                self._socket = socket
+                await self._post(WorkerConnected())
+                return await self._listen(socket, place)
+        except WorkerUnreachableError as error:
+            self._pool.report_unreachable(worker)
+            is_another_there = self._pool.is_served_beside(worker)
+            return WorkerMissed(error) if is_another_there else WorkerFailed(error)
+
+    async def _listen(self, socket: ClientConnection, place: Place) -> Event:
+        try:
+            while True:
+                text = await socket.recv(decode=True)
+                assert isinstance(text, str), "asked for text"
+                self._is_end_expected |= await self._on_text(text)
+        except ConnectionClosed as closed:
+            code = closed.rcvd.code if closed.rcvd is not None else None
+            reason = closed.rcvd.reason if closed.rcvd is not None else ""
+        if self._is_end_expected:
+            return WorkerClosed(code or CloseCode.NORMAL, reason)
+        structlog.get_logger("relay").warning(
+            "worker lost", worker_id=place.worker.worker_id, code=code, reason=reason
+        )
+        if code == CloseCode.TRY_LATER:
+            return WorkerFailed(NoWorkerError("The worker is busy. Please try again later."))
+        if code != CloseCode.NORMAL:  # which a client may bring about, and every worker can say
+            self._pool.report_unreachable(place.worker)
+        return WorkerFailed(WorkerLostError())
+
+    def _report(self, ticket: QueueTicket) -> PlaceReport:
+        return PlaceReport(
+            ticket_id=ticket.ticket_id,
+            position=ticket.position,
+            estimated_wait_s=ticket.estimated_wait_s,
+            queue_length=self._pool.queue_length,
+        )
+
+
+async def parts(text: str) -> AsyncIterator[str]:
+    """Yield a message in frames that each take the event loop a few milliseconds at most."""
+    for part in parts_of(text):
+        yield part
+        await asyncio.sleep(0)  # the system may take each part at once, without any wait
+
+
+def is_anybody_left(pool: WorkerPool) -> bool:
+    """Whether some worker may take a request sooner or later."""
+    gone = (WorkerStatus.OFFLINE, WorkerStatus.ERROR)
+    return any(
+        worker.status not in gone and not worker.is_draining for worker in pool.workers.values()
+    )

@@ -1,0 +1,1 @@
+"""The HTTP routes, the sockets' addresses, and what every request passes first."""

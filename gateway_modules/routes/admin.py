@@ -1,0 +1,260 @@
+"""What administrators do (apps, intake, workers, sessions, cleanup) and how they are known."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import Field, SecretStr
+
+from core.errors import EndedByAdminError, NotFoundError, WorkerBusyError
+from core.protocols.events import Rejected
+from core.schemas import limits
+from core.schemas.common import WireModel
+from core.schemas.worker import ActionResult
+from gateway_modules.admin.admin_sessions import SESSION_AGE_S
+from gateway_modules.admin.app_registry import AppInfo, AppState
+from gateway_modules.admin.security import mark_admin
+from gateway_modules.queue.models import WorkerInfo
+from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_pool import WorkerPool
+from gateway_modules.service import AdminOnly, Gateway, GatewayHere
+from gateway_modules.web.answers import problems
+from recording.cleanup import CleanupReport, cleanup_sessions
+from settings.fields import DAYS_MAX, GIGABYTES_MAX
+
+Name = Annotated[str, Path(max_length=limits.ID_MAX_CHARS)]
+
+router = APIRouter(tags=["administration"])
+admin_router = APIRouter(
+    prefix="/api/admin",
+    tags=["administration"],
+    dependencies=[AdminOnly],
+    responses=problems(401, 403),
+)
+
+
+class AppList(WireModel):
+    """The apps that may be used."""
+
+    apps: list[AppInfo] = Field(description="In the order they are shown.")
+
+
+class AppStateList(WireModel):
+    """Every app."""
+
+    apps: list[AppState] = Field(description="In the order they are shown.")
+
+
+class Enabled(WireModel):
+    """On or off."""
+
+    enabled: bool = Field(description="The app may be used.")
+
+
+class NamedEnabled(Enabled):
+    """On or off, and which app."""
+
+    app_id: str = Field(max_length=limits.ID_MAX_CHARS, description="The app.")
+
+
+class AppChanged(WireModel):
+    """An app as it is now."""
+
+    success: bool = Field(True, description="It was changed.")
+    app: AppState = Field(description="The app.")
+
+
+class Intake(WireModel):
+    """Whether new requests are taken."""
+
+    paused: bool = Field(description="New requests are refused; those that wait or run go on.")
+
+
+class Draining(WireModel):
+    """Whether a worker gets anything new."""
+
+    draining: bool = Field(description="It finishes what it has and gets nothing new.")
+
+
+class CleanupWish(WireModel):
+    """How to clean up; what is left out is as configured."""
+
+    dry_run: bool = Field(False, description="Delete nothing, only say what would be deleted.")
+    retention_days: float | None = Field(
+        None, ge=-1, le=DAYS_MAX, description="Oldest age kept, days; -1: any."
+    )
+    max_storage_gb: float | None = Field(
+        None, ge=-1, le=GIGABYTES_MAX, description="Most room taken, GB; -1: any."
+    )
+
+
+class Login(WireModel):
+    """The administrator's token."""
+
+    token: SecretStr = Field(
+        max_length=limits.PATH_MAX_CHARS, description="Of the configuration or the data folder."
+    )
+
+
+class AdminState(WireModel):
+    """What a page needs to know before it shows administration."""
+
+    needs_token: bool = Field(description="Administration takes a token.")
+    is_admin: bool = Field(description="This client may administrate.")
+
+
+@router.get("/api/apps")
+async def apps(gateway: GatewayHere) -> AppList:
+    """List the apps that may be used."""
+    return AppList(apps=gateway.apps.get_enabled_apps())
+
+
+@router.get("/api/admin/state")
+async def state(request: Request, gateway: GatewayHere) -> AdminState:
+    """Say whether this client may administrate, and whether that takes a token."""
+    access = gateway.access
+    return AdminState(needs_token=access.needs_token, is_admin=access.is_admin(request))
+
+
+@router.post("/api/admin/login", responses=problems(401, 429))
+async def login(
+    body: Login, request: Request, response: Response, gateway: GatewayHere
+) -> ActionResult:
+    """Exchange the token for a cookie that scripts cannot read."""
+    access = gateway.access
+    access.check_token(body.token.get_secret_value(), access.client_address(request))
+    mark_admin(request.scope)
+    response.set_cookie(
+        access.cookie_name(request),
+        access.sessions.begin(),
+        max_age=SESSION_AGE_S,
+        httponly=True,
+        samesite="strict",
+        secure=access.is_secure(request),
+    )
+    return ActionResult(success=True)
+
+
+@router.post("/api/admin/logout")
+async def logout(request: Request, response: Response, gateway: GatewayHere) -> ActionResult:
+    """End the session of the cookie: from now on it opens nothing, wherever it was copied to."""
+    access = gateway.access
+    access.sessions.end(access.admin_cookie(request))
+    response.delete_cookie(
+        access.cookie_name(request),
+        httponly=True,
+        samesite="strict",
+        secure=access.is_secure(request),
+    )
+    return ActionResult(success=True)
+
+
+@admin_router.get("/apps")
+async def all_apps(gateway: GatewayHere) -> AppStateList:
+    """List every app and whether it may be used."""
+    return AppStateList(apps=gateway.apps.get_all_apps())
+
+
+@admin_router.put("/apps/{app_id}", responses=problems(404, 422))
+async def set_app(app_id: Name, body: Enabled, gateway: GatewayHere) -> AppChanged:
+    """Switch an app on or off; sessions that run go on."""
+    return await _set_app(gateway, app_id, body.enabled)
+
+
+@admin_router.put("/apps", responses=problems(404, 422))
+async def set_named_app(body: NamedEnabled, gateway: GatewayHere) -> AppChanged:
+    """Do the same with the app's name in the body."""
+    return await _set_app(gateway, body.app_id, body.enabled)
+
+
+@admin_router.get("/intake")
+async def intake(gateway: GatewayHere) -> Intake:
+    """Say whether new requests are taken."""
+    return Intake(paused=gateway.pool.is_intake_paused)
+
+
+@admin_router.put("/intake")
+async def set_intake(body: Intake, gateway: GatewayHere) -> Intake:
+    """Refuse new requests, or take them again."""
+    if body.paused:
+        gateway.pool.pause_intake()
+    else:
+        gateway.pool.resume_intake()
+    return body
+
+
+@admin_router.put("/workers/{worker_id}", responses=problems(404, 422))
+async def set_worker(worker_id: Name, body: Draining, gateway: GatewayHere) -> WorkerInfo:
+    """Give a worker nothing new, or work again."""
+    if not gateway.pool.drain_worker(worker_id, is_draining=body.draining):
+        raise NotFoundError("There is no such worker.")
+    worker = gateway.pool.get_worker(worker_id)
+    assert worker is not None, "it was there just now"
+    return gateway.pool.describe(worker)
+
+
+@admin_router.post("/workers/{worker_id}/restart", responses=problems(404, 409, 429, 502, 503, 504))
+async def restart(worker_id: Name, gateway: GatewayHere) -> WorkerInfo:
+    """Let a worker finish what it serves, then end it; its launcher starts it again."""
+    worker = gateway.pool.get_worker(worker_id)
+    if worker is None:
+        raise NotFoundError("There is no such worker.")
+    await restart_worker(gateway.pool, worker)
+    return gateway.pool.describe(worker)
+
+
+@admin_router.post("/sessions/{session_id}/stop", responses=problems(404))
+async def end_session(session_id: Name, gateway: GatewayHere) -> ActionResult:
+    """End a session, whatever it is doing."""
+    relay = gateway.live.get(session_id)
+    if relay is None:
+        raise NotFoundError("There is no such session.")
+    relay.post(Rejected(EndedByAdminError()))
+    return ActionResult(success=True)
+
+
+@admin_router.post("/cleanup")
+async def cleanup(body: CleanupWish, gateway: GatewayHere) -> CleanupReport:
+    """Delete recordings by age and by least recent use, or say what would be deleted."""
+    recording = gateway.settings.recording
+    days, gigabytes = body.retention_days, body.max_storage_gb
+    work = partial(
+        cleanup_sessions,
+        gateway.data_dir,
+        recording.session_retention_days if days is None else days,
+        recording.max_storage_gb if gigabytes is None else gigabytes,
+        dry_run=body.dry_run,
+    )
+    return await asyncio.to_thread(work)
+
+
+async def _set_app(gateway: Gateway, app_id: str, enabled: bool) -> AppChanged:
+    app = await asyncio.to_thread(gateway.apps.set_enabled, app_id, enabled)
+    if app is None:
+        raise NotFoundError("There is no such app.")
+    return AppChanged(app=app)
+
+
+async def restart_worker(pool: WorkerPool, worker: WorkerConnection) -> None:
+    """Give a worker nothing new, and have it end and come back.
+
+    Args:
+        pool: The worker's.
+        worker: Which one; sessions it serves may finish.
+
+    Raises:
+        OmniError: It cannot or does not; then it is as it was.
+    """
+    if worker.service.is_restarting:
+        raise WorkerBusyError("It was asked to start again already.")
+    worker.service.is_restarting = True
+    is_asked = False
+    try:
+        await pool.client.restart(worker)
+        is_asked = True
+    finally:
+        worker.service.is_restarting = is_asked
+        pool.recheck(worker)

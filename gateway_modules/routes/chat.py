@@ -1,0 +1,232 @@
+"""One-shot chat over HTTP, and the stop buttons of the sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Final
+
+from fastapi import APIRouter, Request
+from pydantic import Field, TypeAdapter
+from starlette.responses import JSONResponse, Response
+
+from core.errors import (
+    AppDisabledError,
+    NotFoundError,
+    NoWorkerError,
+    WorkerUnreachableError,
+)
+from core.schemas import limits
+from core.schemas.chat import ChatRequest, GatewayChatResponse
+from core.schemas.common import WireModel, parse_message
+from core.schemas.queue import SESSION_SECRET_BYTES, SESSION_SECRET_HEADER, RequestType
+from gateway_modules.admin.app_registry import TURN_BASED
+from gateway_modules.admin.security import mark_admin
+from gateway_modules.queue.line import UPDATE_PERIOD_S
+from gateway_modules.queue.models import QueueTicket
+from gateway_modules.relay.live_sessions import LiveRelay
+from gateway_modules.relay.turns import confined_tts
+from gateway_modules.relay.worker_link import is_anybody_left
+from gateway_modules.service import Gateway, GatewayHere, only_admins
+from gateway_modules.voices.voice_library import VoiceLibrary
+from gateway_modules.web.answers import CLIENT_LEFT, problems
+from gateway_modules.web.client_request import HungUpError, text_of, unless_hung_up
+from gateway_modules.web.kinds import SocketKind
+from gateway_modules.web.long_text import with_strings_of
+from recording.names import generate_session_id
+
+CHAT_REQUEST: Final[TypeAdapter[ChatRequest]] = TypeAdapter(ChatRequest)
+MS_PER_S: Final = 1_000
+
+router = APIRouter(tags=["inference"])
+
+
+class StopOne(WireModel):
+    """Body of a stop button."""
+
+    session_id: str = Field(max_length=limits.ID_MAX_CHARS, description="Whose reply to stop.")
+
+
+class StopSome(WireModel):
+    """Body of the stop button of streaming."""
+
+    session_id: str | None = Field(
+        None, max_length=limits.ID_MAX_CHARS, description="Whose reply to stop."
+    )
+    all: bool = Field(False, description="Stop everybody's; administrators only.")
+
+
+class StopAnswer(WireModel):
+    """What became of a stop."""
+
+    success: bool = Field(description="It was stopped.")
+    session_id: str = Field(description="Whose.")
+    message: str = Field("", description="What happened, for a person to read.")
+
+
+class StoppedReply(WireModel):
+    """One reply that was, or was not, stopped."""
+
+    session_id: str = Field(description="Whose.")
+    worker_id: str | None = Field(None, description="Where.")
+    success: bool = Field(description="It was stopped.")
+    message: str = Field("", description="What happened, for a person to read.")
+
+
+class StopSomeAnswer(WireModel):
+    """What became of a stop of streaming."""
+
+    success: bool = Field(description="Everything that was asked for was stopped.")
+    stopped: list[StoppedReply] = Field(default_factory=list, description="One by one.")
+    message: str = Field("", description="What happened, for a person to read.")
+
+
+@router.post(
+    "/api/chat",
+    response_model=GatewayChatResponse,
+    responses=problems(403, 413, 422, 429, 502, 503, 504),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": {"$ref": "#/components/schemas/ChatRequest"}}
+            },
+        }
+    },
+)
+async def chat(request: Request, gateway: GatewayHere) -> Response:
+    """Answer one request, waiting for a worker if need be; hanging up cancels it."""
+    if not gateway.apps.is_enabled(TURN_BASED):
+        raise AppDisabledError(f"{gateway.apps.name_of(TURN_BASED)} is currently disabled.")
+    if not gateway.is_open:
+        raise NoWorkerError()
+    text = await text_of(request)
+    prepared = await gateway.voices.run(_prepared, text, gateway.voices)
+    client = gateway.access.limited_client(request)
+    try:
+        answer = await unless_hung_up(request, _answer(gateway, prepared, client))
+    except HungUpError:
+        return Response(status_code=CLIENT_LEFT)
+    return JSONResponse(answer.model_dump(mode="json"))
+
+
+def _prepared(text: str, voices: VoiceLibrary) -> str:
+    """Check a request; return what the worker gets.
+
+    Raises:
+        OmniError: It does not fit.
+    """
+    request = parse_message(CHAT_REQUEST, text)
+    if not request.tts.server_paths:
+        return text
+    changed = request.model_copy(update={"tts": confined_tts(request.tts, voices)})
+    return with_strings_of(text, changed.model_dump_json(exclude_unset=True))
+
+
+async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatResponse:
+    """Have a worker answer; one that cannot be reached, or is not ready, makes room for another."""
+    session_id, secret = generate_session_id("chat"), secrets.token_hex(SESSION_SECRET_BYTES)
+    pool, clock = gateway.pool, asyncio.get_running_loop().time
+    began_s = clock()
+    patience_s, max_moves = gateway.timing.patience_s, gateway.timing.queueing.max_moves
+
+    async def check(ticket: QueueTicket) -> None:
+        if clock() - began_s >= patience_s and not is_anybody_left(pool):
+            raise NoWorkerError()
+
+    moves, estimated_s = 0, 0.0
+    while True:
+        with pool.place(RequestType.CHAT, session_id, client=client, goes_first=moves > 0) as place:
+            if not moves:
+                estimated_s = place.ticket.estimated_wait_s
+            worker = await place.wait(check, min(UPDATE_PERIOD_S, patience_s))
+            waited_s = clock() - began_s
+            if not moves:
+                gateway.metrics.waited(RequestType.CHAT.value, waited_s, "assigned")
+            try:
+                reply = await pool.client.chat(worker, body, secret)
+            except (WorkerUnreachableError, NoWorkerError) as error:
+                may_move = moves < max_moves and pool.is_served_beside(worker)
+                if may_move or isinstance(error, WorkerUnreachableError):
+                    pool.report_unreachable(worker)
+                if not may_move:
+                    raise
+                moves += 1
+                continue
+            place.note_started()
+        gateway.cleanup.request()
+        return GatewayChatResponse(
+            **dict(reply),
+            queue_wait_ms=round(waited_s * MS_PER_S),
+            estimated_queue_wait_s=estimated_s,
+            session_secret=secret,
+        )
+
+
+@router.post("/api/streaming/stop", responses=problems(401, 403, 404, 422))
+async def stop_streaming(request: Request, body: StopSome, gateway: GatewayHere) -> StopSomeAnswer:
+    """Stop the reply of one session of one's own, or of all; the sessions go on."""
+    if body.all:
+        only_admins(request)
+        chosen = [
+            relay for relay in gateway.live.relays() if relay.request.kind is SocketKind.STREAMING
+        ]
+    elif body.session_id:
+        chosen = [_own(gateway, request, SocketKind.STREAMING, body.session_id)]
+    else:
+        return StopSomeAnswer(success=False, message="Say which session_id, or all.")
+    stopped = []
+    for relay in chosen:
+        worker_id = relay.worker_id
+        result = await relay.request_stop()
+        stopped.append(
+            StoppedReply(
+                session_id=relay.request.session_id,
+                worker_id=worker_id,
+                success=result.success,
+                message=result.message,
+            )
+        )
+    return StopSomeAnswer(success=all(one.success for one in stopped), stopped=stopped)
+
+
+@router.post("/api/half_duplex/stop", responses=problems(404, 422, 502, 504))
+async def stop_half_duplex(request: Request, body: StopOne, gateway: GatewayHere) -> StopAnswer:
+    """Stop the reply of one session of one's own; the session goes on."""
+    return await _stop(gateway, request, SocketKind.HALF_DUPLEX, body.session_id)
+
+
+@router.post("/api/duplex/stop", responses=problems(404, 422))
+async def stop_duplex(request: Request, body: StopOne, gateway: GatewayHere) -> StopAnswer:
+    """End one full-duplex session of one's own."""
+    return await _stop(gateway, request, SocketKind.DUPLEX, body.session_id)
+
+
+async def _stop(
+    gateway: Gateway, request: Request, kind: SocketKind, session_id: str
+) -> StopAnswer:
+    relay = _own(gateway, request, kind, session_id)
+    result = await relay.request_stop()
+    return StopAnswer(success=result.success, session_id=session_id, message=result.message)
+
+
+def _own(gateway: Gateway, request: Request, kind: SocketKind, session_id: str) -> LiveRelay:
+    """Return the relay of a session that the caller may stop.
+
+    Its owner has its secret, or knows its id and calls from the address of its socket, as clients
+    that know nothing of secrets do.
+
+    Raises:
+        NotFoundError: There is none, or it is somebody else's; both read the same, so that
+            ids cannot be probed.
+    """
+    relay, shown = gateway.live.get(session_id), request.headers.get(SESSION_SECRET_HEADER)
+    if relay is not None and relay.request.kind is kind:
+        address = gateway.access.client_address(request)
+        is_neighbour = shown is None and address != "" and address == relay.request.address
+        if is_neighbour or (shown is not None and relay.request.has(shown)):
+            return relay
+        if gateway.access.is_admin(request):
+            mark_admin(request.scope)
+            return relay
+    raise NotFoundError("You have no such session: send its secret if it is yours.")

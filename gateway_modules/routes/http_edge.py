@@ -1,0 +1,285 @@
+"""What every HTTP request and every new socket passes through before any route sees it.
+
+Request ids, log lines, counts, rate limits, origins, sizes of bodies, and headers that keep
+browsers careful. Pure ASGI, so that streams and disconnects pass as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Final
+
+import structlog
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from core.errors import OmniError, RateLimitedError, TooBigError
+from core.logging_setup import log_context
+from core.schemas.common import count_values
+from core.schemas.limits import JSON_VALUES_MAX, base64_chars
+from gateway_modules.admin.audit import BodyStart, entry_of
+from gateway_modules.admin.security import SECONDS_PER_MINUTE, is_of_admin
+from gateway_modules.service import Gateway
+from gateway_modules.web.answers import error_answer
+from gateway_modules.web.files import CONTENT_SECURITY_POLICY, NO_STORE, is_immutable
+from gateway_modules.web.long_text import PARTS_MARK
+from gateway_modules.web.rates import LEASE_MARK, AddressBuckets, ByteLease
+
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+METHODS: Final = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
+OTHER: Final = "other"  # label of what a client makes up
+QUIET_PATHS: Final = frozenset({"/health", "/metrics", "/status"})  # asked every few seconds
+
+ADMIN_PREFIX: Final = "/api/admin/"
+LOGIN_PATH: Final = "/api/admin/login"
+FAILED: Final = HTTPStatus.INTERNAL_SERVER_ERROR  # what is answered further out
+
+CHAT_PATHS: Final = frozenset(
+    {"/api/chat"}
+    | {
+        f"{base}{path}"
+        for base in ("", "/v1")
+        for path in ("/chat/completions", "/audio/transcriptions")
+    }
+)
+VOICE_FORMS: Final = frozenset({"/v1/audio/voices", "/audio/voices"})
+BODY_MAX_BYTES: Final = 1024 * 1024  # of a request without a limit of its own
+BODY_SLACK_BYTES: Final = 64 * 1024  # for what stands around a file in a request
+REQUEST_ID_BYTES: Final = 8
+MS_PER_S: Final = 1_000
+
+SECURITY_HEADERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        "Referrer-Policy": "same-origin",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Permissions-Policy": "camera=(self), microphone=(self)",
+    }
+)
+
+
+@dataclass
+class _Answer:
+    """What was answered so far."""
+
+    status: int = 0
+
+
+class HttpEdge:
+    """The layer around all routes."""
+
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        """Wrap an app.
+
+        Args:
+            app: Everything inside.
+            gateway: Its parts.
+        """
+        per_minute = gateway.settings.limits.requests_per_minute
+        self._app = app
+        self._gateway = gateway
+        self._rates = AddressBuckets(per_minute, per_minute / SECONDS_PER_MINUTE, time.monotonic)
+        self._log = structlog.get_logger("http")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request or a socket through, or answer it here."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        request_id = secrets.token_hex(REQUEST_ID_BYTES)
+        with log_context(request_id=request_id):
+            if scope["type"] == "websocket":
+                await self._socket(scope, receive, send)
+            else:
+                plain = self._gateway.web_files.version.resolved(scope)
+                await self._request(plain, receive, send, request_id)
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            connection = HTTPConnection(scope)
+            self._check_rate(connection)
+            self._gateway.access.check_host(connection)
+            self._gateway.access.check_origin(connection)
+            client = self._gateway.access.limited_client(connection)
+            scope[PARTS_MARK] = True
+            scope[LEASE_MARK] = self._gateway.bytes_held.lease(client)
+        except OmniError as error:
+            self._gateway.metrics.error(error.code)
+            self._log.warning("socket refused", path=scope["path"], error_code=error.code.value)
+            await receive()
+            await send(
+                {"type": "websocket.close", "code": int(error.close_code), "reason": error.code}
+            )
+            return
+        await self._app(scope, receive, send)
+
+    async def _request(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        answer, body = _Answer(), BodyStart()
+        lease = self._gateway.bytes_held.lease(
+            self._gateway.access.limited_client(HTTPConnection(scope))
+        )
+        began_s = time.monotonic()
+
+        async def send_on(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answer.status = message["status"]
+                headers = MutableHeaders(scope=message)
+                add_headers(headers, request_id)
+                if scope["path"].startswith(ADMIN_PREFIX):
+                    headers.setdefault("Cache-Control", NO_STORE)
+            await send(message)
+
+        try:
+            self._check(HTTPConnection(scope), scope)
+        except OmniError as error:
+            await error_answer(error, scope["path"])(scope, receive, send_on)
+        else:
+            limit = body_limit_bytes(self._gateway, scope["path"])
+            if is_upload(scope["path"]):
+                await self._app(scope, limited(receive, limit, body.saw), send_on)
+            else:
+                await self._app(scope, limited(receive, limit, body.saw, lease), send_on)
+        finally:
+            lease.release()
+            self._note(scope, answer.status, time.monotonic() - began_s)
+            if is_of_admin(scope) and scope["method"] not in SAFE_METHODS:
+                await self._audit(scope, body, answer.status or FAILED)
+
+    def _check(self, connection: HTTPConnection, scope: Scope) -> None:
+        """Reject rate-limited, cross-origin and oversized requests.
+
+        Files under immutable addresses do not count: a page names some eighty of them, and an
+        office behind one address opens many pages.
+        """
+        if not is_immutable(scope):
+            self._check_rate(connection)
+        self._gateway.access.check_host(connection)
+        if scope["method"] not in SAFE_METHODS:
+            self._gateway.access.check_origin(connection)
+        length = connection.headers.get("content-length", "")
+        limit = body_limit_bytes(self._gateway, scope["path"])
+        if length.isdecimal() and int(length) > limit:
+            raise TooBigError(f"The request has {length} bytes; {limit} are allowed.")
+
+    def _check_rate(self, connection: HTTPConnection) -> None:
+        client = self._gateway.access.limited_client(connection)
+        if client and not self._rates.take(client):
+            raise RateLimitedError()
+
+    def _note(self, scope: Scope, status: int, duration_s: float) -> None:
+        method = scope["method"] if scope["method"] in METHODS else OTHER
+        self._gateway.metrics.answered(method, route_template(scope), status)
+        # An open page of administration asks every few seconds, for the log too.
+        is_watching = (
+            is_of_admin(scope) and method in SAFE_METHODS and status < HTTPStatus.BAD_REQUEST
+        )
+        is_kept = is_immutable(scope) and status < HTTPStatus.BAD_REQUEST
+        if scope["path"] not in QUIET_PATHS and not is_watching and not is_kept:
+            self._log.info(
+                "request",
+                method=method,
+                path=scope["path"],
+                status=status,
+                duration_ms=round(duration_s * MS_PER_S, 1),
+            )
+
+    async def _audit(self, scope: Scope, body: BodyStart, status: int) -> None:
+        """Write down what an administrator changed, or tried to."""
+        address = self._gateway.access.client_address(HTTPConnection(scope))
+        is_secret = scope["path"] == LOGIN_PATH
+        entry = entry_of(
+            datetime.now(UTC),
+            address,
+            f"{scope['method']} {route_template(scope)}",
+            ", ".join(str(value) for value in scope.get("path_params", {}).values()),
+            BodyStart() if is_secret else body,
+            status,
+        )
+        try:
+            await asyncio.to_thread(self._gateway.audit.append, entry)
+        except OSError as error:
+            self._log.warning("audit not written", action=entry.action, reason=str(error))
+
+
+def route_template(scope: Scope) -> str:
+    """Return the template of the route that answered, "other" if none did."""
+    route = scope.get("route")
+    return route.path if isinstance(route, Route) else OTHER
+
+
+def add_headers(headers: MutableHeaders, request_id: str) -> None:
+    """Add to an answer what it does not say itself."""
+    headers.setdefault("X-Request-Id", request_id)
+    for name, value in SECURITY_HEADERS.items():
+        headers.setdefault(name, value)
+    if headers.get("content-type", "").startswith("text/html"):
+        headers.setdefault("Cache-Control", "no-cache")
+
+
+def body_limit_bytes(gateway: Gateway, path: str) -> int:
+    """Return how long the body of a request may be."""
+    limits = gateway.settings.limits
+    if path in CHAT_PATHS:
+        return limits.chat_message_bytes
+    if path == "/api/assets/ref_audio":
+        return base64_chars(limits.reference_upload_bytes) + BODY_SLACK_BYTES
+    if path in VOICE_FORMS:
+        return limits.reference_upload_bytes + BODY_SLACK_BYTES
+    if is_upload(path):
+        return limits.recording_upload_bytes + BODY_SLACK_BYTES
+    return BODY_MAX_BYTES
+
+
+def is_upload(path: str) -> bool:
+    """Whether a request brings a file that is written down as it comes, and is no JSON."""
+    return path.endswith("/upload-recording") or path in VOICE_FORMS
+
+
+def limited(
+    receive: Receive,
+    limit_bytes: int,
+    saw: Callable[[bytes], None],
+    lease: ByteLease | None = None,
+) -> Receive:
+    """Return a `receive` that ends with HTTP 413 when a body turns out too much.
+
+    Args:
+        receive: What it stands for.
+        limit_bytes: How long a body may be.
+        saw: Told each part.
+        lease: Holds the body, which may be JSON then and has a limit of values too, counted as
+            `check_json_shape` does; None for a body that is written down as it comes.
+    """
+    received = values = 0
+
+    async def receive_on() -> Message:
+        nonlocal received, values
+        message = await receive()
+        if message["type"] == "http.request":
+            part = message.get("body", b"")
+            received += len(part)
+            saw(part)
+            if received > limit_bytes:
+                detail = f"The request is longer than {limit_bytes} bytes."
+                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+            if lease is not None:
+                lease.add(len(part))
+                values += count_values(part)
+                if values > JSON_VALUES_MAX:
+                    detail = f"The request has more than {JSON_VALUES_MAX} values."
+                    raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+        return message
+
+    return receive_on

@@ -1,0 +1,160 @@
+"""How the service is: health, workers, caches, sessions, the queue and its estimates, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import AwareDatetime, Field
+from starlette.responses import Response
+
+from core.errors import NoWorkerError
+from core.metrics import CONTENT_TYPE, exposition
+from core.schemas.common import WireModel
+from gateway_modules.queue.models import (
+    CacheList,
+    EtaConfig,
+    EtaStatus,
+    QueueStatus,
+    ServiceStatus,
+    TicketInfo,
+    TicketLookup,
+    WorkerList,
+)
+from gateway_modules.relay.live_sessions import SessionInfo, SessionList
+from gateway_modules.service import AdminOnly, Gateway, GatewayHere, ViewHere
+from gateway_modules.web.answers import problems
+
+router = APIRouter(tags=["status"])
+
+
+class HealthAnswer(WireModel):
+    """Answer to `GET /health`: that there is one says that the gateway lives."""
+
+    status: Literal["healthy"] = Field("healthy", description="Always this.")
+    timestamp: AwareDatetime = Field(description="The gateway's clock, UTC.")
+    ready: bool = Field(description="New requests are taken and some worker can serve them.")
+    workers_ready: int = Field(ge=0, description="Workers that serve somebody or could.")
+    workers_total: int = Field(ge=0, description="All workers.")
+
+
+class Cancelled(WireModel):
+    """Whether a place in the queue was given up."""
+
+    success: bool = Field(description="It was waiting and is not any more.")
+
+
+def check_open(gateway: Gateway) -> None:
+    """Refuse while the pool does not run.
+
+    Raises:
+        NoWorkerError: It does not run yet, or not any more.
+    """
+    if not gateway.is_open:
+        raise NoWorkerError("The gateway is starting or stopping. Please try again later.")
+
+
+@router.get("/health")
+async def health(gateway: GatewayHere) -> HealthAnswer:
+    """Report that the gateway runs, and whether it has a ready worker."""
+    ready = gateway.workers_ready
+    return HealthAnswer(
+        timestamp=datetime.now(UTC),
+        ready=gateway.is_open and ready > 0,
+        workers_ready=ready,
+        workers_total=len(gateway.pool.workers),
+    )
+
+
+@router.get("/metrics", include_in_schema=False)
+async def metrics(gateway: GatewayHere) -> Response:
+    """Give Prometheus what was counted."""
+    gateway.metrics.queue_is(gateway.pool.queue_length)
+    gateway.metrics.workers_are([worker.status for worker in gateway.pool.workers.values()])
+    return Response(exposition(gateway.registry), media_type=CONTENT_TYPE)
+
+
+@router.get("/status", responses=problems(503))
+async def status(gateway: GatewayHere, view: ViewHere) -> ServiceStatus:
+    """Count workers, requests that wait, and requests that are served."""
+    check_open(gateway)
+    return view.of(gateway.pool.get_service_status())
+
+
+@router.get("/workers", responses=problems(503))
+async def workers(gateway: GatewayHere, view: ViewHere) -> WorkerList:
+    """Describe every worker."""
+    check_open(gateway)
+    infos = gateway.pool.get_all_workers()
+    return view.of(WorkerList(total=len(infos), workers=infos))
+
+
+@router.get("/cache", responses=problems(503))
+@router.get("/api/cache", responses=problems(503))
+async def cache(gateway: GatewayHere, view: ViewHere) -> CacheList:
+    """Say which histories the workers' caches hold; only administrators see their hashes."""
+    check_open(gateway)
+    return view.of(gateway.pool.get_caches())
+
+
+@router.get("/sessions", responses=problems(503))
+@router.get("/api/sessions", responses=problems(503))
+async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
+    """List who is connected, and the conversations that workers still remember.
+
+    Ids are masked for everybody but administrators and, with `X-Session-Secret`, the owner.
+    """
+    check_open(gateway)
+    remembered = [
+        SessionInfo(
+            session_id="",
+            worker_id=one.worker_id,
+            messages_hash=one.cached_hash,
+            last_active=one.last_cache_used_at,
+        )
+        for one in gateway.pool.get_caches().workers
+        if one.cached_hash is not None
+    ]
+    everything = [*gateway.live.infos(), *remembered]
+    return view.of(SessionList(total=len(everything), sessions=everything))
+
+
+@router.get("/api/queue", responses=problems(503))
+async def queue(gateway: GatewayHere, view: ViewHere) -> QueueStatus:
+    """List who waits, next first, and what is being served; ids are masked as in `/sessions`."""
+    check_open(gateway)
+    return view.of(gateway.pool.get_queue_status())
+
+
+@router.get("/api/queue/{ticket_id}", responses=problems(503))
+async def ticket(ticket_id: str, gateway: GatewayHere, view: ViewHere) -> TicketLookup:
+    """Look up one place in the queue."""
+    check_open(gateway)
+    found = gateway.pool.get_ticket(ticket_id)
+    if found is None:
+        return TicketLookup(found=False, message="This ticket does not wait.")
+    return view.of(TicketLookup(found=True, ticket=TicketInfo.of(found)))
+
+
+@router.delete(
+    "/api/queue/{ticket_id}", dependencies=[AdminOnly], responses=problems(401, 403, 503)
+)
+async def cancel(ticket_id: str, gateway: GatewayHere) -> Cancelled:
+    """Cancel a place in the queue; its client gets an error."""
+    check_open(gateway)
+    return Cancelled(success=gateway.pool.cancel(ticket_id))
+
+
+@router.get("/api/config/eta")
+async def eta(gateway: GatewayHere) -> EtaStatus:
+    """Show expected and measured durations."""
+    return gateway.pool.eta_tracker.get_status()
+
+
+@router.put("/api/config/eta", dependencies=[AdminOnly], responses=problems(401, 403, 422))
+async def set_eta(change: EtaConfig, gateway: GatewayHere) -> EtaStatus:
+    """Change expected durations; what is left out stays, and estimates follow at once."""
+    await asyncio.to_thread(gateway.eta.save, change)
+    return gateway.pool.update_eta_config(change)

@@ -1,0 +1,200 @@
+"""The clients' WebSockets: who may come in, and the relay for each."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import structlog
+from fastapi import APIRouter, WebSocket
+
+from core.errors import (
+    AppDisabledError,
+    NoWorkerError,
+    OmniError,
+)
+from core.logging_setup import log_context
+from core.protocols.event_queueing import EventQueueingMachine, WaitLimits
+from core.protocols.queueing import QueueingMachine
+from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, PREPARE_LIMIT_BYTES
+from core.schemas.queue import SESSION_SECRET_BYTES, ErrorMessage, check_session_id
+from gateway_modules.admin.app_registry import app_of_request
+from gateway_modules.openai.event_traffic import EventTraffic
+from gateway_modules.relay.client_wire import ClientGoneError, ClientWire
+from gateway_modules.relay.diagnostics import DiagnosticsFile
+from gateway_modules.relay.notes import RelayNotes
+from gateway_modules.relay.relay import Relay
+from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
+from gateway_modules.relay.worker_link import Request
+from gateway_modules.service import Gateway, gateway_of
+from gateway_modules.web.kinds import SocketKind
+from recording.names import generate_session_id
+
+LOGGED_ID_CHARS: Final = 64  # a longer id is refused, and no log line
+
+router = APIRouter()
+
+
+@router.websocket("/ws/streaming/{session_id}")
+async def streaming(websocket: WebSocket, session_id: str) -> None:
+    """Turn-based chat whose earlier turns stay in a worker's cache."""
+    await serve(websocket, SocketKind.STREAMING, session_id)
+
+
+@router.websocket("/ws/half_duplex/{session_id}")
+async def half_duplex(websocket: WebSocket, session_id: str) -> None:
+    """Voice chat with turn-taking by the server."""
+    await serve(websocket, SocketKind.HALF_DUPLEX, session_id)
+
+
+@router.websocket("/ws/duplex/{session_id}")
+async def duplex(websocket: WebSocket, session_id: str) -> None:
+    """Full duplex, with pictures or without."""
+    await serve(websocket, SocketKind.DUPLEX, session_id)
+
+
+@router.websocket("/ws/chat")
+async def chat(websocket: WebSocket) -> None:
+    """One request, one reply."""
+    await serve(websocket, SocketKind.CHAT, generate_session_id("chat"))
+
+
+async def close_unaccepted(websocket: WebSocket, error: OmniError) -> None:
+    """Refuse a handshake as browsers' pages expect it."""
+    await websocket.close(int(error.close_code), error.message)
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """How a client comes in.
+
+    Attributes:
+        subprotocol: What is selected of those it offers.
+        query: What the worker's address says besides.
+        deny: Answers its handshake with an error.
+        tells_queue: It wants to know its place in the queue, though its protocol has none.
+        first: An event that the worker gets before those of the client.
+    """
+
+    subprotocol: str | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+    deny: Callable[[WebSocket, OmniError], Awaitable[None]] = close_unaccepted
+    tells_queue: bool = True
+    first: str | None = None
+
+
+NATIVE: Final = Entrance()
+
+
+async def serve(
+    websocket: WebSocket, kind: SocketKind, session_id: str, entrance: Entrance = NATIVE
+) -> None:
+    """Let a client in and serve it, or refuse it.
+
+    Args:
+        websocket: Not accepted yet.
+        kind: Which path.
+        session_id: What the client calls itself.
+        entrance: How it comes in.
+    """
+    gateway = gateway_of(websocket)
+    client = gateway.access.limited_client(websocket)
+    with log_context(session_id=session_id[:LOGGED_ID_CHARS]):
+        async with AsyncExitStack() as stack:
+            try:
+                _check_open(gateway, kind, session_id)
+                stack.enter_context(gateway.live.counted(client))
+            except OmniError as error:
+                _note_refusal(gateway, error)
+                await entrance.deny(websocket, error)
+                return
+            await websocket.accept(entrance.subprotocol)
+            lease = gateway.bytes_held.lease(client)
+            stack.callback(lease.release)
+            wire = ClientWire(websocket, gateway.sizes_of(kind), gateway.timing.pace, lease)
+            traffic = _traffic(gateway, kind, entrance)
+            try:
+                request = _request(gateway, kind, check_session_id(session_id), websocket)
+                request = replace(request, query=entrance.query)
+                relay = _relay(gateway, wire, traffic, request, entrance.first)
+                await stack.enter_async_context(gateway.live.entered(relay))
+                stack.callback(gateway.cleanup.request)
+            except OmniError as error:
+                _note_refusal(gateway, error)
+                await _refuse(wire, traffic, error)
+                return
+            await relay.run()
+
+
+def _check_open(gateway: Gateway, kind: SocketKind, session_id: str) -> None:
+    """Refuse what cannot be served at all.
+
+    Raises:
+        AppDisabledError: The app is switched off.
+        NoWorkerError: The gateway does not run, or not any more.
+    """
+    app_id = app_of_request(kind.request_type(session_id))
+    if not gateway.apps.is_enabled(app_id):
+        raise AppDisabledError(f"{gateway.apps.name_of(app_id)} is currently disabled")
+    if not gateway.is_open:
+        raise NoWorkerError()
+
+
+def _request(gateway: Gateway, kind: SocketKind, session_id: str, websocket: WebSocket) -> Request:
+    timing = gateway.timing
+    return Request(
+        kind=kind,
+        request_type=kind.request_type(session_id),
+        session_id=session_id,
+        client=gateway.access.limited_client(websocket),
+        address=gateway.access.client_address(websocket),
+        session_secret=secrets.token_hex(SESSION_SECRET_BYTES),
+        max_bytes=CHAT_SOCKET_LIMIT_BYTES if kind.has_turns else PREPARE_LIMIT_BYTES,
+        tries=timing.connect_tries,
+        patience_s=timing.patience_s,
+    )
+
+
+def _relay(
+    gateway: Gateway, wire: ClientWire, traffic: Traffic, request: Request, first: str | None
+) -> Relay:
+    kind, queueing = request.request_type, gateway.timing.queueing
+    if request.kind.has_events:
+        wait = WaitLimits(max_wait_s=gateway.settings.openai.max_wait_s)
+        machine: QueueingMachine = EventQueueingMachine(
+            request.session_id, kind, queueing, wait, first
+        )
+    else:
+        machine = QueueingMachine(request.session_id, kind, queueing)
+    notes = RelayNotes(gateway.metrics, kind.value)
+    return Relay(wire, machine, traffic, gateway.pool, request, notes)
+
+
+def _traffic(gateway: Gateway, kind: SocketKind, entrance: Entrance) -> Traffic:
+    match kind:
+        case SocketKind.REALTIME | SocketKind.LIVE:
+            return EventTraffic(gateway.voices, tells_queue=entrance.tells_queue)
+        case SocketKind.STREAMING:
+            return TurnTraffic(gateway.voices)
+        case SocketKind.CHAT:
+            return ChatTraffic(gateway.voices)
+        case SocketKind.HALF_DUPLEX | SocketKind.DUPLEX:
+            diagnostics = DiagnosticsFile(gateway.data_dir, gateway.settings.limits)
+            return LiveTraffic(kind, gateway.voices, diagnostics)
+
+
+async def _refuse(wire: ClientWire, traffic: Traffic, error: OmniError) -> None:
+    """Say why and close; a browser sees the reason only of a socket that was accepted."""
+    try:
+        await wire.send(traffic.spelled(ErrorMessage.of(error)) or "")
+    except ClientGoneError:
+        return
+    await wire.close(error.close_code, error.code)
+
+
+def _note_refusal(gateway: Gateway, error: OmniError) -> None:
+    gateway.metrics.error(error.code)
+    structlog.get_logger("relay").warning("client refused", error_code=error.code.value)

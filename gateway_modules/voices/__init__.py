@@ -1,0 +1,1 @@
+"""Voices and presets that pages and clients may name."""

@@ -1,0 +1,215 @@
+"""Prompt presets: YAML files of `assets/presets/<mode>/`, read again when they change.
+
+A file that is no good is left out and logged; it never takes the others with it. Blocks on the
+disk: an event loop calls these in a thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import structlog
+import yaml
+from pydantic import Field, ValidationError
+
+from core.errors import NotFoundError
+from core.schemas import limits
+from core.schemas.common import WireModel
+from gateway_modules.voices.voice_library import DEFAULT_VOICE, Voice, VoiceLibrary, wav_duration_s
+
+MODES: Final = ("turnbased", "half_duplex_audio", "omni", "audio_duplex")
+LAST_ORDER: Final = 999  # source: docs/specification/service.md#6.1
+FILE_MAX_BYTES: Final = 256 * 1024
+PRESETS_MAX: Final = 200  # of one mode; those last by name are left out
+
+Words: TypeAlias = str | dict[str, str]
+"""A text, or one for each language of the pages."""
+
+
+class PresetText(WireModel):
+    """A piece of text of the system content."""
+
+    type: Literal["text"] = Field("text", description="Kind of item.")
+    text: str = Field(max_length=limits.TEXT_MAX_CHARS, description="The text.")
+
+
+class PresetAudio(WireModel):
+    """A voice sample of the system content; its sound is fetched on its own."""
+
+    type: Literal["audio"] = Field("audio", description="Kind of item.")
+    data: None = Field(None, description="Always null in a list.")
+    path: str = Field(description="Below the assets folder; `default` is the server's own voice.")
+    name: str = Field("", description="Its name for people.")
+    duration: float | None = Field(None, description="Length, s, if known.")
+
+
+class Preset(WireModel):
+    """One preset of a mode."""
+
+    id: str = Field(min_length=1, max_length=limits.ID_MAX_CHARS, description="Unique in its mode.")
+    order: int = Field(LAST_ORDER, description="Smaller is shown first.")
+    name: Words = Field("", description="Name for people.")
+    description: Words = Field("", description="What it is for.")
+    system_prompt: str | None = Field(None, description="Duplex: what the model is told.")
+    ref_audio_path: str | None = Field(None, description="Duplex: the voice, as in `path`.")
+    ref_audio: PresetAudio | None = Field(None, description="Duplex: the same as an item.")
+    system_content: list[Annotated[PresetText | PresetAudio, Field(discriminator="type")]] = Field(
+        default_factory=list, description="Turn-based and half duplex: the system message."
+    )
+    # Any: page settings by name, handed through as they are.
+    settings: dict[str, Any] | None = Field(None, description="What the page is set to.")
+
+
+class PresetSound(WireModel):
+    """A voice sample with its sound."""
+
+    data: str = Field(description="Base64 of float32 samples, mono, 16 kHz.")
+    name: str = Field(description="Its name for people.")
+    duration: float = Field(description="Length, s.")
+
+    @classmethod
+    def of(cls, voice: Voice) -> PresetSound:
+        """Encode a voice."""
+        sound = voice.sound
+        duration_s = sound.count / limits.INPUT_SAMPLE_RATE_HZ
+        return cls(data=sound.to_base64(), name=voice.name, duration=round(duration_s, 3))
+
+
+class PresetSounds(WireModel):
+    """Answer to `GET /api/presets/{mode}/{preset_id}/audio`."""
+
+    system_content_audio: list[PresetSound] = Field(description="In the order of the audio items.")
+    ref_audio: PresetSound | None = Field(description="Of duplex presets.")
+
+
+Stamp: TypeAlias = tuple[tuple[str, int, int], ...]
+"""What a folder looked like: name, time and size of each file."""
+
+
+class PresetLibrary:
+    """The presets of every mode; any thread may call it."""
+
+    def __init__(self, folder: Path, voices: VoiceLibrary) -> None:
+        """Take where they are; they are read when asked for.
+
+        Args:
+            folder: `assets/presets`; sounds are looked for in the folder above.
+            voices: Decodes them.
+        """
+        self._folder = folder
+        self._assets = folder.parent.resolve()
+        self._voices = voices
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[Stamp, list[Preset]]] = {}
+        self._log = structlog.get_logger("presets")
+
+    def list_all(self) -> dict[str, list[Preset]]:
+        """Return the presets of every mode, in the order they are shown."""
+        return {mode: self._of_mode(mode) for mode in MODES}
+
+    def sounds_of(self, mode: str, preset_id: str) -> PresetSounds:
+        """Return the sounds of one preset.
+
+        Raises:
+            NotFoundError: There is no such preset, or one of its sounds is gone.
+            AudioError: One of its sounds is damaged.
+        """
+        presets = self._of_mode(mode) if mode in MODES else []
+        preset = next((one for one in presets if one.id == preset_id), None)
+        if preset is None:
+            raise NotFoundError("There is no such preset.")
+        items = [item for item in preset.system_content if isinstance(item, PresetAudio)]
+        return PresetSounds(
+            system_content_audio=[self._sound(item) for item in items],
+            ref_audio=self._sound(preset.ref_audio) if preset.ref_audio else None,
+        )
+
+    def _of_mode(self, mode: str) -> list[Preset]:
+        folder = self._folder / mode
+        stamp = _stamp(folder)
+        with self._lock:
+            known = self._known.get(mode)
+            if known is None or known[0] != stamp:
+                known = stamp, self._read_folder(folder, [name for name, _, _ in stamp])
+                self._known[mode] = known
+        # The default voice may come and go without a change of any file here.
+        return [self._described(preset) for preset in known[1]]
+
+    def _read_folder(self, folder: Path, names: list[str]) -> list[Preset]:
+        presets: dict[str, Preset] = {}
+        for name in names[:PRESETS_MAX]:
+            try:
+                preset = _read_preset(folder / name)
+            except (OSError, ValueError, yaml.YAMLError) as error:
+                self._log.warning("preset left out", path=str(folder / name), reason=str(error))
+                continue
+            if presets.setdefault(preset.id, preset) is not preset:
+                self._log.warning("preset left out", path=str(folder / name), reason="same id")
+        return sorted(presets.values(), key=lambda preset: (preset.order, preset.id))
+
+    def _described(self, preset: Preset) -> Preset:
+        """Fill in names and lengths of sounds; a sound that is not there is left out."""
+        content = [
+            item if isinstance(item, PresetText) else self._described_audio(item)
+            for item in preset.system_content
+        ]
+        wished = preset.ref_audio_path
+        voice = self._described_audio(PresetAudio(path=wished)) if wished else None
+        return preset.model_copy(
+            update={
+                "system_content": [item for item in content if item is not None],
+                "ref_audio": voice,
+                "ref_audio_path": wished if voice else None,
+            }
+        )
+
+    def _described_audio(self, item: PresetAudio) -> PresetAudio | None:
+        path = self._path_of(item.path)
+        if path is None:
+            return None
+        duration_s = item.duration if item.duration is not None else wav_duration_s(path)
+        return item.model_copy(update={"name": item.name or path.stem, "duration": duration_s})
+
+    def _sound(self, item: PresetAudio) -> PresetSound:
+        path = self._path_of(item.path)
+        if path is None:
+            raise NotFoundError("A sound of this preset is gone.")
+        return PresetSound.of(Voice(item.name or path.stem, self._voices.read(path)))
+
+    def _path_of(self, name: str) -> Path | None:
+        if name == DEFAULT_VOICE:
+            return self._voices.default_path
+        try:
+            path = (self._assets / name).resolve()
+            return path if path.is_relative_to(self._assets) and path.is_file() else None
+        except (OSError, RuntimeError, ValueError):
+            return None
+
+
+def _stamp(folder: Path) -> Stamp:
+    try:
+        files = sorted(folder.glob("*.yaml"))
+        stats = [(file.name, file.stat()) for file in files if file.is_file()]
+    except OSError:
+        return ()
+    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+
+
+def _read_preset(path: Path) -> Preset:
+    """Read one file.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is too large or no preset.
+        YAMLError: It is no YAML.
+    """
+    if path.stat().st_size > FILE_MAX_BYTES:
+        raise ValueError("the file is too large")
+    try:
+        return Preset.model_validate(yaml.safe_load(path.read_text(encoding="utf8")))
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise ValueError(f"{where}: {problem['msg']}") from None

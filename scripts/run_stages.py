@@ -25,6 +25,8 @@ from scripts.stage_reports import Outcome
 ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "data" / "tests"
 PYTHON = (sys.executable, "-m")
+CORES = os.cpu_count() or 1
+LESS_URGENT = ("nice", "-n", "10")
 
 NOTHING_CHOSEN = 5
 """pytest's exit status when no test was chosen; correct where PYTEST_ARGS chooses."""
@@ -97,19 +99,23 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
         chosen = ("-m", f"{EVERYWHERE} and not realtime and not gate")
     # A file's tests stay in one process: recordings share what was computed from them. What to
     # begin with is chosen in tests/conftest.py.
-    apart = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
-    stages = [pytest_stage("tests", "--ignore=tests/browser", *apart, *chosen, share=0.62)]
+    apart = ("--dist", "loadfile", "--no-loadscope-reorder")
+    # One process more than there are cores: one of them mostly waits for the systems it started.
+    many = ("-n", str(1 + CORES), "--ignore=tests/browser")
+    stages = [pytest_stage("tests", *many, *apart, *chosen, share=0.62)]
     if "browser" not in left_out:
         # Each process has a system and up to two browsers of its own.
-        few = ("--maxprocesses", "4", "--ignore=tests/browser/measured")
+        few = ("-n", "auto", "--maxprocesses", "4", "--ignore=tests/browser/measured")
         stages.append(
-            pytest_stage("browser tests", "tests/browser", *apart, *few, *chosen, share=0.23)
+            pytest_stage("browser tests", "tests/browser", *few, *apart, *chosen, share=0.23)
         )
     if is_everything and "gates" not in left_out:
-        # They compute while others wait. What is measured together goes to one process.
+        # What is measured together goes to one process. One of these processes computes longer
+        # than all else takes, so the other stages compute only where it leaves a core idle.
         together = ("-n", "auto", "--dist", "loadgroup")
         marks = ("-m", f"{EVERYWHERE} and gate")
-        stages.append(pytest_stage("gates", "tests/gates", *marks, *together))
+        gates = pytest_stage("gates", "tests/gates", *marks, *together)
+        stages = [gates, *(replace(each, command=(*LESS_URGENT, *each.command)) for each in stages)]
     yield [*stages, *static_checks()]
     if is_everything:
         # What is measured in real time has the machine to itself.
@@ -179,7 +185,7 @@ def wait(running: dict[int, Running]) -> Outcome:
 
 def run_group(stages: Sequence[Stage]) -> list[Outcome]:
     """Run stages beside each other: one more than there are cores, because most of them wait."""
-    at_once = 1 + (os.cpu_count() or 1)
+    at_once = 1 + CORES
     waiting = list(stages)
     running: dict[int, Running] = {}
     outcomes = []

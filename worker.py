@@ -124,7 +124,7 @@ def make_sessions(
 def _beside(settings: Settings) -> Path:
     """Return where Whisper is if it came with the checkpoint."""
     embedded, data_dir = settings.model.embedded, settings.service.data_dir
-    checkpoint = settings.model.model_path or default_checkpoint(data_dir, embedded=embedded)
+    checkpoint = settings.model.model_path or default_checkpoint(data_dir, embedded)
     return Path(checkpoint) / WHISPER_FOLDER
 
 
@@ -142,7 +142,7 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
 
     model_path = settings.model.model_path
     if model_path is None:
-        folder = default_checkpoint(settings.service.data_dir, embedded=settings.model.embedded)
+        folder = default_checkpoint(settings.service.data_dir, settings.model.embedded)
         if not (folder / CONFIG_FILE).is_file():
             log.warning("no model is configured: making a toy checkpoint in %s", folder)
             write_tiny_checkpoint(folder)

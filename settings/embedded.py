@@ -1,22 +1,26 @@
-"""Which checkpoint is used when none is configured."""
+"""What is used when no checkpoint is configured."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
+Embedded = Literal["auto", "cascade", "nano", "toy"]
 EMBEDDED_FOLDER = "nano"
+CASCADE_FOLDER = "cascade"
+PROGRESS_FILE = "progress.json"  # inside the cascade's folder: how far its fetch is
 TOY_FOLDER = "tiny"
 CONFIG_FILE = "config.json"
 WHISPER_FOLDER = "whisper"  # inside a checkpoint: the transcriber on the CPU
 
 
-def default_checkpoint(data_dir: Path, *, embedded: bool) -> Path:
-    """Return the embedded checkpoint if it was assembled, else where the toy one is or will be.
+def default_checkpoint(data_dir: Path, embedded: Embedded) -> Path:
+    """Return nano's checkpoint if it was assembled, else where the toy one is or will be.
 
     Args:
         data_dir: of the settings.
-        embedded: whether the settings allow the embedded one.
+        embedded: what the settings choose.
     """
     folder = data_dir / EMBEDDED_FOLDER
-    is_there = embedded and (folder / CONFIG_FILE).is_file()
+    is_there = embedded != "toy" and (folder / CONFIG_FILE).is_file()
     return folder if is_there else data_dir / TOY_FOLDER

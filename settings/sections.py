@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from core.schemas import limits as wire
 from core.schemas.half_duplex import SessionConfig, VadConfig
+from settings.embedded import Embedded
 from settings.fields import (
     GIGABYTES_MAX,
     DayLimit,
@@ -41,10 +42,11 @@ class ModelSettings(Section):
     model_path: ModelPlace | None = Field(
         None, description="Checkpoint folder or hub id; null: what `embedded` says."
     )
-    embedded: bool = Field(
-        True,
-        description="Without model_path, use the embedded model, nano, if the code comes with it; "
-        "otherwise a toy with random weights.",
+    embedded: Embedded = Field(
+        "auto",
+        description="Without model_path. auto: nano at once, and the cascade for new conversations "
+        "when its files, 0.5 GB, have been fetched; cascade: nothing else, so a first start waits "
+        "for them; nano: nothing more is fetched; toy: random weights.",
     )
     pt_path: ProjectPath | None = Field(None, description="Weights loaded over the checkpoint's.")
 

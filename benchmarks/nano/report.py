@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from benchmarks.nano.gates import GATES, Figure
 from config import PROJECT_ROOT
-from core.nano_assets import SUMS_FILE
+from core.sums import SUMS_FILE
 
 REPORT = PROJECT_ROOT / "docs" / "nano-figures.json"
 

@@ -226,7 +226,7 @@ def find_default_voice(
     model = settings.model.model_path
     if model is None:
         data_dir, embedded = settings.service.data_dir, settings.model.embedded
-        return default_checkpoint(data_dir, embedded=embedded) / CHECKPOINT_VOICE
+        return default_checkpoint(data_dir, embedded) / CHECKPOINT_VOICE
     if Path(model).is_dir():
         return Path(model) / CHECKPOINT_VOICE
     return _fetched_voice(model, environment)

@@ -20,7 +20,8 @@ import numpy as np
 from websockets.sync.client import connect
 
 from benchmarks.launched import Plan, wait_until
-from core.nano_assets import SOURCE, SUMS_FILE, assemble
+from core.nano_assets import SOURCE, assemble
+from core.sums import SUMS_FILE
 from tests.browser.browsers import INSECURE_HOST
 from tests.browser.media_files import question_16k, scene, silence_16k
 from tests.source_tree import ROOT

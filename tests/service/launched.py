@@ -76,7 +76,7 @@ class Launched:
             "OMNI_SERVICE_GATEWAY_PORT": str(self.port),
             "OMNI_SERVICE_WORKER_BASE_PORT": str(self.port + 1),
             "OMNI_SERVICE_DRAIN_TIMEOUT_S": "2",
-            "OMNI_MODEL_EMBEDDED": "false",
+            "OMNI_MODEL_EMBEDDED": "toy",
             "CUDA_VISIBLE_DEVICES": "",
             "STAND_IN_DEEDS": json.dumps(deeds),
             "STAND_IN_TRACE": str(self.trace_file),

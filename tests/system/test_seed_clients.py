@@ -25,7 +25,7 @@ PAUSE_S = 1.5  # ends a turn of half duplex
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
     """Have a system with the embedded model, which has one voice and warns of any other."""
-    config = {"model": {"embedded": True}}
+    config = {"model": {"embedded": "nano"}}
     plan = Plan(workers=1, backend="real", command=start_command(), config=config)
     running = RunningSystem(tmp_path_factory.mktemp("shipped"), plan)
     with running:

@@ -50,7 +50,7 @@ def error_of(path: Path, **overrides: object) -> str:
 
 DOCUMENTED: dict[str, object] = {
     "model.model_path": None,
-    "model.embedded": True,
+    "model.embedded": "auto",
     "model.pt_path": None,
     "audio.playback_delay_ms": 200,
     "service.gateway_port": 8006,

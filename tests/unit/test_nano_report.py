@@ -8,7 +8,8 @@ from pathlib import Path
 from benchmarks.nano import gates, report
 from benchmarks.nano.gates import GATES, Figure
 from config import PROJECT_ROOT
-from core.nano_assets import SOURCE, SUMS_FILE
+from core.nano_assets import SOURCE
+from core.sums import SUMS_FILE
 
 LARGEST_FILE_BYTES = 16_000_000
 LARGEST_BYTES = 40_000_000

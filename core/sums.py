@@ -1,0 +1,44 @@
+"""SHA-256 sums of files, and lists of them in the form of `sha256sum`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+SUMS_FILE: Final = "SHA256SUMS"
+
+
+def file_sha256(path: Path) -> str:
+    """Return the digest of a file as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_sums(folder: Path, paths: Iterable[Path]) -> None:
+    """Write the list of a folder.
+
+    Args:
+        folder: gets the list.
+        paths: of files below it.
+    """
+    lines = [f"{file_sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in paths]
+    (folder / SUMS_FILE).write_text("".join(lines), encoding="utf8")
+
+
+def first_damaged(folder: Path) -> Path | None:
+    """Return the first file that is missing or differs from the list, None if there is none.
+
+    Args:
+        folder: with a list; without one, the list is what is missing.
+    """
+    sums = folder / SUMS_FILE
+    if not sums.is_file():
+        return sums
+    for line in sums.read_text(encoding="utf8").splitlines():
+        wanted, _, name = line.partition("  ")
+        path = folder / name
+        if not path.is_file() or file_sha256(path) != wanted:
+            return path
+    return None

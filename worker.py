@@ -21,9 +21,10 @@ from fastapi import FastAPI
 from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
 from core.errors import OmniError
 from core.logging_setup import setup_logging
-from core.metrics import WorkerMetrics, new_registry
+from core.metrics import new_registry
 from core.schemas.worker import SUPERVISED_VARIABLE
 from core.serving.fake_backend import FakeBackend, FakeTimes
+from core.serving.observers import WorkerMetrics
 from core.serving.recordings import Recordings
 from core.serving.runtime import Identity, WorkerRuntime, WorkLimits
 from core.serving.server import SecretGate, check_exposure, make_server, tell_error, worker_routes

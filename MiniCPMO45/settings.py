@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
+
+GREEDY: Final = "greedy"  # the `decode_mode` in which decisions are the argmax instead of a draw
 
 
 class WindowMode(StrEnum):
@@ -93,8 +96,3 @@ class DuplexSettings:
     max_slice_nums: int = 1
     early_audio: bool = False
     window: WindowSettings = field(default_factory=WindowSettings)
-
-    @property
-    def is_greedy(self) -> bool:
-        """Whether decisions are the argmax instead of a draw."""
-        return self.decode_mode == "greedy"

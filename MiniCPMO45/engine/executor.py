@@ -20,7 +20,14 @@ from MiniCPMO45.engine.audio_embedder import AudioEmbedder
 from MiniCPMO45.engine.kv_cache import KvStore, cached_bytes, reserve_all
 from MiniCPMO45.engine.packed_rows import DECODE_BUCKETS, PassLimits, buckets_up_to
 from MiniCPMO45.engine.samplers import UnitSampler
-from MiniCPMO45.engine.session import HearingState, SamplerState, Session, SpeechState, TurnState
+from MiniCPMO45.engine.session import (
+    HearingState,
+    SamplerState,
+    Session,
+    SpeechState,
+    TurnState,
+    WindowState,
+)
 from MiniCPMO45.engine.slice_encoder import SliceEncoder
 from MiniCPMO45.engine.speech_runner import SpeechRunner
 from MiniCPMO45.engine.steps import (
@@ -38,10 +45,10 @@ from MiniCPMO45.engine.steps import (
     Vocode,
 )
 from MiniCPMO45.engine.text_runner import TextRows, TextRunner
-from MiniCPMO45.engine.windows import WindowState
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.kernels.device import (
     FEWEST_PAGES,
+    HAS_TRITON,
     SPEECH_ROWS_EACH,
     SPEECH_SHARE,
     TEXT_SHARE,
@@ -51,8 +58,7 @@ from MiniCPMO45.kernels.device import (
     most_tokens,
     settle_on,
 )
-from MiniCPMO45.kernels.launch import HAS_TRITON
-from MiniCPMO45.kernels.rotary import Rope
+from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.kernels.unit_choice import NO_TOKEN
 from MiniCPMO45.model.audio_encoder import new_audio_cache
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration

@@ -20,7 +20,7 @@ from torch import Tensor
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.kernels.attention import PAGE_TOKENS
 from MiniCPMO45.kernels.device import upload
-from MiniCPMO45.kernels.rotary import Rope, move_tokens
+from MiniCPMO45.kernels.products import Rope, move_tokens
 
 SLOTS = 512  # caches open at a time: conversations and forks of theirs
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from MiniCPMO45.kernels.code_choice import MIN_KEPT, PENALTY_WINDOW
 from MiniCPMO45.processing.tokenizer import SpecialTokens
-from MiniCPMO45.settings import DuplexSettings, GenerationSettings
+from MiniCPMO45.settings import GREEDY, DuplexSettings, GenerationSettings
 
 
 def penalise_repetition(logits: Tensor, ids: Sequence[int], penalty: float) -> Tensor:
@@ -142,7 +142,7 @@ class UnitPolicy:
         Source: docs/specification/model.md#6.5.
         """
         tokens = self.tokens
-        source = None if settings.is_greedy else generator
+        source = None if settings.decode_mode == GREEDY else generator
         logits = logits.float()
         if draw(logits, source) == tokens.chunk_eos:
             return self.settle(tokens.chunk_eos, history)

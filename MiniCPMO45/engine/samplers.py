@@ -22,6 +22,7 @@ from MiniCPMO45.kernels import code_choice, unit_choice
 from MiniCPMO45.kernels.code_choice import PENALTY_WINDOW
 from MiniCPMO45.kernels.device import Staging
 from MiniCPMO45.processing.tokenizer import SpecialTokens
+from MiniCPMO45.settings import GREEDY
 
 PHILOX_STEP = 4  # a CUDA generator counts in fours
 SEED_MASK = (1 << 64) - 1
@@ -79,7 +80,9 @@ class UnitSampler:
         settings = decision.settings
         return (
             type(decision.policy).decide is UnitPolicy.decide
-            and (settings.is_greedy or 1 <= settings.top_k <= unit_choice.MOST_CANDIDATES)
+            and (
+                settings.decode_mode == GREEDY or 1 <= settings.top_k <= unit_choice.MOST_CANDIDATES
+            )
             and settings.text_repetition_window_size <= unit_choice.MOST_RECENT
         )
 
@@ -127,7 +130,8 @@ def _write_decision(words: np.ndarray, decision: TextDecision) -> None:
     size = settings.text_repetition_window_size
     recent = decision.history[-size:] if size > 0 else []
     scale = settings.listen_prob_scale
-    probe, draw = (0.0, 0.0) if settings.is_greedy else draw_uniforms(decision.generator, 2)
+    is_greedy = settings.decode_mode == GREEDY
+    probe, draw = (0.0, 0.0) if is_greedy else draw_uniforms(decision.generator, 2)
     struct.pack_into(
         f"{UNIT_FORMAT}{len(recent)}i",
         words.data,
@@ -135,8 +139,8 @@ def _write_decision(words: np.ndarray, decision: TextDecision) -> None:
         tokens.chunk_eos,
         tokens.turn_eos,
         tokens.listen,
-        settings.is_greedy,
-        1 if settings.is_greedy else settings.top_k,
+        is_greedy,
+        1 if is_greedy else settings.top_k,
         settings.listen_top_k or 0,
         len(recent),
         max(settings.temperature, MIN_TEMPERATURE),

@@ -1,21 +1,181 @@
-"""Everything one conversation needs. Nothing in it is shared; closing it frees it."""
+"""Everything one conversation needs, and which part of its past leaves the cache.
+
+Nothing in a session is shared; closing it frees it. The plans of windows are pure; `maintain_units`
+and `maintain_rounds` carry them out on one cache. Positions stay dense: what is behind a hole
+moves up and its keys are rotated."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, groupby
 
 import torch
 from torch import Tensor
 
 from MiniCPMO45.engine.kv_cache import KvHandle
-from MiniCPMO45.engine.windows import WindowState
+from MiniCPMO45.engine.steps import LlmForward, Steps, TokenIds
 from MiniCPMO45.model.audio_encoder import AudioCache
 from MiniCPMO45.processing.prompts import TurnOpening
 from MiniCPMO45.processing.streaming_mel import MelState
-from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.settings import DuplexSettings, WindowMode, WindowSettings
 from MiniCPMO45.token2wav.chunking import SpeechBuffer
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One finalized duplex unit inside the cache."""
+
+    index: int  # running number since the conversation began
+    length: int  # cached tokens
+    text_ids: tuple[int, ...]  # without control tokens; empty for a listen unit
+
+
+@dataclass(frozen=True)
+class Round:
+    """One message of a chat inside the cache."""
+
+    number: int  # user turn it belongs to, from 0
+    role: str  # "system", "user" or "assistant"
+    length: int  # cached tokens
+
+
+@dataclass
+class WindowState:
+    """What a cache consists of.
+
+    Attributes:
+        preserved: leading tokens that never leave (system prompt and carried text).
+        prefix: leading tokens before the carried text.
+        suffix_ids: ids that follow the carried text.
+        marker_ids: ids put before the carried text.
+        carried_ids: text of dropped units, without the marker.
+        units: units in the cache, oldest first.
+        rounds: messages in the cache, oldest first.
+        next_unit: number the next unit gets.
+        evictions: how often something was dropped.
+    """
+
+    preserved: int = 0
+    prefix: int = 0
+    suffix_ids: tuple[int, ...] = ()
+    marker_ids: tuple[int, ...] = ()
+    carried_ids: tuple[int, ...] = ()
+    units: list[Unit] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    next_unit: int = 0
+    evictions: int = 0
+
+    def clone(self) -> WindowState:
+        """Return an independent copy."""
+        return replace(self, units=list(self.units), rounds=list(self.rounds))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens the bookkeeping accounts for in a duplex conversation."""
+        return self.preserved + sum(unit.length for unit in self.units)
+
+    def add_unit(self, length: int, text_ids: Sequence[int]) -> None:
+        """Register a finalized unit."""
+        self.units.append(Unit(self.next_unit, length, tuple(text_ids)))
+        self.next_unit += 1
+
+
+def units_to_drop(window: WindowState, settings: WindowSettings) -> int:
+    """Return how many of the oldest units must leave the cache now."""
+    if settings.mode is WindowMode.CONTEXT:
+        return max(0, len(window.units) - settings.context_max_units)
+    if settings.mode is WindowMode.OFF or window.tokens <= settings.basic_high_tokens:
+        return 0
+    excess = window.tokens - settings.basic_low_tokens
+    *before, _ = accumulate((unit.length for unit in window.units), initial=0)
+    return sum(length < excess for length in before)
+
+
+def maintain_units(kv: KvHandle, window: WindowState, settings: WindowSettings) -> Steps[None]:
+    """Apply the duplex window after a unit was finalized; `kv` is `window.tokens` long.
+
+    Source: docs/specification/model.md#6.9.
+    """
+    count = units_to_drop(window, settings)
+    if count == 0:
+        return
+    window.evictions += 1
+    if settings.mode is WindowMode.BASIC:
+        _drop_oldest_units(kv, window, count)
+    else:
+        yield from _carry_and_drop(kv, window, settings, count)
+
+
+def _drop_oldest_units(kv: KvHandle, window: WindowState, count: int) -> None:
+    length = sum(unit.length for unit in window.units[:count])
+    kv.drop(window.preserved, window.preserved + length)
+    del window.units[:count]
+
+
+def _carry_and_drop(
+    kv: KvHandle, window: WindowState, settings: WindowSettings, count: int
+) -> Steps[None]:
+    said = tuple(token for unit in window.units[:count] for token in unit.text_ids)
+    carried = window.carried_ids + said
+    window.carried_ids = carried[max(0, len(carried) - settings.context_previous_max_tokens) :]
+    if not window.carried_ids or not said:
+        _drop_oldest_units(kv, window, count)
+        return
+    length = sum(unit.length for unit in window.units[:count])
+    kept = kv.rows(window.preserved + length, kv.length)
+    kv.truncate(window.prefix)
+    rebuilt = window.marker_ids + window.carried_ids + window.suffix_ids
+    yield LlmForward(kv, (TokenIds(rebuilt),), wants_logits=False)
+    window.preserved = kv.length
+    kv.put(kept)
+    del window.units[:count]
+
+
+def rounds_to_drop(
+    window: WindowState, length: int, settings: WindowSettings
+) -> list[tuple[int, int]]:
+    """Return which messages must leave: ranges [first, last) of `window.rounds`, oldest first.
+
+    Whole rounds only. Those that contain a system message stay, and so does the newest round.
+
+    Args:
+        window: bookkeeping.
+        length: cached tokens now.
+        settings: high and low limits.
+    """
+    rounds = window.rounds
+    if length <= settings.text_high_tokens or not rounds:
+        return []
+    staying = {each.number for each in rounds if each.role == "system"} | {rounds[-1].number}
+    ranges: list[tuple[int, int]] = []
+    first = 0
+    for number, messages in groupby(rounds, key=lambda each: each.number):
+        lengths = [each.length for each in messages]
+        last = first + len(lengths)
+        if number not in staying and length > settings.text_low_tokens:
+            length -= sum(lengths)
+            joins = bool(ranges) and ranges[-1][1] == first
+            ranges.append((ranges.pop()[0] if joins else first, last))
+        first = last
+    return ranges
+
+
+def maintain_rounds(kv: KvHandle, window: WindowState, settings: WindowSettings) -> int:
+    """Drop whole old rounds of a chat when the cache is too long; return how many tokens.
+
+    Source: docs/specification/model.md#5.8.
+    """
+    before = kv.length
+    ranges = rounds_to_drop(window, kv.length, settings)
+    for first, last in reversed(ranges):  # from the end, so that earlier places stay where they are
+        start = sum(each.length for each in window.rounds[:first])
+        kv.drop(start, start + sum(each.length for each in window.rounds[first:last]))
+        del window.rounds[first:last]
+    window.evictions += bool(ranges)
+    return before - kv.length
 
 
 @dataclass

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.kernels.device import Piece, upload_array
-from MiniCPMO45.kernels.launch import HAS_TRITON
+from MiniCPMO45.kernels.device import HAS_TRITON, Piece, upload_array
 from MiniCPMO45.model.encoder_layers import fuse_attention
 from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
 from MiniCPMO45.processing.patch_grid import PatchGrid, PatchSize, patch_grid, side_codes

@@ -18,9 +18,8 @@ from MiniCPMO45.kernels.attention_kernels import (
     combine_splits,
     rotate_and_store,
 )
-from MiniCPMO45.kernels.launch import overlaps_launches, runs_kernels, tl, triton
-from MiniCPMO45.kernels.products import normalise
-from MiniCPMO45.kernels.rotary import rotate
+from MiniCPMO45.kernels.device import overlaps_launches, runs_kernels, tl, triton
+from MiniCPMO45.kernels.products import normalise, rotate
 
 PAGE_TOKENS = 64
 NO_POSITION = -1

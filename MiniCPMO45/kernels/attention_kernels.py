@@ -5,7 +5,7 @@ Source: FlashDecoding, https://pytorch.org/blog/flash-decoding/.
 
 from __future__ import annotations
 
-from MiniCPMO45.kernels.launch import LINE, await_rows, let_next_start, prefetch_line, tl, triton
+from MiniCPMO45.kernels.device import LINE, await_rows, let_next_start, prefetch_line, tl, triton
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LOWEST = tl.constexpr(-1.0e30)  # stands for minus infinity without making NaN of differences

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from MiniCPMO45.kernels.launch import (
+from MiniCPMO45.kernels.device import (
     await_rows,
     let_next_start,
     overlaps_launches,

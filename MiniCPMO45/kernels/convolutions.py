@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from MiniCPMO45.kernels.launch import runs_kernels, tl, triton
+from MiniCPMO45.kernels.device import runs_kernels, tl, triton
 
 SNAKE_EPS = 1e-9
 SNAKE_BLOCK = 512  # values of one program

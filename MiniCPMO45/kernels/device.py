@@ -1,17 +1,21 @@
-"""Host and device: CUDA graphs, copies, and how much memory of a card is left.
+"""Host and device: where Triton runs, launches, CUDA graphs, copies, and the memory of a card.
 
-A piece of work reads and writes tensors whose addresses never change. All graphs share one memory
-pool, so they are replayed one after the other, on one stream. Only `read_back` waits for a device.
-"""
+An operation stands in one file: its plain form in PyTorch, which says what it does, and its kernel.
+A kernel launched dependently may start while the one before it runs. Its programs call
+`await_rows` before they read what that one wrote, and before they write; so every kernel ends
+after the one before it. All graphs share one memory pool, so they are replayed one after the
+other, on one stream. Only `read_back` waits for a device."""
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -20,6 +24,81 @@ from torch import Tensor
 from tqdm import tqdm
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
+
+# Without a card only Triton's interpreter runs kernels; importing the compiler would take memory.
+HAS_TRITON = find_spec("triton") is not None and (
+    torch.cuda.is_available() or "TRITON_INTERPRET" in os.environ
+)
+
+
+class _Absent:
+    """Takes the place of a missing module; its functions are never called."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *arguments, **options: lambda function: function
+
+    @staticmethod
+    def jit(function: Any = None, **options: Any) -> Any:
+        return function if function is not None else lambda each: each
+
+
+if HAS_TRITON:
+    import triton
+    import triton.language as tl
+    from triton.language.extra import cuda
+else:
+    triton = tl = cuda = _Absent()
+
+
+def runs_kernels(x: Tensor) -> bool:
+    """Whether an operation on x launches kernels; else it is computed in plain PyTorch.
+
+    Kernels record no gradients and know no autocast.
+    """
+    is_plain = torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type)
+    return x.is_cuda and HAS_TRITON and not is_plain
+
+
+HOPPER = 9  # major compute capability from which dependent launch exists
+LINE = tl.constexpr(64)  # bfloat16 values in a line of the L2 cache
+
+
+@triton.jit
+def let_next_start(OVERLAPS: tl.constexpr):
+    """Let the next kernel start beside this one.
+
+    Called before `await_rows`, it saves time, but the next kernel may then start before the one
+    before this has ended: its part before its own `await_rows` may read constants only.
+    """
+    if OVERLAPS:
+        cuda.gdc_launch_dependents()
+
+
+@triton.jit
+def await_rows(OVERLAPS: tl.constexpr):
+    """Wait until the kernel before this one has written everything."""
+    if OVERLAPS:
+        cuda.gdc_wait()
+
+
+@triton.jit
+def prefetch_line(pointers, OVERLAPS: tl.constexpr):
+    """Ask for one 128-byte line per pointer to be brought to the L2 cache."""
+    if OVERLAPS:
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
+            "=r,l",
+            [pointers],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+
+
+def overlaps_launches(x: Tensor) -> bool:
+    """Whether kernels on this tensor's device may start before the one before them has ended."""
+    return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= HOPPER
+
 
 logger = logging.getLogger(__name__)
 

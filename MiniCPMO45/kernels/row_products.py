@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from MiniCPMO45.kernels.launch import (
+from MiniCPMO45.kernels.device import (
     LINE,
     await_rows,
     let_next_start,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from MiniCPMO45.kernels.launch import runs_kernels, tl, triton
+from MiniCPMO45.kernels.device import runs_kernels, tl, triton
 
 COPY_BLOCK = 1024  # values one program copies
 # Sizes that differ from batch to batch are not compiled in: every variant costs seconds at start.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from MiniCPMO45.kernels.launch import runs_kernels, tl, triton
+from MiniCPMO45.kernels.device import runs_kernels, tl, triton
 
 Affine = tuple[Tensor, Tensor]  # scale and shift of a norm
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.kernels.code_choice import largest_with_count, largest_with_mass, ordered_bits, pick
-from MiniCPMO45.kernels.launch import (
+from MiniCPMO45.kernels.device import (
     await_rows,
     let_next_start,
     overlaps_launches,

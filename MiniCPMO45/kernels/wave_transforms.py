@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from MiniCPMO45.kernels.convolutions import inside
-from MiniCPMO45.kernels.launch import runs_kernels, tl, triton
+from MiniCPMO45.kernels.device import runs_kernels, tl, triton
 from MiniCPMO45.token2wav.config import HiFTConfig
 
 BLOCK = 512  # values of one program

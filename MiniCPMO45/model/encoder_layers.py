@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from MiniCPMO45.kernels.launch import runs_kernels
+from MiniCPMO45.kernels.device import runs_kernels
 from MiniCPMO45.kernels.stream_norms import gated_norm
 
 

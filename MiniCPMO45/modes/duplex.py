@@ -15,9 +15,8 @@ import torch
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig, SpeechTiming, StreamTiming
 from MiniCPMO45.engine.policies import CodeRule, UnitPolicy
-from MiniCPMO45.engine.session import PendingUnit, Session
+from MiniCPMO45.engine.session import PendingUnit, Session, maintain_units, units_to_drop
 from MiniCPMO45.engine.steps import Embeddings, EncodeClips, LlmForward, Steps, TokenIds
-from MiniCPMO45.engine.windows import maintain_units, units_to_drop
 from MiniCPMO45.modes.prompt_input import PromptCache, prompt_key
 from MiniCPMO45.modes.unit_input import (
     Frame,
@@ -38,7 +37,7 @@ from MiniCPMO45.modes.unit_output import (
 )
 from MiniCPMO45.processing.audio_features import clip_mels
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
-from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.settings import GREEDY, DuplexSettings
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream
 
 EXPLICIT = "explicit"  # the one `ls_mode` in which terminators are written into the cache
@@ -251,7 +250,7 @@ class DuplexCapability:
             repetition_penalty=settings.tts_repetition_penalty,
             top_p=settings.tts_top_p,
             top_k=settings.tts_top_k,
-            is_greedy=settings.is_greedy,
+            is_greedy=settings.decode_mode == GREEDY,
         )
         return (yield from speak_unit(session, said, self.config.tts_config, rule, watch))
 

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.engine.policies import ReplyPolicy
-from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.session import Round, Session, maintain_rounds
 from MiniCPMO45.engine.steps import Emit, LlmForward, Steps, TokenIds
-from MiniCPMO45.engine.windows import Round, maintain_rounds
 from MiniCPMO45.modes.prompt_input import MessageInput, PieceOptions, Pieces
 from MiniCPMO45.modes.speech import ReplyPiece, ReplySpeech
 from MiniCPMO45.processing import prompts

@@ -121,7 +121,9 @@ class Task(Generic[T]):
         if rest is not None and not isinstance(answer, Exception):
             self.request = rest
             return
-        self._answer = answer if isinstance(answer, Exception) else _joined(self._answers)
+        if len(self._answers) > 1 and not isinstance(answer, Exception):
+            answer = _joined(self._answers)
+        self._answer = answer
         self._answers, self.request = [], None
 
     def close(self) -> None:

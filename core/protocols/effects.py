@@ -110,16 +110,6 @@ class Step:
     index: int  # number of the unit, from 0
     due_s: float  # when the next unit's input may be complete, on the events' clock
 
-    @property
-    def is_forced_to_listen(self) -> bool:
-        """The client asks for it in this unit."""
-        return self.chunk.force_listen
-
-    @property
-    def is_forced_to_speak(self) -> bool:
-        """The client asks for it in this unit."""
-        return self.chunk.force_speak
-
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
@@ -184,7 +174,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Detect:
-    """Prefetch for speech in a chunk, without its first `skip_samples`. Ends in `Detected`."""
+    """Look for speech in a chunk, without its first `skip_samples`. Ends in `Detected`."""
 
     chunk: ChunkMessage = field(repr=False)
     skip_samples: int = 0

@@ -261,8 +261,8 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
             samples,
             pictures,
             effect.chunk.max_slice_nums,
-            force_listen=effect.is_forced_to_listen,
-            force_speak=effect.is_forced_to_speak,
+            force_listen=effect.chunk.force_listen,
+            force_speak=effect.chunk.force_speak,
             due_s=effect.due_s,
             on_sound=emit_sound,
         )

@@ -1,17 +1,19 @@
 """Who watches a session without taking part: the contract, a log, and counters.
 
 An observer sees each event with the effects it led to, before these are carried out. It must not
-wait in `saw`; one that raises is left out from then on and the session goes on.
+wait in `observe`; one that raises is left out from then on and the session goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from core.metrics import WorkerMetrics
+from core.errors import ErrorCode
+from core.metrics import SESSION_BUCKETS_S, UNIT_BUCKETS_S
 from core.protocols.effects import Close, Effect, Generate, Send, label
 from core.protocols.events import (
     MS_PER_S,
@@ -83,6 +85,151 @@ class LogObserver:
                     cause=event.kind,
                     duration_s=duration_s,
                 )
+
+
+REPLY_BUCKETS_S: Final = (0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 60)
+
+WORKER_METRICS: Final = (
+    "omni_worker_model_loaded",
+    "omni_worker_sessions",
+    "omni_worker_session_seconds",
+    "omni_worker_received_bytes",
+    "omni_worker_problems",
+    "omni_worker_unit_stage_seconds",
+    "omni_worker_late_units",
+    "omni_worker_kv_tokens",
+    "omni_worker_first_chunk_seconds",
+    "omni_worker_turn_seconds",
+    "omni_worker_generated_tokens",
+    "omni_worker_capacity",
+    "omni_worker_engine_seconds",
+)
+"""Names without the endings Prometheus adds to counters and histograms."""
+
+
+class WorkerMetrics:
+    """What a worker counts; what observers of its sessions call."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register everything.
+
+        Args:
+            registry: of the program; each name may be in it once.
+        """
+        self._loaded = Gauge("omni_worker_model_loaded", "1 when ready.", registry=registry)
+        self._sessions = Gauge(
+            "omni_worker_sessions", "Sessions held now.", ("mode",), registry=registry
+        )
+        self._session_s = _histogram(
+            registry, "session_seconds", "Length of finished sessions.", SESSION_BUCKETS_S
+        )
+        self._received = Counter(
+            "omni_worker_received_bytes", "Messages received.", ("mode",), registry=registry
+        )
+        self._problems = Counter(
+            "omni_worker_problems",
+            "Warnings and errors told to clients.",
+            ("mode", "code", "fatal"),
+            registry=registry,
+        )
+        self._stage_s = Histogram(
+            "omni_worker_unit_stage_seconds",
+            "One duplex unit by stage; `wall` is from the chunk's arrival to its result.",
+            ("mode", "stage"),
+            buckets=UNIT_BUCKETS_S,
+            registry=registry,
+        )
+        self._late = Counter(
+            "omni_worker_late_units",
+            "Units that took longer than they lasted.",
+            ("mode",),
+            registry=registry,
+        )
+        self._kv = Gauge(
+            "omni_worker_kv_tokens", "KV cache at the last unit.", ("mode",), registry=registry
+        )
+        self._first_s = _histogram(
+            registry, "first_chunk_seconds", "Until a reply's first piece left.", REPLY_BUCKETS_S
+        )
+        self._turn_s = _histogram(
+            registry, "turn_seconds", "Until a reply was complete.", REPLY_BUCKETS_S
+        )
+        self._tokens = Counter(
+            "omni_worker_generated_tokens", "Tokens drawn.", ("mode",), registry=registry
+        )
+        texts = {
+            "omni_worker_capacity": "Sessions it can serve in time now, as measured.",
+            "omni_worker_engine_seconds": "Time the model's thread has worked since the start.",
+        }
+        self._asked = [Gauge(name, text, registry=registry) for name, text in texts.items()]
+
+    def ask(self, capacity: Callable[[], float], worked_s: Callable[[], float]) -> None:
+        """Read these values whenever the metrics are read.
+
+        Args:
+            capacity: sessions the worker can serve in time now.
+            worked_s: time the model's thread has worked.
+        """
+        for gauge, value in zip(self._asked, (capacity, worked_s), strict=True):
+            gauge.set_function(value)
+
+    def model_is_loaded(self, is_loaded: bool) -> None:
+        """Set whether the model is ready."""
+        self._loaded.set(is_loaded)
+
+    def session_opened(self, mode: str) -> None:
+        """A socket was accepted."""
+        self._sessions.labels(mode).inc()
+
+    def session_closed(self, mode: str, duration_s: float) -> None:
+        """A session was released."""
+        self._sessions.labels(mode).dec()
+        self._session_s.labels(mode).observe(duration_s)
+
+    def received(self, mode: str, size_bytes: int) -> None:
+        """A message came in."""
+        self._received.labels(mode).inc(size_bytes)
+
+    def problem(self, mode: str, code: ErrorCode, *, is_fatal: bool) -> None:
+        """The client was warned, or the session ended with an error."""
+        self._problems.labels(mode, code.value, str(is_fatal).lower()).inc()
+
+    def unit(self, mode: str, result: Result, *, is_late: bool) -> None:
+        """A duplex unit was answered; late means it took longer than it lasted."""
+        stages_ms = {
+            "prefill": result.prefill_ms,
+            "llm": result.cost_llm_ms,
+            "tts_prep": result.cost_tts_prep_ms,
+            "tts": result.cost_tts_ms,
+            "token2wav": result.cost_token2wav_ms,
+            "all": result.cost_all_ms,
+            "wall": result.wall_clock_ms,
+        }
+        for stage, cost_ms in stages_ms.items():
+            if cost_ms is not None:
+                self._stage_s.labels(mode, stage).observe(cost_ms / MS_PER_S)
+        self._late.labels(mode).inc(is_late)
+        self._tokens.labels(mode).inc(result.n_tokens)
+        self._kv.labels(mode).set(result.kv_cache_length)
+
+    def finalized(self, mode: str, finalize_ms: float) -> None:
+        """A duplex unit was closed in the cache."""
+        self._stage_s.labels(mode, "finalize").observe(finalize_ms / MS_PER_S)
+
+    def first_chunk(self, mode: str, wait_ms: float) -> None:
+        """The first piece of a reply left, so long after what it answers came."""
+        self._first_s.labels(mode).observe(wait_ms / MS_PER_S)
+
+    def turn(self, mode: str, elapsed_ms: float, generated_tokens: int) -> None:
+        """A reply was completed."""
+        self._turn_s.labels(mode).observe(elapsed_ms / MS_PER_S)
+        self._tokens.labels(mode).inc(generated_tokens)
+
+
+def _histogram(
+    registry: CollectorRegistry, name: str, text: str, buckets: tuple[float, ...]
+) -> Histogram:
+    return Histogram(f"omni_worker_{name}", text, ("mode",), buckets=buckets, registry=registry)
 
 
 class MetricsObserver:

@@ -12,7 +12,6 @@ import structlog
 
 from core.errors import OmniError
 from core.images import FRAME_LIMITS, PictureLimits
-from core.metrics import WorkerMetrics
 from core.protocols.chat import ChatLimits, ChatMachine
 from core.protocols.duplex import DuplexMachine
 from core.protocols.duplex_units import DuplexLimits
@@ -34,7 +33,7 @@ from core.serving.connection import Connection, Machine
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.gpt_live import GptLiveWords, InnerObserver, live_machine
 from core.serving.half_duplex_handler import HalfDuplexHandler
-from core.serving.observers import LogObserver, MetricsObserver, Observer
+from core.serving.observers import LogObserver, MetricsObserver, Observer, WorkerMetrics
 from core.serving.queues import LoopScheduler
 from core.serving.realtime_handler import RealtimeHandler, realtime_start
 from core.serving.realtime_recording import RealtimeRecording

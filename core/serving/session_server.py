@@ -20,7 +20,6 @@ from core.errors import (
     ShuttingDownError,
 )
 from core.logging_setup import log_context
-from core.metrics import WorkerMetrics
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.queue import (
     SESSION_SECRET_HEADER,
@@ -31,6 +30,7 @@ from core.schemas.queue import (
 from core.schemas.worker import ActionResult, WorkerStatus
 from core.serving.chat_handler import ChatHandler
 from core.serving.connection import Connection
+from core.serving.observers import WorkerMetrics
 from core.serving.queues import await_end, end_task
 from core.serving.recordings import Recordings
 from core.serving.runtime import WorkerRuntime

@@ -15,7 +15,14 @@ from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import AudioConfig, DecoderConfig, SpeechTiming
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows, KvStore
-from MiniCPMO45.engine.session import HearingState, SamplerState, Session, SpeechState, TurnState
+from MiniCPMO45.engine.session import (
+    HearingState,
+    SamplerState,
+    Session,
+    SpeechState,
+    TurnState,
+    WindowState,
+)
 from MiniCPMO45.engine.steps import (
     ChooseToken,
     DrawCodes,
@@ -32,8 +39,7 @@ from MiniCPMO45.engine.steps import (
     TokenIds,
     Vocode,
 )
-from MiniCPMO45.engine.windows import WindowState
-from MiniCPMO45.kernels.rotary import Rope, rotate
+from MiniCPMO45.kernels.products import Rope, rotate
 from MiniCPMO45.model.audio_encoder import new_audio_cache
 from MiniCPMO45.processing.streaming_mel import MelState
 from MiniCPMO45.token2wav.chunking import Piece, count_samples

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.session import Round, Session
 from MiniCPMO45.engine.steps import Steps
-from MiniCPMO45.engine.windows import Round
 from MiniCPMO45.modes.prompt_input import (
     MessageInput,
     PieceOptions,

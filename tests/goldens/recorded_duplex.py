@@ -13,13 +13,12 @@ from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.engine.policies import UnitPolicy, draw, scale_terminators
-from MiniCPMO45.engine.session import Session
+from MiniCPMO45.engine.session import Session, maintain_units, units_to_drop
 from MiniCPMO45.engine.steps import LlmForward, Steps, TokenIds
-from MiniCPMO45.engine.windows import maintain_units, units_to_drop
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.unit_output import UnitDecoder, UnitDraft
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast, SpecialTokens
-from MiniCPMO45.settings import DuplexSettings, WindowMode
+from MiniCPMO45.settings import GREEDY, DuplexSettings, WindowMode
 
 
 class RecordedUnitPolicy(UnitPolicy):
@@ -45,7 +44,7 @@ class RecordedUnitPolicy(UnitPolicy):
         generator: torch.Generator,
     ) -> int:
         """Take one decision; `history` is left alone, because the session clears it."""
-        assert settings.is_greedy, "only greedy conversations can be reproduced"
+        assert settings.decode_mode == GREEDY, "only greedy conversations can be reproduced"
         tokens, size = self.tokens, settings.text_repetition_window_size
         if draw(logits, None) == tokens.chunk_eos:
             return tokens.chunk_eos

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.steps import DrawCodes, DrawnCodes, EncodeClips
-from MiniCPMO45.kernels.rotary import Rope
+from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.model.audio_encoder import AudioEncoder, pool
 from MiniCPMO45.model.encoder_layers import DenseAttention
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration

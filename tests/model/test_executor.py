@@ -34,7 +34,7 @@ from MiniCPMO45.engine.steps import (
 )
 from MiniCPMO45.model.audio_encoder import new_audio_cache
 from MiniCPMO45.processing.pictures import to_patches
-from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.settings import GREEDY, DuplexSettings
 from tests.fakes.batching import answer_by_kind
 from tests.model.toy import Toy, assert_close, picture, speech
 
@@ -161,7 +161,7 @@ def test_a_decision_is_that_of_the_policy_on_the_logits(toy: Toy, executor: Exec
         again = TextDecision(policy, [], settings, _generator(3))
         assert executor.answer([ChooseToken(plain.logits, again)]) == [output.token]
         assert (output.logits, history) == (None, again.history)
-        if settings.is_greedy:
+        if settings.decode_mode == GREEDY:
             assert output.token == policy.decide(plain.logits, [], settings, _generator(3))
 
 

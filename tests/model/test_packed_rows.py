@@ -20,7 +20,7 @@ from MiniCPMO45.engine.packed_rows import (
     passes,
 )
 from MiniCPMO45.kernels.attention import NO_POSITION
-from MiniCPMO45.kernels.rotary import Rope
+from MiniCPMO45.kernels.products import Rope
 
 WIDTH = 3
 SHAPE = DecoderConfig(

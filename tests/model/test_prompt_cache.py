@@ -13,7 +13,7 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.kv_cache import KvHandle, KvRows, KvStore
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import LlmForward, run_alone
-from MiniCPMO45.kernels.rotary import Rope
+from MiniCPMO45.kernels.products import Rope
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.prompt_input import PromptCache, prompt_key
 from MiniCPMO45.settings import DuplexSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from MiniCPMO45.kernels.rotary import Rope, inverse_frequencies, rotate
+from MiniCPMO45.kernels.products import Rope, inverse_frequencies, rotate
 from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
 from MiniCPMO45.token2wav.voices import voice_key
 from tests.goldens.recorded_vocoder import OutputLog, RecordedVocoder

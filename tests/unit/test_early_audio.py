@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from core.metrics import WorkerMetrics, exposition, new_registry
+from core.metrics import exposition, new_registry
 from core.protocols.effects import Effect, Prefill, Send, Step, WorkEffect
 from core.protocols.events import Event, Received, SoundReady, StepDone
 from core.schemas.duplex import AudioChunk, Prepare, Prepared, Result, ResultPart
@@ -18,7 +18,7 @@ from core.schemas.queue import RequestType
 from core.serving.duplex_handler import DuplexHandler
 from core.serving.fake_backend import LISTEN_UNITS, FakeBackend, FakeTimes
 from core.serving.fake_media import tone_base64
-from core.serving.observers import MetricsObserver
+from core.serving.observers import MetricsObserver, WorkerMetrics
 from core.serving.recording_observer import DuplexRecording
 from core.serving.runtime import WorkerRuntime
 from core.serving.slots import Owner

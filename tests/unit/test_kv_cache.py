@@ -16,7 +16,7 @@ from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.engine.kv_cache import CacheFullError, CacheRangeError, KvHandle, KvRows, KvStore
-from MiniCPMO45.kernels.rotary import Rope, rotate
+from MiniCPMO45.kernels.products import Rope, rotate
 
 SHAPE = DecoderConfig(
     hidden_size=8,

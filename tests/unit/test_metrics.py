@@ -9,14 +9,13 @@ from core.errors import ErrorCode
 from core.metrics import (
     CONTENT_TYPE,
     GATEWAY_METRICS,
-    WORKER_METRICS,
     GatewayMetrics,
-    WorkerMetrics,
     exposition,
     new_registry,
 )
 from core.schemas.duplex import Result
 from core.schemas.worker import WorkerStatus
+from core.serving.observers import WORKER_METRICS, WorkerMetrics
 
 MODE = {"mode": "omni_duplex"}
 

@@ -9,7 +9,7 @@ import structlog
 from structlog.testing import LogCapture
 
 from core.errors import BadPayloadError, ErrorCode, GenerationFailedError
-from core.metrics import WorkerMetrics, new_registry
+from core.metrics import new_registry
 from core.protocols.duplex import TABLE, DuplexMachine
 from core.protocols.events import (
     ChunkReady,
@@ -30,7 +30,7 @@ from core.protocols.streaming import StreamingMachine
 from core.schemas.common import TokenStats
 from core.schemas.duplex import AudioChunk, DuplexGenerateResult, Prepare, Result
 from core.schemas.streaming import StreamingChunk
-from core.serving.observers import LogObserver, MetricsObserver, Observer
+from core.serving.observers import LogObserver, MetricsObserver, Observer, WorkerMetrics
 from tests.fakes.scenes import DUPLEX, STREAMING, Scene, audio
 
 NAMES = SessionNames("id_1")

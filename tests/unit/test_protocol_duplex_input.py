@@ -188,4 +188,4 @@ def test_a_unit_may_be_forced_to_speak() -> None:
     stage = scene()
     stage.say("audio_chunk", audio=CHUNK, force_speak=True)
     step = stage.only(Step)
-    assert (step.is_forced_to_speak, step.is_forced_to_listen) == (True, False)
+    assert (step.chunk.force_speak, step.chunk.force_listen) == (True, False)

@@ -207,11 +207,11 @@ def test_l4_commentary_is_spoken_of_at_once(live: LiveScene) -> None:
     assert told["type"] == "session.commentary.appended"
     assert (told["client_event_id"], told["start_ms"], told["end_ms"]) == ("e1", 300, 300)
     assert "Speak about this now: Greet the caller." in live.prompts[-1].suffix_system_prompt
-    assert [step.is_forced_to_speak for step in live.steps] == [True]
+    assert [step.chunk.force_speak for step in live.steps] == [True]
     live.run(1.2)
     assert samples(live).any()
     live.run(3.0)
-    assert [step.is_forced_to_speak for step in live.steps[1:]] == [False] * (len(live.steps) - 1)
+    assert [step.chunk.force_speak for step in live.steps[1:]] == [False] * (len(live.steps) - 1)
 
 
 def test_words_wait_until_the_model_has_spoken(live: LiveScene) -> None:
@@ -230,7 +230,7 @@ def test_thinking_is_known_from_then_on_and_not_spoken_of(live: LiveScene) -> No
     append(live, "thinking", "It is cold.")
     live.run(1.0)
     assert "Known: It rains.\n\nKnown: It is cold." in live.prompts[-1].suffix_system_prompt
-    assert not any(step.is_forced_to_speak for step in live.steps)
+    assert not any(step.chunk.force_speak for step in live.steps)
 
 
 def test_sound_that_comes_during_a_rebase_is_not_lost(live: LiveScene) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from MiniCPMO45.kernels.rotary import Rope, inverse_frequencies, rotate
+from MiniCPMO45.kernels.products import Rope, inverse_frequencies, rotate
 
 HEAD_DIM = 16
 THETA = 1_000_000.0

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from MiniCPMO45.engine.kv_cache import KvHandle
-from MiniCPMO45.engine.steps import LlmForward, TokenIds, run_alone
-from MiniCPMO45.engine.windows import (
+from MiniCPMO45.engine.session import (
     Round,
     WindowState,
     maintain_rounds,
     maintain_units,
     units_to_drop,
 )
+from MiniCPMO45.engine.steps import LlmForward, TokenIds, run_alone
 from MiniCPMO45.settings import WindowMode, WindowSettings
 from tests.fakes.scripted import ScriptedExecutor, cached_angles, cached_labels
 

@@ -11,7 +11,7 @@ from MiniCPMO45.kernels.attention import (
     advance_positions,
     advance_runs,
 )
-from MiniCPMO45.kernels.rotary import move_tokens, shift_tokens
+from MiniCPMO45.kernels.products import move_tokens, shift_tokens
 from tests.unit.device.test_kernels import on_both
 
 pytest.importorskip("triton", reason="Triton is not installed")

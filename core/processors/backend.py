@@ -255,8 +255,9 @@ class RealBackend:
         return (total - free) / BYTES_PER_MB, total / BYTES_PER_MB
 
     def close(self) -> None:
-        """End the processes beside the model."""
+        """End the processes beside the model; what was loaded can be collected again."""
         self.media.close()
+        gc.unfreeze()  # or libraries made with nanobind call it leaked when the program ends
 
     def facts(self) -> ModelFacts:
         """Describe the loaded model."""

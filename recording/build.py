@@ -224,6 +224,7 @@ def _turns(timeline: Timeline, media: MediaFiles, app_type: RequestType) -> tupl
     heard = media.numbered(names.USER_AUDIO, names.USER_AUDIO_NAME)
     spoken = media.numbered(names.AI_AUDIO, names.TURN_AUDIO_NAME)
     on_disk = {index for (index,) in (*heard, *spoken)}
+    words = {event.turn_index: event.text for event in timeline.events if event.text}
     turns = []
     for index in sorted({*timeline.starts, *timeline.texts, *timeline.ends, *on_disk}):
         start, end = timeline.starts.get(index), timeline.ends.get(index)
@@ -231,6 +232,8 @@ def _turns(timeline: Timeline, media: MediaFiles, app_type: RequestType) -> tupl
             said: TurnInput | None = _checked(start.input, media)
         else:
             said = _found(heard.get((index,)), media, app_type)
+        if said is not None and index in words:
+            said = said.model_copy(update={"transcript": words[index]})
         answer_name = spoken.get((index,))
         answer = media.sound(answer_name)
         output = TurnOutput(

@@ -149,10 +149,28 @@ class SessionRecorder:
         """Add settings learned later, plain JSON values; they replace those of the same name."""
         self._add_line(ConfigLine(extra=without_media(extra)))
 
-    def record_event(self, kind: str, ts_ms: float | None = None, text: str | None = None) -> None:
+    def record_event(self, kind: str, ts_ms: float | None = None) -> None:
         """Record a pause, resume, interrupt, force_listen or warning; at `ts_ms`, else now."""
         at_ms = self.elapsed_ms() if ts_ms is None else ts_ms
-        self._add_line(EventLine(event=TimelineEvent(ts_ms=at_ms, type=kind, text=text)))
+        self._add_line(EventLine(event=TimelineEvent(ts_ms=at_ms, type=kind)))
+
+    def record_words(
+        self, kind: str, text: str, ts_ms: float, duration_ms: int = 0, turn: int | None = None
+    ) -> None:
+        """Record words of the user.
+
+        Args:
+            kind: `user_transcript` for what was said, `text_added` for what was typed.
+            text: The words.
+            ts_ms: Where they begin in the sound that was sent.
+            duration_ms: How long they were spoken.
+            turn: The turn they belong to, where there are turns.
+        """
+        length_ms = duration_ms or None
+        event = TimelineEvent(
+            ts_ms=ts_ms, type=kind, text=text, duration_ms=length_ms, turn_index=turn
+        )
+        self._add_line(EventLine(event=event))
 
     def record_diagnostic(self, message: str) -> bool:
         """Keep what a client measured; False if it is too much.

@@ -159,12 +159,15 @@ class Chunk(Record):
 class TimelineEvent(Record):
     """Something that happened between chunks: pause, resume, interrupt, force_listen, warning.
 
-    A user_transcript has the words, and began at `ts_ms` of the sound that was sent.
+    A user_transcript has the words; in a duplex session it began at `ts_ms` of the sound that was
+    sent, in any other it belongs to a turn.
     """
 
     ts_ms: Milliseconds
     type: str
     text: str | None = None
+    duration_ms: int | None = None
+    turn_index: int | None = None
 
 
 class TextInput(Record):
@@ -175,6 +178,7 @@ class TextInput(Record):
     audio: str | None = None
     more_audio: tuple[str, ...] | None = None  # further pieces of sound
     videos: tuple[str, ...] | None = None
+    transcript: str | None = None  # what was said in the sound
 
 
 class VoiceInput(Record):
@@ -183,6 +187,7 @@ class VoiceInput(Record):
     type: Literal["voice"] = "voice"
     duration_ms: int = 0
     audio: str | None = None
+    transcript: str | None = None
 
 
 # The kind that more of the given fields fit; only voice has a `type`.

@@ -7,6 +7,9 @@ and the lengths of its WAV files.
 from __future__ import annotations
 
 import itertools
+import textwrap
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,6 +21,7 @@ from recording.records import (
     DuplexRecording,
     Recording,
     ReplayTiming,
+    TimelineEvent,
     TurnRecording,
     VoiceInput,
 )
@@ -26,6 +30,7 @@ REPLAY_RATE_HZ: Final = INPUT_SAMPLE_RATE_HZ
 SAMPLES_PER_MS: Final = REPLAY_RATE_HZ // 1_000
 UNIT_MS: Final = 1_000  # a chunk whose sound is lost lasts this long unless the settings tell
 # Source: docs/specification/service.md#5.5.
+USER_LINE_CHARS: Final = 110  # ours: of what the user said, shown at once
 SUBTITLE_LINGER_SAMPLES: Final = 3 * REPLAY_RATE_HZ // 2
 
 
@@ -67,6 +72,7 @@ class ReplayPlan:
     ai: list[Span] = field(default_factory=list)
     pictures: list[tuple[int, Path]] = field(default_factory=list)
     captions: list[CaptionTurn] = field(default_factory=list)
+    user_captions: list[CaptionTurn] = field(default_factory=list)
     least: int = 0  # it lasts at least so long
 
     @property
@@ -96,7 +102,7 @@ def plan_replay(folder: Path, recording: Recording, timing: ReplayTiming = "sess
     planner = _DuplexPlanner(folder, recording, timing)
     for chunk in recording.chunks:
         planner.add(chunk)
-    return planner.finish()
+    return planner.finish(recording.events)
 
 
 class _DuplexPlanner:
@@ -109,6 +115,8 @@ class _DuplexPlanner:
         self._is_logical = timing == "logical"
         self._plan = ReplayPlan()
         self._now = 0  # start of the chunk being added
+        self._heard = 0  # the same in the sound that was sent
+        self._starts: list[tuple[int, int]] = []  # of chunks: both of these
         self._speech: Span | None = None  # what the model is saying, while it can go on
         self._words: CaptionTurn | None = None  # of the turn, while it can go on
 
@@ -116,6 +124,8 @@ class _DuplexPlanner:
         """Take in the next chunk."""
         user = _span(self._folder, chunk.user_audio, self._now)
         duration = user.samples if user else self._unit
+        self._starts.append((self._heard, self._now))
+        self._heard += duration
         if user:
             self._plan.user.append(user)
         result = chunk.result
@@ -135,9 +145,20 @@ class _DuplexPlanner:
         if result is not None and result.end_of_turn:
             self._end_turn()
 
-    def finish(self) -> ReplayPlan:
-        """Return the plan."""
+    def finish(self, events: Iterable[TimelineEvent]) -> ReplayPlan:
+        """Return the plan, with what the user said or typed."""
         self._end_turn()
+        for event in events:
+            if event.text and event.text.strip() and self._starts:
+                heard = round(event.ts_ms * SAMPLES_PER_MS)
+                index = max(bisect_right(self._starts, (heard, self._now)) - 1, 0)
+                start = self._starts[index][1] + heard - self._starts[index][0]
+                samples = (event.duration_ms or 0) * SAMPLES_PER_MS
+                lines = textwrap.wrap(event.text, USER_LINE_CHARS)
+                words = [(start + n * samples // len(lines), line) for n, line in enumerate(lines)]
+                end = start + samples + SUBTITLE_LINGER_SAMPLES
+                self._plan.user_captions.append(CaptionTurn(words, end))
+        self._plan.user_captions.sort(key=lambda turn: turn.words[0][0])
         self._plan.least = self._now if self._plan.user or self._plan.ai else 0
         return self._plan
 

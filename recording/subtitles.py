@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import html
 import itertools
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
@@ -18,6 +19,7 @@ from av.stream import Stream
 
 from recording.replay_plan import SAMPLES_PER_MS, CaptionTurn, ReplayPlan
 
+DASH: Final = "\u2013 "  # before the words of the other speaker
 CUE_MAX_CHARS: Final = 120  # three lines on a film; further words begin anew
 MS: Final = Fraction(1, 1_000)
 MS_PER_S: Final = 1_000
@@ -47,13 +49,37 @@ class Cue:
 def cues_of(plan: ReplayPlan) -> list[Cue]:
     """Return the subtitles of a replay: the words of a turn join those before it, all go together.
 
+    What the user said stands above what the model says, behind a dash.
+
     Args:
         plan: The replay; no cue outlasts it.
     """
+    model = _cues_of_turns(plan.captions, plan.samples)
+    user = _cues_of_turns(plan.user_captions, plan.samples)
+    return _side_by_side([replace(cue, text=DASH + cue.text) for cue in user], model)
+
+
+def _cues_of_turns(turns: list[CaptionTurn], samples: int) -> list[Cue]:
     cues: list[Cue] = []
-    for turn, following in itertools.zip_longest(plan.captions, plan.captions[1:]):
-        last = min(turn.end, following.words[0][0] if following else plan.samples)
-        cues += _cues_of_turn(turn, last)
+    for turn, following in itertools.zip_longest(turns, turns[1:]):
+        cues += _cues_of_turn(turn, min(turn.end, following.words[0][0] if following else samples))
+    return cues
+
+
+def _side_by_side(above: list[Cue], below: list[Cue]) -> list[Cue]:
+    """Return one cue at a time, as a track of an MP4 file needs it."""
+    if not above:
+        return below
+    times = sorted({time for cue in (*above, *below) for time in (cue.start_ms, cue.end_ms)})
+    waiting = [deque(above), deque(below)]
+    cues: list[Cue] = []
+    for start_ms, end_ms in itertools.pairwise(times):
+        for row in waiting:
+            while row and row[0].end_ms <= start_ms:
+                row.popleft()
+        shown = [row[0].text for row in waiting if row and row[0].start_ms <= start_ms]
+        if shown:
+            cues.append(Cue(start_ms, end_ms, "\n".join(shown)))
     return cues
 
 

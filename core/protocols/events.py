@@ -227,6 +227,7 @@ class Transcribed(Event):
     text: str = ""
     language: str = ""
     problem: OmniError | None = None
+    turn_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

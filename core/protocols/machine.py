@@ -217,6 +217,19 @@ class SessionMachine(ABC, Generic[PhaseT]):
         """Pass on what the engine left out."""
         return [warn(event.problem)]
 
+    def transcribed(self, event: Transcribed) -> list[Effect]:
+        """Say what the user said."""
+        segment, problem = event.segment, event.problem
+        message = UserTranscript(
+            text=event.text,
+            language=event.language,
+            start_ms=segment.start_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ,
+            duration_ms=segment.duration_ms,
+            turn_index=event.turn_index,
+            error=None if problem is None else problem.message,
+        )
+        return [Send(message)]
+
     def leave(self, event: Disconnected) -> list[Effect]:
         """The client is gone."""
         return self._end(close=None)
@@ -352,18 +365,6 @@ class LiveMachine(SessionMachine[PhaseT]):
     def already_prepared(self, event: Event) -> list[Effect]:
         """Warn of a second `prepare`; the first one counts."""
         return [warn(AlreadyPreparedError())]
-
-    def transcribed(self, event: Transcribed) -> list[Effect]:
-        """Say what the user said."""
-        segment, problem = event.segment, event.problem
-        message = UserTranscript(
-            text=event.text,
-            language=event.language,
-            start_ms=segment.start_samples * MS_PER_S // INPUT_SAMPLE_RATE_HZ,
-            duration_ms=segment.duration_ms,
-            error=None if problem is None else problem.message,
-        )
-        return [Send(message)]
 
     def time_out(self, event: Event) -> list[Effect]:
         """No `prepare` came in time."""

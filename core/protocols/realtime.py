@@ -114,7 +114,7 @@ class RealtimeMachine(ResponseMachine):
                     effects += self._speech_ended(end_ms, event.at_s)
         return [*effects, *self._hear()]
 
-    def transcribed(self, event: ItemTranscribed) -> list[Effect]:
+    def item_transcribed(self, event: ItemTranscribed) -> list[Effect]:
         """Tell the user's words; the item keeps them, unless it was deleted meanwhile."""
         item = self._store.get(event.item_id)
         if item is None:
@@ -305,7 +305,7 @@ TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
         ),
         ("input_audio_buffer.append", SAME, "Hear Send(error)", MACHINE.append),
         ("heard", EITHER, f"Hear {MADE}", MACHINE.heard),
-        ("item_transcribed", SAME, "Send(conversation)", MACHINE.transcribed),
+        ("item_transcribed", SAME, "Send(conversation)", MACHINE.item_transcribed),
         ("input_audio_buffer.commit", SAME, TOLD, MACHINE.commit),
         ("input_audio_buffer.clear", SAME, "Send(input_audio_buffer)", MACHINE.clear),
         ("output_audio_buffer.clear", SAME, "Send(output_audio_buffer)", MACHINE.clear_output),

@@ -34,6 +34,7 @@ from core.protocols.events import (
     Received,
     TimerFired,
     TimerName,
+    Transcribed,
     TurnFailed,
 )
 from core.protocols.machine import ENDING, FAILURE, SessionMachine, SessionNames, common_rows
@@ -87,6 +88,8 @@ class Turn:
         self.cached_tokens: int | None = None
         self.input_tokens = 0
         self.kv_tokens = 0
+        self.transcripts_due = 0  # `done` comes after them: a worker is heard no longer
+        self.end: GenerateDone | None = None  # waits for them
 
     def add(self, done: PrefillDone) -> None:
         """Count what a prefill fed."""
@@ -152,6 +155,8 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         """Report what was fed; feed what waits, else wait for `generate`."""
         self._work = None
         self._turn.add(event)
+        if self._turn.prefill is not None and self._turn.prefill.speech:
+            self._turn.transcripts_due += 1
         message = streaming.PrefillDone(
             cached_tokens=event.cached_tokens,
             input_tokens=event.input_tokens,
@@ -196,9 +201,19 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
     def generated(self, event: GenerateDone) -> list[Effect]:
         """End the turn."""
         self._work = None
-        stats = self._turn.stats(event.token_stats.generated_tokens, event.kv_tokens)
+        self._turn.end = event
         last: list[Effect] = [Send(chunk) for chunk in self._turn.reply.last_chunk()]
-        return [*last, *self._end_turn(event.at_s, event.text, event.stopped, stats)]
+        return last if self._turn.transcripts_due else [*last, *self._end_reply(event.at_s)]
+
+    def transcribed(self, event: Transcribed) -> list[Effect]:
+        """Say what the user said; the turn may have waited for that."""
+        turn = self._turn
+        if not turn.transcripts_due:  # of a turn that was cut short
+            return []
+        turn.transcripts_due -= 1
+        told = super().transcribed(event)
+        is_over = turn.end is not None and not turn.transcripts_due
+        return [*told, *self._end_reply(event.at_s)] if is_over else told
 
     def turn_failed(self, event: TurnFailed) -> list[Effect]:
         """Undo the turn, so that what came before it stays usable, and end with the error."""
@@ -210,7 +225,7 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
 
     def interrupt(self, event: Event) -> list[Effect]:
         """Cut the reply short; the turn ends with what there is."""
-        return [Interrupt()]
+        return [Interrupt()] if self._turn.end is None else self._end_reply(event.at_s)
 
     def cancel_prefill(self, event: Event) -> list[Effect]:
         """Wait for the end of the prefill, then undo the turn."""
@@ -244,6 +259,12 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         self._turn.prefill = message
         self._turn.prefills += 1
         return [self._begin(Prefill(message, is_first=self._turn.prefills == 1))]
+
+    def _end_reply(self, now_s: float) -> list[Effect]:
+        end = self._turn.end
+        assert end is not None, "the reply is complete"
+        stats = self._turn.stats(end.token_stats.generated_tokens, end.kv_tokens)
+        return self._end_turn(now_s, end.text, end.stopped, stats)
 
     def _end_turn(self, now_s: float, text: str, stopped: bool, stats: TokenStats) -> list[Effect]:
         message = Done(
@@ -311,9 +332,16 @@ TABLE: Final[tuple[Row[StreamingMachine, Effect], ...]] = (
     Row(
         GENERATING,
         "generate_done",
-        StreamingPhase.OPEN,
+        f"{SAME} {StreamingPhase.OPEN}",
         f"Send(chunk) {DONE}",
         StreamingMachine.generated,
+    ),
+    Row(
+        (*PREFILLING, *READY, *GENERATING),
+        "transcribed",
+        f"{SAME} {StreamingPhase.OPEN}",
+        f"Send(user_transcript) {DONE}",
+        StreamingMachine.transcribed,
     ),
     Row(
         (*PREFILLING, *GENERATING),
@@ -328,7 +356,13 @@ TABLE: Final[tuple[Row[StreamingMachine, Effect], ...]] = (
         for row in (
             Row(PREFILLING, stop, CANCELLING[0], "Interrupt", StreamingMachine.cancel_prefill),
             Row(READY, stop, BETWEEN[0], f"Rollback {DONE}", StreamingMachine.cancel_turn),
-            Row(GENERATING, stop, SAME, "Interrupt", StreamingMachine.interrupt),
+            Row(
+                GENERATING,
+                stop,
+                f"{SAME} {BETWEEN[0]}",
+                f"Interrupt {DONE}",
+                StreamingMachine.interrupt,
+            ),
             Row(CANCELLING, stop, SAME, "", StreamingMachine.ignore),
         )
     ),

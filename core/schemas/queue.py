@@ -129,6 +129,9 @@ class UserTranscript(WireModel):
     language: str = Field("", description="ISO 639-1 code, if it is known.")
     start_ms: int = Field(ge=0, description="Where it began in the sound that was sent, ms.")
     duration_ms: int = Field(ge=0, description="How long it was, ms.")
+    turn_index: int | None = Field(
+        None, ge=0, description="Number of the turn that answers it, in half duplex."
+    )
     error: str | None = Field(None, description="Why there is no text.")
 
 

@@ -8,10 +8,12 @@ from pydantic import Field
 
 from core.schemas import limits
 from core.schemas.common import (
+    AudioContent,
     GenerationConfig,
     ImageConfig,
     Message,
     ReferenceAudio,
+    Role,
     ServerPath,
     SliceCount,
     TokenStats,
@@ -28,6 +30,7 @@ from core.schemas.queue import (
     QueueUpdate,
     SessionSecret,
     Stop,
+    UserTranscript,
     WarningMessage,
 )
 
@@ -138,6 +141,18 @@ class Prefill(WireModel):
     )
     image: ImageConfig | None = Field(None, description="max_slice_nums in its older place.")
     tts: TTSConfig | None = Field(None, description="Voice and speech in their older place.")
+    transcribe: bool = Field(
+        False,
+        description="Say in user_transcript what is heard in the new message's sound, before done.",
+    )
+
+    @property
+    def speech(self) -> list[str]:
+        """The sound that is to be written down, wire audio."""
+        last = self.messages[-1]
+        if not self.transcribe or last.role is not Role.USER or isinstance(last.content, str):
+            return []
+        return [item.data for item in last.content if isinstance(item, AudioContent)]
 
     @property
     def voice_base64(self) -> str | None:
@@ -258,7 +273,15 @@ ClientMessage = Annotated[
 """What a client may send on `/ws/streaming`."""
 
 ServerMessage = Annotated[
-    Queued | QueueUpdate | QueueDone | PrefillDone | Chunk | Done | WarningMessage | ErrorMessage,
+    Queued
+    | QueueUpdate
+    | QueueDone
+    | PrefillDone
+    | Chunk
+    | UserTranscript
+    | Done
+    | WarningMessage
+    | ErrorMessage,
     Field(discriminator="type"),
 ]
 """What a client may receive on `/ws/streaming`."""
@@ -269,7 +292,7 @@ WorkerClientMessage = Annotated[
 """What a worker accepts on its own `/ws/streaming`."""
 
 WorkerServerMessage = Annotated[
-    PrefillDone | Chunk | Done | CacheMiss | WarningMessage | ErrorMessage,
+    PrefillDone | Chunk | UserTranscript | Done | CacheMiss | WarningMessage | ErrorMessage,
     Field(discriminator="type"),
 ]
 """What a worker answers on its own `/ws/streaming`."""

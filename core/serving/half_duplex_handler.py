@@ -56,7 +56,9 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
         match effect:
             case Prefill(half_duplex.Prepare() as message):
                 await self._prepare(message, emit)
-            case Generate(Segment() as segment):
+            case Generate(Segment() as segment, turn_index):
+                if self._transcribes:
+                    self._write_down(segment, emit, turn_index)
                 await self._answer(segment, emit)
             case Rollback():
                 await self._roll_back()
@@ -107,8 +109,6 @@ class HalfDuplexHandler(SessionHandler["AnyHalfDuplexView"]):
     async def _answer(self, segment: Segment, emit: Emit) -> None:
         view = self._view
         assert view is not None, "the session is prepared"
-        if self._transcribes:
-            self._write_down(segment, emit)
         try:
             fed, end = await self._take_turn(view, segment, emit)
         except WorkCancelledError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from core.protocols.effects import Effect, Generate
 from core.protocols.events import (
     MS_PER_S,
@@ -13,9 +15,12 @@ from core.protocols.events import (
 )
 from core.protocols.realtime_turns import TurnRequest
 from core.schemas.common import Message, Role, TokenStats
+from core.schemas.queue import UserTranscript
 from core.serving.realtime_sound import model_samples
 from core.serving.recording_observer import OpenRecorder, TurnRecording, turn_timing
 from session_recorder import TurnBasedSessionRecorder
+
+LATE_MAX: Final = 64  # ours: items whose words may still come
 
 
 class RealtimeRecording(TurnRecording):
@@ -26,11 +31,12 @@ class RealtimeRecording(TurnRecording):
         super().__init__(open_recorder)
         self._request: TurnRequest | None = None  # of the turn under way
         self._began_s = self._now_s = 0.0
+        self._turn_of: dict[str, int] = {}  # of the newest items without words
 
     def _heard(self, event: Event) -> None:
         self._now_s = event.at_s
-        if isinstance(event, ItemTranscribed) and event.text and self.recorder is not None:
-            self.recorder.record_event("user_transcript", text=event.text)
+        if isinstance(event, ItemTranscribed) and event.item_id in self._turn_of:
+            self._keep(event.text, self._turn_of.pop(event.item_id))
         if self._request is None or self.recorder is None:
             return
         match event:
@@ -54,12 +60,21 @@ class RealtimeRecording(TurnRecording):
         last = request.turns[-1] if request.turns else None
         said = last.content if last is not None and last.role == "user" else ()
         sounds = [part.sound for part in said if part.sound is not None and part.sound.pcm]
-        if sounds:
+        if sounds and last is not None:
             pcm = model_samples(sounds[0]).astype("<f4").tobytes()
             self.recorder.start_voice_turn(turn_index, pcm)
+            self._keep("".join(part.text or "" for part in said), turn_index)
+            self._turn_of[last.key[0]] = turn_index
+            if len(self._turn_of) > LATE_MAX:
+                self._turn_of.pop(next(iter(self._turn_of)))
         else:
             text = "".join(part.text or "" for part in said)
             self.recorder.start_message_turn(turn_index, Message(role=Role.USER, content=text))
+
+    def _keep(self, text: str, turn_index: int) -> None:
+        if text:
+            said = UserTranscript(text=text, start_ms=0, duration_ms=0, turn_index=turn_index)
+            self._keep_words(said)
 
     def _end_turn(self, text: str, stats: TokenStats, *, is_whole: bool) -> None:
         request, self._request = self._request, None

@@ -92,8 +92,13 @@ class RecordingObserver(ABC, Generic[RecorderT]):
                 self._end_reason = EndReason.ERROR
             case WarningMessage() if self.recorder is not None:
                 self.recorder.record_event("warning")
-            case UserTranscript(type=kind, text=text, start_ms=start_ms) if text and self.recorder:
-                self.recorder.record_event(kind, start_ms, text)
+            case UserTranscript(text=text) as said if text:
+                self._keep_words(said)
+
+    def _keep_words(self, said: UserTranscript) -> None:
+        if self.recorder is not None:
+            place = (said.start_ms, said.duration_ms, said.turn_index)
+            self.recorder.record_words(said.type, said.text, *place)
 
 
 class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
@@ -201,6 +206,8 @@ class StreamingRecording(TurnRecording):
         self._suspend = suspend
         self._next_turn = next_turn
         self._asked_by: streaming.WorkerPrefill | None = None
+        self._turn: int | None = None  # number of the one under way
+        self._words: list[UserTranscript] = []  # of this turn
 
     async def close(self) -> None:
         """Make what was recorded readable; the next socket may go on with it."""
@@ -212,20 +219,28 @@ class StreamingRecording(TurnRecording):
 
     def _asked(self, effect: Effect) -> None:
         match effect:
-            case Prefill(streaming.WorkerPrefill() as message):
+            case Prefill(streaming.WorkerPrefill() as message, is_first):
                 self._asked_by = message
+                if is_first:
+                    self._words.clear()
             case Generate(streaming.Generate()) if self._asked_by is not None:
                 self._begin_turn(self._asked_by)
             case Send(streaming.Chunk() as chunk):
                 self._add(chunk)
             case Send(streaming.Done() as done) if self.recorder is not None:
+                for said in self._words:
+                    super()._keep_words(said.model_copy(update={"turn_index": self._turn}))
                 timing = turn_timing(done.elapsed_ms, done.token_stats)
                 self.recorder.end_turn(timing, interrupted=done.stopped, text=done.text)
+
+    def _keep_words(self, said: UserTranscript) -> None:
+        self._words.append(said)  # the turn may have no number yet
 
     def _begin_turn(self, message: streaming.WorkerPrefill) -> None:
         self._begin({"system_prompt": system_text(message.messages)})
         if self.recorder is not None:
-            self.recorder.start_message_turn(self._next_turn(), message.messages[-1])
+            self._turn = self._next_turn()
+            self.recorder.start_message_turn(self._turn, message.messages[-1])
 
 
 class ChatRecording(TurnRecording):

@@ -166,21 +166,21 @@ class SessionHandler(ABC, Generic[ViewT]):
             self._running.discard(task)
             self._feeding = None if feeds else self._feeding
 
-    def _write_down(self, segment: Segment, emit: Emit) -> None:
+    def _write_down(self, segment: Segment, emit: Emit, turn_index: int | None = None) -> None:
         """Have a segment written down beside everything else; ends in `Transcribed`."""
-        self._beside(self._transcribe(segment, emit))
+        self._beside(self._transcribe(segment, emit, turn_index))
 
     def _beside(self, writing: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(writing)
         self._transcripts.add(task)
         task.add_done_callback(self._transcripts.discard)
 
-    async def _transcribe(self, segment: Segment, emit: Emit) -> None:
+    async def _transcribe(self, segment: Segment, emit: Emit, turn_index: int | None) -> None:
         found = await transcribe_or_error(self._runtime.transcriber, segment.pcm)
         if isinstance(found, OmniError):
-            await emit(Transcribed(segment, problem=found))
+            await emit(Transcribed(segment, problem=found, turn_index=turn_index))
         else:
-            await emit(Transcribed(segment, found.text, found.language))
+            await emit(Transcribed(segment, found.text, found.language, turn_index=turn_index))
 
     async def _feed(
         self, view: AnyView, call: Coroutine[Any, Any, str], count: int, *, is_undone: bool = True

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Final
 
 from core.engine import WorkCancelledError
 from core.errors import OmniError, ShuttingDownError
 from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffect
-from core.protocols.events import CacheMissed, GenerateDone, PrefillDone, TurnFailed
+from core.protocols.events import CacheMissed, GenerateDone, PrefillDone, Segment, TurnFailed
 from core.schemas import streaming
 from core.schemas.common import GenerationConfig, ImageConfig, TokenStats
+from core.schemas.limits import SAMPLE_BYTES
 from core.schemas.streaming import ReplyEnd, StreamingConfig, StreamingRequest
 from core.serving.queues import Emit
 from core.serving.runtime import WorkerRuntime
@@ -57,6 +59,8 @@ class StreamingHandler(SessionHandler[AnyStreamingView]):
             view = self._view
             await emit(TurnFailed(error, view is not None and view.can_rollback()))
         else:
+            if message.speech:
+                self._beside(self._transcribe_speech(message.speech, emit))
             for event in events:
                 await emit(event)
 
@@ -65,6 +69,14 @@ class StreamingHandler(SessionHandler[AnyStreamingView]):
     ) -> str:
         await self._threads.run(lambda: conversation.add_messages(message))
         return await conversation.view.feed_request(request_of(message))
+
+    async def _transcribe_speech(self, speech: list[str], emit: Emit) -> None:
+        def join() -> bytes:  # it was fed, so it can be decoded
+            return b"".join(map(b64decode, speech))
+
+        pcm = await self._threads.run(join)
+        segment = Segment(pcm, 0, len(pcm) // SAMPLE_BYTES)
+        await self._transcribe(segment, emit, None)
 
     async def _find(self, message: streaming.WorkerPrefill, is_first: bool) -> Conversation | None:
         """Return the conversation these messages belong to; None if it is not here any more.
@@ -140,6 +152,8 @@ class StreamingHandler(SessionHandler[AnyStreamingView]):
         runtime, conversation = self._runtime, self._conversation
         if self._is_cancelled:
             return
+        for task in self._transcripts:  # of a turn that was cut short
+            task.cancel()
         if conversation is not None:
             history_hash = await self._threads.run(conversation.settle)
             conversation.view.clear_rollback_point()

@@ -112,7 +112,7 @@ async function start() {
   await prompt.ready;
   const { systemPrompt, prepare } = prompt.given();
   void voiceGate.update(store.get("barge_gate") === "silero");
-  await call.start({ systemPrompt, prepare: { ...prepare, config: duplexConfigOf(store) } });
+  await call.start({ systemPrompt, prepare: { ...prepare, transcribe: store.get("captions"), config: duplexConfigOf(store) } });
   void devices.refresh(); // browsers name devices only after permission
 }
 

@@ -102,6 +102,7 @@ async function start() {
   await call.start({
     ...(items.length > 0 ? { system_content: items } : {}),
     ...(ttsVoice?.voice ? { tts_ref_audio_base64: voiceToWire(ttsVoice.voice) } : {}),
+    transcribe: settings.store.get("captions"),
     config: halfConfigOf(settings.values()),
   });
 }

@@ -128,7 +128,7 @@ async function start() {
   const { systemPrompt, prepare } = prompt.given();
   void voiceGate.update(store.get("barge_gate") === "silero");
   const config = duplexConfigOf(store);
-  const isOpen = await call.start({ systemPrompt, prepare: { ...prepare, config, max_slice_nums: sliceCountOf(store) } });
+  const isOpen = await call.start({ systemPrompt, prepare: { ...prepare, transcribe: store.get("captions"), config, max_slice_nums: sliceCountOf(store) } });
   if (!isOpen) release();
   void devices.refresh();
 }

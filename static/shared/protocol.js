@@ -180,6 +180,7 @@
  * @property {StreamingConfig | null} [streaming] Defaults for the `generate` that follows.
  * @property {ImageConfig | null} [image] max_slice_nums in its older place.
  * @property {TTSConfig | null} [tts] Voice and speech in their older place.
+ * @property {boolean} [transcribe] Say in user_transcript what is heard in the new message's sound, before done.
  */
 
 /** Generate the reply to what was prefilled.
@@ -259,6 +260,17 @@
  * @property {number} audio_sample_rate Samples per second of audio_data.
  * @property {boolean} is_final The last piece; it carries neither text nor sound.
  * @property {number} duration_ms Time it took to make this piece, ms.
+ */
+
+/** What the user said, as text; some time after it was said.
+ * @typedef {Object} UserTranscript
+ * @property {"user_transcript"} type Kind of message.
+ * @property {string} text What was said; empty if it could not be written down.
+ * @property {string} language ISO 639-1 code, if it is known.
+ * @property {number} start_ms Where it began in the sound that was sent, ms.
+ * @property {number} duration_ms How long it was, ms.
+ * @property {number | null} turn_index Number of the turn that answers it, in half duplex.
+ * @property {string | null} error Why there is no text.
  */
 
 /** The turn is over.
@@ -355,16 +367,6 @@
  * @property {"stopped"} type Kind of message.
  * @property {string} session_id The session.
  * @property {string | null} recording_session_id Name of the recording.
- */
-
-/** What the user said, as text; some time after it was said.
- * @typedef {Object} UserTranscript
- * @property {"user_transcript"} type Kind of message.
- * @property {string} text What was said; empty if it could not be written down.
- * @property {string} language ISO 639-1 code, if it is known.
- * @property {number} start_ms Where it began in the sound that was sent, ms.
- * @property {number} duration_ms How long it was, ms.
- * @property {string | null} error Why there is no text.
  */
 
 /** Set up the session; once, after queue_done.
@@ -543,7 +545,7 @@
  */
 
 /** What the server says on /ws/streaming/{session_id}.
- * @typedef {Queued | QueueUpdate | QueueDone | PrefillDone | Chunk | Done | WarningMessage | ErrorMessage} StreamingServerMessage
+ * @typedef {Queued | QueueUpdate | QueueDone | PrefillDone | Chunk | UserTranscript | Done | WarningMessage | ErrorMessage} StreamingServerMessage
  */
 
 /** What the client says on /ws/half_duplex/{session_id}.

@@ -75,6 +75,7 @@ export class ChatSession extends Emitter {
     this.#head = this.#newHead();
     chat.on("progress", (turn) => this.#onProgress(turn));
     chat.on("audio", (sound) => this.#onSound(sound));
+    chat.on("transcript", ({ text }) => this.#onTranscript(text));
     chat.on("warning", (warning) => this.emit("warning", warning));
   }
 
@@ -315,6 +316,15 @@ export class ChatSession extends Emitter {
     if (sound.kind === "wav") return this.#voice.addWav(sound.audioBase64);
     this.#voice.add(sound.audioBase64, sound.sampleRateHz);
     if (this.#settings().isStreaming) this.emit("sound", { audioBase64: sound.audioBase64, isFirst });
+  }
+
+  /** What is said in the question's sound is shown, never sent. @param {string} text */
+  #onTranscript(text) {
+    const question = this.#conversation.messages.findLast(({ role }) => role === "user");
+    if (this.#answerId === null || !question || !text) return;
+    const extra = { ...question.extra, transcript: text };
+    this.#conversation = editMessage(this.#conversation, question.id, { extra });
+    this.emit("change", null);
   }
 
   /** @param {Head} head @param {ChatBody} body */

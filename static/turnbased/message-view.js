@@ -87,7 +87,7 @@ export function makeMessageView(actions, role) {
     const shownMedia = media.get(message.items, () => mediaOf(message).map(makeMedia));
     const voice = voiceOf(message);
     const shownVoice = voice ? media.get(voice, () => [makeVoice(voice, message.createdAtMs)]) : [];
-    fill(body, shownMedia, text, statusNode(state), shownVoice, problemNode(state, actions));
+    fill(body, shownMedia, transcriptOf(message), text, statusNode(state), shownVoice, problemNode(state, actions));
     media.keepOnly([message.items, voice]);
     fill(foot, makeFigures(figuresOf(message)), actionsNode(state, actions, startEditing));
   };
@@ -151,6 +151,11 @@ function find(root, selector) {
 /** @param {MessageState} a @param {MessageState} b */
 function isSame(a, b) {
   return a.message === b.message && a.turn?.phase === b.turn?.phase && a.isBusy === b.isBusy && a.isUnanswered === b.isUnanswered;
+}
+
+/** What is said in the sound of a question. @param {ChatMessage} message */
+function transcriptOf({ extra: { transcript } }) {
+  return typeof transcript === "string" ? h("p", { class: "message-transcript", dir: "auto" }, transcript) : null;
 }
 
 /** What goes on before and while an answer comes. @param {MessageState} state */

@@ -47,6 +47,7 @@ import { beginTurn, isTurnOver, turnAfter, turnResult } from "./turn-progress.js
  * @property {QueuePlace | null} queue
  * @property {{delta: string, text: string}} text New text, and all of it so far.
  * @property {TurnAudio} audio
+ * @property {{text: string}} transcript What is said in the question's sound.
  * @property {{code: string, message: string}} warning
  */
 
@@ -205,6 +206,10 @@ export class StreamingChat extends Emitter {
     if (!turn || !turn.progress.isSent) return;
     if (wire.type === "warning") {
       return this.emit("warning", { code: String(wire.code ?? ""), message: messageText(wire) });
+    }
+    if (wire.type === "user_transcript") {
+      if (wire.error) this.emit("warning", { code: "no_captions", message: String(wire.error) });
+      return this.emit("transcript", { text: String(wire.text ?? "") });
     }
     const before = turn.progress;
     // The types promise what the server sends; each field is read with care.

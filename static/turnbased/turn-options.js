@@ -14,6 +14,7 @@ import { DEFAULTS, RANGES } from "../shared/protocol.js";
  * @property {boolean} [hasVoice] The answer is spoken.
  * @property {boolean} [isHd] Pictures are cut finer.
  * @property {boolean} [isThinking] The model thinks before it answers.
+ * @property {boolean} [hasCaptions] What is said in a question is told as text.
  * @property {number} [maxNewTokens]
  * @property {number} [lengthPenalty]
  * @property {number} [temperature]
@@ -47,6 +48,7 @@ export function turnOptions(settings, messages) {
       omni_mode: isOmni,
       use_tts_template: hasVoice,
       enable_thinking: settings.isThinking ?? false,
+      ...(settings.hasCaptions && { transcribe: true }),
       ...(hasVoice && settings.voiceBase64 && { tts_ref_audio_base64: settings.voiceBase64 }),
     },
     generate: { generate_audio: hasVoice, ...sampling(settings) },

@@ -37,7 +37,7 @@ export function mountDuplex(el, { recording, urlOf, nonce, onMissing }) {
   const clock = new ReplayClock(parts.audio, plan.durationS);
   const seek = (/** @type {number} */ atS) => clock.seek(atS);
   const moment = mountMoment(parts.moment, { plan, urlOf });
-  const transcript = mountTranscript(parts.transcript, { turns: plan.turns, onJump: seek });
+  const transcript = mountTranscript(parts.transcript, { plan, onJump: seek });
   const timeline = mountTimeline(parts.timeline, { plan, urlOf, onSeek: seek, nonce, onMissing: () => (onMissing(), showPlainPlayer(parts.audio)) });
   const stepUnit = (/** @type {1 | -1} */ by) => seek(unitStart(plan, clock.atS, by));
   const transport = mountTransport(parts.transport, {

@@ -59,6 +59,7 @@
  * @property {string[]} [more_audio]
  * @property {string[]} [videos]
  * @property {number} [duration_ms]
+ * @property {string} [transcript] what was said in the sound
  *
  * @typedef {Object} TurnTiming
  * @property {number} [elapsed_ms]
@@ -82,7 +83,7 @@
  * @property {string} mode "duplex", or the app_type of a turn-based one
  * @property {string} start_ts
  * @property {Record<string, unknown>} [config]
- * @property {{ts_ms: number, type: string}[]} [events]
+ * @property {{ts_ms: number, type: string, text?: string, duration_ms?: number, turn_index?: number}[]} [events]
  * @property {string} [merged_replay]
  * @property {string} [merged_replay_video]
  * @property {string} [merged_replay_subtitles]

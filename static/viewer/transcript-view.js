@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * All that the model said, in order; a click jumps there, and what is heard now is marked.
+ * All that was said, in order, as far as it is known in words; a click jumps there, and what the model says now is marked.
  */
 
 import { fill, h, icon } from "../shared/dom.js";
@@ -12,11 +12,12 @@ import { indexAt } from "./time-axis.js";
 
 /**
  * @param {HTMLElement} el
- * @param {{turns: SpokenTurn[], onJump: (atS: number) => void}} options
+ * @param {{plan: import("./unit-plan.js").Plan, onJump: (atS: number) => void}} options
  */
-export function mountTranscript(el, { turns, onJump }) {
+export function mountTranscript(el, { plan: { turns, userWords }, onJump }) {
   const title = h("h2");
-  const list = h("ol", { class: "said-list", tabindex: turns.length > 0 ? 0 : null });
+  const isEmpty = turns.length + userWords.length === 0;
+  const list = h("ol", { class: "said-list", tabindex: isEmpty ? null : 0 });
   fill(el, title, list);
   /** @type {HTMLButtonElement[]} */
   let nodes = [];
@@ -25,7 +26,11 @@ export function mountTranscript(el, { turns, onJump }) {
     title.textContent = t("viewer.said");
     list.setAttribute("aria-label", t("viewer.said"));
     nodes = turns.map((turn) => entry(turn, onJump));
-    fill(list, turns.length > 0 ? nodes.map((node) => h("li", {}, node)) : h("li", { class: "empty" }, t("viewer.said_nothing")));
+    const all = [
+      ...turns.map(({ startS }, index) => ({ startS, node: nodes[index] })),
+      ...userWords.map((words) => ({ startS: words.startS, node: userEntry(words, onJump) })),
+    ].sort((one, other) => one.startS - other.startS);
+    fill(list, isEmpty ? h("li", { class: "empty" }, t("viewer.said_nothing")) : all.map(({ node }) => h("li", {}, node)));
     shown = -1;
   };
   onLangChange(draw);
@@ -48,6 +53,16 @@ export function mountTranscript(el, { turns, onJump }) {
 function scrollInside(list, node) {
   const top = node.offsetTop - list.offsetTop;
   if (top < list.scrollTop || top + node.offsetHeight > list.scrollTop + list.clientHeight) list.scrollTop = top;
+}
+
+/** @param {import("./unit-plan.js").UserWords} words @param {(atS: number) => void} onJump */
+function userEntry({ startS, text, isTyped }, onJump) {
+  return h(
+    "button",
+    { type: "button", class: "said", dataset: { who: "user" }, on: { click: () => onJump(startS) } },
+    h("span", { class: "small soft number" }, formatClock(startS)),
+    h("span", { class: "said-text", dir: "auto" }, h("strong", { class: "small said-who" }, t(isTyped ? "viewer.you_typed" : "common.you")), " ", text),
+  );
 }
 
 /** @param {SpokenTurn} turn @param {(atS: number) => void} onJump */

@@ -29,7 +29,7 @@ export function mountTurns(el, { recording, urlOf }) {
 
 /** @param {Turn} turn @param {UrlOf} urlOf */
 function asked({ turn_index: index, request_ts_ms: atMs, input = {} }, urlOf) {
-  const { text = "", images = [], audio, more_audio: more = [], videos = [], duration_ms: lengthMs } = input;
+  const { text = "", images = [], audio, more_audio: more = [], videos = [], duration_ms: lengthMs, transcript } = input;
   const n = index + 1;
   const sounds = [audio, ...more].filter((path) => path !== undefined);
   return bubble(
@@ -37,6 +37,7 @@ function asked({ turn_index: index, request_ts_ms: atMs, input = {} }, urlOf) {
     atMs,
     text && h("p", { class: "bubble-text" }, text),
     images.length > 0 && h("div", { class: "bubble-pictures" }, images.map((path) => picture(urlOf(path), n))),
+    transcript && h("p", { class: "bubble-text", dir: "auto", dataset: { part: "transcript" } }, transcript),
     sounds.map((path) => player("audio", urlOf(path), t("viewer.your_sound", { n }))),
     videos.map((path) => player("video", urlOf(path), t("viewer.your_video", { n }))),
     !text && sounds.length > 0 && lengthMs && h("p", { class: "small soft number" }, t("viewer.you_spoke", { s: seconds(lengthMs) })),

@@ -30,6 +30,8 @@
  * @property {boolean} isInterrupted
  * @property {{atS: number, text: string}[]} words
  *
+ * @typedef {{startS: number, text: string, isTyped: boolean}} UserWords
+ *
  * @typedef {{atS: number, path: string, unit: number}} Picture
  *
  * @typedef {Object} Plan
@@ -37,6 +39,7 @@
  * @property {number} durationS
  * @property {Unit[]} units
  * @property {SpokenTurn[]} turns
+ * @property {UserWords[]} userWords what the user said or typed, in order
  * @property {Picture[]} pictures
  */
 
@@ -59,6 +62,7 @@ export function planUnits(recording) {
     durationS: Math.max(planner.nowMs / MS, ...spokenS.slice(-1)),
     units: planner.units,
     turns: planner.turns,
+    userWords: userWords(recording.events ?? [], planner.starts),
     pictures: planner.pictures,
   };
 }
@@ -72,6 +76,8 @@ function newPlanner({ config = {}, merged_replay_timing: timing }) {
     unitMs,
     isLogical: timing === "logical",
     nowMs: 0,
+    heardMs: 0,
+    /** @type {{heardMs: number, atMs: number}[]} */ starts: [], // of units, in the sound that was sent and in the replay
     /** @type {Unit[]} */ units: [],
     /** @type {SpokenTurn[]} */ turns: [],
     /** @type {Picture[]} */ pictures: [],
@@ -89,6 +95,8 @@ function addChunk(planner, chunk) {
   const { result } = chunk;
   const startMs = planner.nowMs;
   let lengthMs = chunk.user_audio_duration_ms || planner.unitMs;
+  planner.starts.push({ heardMs: planner.heardMs, atMs: startMs });
+  planner.heardMs += lengthMs;
   if (result?.barge_in) breakOff(planner);
   const aiMs = result?.mode === "SPEAK" && result.ai_audio ? (result.ai_audio_duration_ms ?? 0) : 0;
   const wallMs = result?.timing?.wall_clock_ms ?? result?.timing?.all_ms ?? null;
@@ -114,6 +122,20 @@ function addChunk(planner, chunk) {
   });
   planner.nowMs += lengthMs;
   if (result?.end_of_turn) endTurn(planner);
+}
+
+/**
+ * @param {NonNullable<Recording["events"]>} events
+ * @param {Planner["starts"]} starts
+ * @returns {UserWords[]}
+ */
+function userWords(events, starts) {
+  const words = events.flatMap(({ ts_ms: heardMs, type, text }) => {
+    const unit = starts.findLast((start) => start.heardMs <= heardMs);
+    if (!text || !unit) return [];
+    return [{ startS: (unit.atMs + heardMs - unit.heardMs) / MS, text, isTyped: type !== "user_transcript" }];
+  });
+  return words.sort((one, other) => one.startS - other.startS);
 }
 
 /** @param {Planner} planner @param {number} aiMs */

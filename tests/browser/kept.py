@@ -25,6 +25,7 @@ from recording.records import (
     Recording,
     Status,
     TextInput,
+    TimelineEvent,
     Turn,
     TurnOutput,
     TurnRecording,
@@ -85,6 +86,7 @@ def keep_call(
     *,
     has_sound: bool = True,
     has_pictures: bool = False,
+    events: Sequence[TimelineEvent] = (),
 ) -> Path:
     """Write the recording of a call; return its folder."""
     folder = _folder(system, recording_id)
@@ -96,6 +98,7 @@ def keep_call(
         start_ts=datetime.now(UTC) - LONG_AGO,
         config={"chunk_ms": 1_000, "system_prompt": "Be brief.", "temperature": 0.7},
         chunks=chunks,
+        events=tuple(events),
         merged_replay="merged_replay.wav" if has_sound else None,
     )
     if has_sound:

@@ -289,3 +289,11 @@ test("no sequence of messages breaks the gate", () => {
   }
   assert.ok(state.turnCount > 100);
 });
+
+test("the words of a turn are shown with it whenever they come", () => {
+  const { session, socket } = listening();
+  socket.hear(GENERATING, turnDone());
+  const words = (/** @type {number} */ index, /** @type {string} */ text) => ({ type: "user_transcript", text, start_ms: 0, duration_ms: 900, turn_index: index });
+  socket.hear(words(7, "Unknown."), words(0, " Hello. "));
+  assert.deepEqual(session.state.turns.map(({ userText }) => userText), ["Hello."]);
+});

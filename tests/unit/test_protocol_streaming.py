@@ -17,8 +17,10 @@ from core.protocols.events import (
     Opened,
     PrefillDone,
     Rejected,
+    Segment,
     ShuttingDown,
     StopRequested,
+    Transcribed,
     TurnFailed,
 )
 from core.protocols.machine import SessionNames
@@ -276,3 +278,43 @@ def test_the_context_fills_up() -> None:
 
 def test_heartbeats_are_let_pass() -> None:
     assert scene().say("heartbeat") == []
+
+
+SPOKEN = [{"role": "user", "content": [{"type": "audio", "data": "AAAAAA=="}]}]
+SAID = Transcribed(Segment(b"", 0, 16_000), "Hello.")
+
+
+@pytest.mark.parametrize("comes", ["before", "after"])
+def test_the_words_of_a_message_are_told_before_done(comes: str) -> None:
+    stage = scene()
+    stage.say("prefill", messages=SPOKEN, transcribe=True)
+    stage.tell(PrefillDone())
+    assert stage.say("generate") == ["StopTimer(idle)", "Generate"]
+    if comes == "before":
+        assert stage.tell(SAID) == ["Send(user_transcript)"]
+        assert stage.tell(GenerateDone("Hi.")) == ["Send(chunk)", *DONE]
+    else:
+        assert stage.tell(GenerateDone("Hi.")) == ["Send(chunk)"]
+        assert stage.tell(SAID) == ["Send(user_transcript)", *DONE]
+    assert stage.only(Done).text == "Hi."
+
+
+def test_whoever_stops_does_not_wait_for_the_words() -> None:
+    stage = scene()
+    stage.say("prefill", messages=SPOKEN, transcribe=True)
+    stage.tell(PrefillDone())
+    stage.say("generate")
+    stage.tell(GenerateDone("Hi."))
+    assert stage.say("stop") == DONE
+    assert stage.tell(SAID) == []
+    prefill(stage)
+    assert stage.tell(SAID) == [], "of the turn before"
+
+
+@pytest.mark.parametrize("messages", [MESSAGES, SPOKEN])
+def test_without_sound_or_the_wish_nothing_is_waited_for(messages: Any) -> None:
+    stage = scene()
+    stage.say("prefill", messages=messages, transcribe=messages is MESSAGES)
+    stage.tell(PrefillDone())
+    stage.say("generate")
+    assert stage.tell(GenerateDone("Hi.")) == ["Send(chunk)", *DONE]

@@ -14,16 +14,19 @@ import pytest
 
 from recording import names
 from recording.folder import read_recording
+from recording.records import ReplayTiming
 from recording.replay import build_replay
-from recording.replay_plan import CaptionTurn, ReplayPlan
+from recording.replay_plan import CaptionTurn, ReplayPlan, plan_replay
 from recording.replay_video import VideoOptions, best_codec
 from recording.subtitles import cues_of
 from tests.unit.recordings import (
     Bench,
     end,
+    level,
     listen,
     make_bench,
     picture,
+    recording_of,
     speak,
 )
 
@@ -135,6 +138,27 @@ def test_subtitles_grow_and_begin_anew_before_they_cover_the_picture() -> None:
         (4_000, 5_000),
     ]
     assert [cue.text for cue in cues] == ["one", "one two", "x" * 120, "three"]
+
+
+@pytest.mark.parametrize(("timing", "said_at_ms"), [("session", 2_250), ("logical", 2_750)])
+def test_what_the_user_said_stands_above_what_the_model_says(
+    bench: Bench, timing: ReplayTiming, said_at_ms: int
+) -> None:
+    recorder = bench.duplex(timing)
+    answers = [speak("One", level(0.5, 36_000)), speak(" two", level(0.5, 24_000), ends=True)]
+    for index, result in enumerate([*answers, listen(), listen(), listen()]):
+        recorder.record_input(index, level(0.1, 16_000))
+        recorder.record_result(index, result)
+    recorder.record_words("user_transcript", "Who? " * 30, 2_250, 1_000)
+    end(recorder)
+    folder = bench.folder(timing)
+    cues = cues_of(plan_replay(folder, recording_of(folder), timing))
+    assert all(cue.end_ms <= after.start_ms for cue, after in itertools.pairwise(cues))
+    spoken = [cue for cue in cues if "Who" in cue.text]
+    assert spoken[0].start_ms == said_at_ms
+    assert spoken[0].text == "\u2013 " + ("Who? " * 22).strip() + "\nOne two"
+    assert spoken[-1].text == "\u2013 " + ("Who? " * 8).strip()
+    assert spoken[-1].end_ms == min(said_at_ms + 2_500, cues[-1].end_ms)
 
 
 def test_the_film_has_the_replays_sound_on_both_sides(film: Path) -> None:

@@ -217,6 +217,7 @@ def test_settings_are_kept_without_the_sound_in_them(bench: Bench) -> None:
 
 def test_a_half_duplex_session_has_its_turns(bench: Bench) -> None:
     recorder = record_turns(bench, "hdx", 2)
+    recorder.record_words("user_transcript", "Hello.", 0, turn=2)
     recorder.start_voice_turn(2, level(0.1, 4_000).tobytes())
     recorder.add_streaming_chunk("cut", None)
     recorder.end_turn(interrupted=True)
@@ -233,6 +234,8 @@ def test_a_half_duplex_session_has_its_turns(bench: Bench) -> None:
     }
     assert written["turns"][2]["interrupted"] is True
     assert written["turns"][2]["input"]["duration_ms"] == 250
+    assert written["turns"][2]["input"]["transcript"] == "Hello."
+    assert "transcript" not in written["turns"][1]["input"]
     rate_hz, said = pcm(folder / "ai_audio/turn_1.wav")
     assert (rate_hz, len(said), set(said)) == (24_000, 24_000, {16_384})
     assert json_of(folder / "meta.json")["end_reason"] == "timeout"

@@ -103,11 +103,13 @@ def test_a_half_duplex_turn_does_not_wait_for_its_transcript_and_the_end_forgets
         handler._transcribes = True
         handler._view = bench.runtime.backend.open_half_duplex(handler._threads)  # type: ignore[assignment]
         handler.expect()
-        await handler.perform(Generate(SAID), bench.emit)
+        await handler.perform(Generate(SAID, turn_index=3), bench.emit)
         assert bench.transcripts() == [], "the turn is over"
         bench.transcriber.gate.set()
         await asyncio.gather(*handler._transcripts)
         assert bench.transcripts() == ["I speak for 1.0 s."]
+        [said] = [event for event in bench.emitted if isinstance(event, Transcribed)]
+        assert said.turn_index == 3
         bench.transcriber.gate.clear()
         handler._write_down(SAID, bench.emit)
         await handler.release()
@@ -150,7 +152,7 @@ def test_a_recording_keeps_the_words_and_where_they_began() -> None:
         def __init__(self) -> None:
             self.kept: list[tuple[object, ...]] = []
 
-        def record_event(self, *event: object) -> None:
+        def record_words(self, *event: object) -> None:
             self.kept.append(event)
 
     recorder: Any = Recorder()
@@ -159,4 +161,4 @@ def test_a_recording_keeps_the_words_and_where_they_began() -> None:
     said = UserTranscript(text="Hello.", start_ms=500, duration_ms=1_000)
     observer.observe(Transcribed(SAID, "Hello."), [Send(said)])
     observer.observe(Transcribed(SAID), [Send(said.model_copy(update={"text": ""}))])
-    assert recorder.kept == [("user_transcript", 500, "Hello.")]
+    assert recorder.kept == [("user_transcript", "Hello.", 500, 1_000, None)]

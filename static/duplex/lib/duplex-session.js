@@ -266,6 +266,7 @@ export class DuplexSession extends Emitter {
     const message = /** @type {DuplexServerMessage} */ (/** @type {unknown} */ (wire));
     this.#apply({ type: "server", message, nowMs, unixMs: clock.unixMs() });
     if (message.type === "warning") return this.#warn(message.code, messageText(wire));
+    if (message.type === "user_transcript" && message.error) this.#warn("no_captions", message.error);
     if (this.#state === before) return;
     if (this.#state.queue !== before.queue) this.emit("queue", this.#state.queue);
     if (message.type === "queue_done") this.#onQueueDone();

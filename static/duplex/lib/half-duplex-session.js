@@ -228,6 +228,7 @@ export class HalfDuplexSession extends Emitter {
     const message = /** @type {HalfDuplexServerMessage} */ (/** @type {unknown} */ (wire));
     this.#apply({ type: "server", message, nowMs });
     if (message.type === "warning") return this.#warn(message.code, messageText(wire));
+    if (message.type === "user_transcript" && message.error) this.#warn("no_captions", message.error);
     if (message.type === "chunk") return this.#onPiece(message, before, nowMs);
     if (this.#state === before) return;
     if (this.#state.queue !== before.queue) this.emit("queue", this.#state.queue);

@@ -34,6 +34,7 @@ import { appendKept, TURNS_KEPT } from "./unit-log.js";
  * @typedef {Object} HalfTurn
  * @property {number} turnIndex From 0, as in the recording.
  * @property {number} speechMs Length of what the user said.
+ * @property {string} userText What the user said, with captions.
  * @property {string} text The answer, as far as it is there.
  * @property {boolean} isDone
  * @property {boolean} isInterrupted
@@ -251,6 +252,12 @@ function reduceTurn(state, message, nowMs) {
       return { ...state, ...silent, gate: "generating", turns, turnCount };
     }
     case "chunk": return state.gate === "generating" ? withPiece(state, message, nowMs) : state;
+    case "user_transcript": {
+      const turns = state.turns.map((turn) =>
+        turn.turnIndex === message.turn_index ? { ...turn, userText: message.text.trim() } : turn,
+      );
+      return { ...state, turns };
+    }
     case "turn_done": return state.gate === "generating" ? withTurnDone(state, message) : state;
     default: return state;
   }
@@ -264,7 +271,7 @@ function reduceTurn(state, message, nowMs) {
  */
 function newTurn(turnIndex, speechMs, startedAtMs) {
   return {
-    turnIndex, speechMs, text: "", isDone: false, isInterrupted: false, startedAtMs,
+    turnIndex, speechMs, userText: "", text: "", isDone: false, isInterrupted: false, startedAtMs,
     ttfsMs: null, ttftMs: null, elapsedMs: 0, tokenStats: null,
   };
 }

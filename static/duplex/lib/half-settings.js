@@ -18,6 +18,7 @@ export const HALF_FIELDS = Object.freeze({
   temperature: { type: /** @type {const} */ ("number"), initial: 0.7, min: 0, max: 2, step: 0.05 },
   timeout_s: { type: /** @type {const} */ ("number"), initial: 180, min: 30, max: 600, step: 10 },
   has_voice: { type: /** @type {const} */ ("boolean"), initial: true },
+  captions: { type: /** @type {const} */ ("boolean"), initial: false },
 });
 
 /** @typedef {keyof typeof HALF_FIELDS} HalfSettingName */

@@ -6,6 +6,7 @@
  */
 
 import { numberOr0, queuePlace } from "../../shared/queue-place.js";
+import { captioned } from "./captions.js";
 import { appendKept, breaksOff, clockOffsetMs, closeTurn, markInterrupted, transcribe } from "./unit-log.js";
 import { timeToSpeech, turnStaysOpen, unitRecord, UNITS_KEPT } from "./unit-log.js";
 
@@ -64,6 +65,7 @@ import { timeToSpeech, turnStaysOpen, unitRecord, UNITS_KEPT } from "./unit-log.
  * @property {number} gapSinceUnitMs
  * @property {ReadonlyArray<UnitRecord>} units The last 600.
  * @property {ReadonlyArray<TranscriptTurn>} turns The last 200.
+ * @property {ReadonlyArray<import("./captions.js").Caption>} captions Of the user; the last 60.
  * @property {number} turnCount Turns the model began.
  * @property {number | null} startedAtMs
  * @property {number | null} preparedAtMs
@@ -120,7 +122,7 @@ export function initialState() {
     kvTokens: 0, isContextNearlyFull: false, visionSlices: 0, visionTokens: 0,
     ttfsMs: null, lastListenMs: null, driftMs: null, firstOffsetMs: null,
     aheadMs: null, gapCount: 0, totalShiftMs: 0, gapSinceUnitMs: 0,
-    units: [], turns: [], turnCount: 0,
+    units: [], turns: [], captions: [], turnCount: 0,
     startedAtMs: null, preparedAtMs: null, endedAtMs: null, end: null,
   };
 }
@@ -315,6 +317,7 @@ function reduceServer(state, event) {
     case "stopped":
       if (OVER.has(state.phase) || !message.recording_session_id) return state;
       return { ...state, recordingSessionId: message.recording_session_id };
+    case "user_transcript": return { ...state, captions: captioned(state.captions, message, state.units, nowMs) };
     case "warning": return afterWarning(state, message.code);
     default: return state;
   }

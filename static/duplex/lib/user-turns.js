@@ -26,6 +26,7 @@ const TURNS_KEPT = 60;
  * @property {number} lengthMs speech without the pause that ended it
  * @property {number[]} bars 0 to 1
  * @property {boolean} isOpen still talking
+ * @property {string} [text] what was said or typed, where it is known
  */
 
 /** Collects the user's turns. */

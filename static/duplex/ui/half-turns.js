@@ -86,6 +86,7 @@ function fillRow(row, turn) {
       "div",
       { class: "turn", dataset: { who: "user" } },
       h("p", { class: "turn-head small" }, h("span", { class: "turn-who" }, t("common.you")), h("span", { class: "soft" }, length)),
+      turn.userText && h("p", { class: "turn-text", dir: "auto" }, turn.userText),
     ),
     h(
       "div",

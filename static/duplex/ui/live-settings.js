@@ -18,6 +18,7 @@ export const LIVE_FIELDS = Object.freeze({
   barge_gate: /** @type {ChoiceField} */ ({ type: "choice", initial: "energy", choices: ["energy", "silero"] }),
   auto_pause: flag(true),
   record: flag(true),
+  captions: flag(false),
 });
 
 /** @typedef {keyof typeof LIVE_FIELDS} LiveSetting */

@@ -10,6 +10,7 @@ import { formatClock } from "../../shared/formats.js";
 import { late } from "../../shared/late.js";
 import { claimTab, tabStateOf } from "../../shared/tab-state.js";
 import { toastProblem } from "../../shared/toast.js";
+import { withCaptions } from "../lib/captions.js";
 import { mountCallControls } from "./call-controls.js";
 import { mountProblemNotice } from "./problem-notice.js";
 import { mountQueueBanner } from "./queue-banner.js";
@@ -33,7 +34,7 @@ import { throttled } from "./throttled.js";
 
 const TRANSCRIPT_MS = 200;
 /** Warnings shown for a moment; lasting ones are shown by `problem`. */
-const TOLD_WARNINGS = new Set(["late_chunk", "upload_slow", "context_nearly_full", "recording_stopped", "bad_frame", "one_voice", "voice_cut"]);
+const TOLD_WARNINGS = new Set(["late_chunk", "upload_slow", "context_nearly_full", "recording_stopped", "bad_frame", "no_captions", "one_voice", "voice_cut"]);
 const TOLD_AGAIN_MS = 20_000;
 
 /**
@@ -84,8 +85,9 @@ export function mountLiveView(call, options) {
     drawTranscript();
   };
   const drawTranscript = throttled(() => {
-    const { turns, preparedAtMs } = call.state;
-    transcript.update({ modelTurns: turns, userTurns: call.userTurns.turns, startedAtMs: preparedAtMs });
+    const { turns, captions, preparedAtMs } = call.state;
+    const userTurns = withCaptions(call.userTurns.turns, captions);
+    transcript.update({ modelTurns: turns, userTurns, startedAtMs: preparedAtMs });
   }, TRANSCRIPT_MS);
   /** @type {import("../lib/session-state.js").QueuePlace | null} */
   let shownPlace = null;

@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * Who said what, turn by turn. The model's words grow as they come; of the user's there is only sound,
- * so each turn tells how long it was and shows a small waveform.
+ * Who said what, turn by turn. The model's words grow as they come. Of the user's each turn tells how long
+ * it was and shows a small waveform; its words follow where the call has captions.
  */
 
 import { fill, h, icon, on, setText } from "../../shared/dom.js";
@@ -10,6 +10,7 @@ import { onLangChange, t } from "../../shared/i18n.js";
 
 /** @typedef {import("../lib/unit-log.js").TranscriptTurn} TranscriptTurn */
 /** @typedef {import("../lib/user-turns.js").UserTurn} UserTurn */
+/** @typedef {TranscriptTurn | UserTurn} AnyTurn */
 
 /**
  * @typedef {Object} Talk
@@ -32,7 +33,7 @@ export function mountTranscript(el) {
   el.classList.add("transcript");
   el.append(empty, list, jump);
 
-  /** Rows by turn, so that what has not changed stays as it is. @type {Map<string, {row: HTMLElement, turn: unknown}>} */
+  /** Rows by turn, so that what has not changed stays as it is. @type {Map<string, {row: HTMLElement, turn: AnyTurn | null}>} */
   let rows = new Map();
   /** @type {Talk} */
   let latest = { modelTurns: [], userTurns: [], startedAtMs: null };
@@ -52,7 +53,7 @@ export function mountTranscript(el) {
     let hasNews = false;
     for (const { key, turn, isUser } of wanted) {
       const known = rows.get(key);
-      if (known && known.turn === turn) {
+      if (known && isSameTurn(known.turn, turn)) {
         kept.set(key, known);
         continue;
       }
@@ -95,6 +96,12 @@ export function mountTranscript(el) {
     },
     text: () => latest.modelTurns.map((turn) => turn.text.trim()).filter(Boolean).join("\n\n"),
   };
+}
+
+/** A turn with words is put together anew each time. @param {AnyTurn | null} one @param {AnyTurn} other */
+function isSameTurn(one, other) {
+  if (one === other || one === null) return one !== null;
+  return "bars" in one && "bars" in other && one.bars === other.bars && one.text === other.text && one.isOpen === other.isOpen;
 }
 
 /**
@@ -145,7 +152,8 @@ function fillUser(row, turn, startedAtMs) {
   fill(
     row,
     headOf("common.you", turn.startedAtMs, startedAtMs),
-    h("p", { class: "turn-voice" }, waveform(turn.bars), h("span", { class: "small" }, length)),
+    turn.lengthMs > 0 && h("p", { class: "turn-voice" }, waveform(turn.bars), h("span", { class: "small" }, length)),
+    turn.text && h("p", { class: "turn-text", dir: "auto" }, turn.text),
   );
 }
 

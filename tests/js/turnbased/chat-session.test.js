@@ -182,3 +182,16 @@ test("a title is the first words of the first question", () => {
   assert.equal(of("  Hello \n there "), "Hello there");
   assert.equal([...of("word ".repeat(50))].length <= 60, true);
 });
+
+test("what is said in a question is shown with it and never sent", async () => {
+  const { chat, session } = setUp();
+  session.ask("Listen:", []);
+  await settle();
+  chat.emit("transcript", { text: "Hello there." });
+  const [question] = session.conversation.messages;
+  assert.equal(question.extra.transcript, "Hello there.");
+  assert.ok(!JSON.stringify(toWire(session.conversation)).includes("Hello there."));
+  session.begin();
+  chat.emit("transcript", { text: "Too late." });
+  assert.equal(session.conversation.messages.length, 0);
+});

@@ -93,3 +93,18 @@ test("a chunk that was never answered still takes its time", () => {
 test("an empty recording has no length", () => {
   assert.equal(planUnits(recordingOf([])).durationS, 0);
 });
+
+test("the user's words stand where their sound does, typed ones too", () => {
+  const events = [
+    { ts_ms: 1_250, type: "user_transcript", text: "And then?", duration_ms: 500 },
+    { ts_ms: 500, type: "text_added", text: "Short, please." },
+    { ts_ms: 700, type: "pause" },
+  ];
+  const chunks = [speak("A long answer", 1_500), listen()];
+  const startsOf = (/** @type {object} */ more) => planUnits(recordingOf(chunks, { events, ...more })).userWords;
+  assert.deepEqual(startsOf({}), [
+    { startS: 0.5, text: "Short, please.", isTyped: true },
+    { startS: 1.25, text: "And then?", isTyped: false },
+  ]);
+  assert.equal(startsOf({ merged_replay_timing: "logical" })[1].startS, 1.75);
+});

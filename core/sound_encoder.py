@@ -1,7 +1,7 @@
 """Encodes speech while it is made: float32 samples on standard input, a file on standard output.
 
-Run as `python -m core.sound_encoder FORMAT`, one process a file, by whoever loads no codec itself.
-The file cannot be corrected afterwards, so one that could say its length does not.
+Run as `python -m core.sound_encoder FORMAT SPEED`, one process a file, by a program that loads no
+codec itself. The file cannot be corrected afterwards, so one that could say its length does not.
 """
 
 from __future__ import annotations
@@ -9,16 +9,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
 from types import MappingProxyType
 from typing import BinaryIO, Final, NamedTuple
 
 import av
+import av.filter
 import numpy as np
 
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES
 
 READ_BYTES: Final = 64 * 1024
 YIELDING: Final = 10  # niceness: conversations come first
+SLOWEST_AT_ONCE: Final = 0.5  # of one `atempo` filter
 
 
 class Coding(NamedTuple):
@@ -43,6 +47,7 @@ CODINGS: Final = MappingProxyType(
         "opus": Coding("ogg", "libopus", 32_000, (("page_duration", "200000"),)),  # microseconds
         "aac": Coding("adts", "aac", 64_000),
         "flac": Coding("flac", "flac"),
+        "pcm": Coding("s16le", "pcm_s16le"),
     }
 )
 
@@ -55,13 +60,14 @@ class _OneWay:
         self.flush = file.flush
 
 
-def encode(source: BinaryIO, target: BinaryIO, coding: Coding) -> None:
+def encode(source: BinaryIO, target: BinaryIO, coding: Coding, speed: float = 1.0) -> None:
     """Encode all samples that come.
 
     Args:
         source: float32 little-endian samples, mono, 24 kHz.
         target: gets each piece of the file as soon as it is complete.
         coding: what the file is.
+        speed: 2 halves the time in which the same is said, at the same pitch.
     """
     options = {"flush_packets": "1", **dict(coding.options)}
     with av.open(_OneWay(target), "w", format=coding.container, options=options) as file:
@@ -69,14 +75,43 @@ def encode(source: BinaryIO, target: BinaryIO, coding: Coding) -> None:
         assert isinstance(stream, av.AudioStream)
         if coding.bit_rate:
             stream.bit_rate = coding.bit_rate
-        told = 0
-        for samples in _blocks(source):
-            frame = av.AudioFrame.from_ndarray(samples[None], format="flt", layout="mono")
-            frame.sample_rate, frame.pts = OUTPUT_SAMPLE_RATE_HZ, told
-            told += len(samples)
+        written = 0
+        for frame in _at_speed(_frames(source), speed):
+            frame.sample_rate, frame.pts = OUTPUT_SAMPLE_RATE_HZ, written
+            written += frame.samples
             file.mux(stream.encode(frame))
             target.flush()
         file.mux(stream.encode(None))
+
+
+def _frames(source: BinaryIO) -> Iterator[av.AudioFrame]:
+    read = 0
+    for samples in _blocks(source):
+        frame = av.AudioFrame.from_ndarray(samples[None], format="flt", layout="mono")
+        frame.sample_rate, frame.pts = OUTPUT_SAMPLE_RATE_HZ, read
+        read += len(samples)
+        yield frame
+
+
+def _at_speed(frames: Iterator[av.AudioFrame], speed: float) -> Iterator[av.AudioFrame]:
+    """Yield the same in another time."""
+    if speed == 1:
+        yield from frames
+        return
+    graph, factors = av.filter.Graph(), []
+    while speed < SLOWEST_AT_ONCE:
+        factors.append(SLOWEST_AT_ONCE)
+        speed /= SLOWEST_AT_ONCE
+    into = graph.add_abuffer(format="flt", sample_rate=OUTPUT_SAMPLE_RATE_HZ, layout="mono")
+    filters = [graph.add("atempo", str(factor)) for factor in (*factors, speed)]
+    graph.link_nodes(into, *filters, graph.add("abuffersink")).configure()
+    for frame in chain(frames, [None]):
+        graph.push(frame)
+        with suppress(BlockingIOError, EOFError):  # it wants more; it has ended
+            while True:
+                made = graph.pull()
+                assert isinstance(made, av.AudioFrame)
+                yield made
 
 
 def _blocks(source: BinaryIO) -> Iterator[np.ndarray]:
@@ -92,4 +127,4 @@ def _blocks(source: BinaryIO) -> Iterator[np.ndarray]:
 
 if __name__ == "__main__":
     os.nice(YIELDING)
-    encode(sys.stdin.buffer, sys.stdout.buffer, CODINGS[sys.argv[1]])
+    encode(sys.stdin.buffer, sys.stdout.buffer, CODINGS[sys.argv[1]], float(sys.argv[2]))

@@ -319,6 +319,9 @@ class OpenAiSettings(Section):
     max_wait_s: float = Field(
         8, ge=0, le=wire.DURATION_MAX_S, description="Longest wait of a socket for a worker, s."
     )
+    accept_any_model: bool = Field(
+        True, description="Serve requests for models of any name; else of the one that is served."
+    )
 
 
 class LoggingSettings(Section):

@@ -51,8 +51,8 @@ from core.schemas.gpt_live import (
     InputImageAppend,
     SessionStart,
     SessionUpdate,
-    Unclear,
 )
+from core.schemas.openai_errors import FieldError
 from core.schemas.queue import ErrorMessage, Stop, UserTranscript, WarningMessage
 from core.schemas.worker import WorkerStatus
 
@@ -242,15 +242,13 @@ class GptLiveMachine:
         text = f"'{event.kind}' requires Responses delegation."
         return [self._error(event, "invalid_event", text)]
 
-    def unclear(self, event: Received) -> list[Effect]:
-        """Name what is wrong with a text of the client."""
-        message = event.message
-        assert isinstance(message, Unclear)
-        return [self._error(event, message.code, message.message, message.param)]
-
     def reject(self, event: Rejected) -> list[Effect]:
-        """Answer what is too big, or no text at all."""
-        return [self._events.error("invalid_event", event.error.message)]
+        """Name what is wrong with a text of the client."""
+        problem = event.error
+        if isinstance(problem, FieldError):
+            where = (problem.param, problem.event_id)
+            return [self._events.error(problem.openai_code, problem.message, *where)]
+        return [self._events.error("invalid_event", problem.message)]
 
     def close(self, event: Received) -> list[Effect]:
         """End the session."""
@@ -378,7 +376,6 @@ TABLE: Final[tuple[Row[GptLiveMachine, Effect], ...]] = (
     Row(ACTIVE, "prefill_done", MAY_END, f"{APPENDED} {UNITS} {LAST}", MACHINE.rebased),
     *(passed_on(row, MACHINE.pass_on) for row in duplex_rules.TABLE if row.event in PASSED_ON),
     Row(STOPPING, "prefill_done", CLOSED, LAST, MACHINE.pass_on),
-    Row(OPEN, "unclear", SAME, ERROR, MACHINE.unclear),
     Row(OPEN, "rejected", SAME, ERROR, MACHINE.reject),
     Row(OPEN, "noticed", SAME, "Send(info)", MACHINE.notice),
 )

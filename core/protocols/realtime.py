@@ -29,9 +29,9 @@ from core.protocols.realtime_input import SpeechClosed, SpeechOpened
 from core.protocols.realtime_items import ROOT, item_of
 from core.protocols.realtime_responses import TURN_DETECTED, RealtimePhase, ResponseMachine
 from core.protocols.tables import SAME, Index, Row, index_rows
+from core.schemas.openai_errors import FieldError
 from core.schemas.realtime import (
     BufferAppend,
-    EventProblemError,
     ItemCreate,
     ItemDelete,
     ItemRetrieve,
@@ -224,8 +224,8 @@ class RealtimeMachine(ResponseMachine):
     def reject(self, event: Rejected) -> list[Effect]:
         """Answer what cannot be understood; only what is too big ends the session."""
         problem = event.error
-        if isinstance(problem, EventProblemError):
-            code, where = problem.event_code, (problem.param, problem.event_id)
+        if isinstance(problem, FieldError):
+            code, where = problem.openai_code, (problem.param, problem.event_id)
             sent = events.error(code, problem.message, param=where[0], event_id=where[1])
             return self._send(sent)
         if isinstance(problem, BadPayloadError) and not isinstance(problem, TooBigError):

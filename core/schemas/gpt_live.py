@@ -228,16 +228,6 @@ class NotOffered(ClientEvent):
     ] = Field(description="Kind of event.")
 
 
-class Unclear(LiveEvent):
-    """Stands for a text of the client that is no event: what is wrong with it. Never sent."""
-
-    type: Literal["unclear"] = Field("unclear", description="Kind of event.")
-    code: str = Field(description="What went wrong, for a program.")
-    message: str = Field(description="For a person to read.")
-    param: str | None = Field(None, description="The field that is wrong.")
-    event_id: str | None = Field(None, description="The client's name for it.")
-
-
 class Heard(LiveEvent):
     """Stands for the sound of an append, as the model hears it. Never sent."""
 
@@ -278,8 +268,7 @@ ClientMessage = (
     | ContextAppend
     | SessionClose
     | NotOffered
-    | Unclear
     | Heard
     | Fixture
 )
-"""What the protocol's machine gets of it: sound is decoded, what is wrong is named."""
+"""What the protocol's machine gets of it: sound is decoded."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
-from core.errors import ErrorCode
-from core.schemas.common import WireModel
+from core.errors import BadRequestError, ErrorCode, NotFoundError, OmniError
+from core.schemas.common import WireModel, check_json_shape
 from core.schemas.queue import ErrorMessage, WarningMessage
 
 OPENAI_CODES: Final[Mapping[ErrorCode, str]] = MappingProxyType(
@@ -39,6 +40,49 @@ SOCKET_CODES: Final[Mapping[ErrorCode, str]] = MappingProxyType(
 SERVER_CODES: Final = frozenset({"internal_error", "server_overloaded", "shutting_down"})
 LAST_CODES: Final = SERVER_CODES | {"session_expired"}
 """Codes of errors after which the server closes."""
+
+MISSING: Final = frozenset({"missing", "union_tag_not_found"})
+EVENT_ID_MAX_CHARS: Final = 512
+INVALID_EVENT: Final = "invalid_event"
+
+AnyModel = TypeVar("AnyModel")
+
+
+class OpenAIError(OmniError):
+    """An error that has a name only where OpenAI's clients read it."""
+
+    openai_code: str
+    param: str | None = None
+
+
+class ModelNotFoundError(NotFoundError, OpenAIError):
+    """No model of this name is served."""
+
+    openai_code = "model_not_found"
+    param = "model"
+
+    def __init__(self, name: str) -> None:
+        """Name what was asked for."""
+        super().__init__(f"The model '{name[:64]}' does not exist.")
+
+
+class FieldError(BadRequestError, OpenAIError):
+    """A body or an event of a client cannot be used.
+
+    Attributes:
+        openai_code: OpenAI's code.
+        param: the field that is wrong, as the client writes it.
+        event_id: the client's name of the event.
+    """
+
+    def __init__(
+        self, code: str, message: str, param: str | None = None, event_id: str | None = None
+    ) -> None:
+        """Keep what clients read of it."""
+        super().__init__(message)
+        self.openai_code = code
+        self.param = param
+        self.event_id = event_id
 
 
 class EventError(WireModel):
@@ -70,3 +114,71 @@ def error_event(problem: ErrorMessage | WarningMessage, event_id: str) -> ErrorE
     return ErrorEvent(
         event_id=event_id, error=EventError(type=kind, code=code, message=problem.message)
     )
+
+
+def parse_body(adapter: TypeAdapter[AnyModel], text: str | bytes) -> AnyModel:
+    """Validate the body of a request.
+
+    Raises:
+        FieldError: It cannot be used; the error names the field.
+        TooBigError: It has too many values.
+    """
+    check_json_shape(text)
+    try:
+        return adapter.validate_json(text)
+    except ValidationError as error:
+        raise field_error(error, text, "invalid_json") from error
+
+
+def field_error(error: ValidationError, text: str | bytes, invalid: str) -> FieldError:
+    """Name the first field that is wrong, never its value.
+
+    Args:
+        error: What was found.
+        text: The body or the event.
+        invalid: The code of what is no JSON object.
+    """
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        return FieldError(invalid, "This is not valid JSON.")
+    if not isinstance(given, dict):
+        return FieldError(invalid, "This is not a JSON object.")
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    found = [(_path(given, problem["loc"]), problem) for problem in problems]
+    param, problem = found[0]
+    for path, other in found[1:]:  # of the forms that a value may have, the one that fits best
+        if len(path) > len(param) and path.startswith(param):
+            param, problem = path, other
+    event_id = given.get("event_id")
+    known_id = event_id[:EVENT_ID_MAX_CHARS] if isinstance(event_id, str) else None
+    if problem["type"] in MISSING:
+        message = f"Missing required parameter: '{param}'."
+        return FieldError("missing_required_parameter", message, param, known_id)
+    message = f"Invalid value of '{param}': {problem['msg']}."
+    return FieldError("invalid_value", message, param, known_id)
+
+
+def event_error(error: ValidationError, text: str, types: Sequence[str]) -> FieldError:
+    """Name what is wrong with an event, whose types are given; see `field_error`."""
+    found = field_error(error, text, INVALID_EVENT)
+    problem = error.errors(include_url=False, include_input=False)[0]
+    if found.openai_code == INVALID_EVENT or problem["loc"]:
+        return found
+    tag = str(problem["ctx"].get("tag", ""))[:64] if "ctx" in problem else ""
+    message = f"Unknown event type '{tag}'. Supported: {', '.join(types)}."
+    return FieldError(INVALID_EVENT, message, "type", found.event_id)
+
+
+# Any: whatever the client sent.
+def _path(given: Any, where: Sequence[int | str]) -> str:
+    """Return the field's name as a client writes it, without the names of our models."""
+    path = ""
+    for number, step in enumerate(where):
+        if isinstance(given, list) and isinstance(step, int) and step < len(given):
+            path, given = f"{path}[{step}]", given[step]
+        elif isinstance(given, dict) and step in given:
+            path, given = f"{path}.{step}" if path else str(step), given[step]
+        elif isinstance(given, dict) and number == len(where) - 1 and isinstance(step, str):
+            path = f"{path}.{step}" if path else step
+    return path

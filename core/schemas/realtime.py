@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from core.errors import BadPayloadError
 from core.schemas import limits
 from core.schemas.common import WireModel, check_json_shape
+from core.schemas.openai_errors import EVENT_ID_MAX_CHARS, event_error
 from core.schemas.realtime_items import Base64Sound, ClientItem, ItemId
 from core.schemas.realtime_session import ResponsePatch, SessionPatch
 
-EVENT_ID_MAX_CHARS: Final = 512
 APPEND_MAX_BYTES: Final = 15 * limits.MIB
-
-
-class EventProblemError(BadPayloadError):
-    """An event cannot be used; the session goes on.
-
-    Attributes:
-        event_code: the protocol's code.
-        param: the field that is wrong.
-        event_id: the client's name of the event.
-    """
-
-    def __init__(
-        self, code: str, message: str, param: str | None = None, event_id: str | None = None
-    ) -> None:
-        """Keep what the `error` event says."""
-        super().__init__(message)
-        self.event_code = code
-        self.param = param
-        self.event_id = event_id
 
 
 class NamedEvent(WireModel):
@@ -159,56 +137,17 @@ EVENT_TYPES: Final = tuple(
         OutputClear,
     )
 )
-MISSING: Final = frozenset({"missing", "union_tag_not_found"})
 
 
 def parse_event(text: str) -> ClientEvent:
     """Validate the text of one client event.
 
     Raises:
-        EventProblemError: It cannot be used; the error names the field.
+        FieldError: It cannot be used; the error names the field.
         TooBigError: It has too many values.
     """
     check_json_shape(text)
     try:
         return EVENT.validate_json(text)
     except ValidationError as error:
-        raise _explain(error, text) from error
-
-
-def _explain(error: ValidationError, text: str) -> EventProblemError:
-    try:
-        # Any: whatever the client sent.
-        given: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return EventProblemError("invalid_event", "The event is not valid JSON.")
-    if not isinstance(given, dict):
-        return EventProblemError("invalid_event", "The event is not a JSON object.")
-    event_id = given.get("event_id")
-    known_id = event_id[:EVENT_ID_MAX_CHARS] if isinstance(event_id, str) else None
-    kind = given.get("type")
-    if kind not in EVENT_TYPES:
-        shown = repr(kind[:64]) if isinstance(kind, str) else "missing"
-        message = f"Unknown event type {shown}. Supported: {', '.join(EVENT_TYPES)}."
-        return EventProblemError("invalid_event", message, "type", known_id)
-    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    param = _path(given, problem["loc"])
-    if problem["type"] in MISSING:
-        message = f"Missing required parameter: '{param}'."
-        return EventProblemError("missing_required_parameter", message, param, known_id)
-    message = f"Invalid value of '{param}': {problem['msg']}."
-    return EventProblemError("invalid_value", message, param, known_id)
-
-
-# Any: whatever the client sent.
-def _path(given: Any, where: Sequence[int | str]) -> str:
-    """Return the field's name as a client writes it, without the names of our models."""
-    path = ""
-    for number, step in enumerate(where):
-        if isinstance(given, list) and isinstance(step, int) and step < len(given):
-            path, given = f"{path}[{step}]", given[step]
-        elif isinstance(given, dict) and step in given:
-            path, given = f"{path}.{step}" if path else str(step), given[step]
-        elif isinstance(given, dict) and number == len(where) - 1 and isinstance(step, str):
-            path = f"{path}.{step}" if path else step
-    return path
+        raise event_error(error, text, EVENT_TYPES) from error

@@ -23,11 +23,11 @@ from core.schemas.gpt_live import (
     Heard,
     InputAudioAppend,
     SessionStart,
-    Unclear,
 )
 from core.schemas.gpt_live_parsing import parse_event
 from core.schemas.gpt_live_server import OutputAudioDelta, Spoken
 from core.schemas.limits import EVENT_LIMIT_BYTES
+from core.schemas.openai_errors import FieldError
 from core.schemas.queue import ErrorMessage
 from core.serving.client_sound import ClientSound, decode_pcm
 from core.serving.observers import Observer
@@ -49,7 +49,12 @@ class GptLiveWords:
         return Endpoint(self.parse, EVENT_LIMIT_BYTES, EVENT_LIMIT_BYTES, write=self.write)
 
     def parse(self, text: str) -> ClientMessage:
-        """Return the event that a text is, its sound decoded; or what is wrong with it."""
+        """Return the event that a text is, its sound decoded.
+
+        Raises:
+            FieldError: It cannot be used; the error names the field.
+            TooBigError: It has too many values.
+        """
         event = parse_event(text)
         try:
             match event:
@@ -65,9 +70,8 @@ class GptLiveWords:
                     wanted = event.session.audio.format
                     self._sound = ClientSound(wanted.type, wanted.rate)
         except AudioError as error:
-            return Unclear(
-                code="invalid_value", message=error.message, param="audio", event_id=event.event_id
-            )
+            name = event.event_id
+            raise FieldError("invalid_value", error.message, "audio", name) from error
         return event
 
     def write(self, message: ServerMessage) -> str:

@@ -15,7 +15,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from core.errors import ErrorCode, OmniError
+from core.protocols.realtime_answer import HEARD_TOKENS_PER_S, SPOKEN_TOKENS_PER_S
+from core.schemas import limits
 from core.schemas.chat import ChatChunk, ChatDone
+from core.schemas.openai_errors import OpenAIError
 from core.stop_sequences import StopFilter
 from core.tools import (
     CallArguments,
@@ -31,9 +34,10 @@ from gateway_modules.openai.sound import spoken
 from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.openai.worker_turn import ReplyMessage
 from gateway_modules.voices.voice_library import VoiceLibrary
-from gateway_modules.web.answers import OpenAIError, openai_error
+from gateway_modules.web.answers import openai_error
 
 ID_BYTES: Final = 12
+SOUND_CHARS_PER_S: Final = 4 / 3 * limits.SAMPLE_BYTES * limits.OUTPUT_SAMPLE_RATE_HZ  # Base64
 DONE: Final = "data: [DONE]\n\n"
 
 Json = dict[str, Any]  # Any: a JSON object
@@ -55,12 +59,14 @@ class Answer:
         model: the served model's id.
         voices: encode sound.
         transcripts: keep what was said, for requests that name it by its id.
+        heard_s: how long the sound in the request is.
     """
 
     request: CompletionRequest
     model: str
     voices: VoiceLibrary
     transcripts: Transcripts
+    heard_s: float = 0.0
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(ID_BYTES)}")
     audio_id: str = field(default_factory=lambda: f"audio_{secrets.token_hex(ID_BYTES)}")
     created: int = field(default_factory=lambda: int(time.time()))
@@ -72,11 +78,18 @@ class Answer:
         self._text = ""
         self._calls: list[CallDone] = []
         self._call_ids: list[str] = []
+        self._sound_chars = 0
 
     @property
     def is_over(self) -> bool:
         """A stop sequence was found, or the one call there may be: the worker need not go on."""
-        return self._stop.has_stopped or self._has_its_call
+        return self._stop.has_stopped or self._has_its_call or self._has_its_object
+
+    @property
+    def _has_its_object(self) -> bool:
+        wanted = self.request.json_format
+        may_end = wanted is not None and self._text.endswith("}")
+        return may_end and wanted is not None and wanted.end_of(self._text) > 0
 
     @property
     def _has_its_call(self) -> bool:
@@ -90,8 +103,9 @@ class Answer:
                 if isinstance(message, ChatChunk) and not self.is_over:
                     self._take(message.text_delta or "")
                     pieces += [message.audio_data] if message.audio_data else []
+                    self._sound_chars += len(message.audio_data or "")
                 elif isinstance(message, ChatDone):
-                    self._rest(message)
+                    await self._rest(message)
                     return await self._completion(pieces, message)
         raise AssertionError("a reply ends with `done`")
 
@@ -107,7 +121,7 @@ class Answer:
                     for delta in await self._deltas(message):
                         yield self._event(delta)
                 elif isinstance(message, ChatDone):
-                    for event in self._last(message):
+                    for event in await self._last(message):
                         yield event
                 message = await anext(messages, None)
         except OmniError as error:
@@ -122,16 +136,29 @@ class Answer:
         Raises:
             InvalidToolCallError: The model called what is no function.
         """
-        return self._told(self._parser.feed(self._stop.feed(text)))
+        return self._deltas_of(self._parser.feed(self._stop.feed(text)))
 
-    def _rest(self, done: ChatDone) -> list[Json]:
-        """Return what was kept back; see `_take`. A call that was cut is no error."""
+    async def _rest(self, done: ChatDone) -> list[Json]:
+        """Return what was kept back; see `_take`. A call or an object that was cut is no error.
+
+        Raises:
+            InvalidAnswerError: The answer does not have the form that was asked for.
+        """
         events = [*self._parser.feed(self._stop.flush()), *self._parser.flush()]
         if self._is_cut(done) or self._stop.has_stopped:
             events = [event for event in events if not isinstance(event, CallInvalid)]
-        return self._told(events)
+        deltas, wanted = self._deltas_of(events), self.request.json_format
+        if wanted is None:
+            return deltas
+        if self._calls:
+            self._text = ""  # words around calls have no form
+            return deltas
+        self._text = self._text[: wanted.end_of(self._text) or None]
+        if not self._is_cut(done):
+            await asyncio.to_thread(wanted.check_answer, self._text)
+        return [*deltas, self._text_delta(self._text)]
 
-    def _told(self, events: list[CallEvent]) -> list[Json]:
+    def _deltas_of(self, events: list[CallEvent]) -> list[Json]:
         deltas: list[Json] = []
         for event in events:
             if self._has_its_call:
@@ -139,7 +166,8 @@ class Answer:
             match event:
                 case Said(text):
                     self._text += text
-                    deltas.append(self._text_delta(text))
+                    if self.request.json_format is None:  # such an answer is checked first
+                        deltas.append(self._text_delta(text))
                 case CallBegun(name):
                     self._call_ids.append(f"call_{secrets.token_hex(ID_BYTES)}")
                     called = {"name": name, "arguments": ""}
@@ -163,7 +191,7 @@ class Answer:
             "logprobs": None,
             "finish_reason": self._reason(done),
         }
-        return {**self._head("chat.completion"), "choices": [choice], "usage": _usage(done)}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": self._usage(done)}
 
     async def _message(self, pieces: list[str]) -> Json:
         message: Json = {"role": "assistant", "content": self._text, "refusal": None}
@@ -183,18 +211,19 @@ class Answer:
     async def _deltas(self, chunk: ChatChunk) -> list[Json]:
         deltas = self._take(chunk.text_delta or "")
         if chunk.audio_data and self.request.speaks:
+            self._sound_chars += len(chunk.audio_data)
             wanted, decoder = self.request.answer_audio.format, self.voices.decoder
             data = await asyncio.to_thread(spoken, [chunk.audio_data], wanted, decoder)
             deltas.append({"audio": {"id": self.audio_id, "data": data}})
         return deltas
 
-    def _last(self, done: ChatDone) -> list[str]:
-        deltas = self._rest(done)
+    async def _last(self, done: ChatDone) -> list[str]:
+        deltas = await self._rest(done)
         deltas += [{"audio": self._audio_end()}] if self.request.speaks else []
         events = [self._event(delta) for delta in deltas]
         events.append(self._event({}, self._reason(done)))
         if self.request.stream_options and self.request.stream_options.include_usage:
-            events.append(self._chunk([], _usage(done)))
+            events.append(self._chunk([], self._usage(done)))
         return events
 
     def _audio_end(self) -> Json:
@@ -228,10 +257,16 @@ class Answer:
     def _head(self, kind: str) -> Json:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
-
-def _usage(done: ChatDone) -> Json:
-    return {
-        "prompt_tokens": done.input_tokens,
-        "completion_tokens": done.generated_tokens,
-        "total_tokens": done.input_tokens + done.generated_tokens,
-    }
+    def _usage(self, done: ChatDone) -> Json:
+        """Count tokens; those of sound follow from how long it is."""
+        heard = min(round(self.heard_s * HEARD_TOKENS_PER_S), done.input_tokens)
+        spoken_s = self._sound_chars / SOUND_CHARS_PER_S
+        spoken = round(spoken_s * SPOKEN_TOKENS_PER_S)
+        said = done.generated_tokens + spoken
+        return {
+            "prompt_tokens": done.input_tokens,
+            "completion_tokens": said,
+            "total_tokens": done.input_tokens + said,
+            "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": heard},
+            "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": spoken},
+        }

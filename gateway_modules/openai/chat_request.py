@@ -16,6 +16,7 @@ from core.schemas.chat import SOCKET_MAX_NEW_TOKENS
 from core.schemas.common import WireModel
 from core.schemas.tools import FUNCTIONS_MAX, Function
 from core.tools import Offer
+from gateway_modules.openai.response_format import ResponseFormat
 
 STOP_SEQUENCES_MAX: Final = 4  # Source: the API reference
 NEW_TOKENS_MAX: Final = 4_096
@@ -177,6 +178,10 @@ class CompletionRequest(WireModel):
             BadRequestError: They do not; the text names one of them.
         """
         names = [tool.function.name for tool in self.tools or []]
+        if self.json_format is not None:
+            self.json_format.check()
+            if self.speaks:
+                raise BadRequestError("response_format: a spoken answer is text.")
         if self.speaks and self.audio is None:
             raise BadRequestError("audio: required when modalities contain audio.")
         if self.speaks and self.stream and self.answer_audio.format != "pcm16":
@@ -202,6 +207,23 @@ class CompletionRequest(WireModel):
                 return Offer(functions, must_call=choice == "required")
 
     @property
+    def json_format(self) -> ResponseFormat | None:
+        """The form of an answer that is JSON."""
+        wanted = self.response_format
+        return wanted if wanted is not None and wanted.is_json else None
+
+    @property
+    def reply_start(self) -> str:
+        """What the answer has to begin with; "" where it may begin with anything."""
+        return "{" if self.json_format and not self.offer.functions else self.offer.reply_start
+
+    @property
+    def prompt(self) -> str:
+        """What ends the system message."""
+        wanted = self.json_format.prompt if self.json_format is not None else ""
+        return "\n\n".join(filter(None, (self.offer.prompt, wanted)))
+
+    @property
     def speaks(self) -> bool:
         """Whether the answer is spoken; a call that must be is not."""
         return "audio" in self.modalities and not self.offer.must_call
@@ -222,12 +244,3 @@ class CompletionRequest(WireModel):
         """Most tokens of the answer."""
         wanted = self.max_completion_tokens or self.max_tokens or SOCKET_MAX_NEW_TOKENS
         return min(wanted, NEW_TOKENS_MAX)
-
-
-class ResponseFormat(WireModel):
-    """In which form the answer is; this model gives text."""
-
-    type: Literal["text"]
-
-
-CompletionRequest.model_rebuild()

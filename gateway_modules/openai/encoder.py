@@ -17,12 +17,15 @@ READ_BYTES: Final = 64 * 1024
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-async def encoded(samples: AsyncIterator[bytes], file_format: str) -> AsyncGenerator[bytes]:
+async def encoded(
+    samples: AsyncIterator[bytes], file_format: str, speed: float = 1.0
+) -> AsyncGenerator[bytes]:
     """Yield a file piece by piece. What nobody reads holds the samples up.
 
     Args:
         samples: little-endian float32, mono, 24 kHz.
         file_format: a key of `core.sound_encoder.CODINGS`.
+        speed: 2 halves the time in which the same is said.
 
     Raises:
         OmniError: what the samples' maker raises, or the process has failed.
@@ -32,6 +35,7 @@ async def encoded(samples: AsyncIterator[bytes], file_format: str) -> AsyncGener
         "-m",
         ENCODER_MODULE,
         file_format,
+        str(speed),
         stdin=PIPE,
         stdout=PIPE,
         stderr=DEVNULL,

@@ -10,8 +10,9 @@ from fastapi import APIRouter, Request
 from pydantic import TypeAdapter, ValidationError
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from core.errors import BadRequestError, NotFoundError, NoWorkerError, UnknownTypeError
-from core.schemas.common import explain, parse_message
+from core.errors import NoWorkerError
+from core.schemas.common import explain
+from core.schemas.openai_errors import ModelNotFoundError, parse_body
 from core.schemas.realtime_session import SessionPatch
 from core.schemas.worker import ModelKind
 from gateway_modules.openai.answer import Answer, Json
@@ -26,7 +27,7 @@ from gateway_modules.openai.speech import Speech, SpeechRequest, SpeechResponse
 from gateway_modules.openai.speech import worker_request as speech_request
 from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.openai.voices import uploaded_voice, voice_list, voice_object
-from gateway_modules.openai.worker_request import worker_request
+from gateway_modules.openai.worker_request import WorkerRequest, worker_request
 from gateway_modules.openai.worker_turn import reply
 from gateway_modules.queue.worker_view import loaded_model
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
@@ -58,7 +59,7 @@ async def model(model_id: str, gateway: GatewayHere) -> Response:
     """Describe the model that is served."""
     found = _model(gateway)
     if model_id != found["id"]:
-        raise NotFoundError(f"The model '{model_id}' does not exist.")
+        raise ModelNotFoundError(model_id)
     return JSONResponse(found)
 
 
@@ -68,10 +69,11 @@ async def create(request: Request, gateway: GatewayHere) -> Response:
     if not gateway.is_open:
         raise NoWorkerError()
     text, voices, transcripts = await text_of(request), gateway.voices, gateway.transcripts
-    asked, worker_text = await voices.run(_understood, text, voices, transcripts)
-    answer = Answer(asked, served_model(gateway), voices, transcripts)
+    asked, sent = await voices.run(_understood, text, voices, transcripts)
+    check_model(gateway, asked.model)
+    answer = Answer(asked, served_model(gateway), voices, transcripts, sent.heard_s)
     client = gateway.access.limited_client(request)
-    messages = reply(gateway, worker_text, client, lambda: answer.is_over)
+    messages = reply(gateway, sent.text, client, lambda: answer.is_over)
     try:
         if not asked.stream:
             return JSONResponse(await unless_hung_up(request, answer.whole(messages)))
@@ -88,7 +90,8 @@ async def speech(request: Request, gateway: GatewayHere) -> Response:
     """Speak a text as it stands, piece by piece as it is made; hanging up ends it."""
     if not gateway.is_open:
         raise NoWorkerError()
-    asked = parse_message(SPEECH, await text_of(request))
+    asked = parse_body(SPEECH, await text_of(request))
+    check_model(gateway, asked.model)
     asked.check()
     worker_text = await gateway.voices.run(speech_request, asked, gateway.voices)
     client = gateway.access.limited_client(request)
@@ -118,10 +121,7 @@ async def create_voice(request: Request, gateway: GatewayHere) -> Response:
 async def create_client_secret(request: Request, gateway: GatewayHere) -> Response:
     """Make a key that expires and opens Realtime sessions with settings of their own."""
     body = await request.body()
-    try:
-        asked = parse_message(CLIENT_SECRET, body or b"{}")
-    except UnknownTypeError:
-        raise BadRequestError("session.type: only realtime sessions are served.") from None
+    asked = parse_body(CLIENT_SECRET, body or b"{}")
     made = gateway.client_secrets.make(asked.session, asked.expires_after.seconds)
     session = session_object(asked.session, served_model(gateway), made.expires_at)
     return JSONResponse({**asdict(made), "session": session})
@@ -130,7 +130,7 @@ async def create_client_secret(request: Request, gateway: GatewayHere) -> Respon
 @router.post("/realtime/sessions", dependencies=[NeedsApiKey])
 async def create_beta_session(request: Request, gateway: GatewayHere) -> Response:
     """Make such a key in the words of the protocol's beta: the settings stand alone."""
-    given = parse_message(SETTINGS, await request.body() or b"{}")
+    given = parse_body(SETTINGS, await request.body() or b"{}")
     made = gateway.client_secrets.make(given, SECONDS_USUAL)
     session = session_object(given, served_model(gateway), made.expires_at)
     return JSONResponse({**session, "client_secret": asdict(made)})
@@ -142,19 +142,29 @@ def served_model(gateway: Gateway) -> str:
     return PUBLISHED if facts is None or facts.kind is ModelKind.FULL else facts.kind.value
 
 
+def check_model(gateway: Gateway, name: str) -> None:
+    """Let any name pass, or that of the model that is served only, as configured.
+
+    Raises:
+        ModelNotFoundError: It is the name of no model here.
+    """
+    if not gateway.settings.openai.accept_any_model and name != served_model(gateway):
+        raise ModelNotFoundError(name)
+
+
 def _model(gateway: Gateway) -> Json:
     return {"id": served_model(gateway), "object": "model", "created": 0, "owned_by": OWNER}
 
 
 def _understood(
     text: str, voices: VoiceLibrary, transcripts: Transcripts
-) -> tuple[CompletionRequest, str]:
+) -> tuple[CompletionRequest, WorkerRequest]:
     """Check a request; return it and what the worker gets for it.
 
     Raises:
         OmniError: It does not fit.
     """
-    asked = parse_message(REQUEST, text)
+    asked = parse_body(REQUEST, text)
     asked.check()
     try:
         return asked, worker_request(asked, text, voices, transcripts)

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 
 from core.errors import BadRequestError, CloseCode, OmniError, RateLimitedError
 from gateway_modules.openai.keys import Grant, check_key
-from gateway_modules.openai.routes import served_model
+from gateway_modules.openai.routes import check_model, served_model
 from gateway_modules.routes.sockets import Entrance, serve
 from gateway_modules.service import Gateway, gateway_of
 from gateway_modules.web.answers import OPENAI_PREFIX, RETRY_AFTER_S, error_answer, openai_error
@@ -51,6 +51,7 @@ async def _let_in(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
     try:
         grant = check_key(websocket)
         _check_use(websocket)
+        check_model(gateway, websocket.query_params.get("model", served_model(gateway)))
         _check_wait(gateway, websocket)
     except OmniError as error:
         await deny(websocket, error)

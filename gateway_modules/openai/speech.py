@@ -57,13 +57,11 @@ class SpeechRequest(WireModel):
     stream_format: Literal["audio", "sse"] = "audio"
 
     def check(self) -> None:
-        """Refuse what this model cannot do.
+        """Refuse what cannot be said.
 
         Raises:
-            BadRequestError: It asks for another speed than the voice's own.
+            BadRequestError: There is only space.
         """
-        if self.speed != 1.0:
-            raise BadRequestError("speed: this model speaks at the speed of the voice, 1.0, only.")
         if not self.input.strip():
             raise BadRequestError("input: there is nothing to say.")
 
@@ -137,18 +135,18 @@ class Speech:
 
     async def _sound(self) -> AsyncGenerator[bytes]:
         """Yield the file, or what is no file, piece by piece."""
-        samples = self._samples()
+        kind, speed, samples = self.asked.response_format, self.asked.speed, self._samples()
         async with aclosing(samples):
-            match self.asked.response_format:
-                case "pcm" | "wav" as kind:
-                    if kind == "wav":
-                        yield wav_head()
-                    async for piece in samples:
-                        yield pcm16(piece)
-                case kind:
-                    async with aclosing(encoded(samples, kind)) as parts:
-                        async for part in parts:
-                            yield part
+            if kind == "wav":
+                yield wav_head()
+            if kind in ("pcm", "wav") and speed == 1:
+                async for piece in samples:
+                    yield pcm16(piece)
+                return
+            coding = "pcm" if kind == "wav" else kind
+            async with aclosing(encoded(samples, coding, speed)) as parts:
+                async for part in parts:
+                    yield part
 
     async def _samples(self) -> AsyncGenerator[bytes]:
         """Yield the worker's sound: little-endian float32, mono, 24 kHz."""

@@ -19,12 +19,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 
 from core.errors import BadRequestError, NoWorkerError, OmniError
 from core.schemas import limits
-from core.schemas.common import WireModel, parse_message
+from core.schemas.common import WireModel
+from core.schemas.openai_errors import parse_body
 from core.schemas.queue import RequestType
 from core.schemas.worker import TranscriptPassage
 from core.transcription_errors import NotAvailableError
 from gateway_modules.openai.keys import NeedsKey
-from gateway_modules.openai.routes import UNBUFFERED
+from gateway_modules.openai.routes import UNBUFFERED, check_model
 from gateway_modules.queue.line import UPDATE_PERIOD_S
 from gateway_modules.queue.models import QueueTicket
 from gateway_modules.queue.worker_connection import WorkerConnection
@@ -61,6 +62,7 @@ Passages = list[TranscriptPassage]
 async def transcribe(request: Request, gateway: GatewayHere) -> Response:
     """Write down what is said in a file; hanging up ends it."""
     asked, content = await _form(request)
+    check_model(gateway, asked.model)
     workers = [worker for worker in gateway.pool.workers.values() if worker.is_answering]
     able = [worker for worker in workers if _kind(worker) is not None]
     if not workers:
@@ -93,7 +95,7 @@ async def _form(request: Request) -> tuple[TranscriptionForm, bytes]:
         if not isinstance(file, UploadFile):
             raise BadRequestError("file: send the recording as multipart/form-data.")
         fields = {name: value for name, value in form.items() if isinstance(value, str) and value}
-        return parse_message(FORM, json.dumps(fields)), await file.read()
+        return parse_body(FORM, json.dumps(fields)), await file.read()
 
 
 def _kind(worker: WorkerConnection) -> str | None:

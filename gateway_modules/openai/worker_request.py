@@ -9,7 +9,7 @@ import base64
 import binascii
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from core.errors import BadRequestError
 from core.schemas import limits
@@ -25,7 +25,7 @@ from core.schemas.common import (
     TTSConfig,
     VideoContent,
 )
-from core.tools import Offer, call_text, outputs_text
+from core.tools import call_text, outputs_text
 from gateway_modules.openai.chat_request import (
     AudioPart,
     ChatMessage,
@@ -36,6 +36,7 @@ from gateway_modules.openai.chat_request import (
     TextPart,
     VideoPart,
 )
+from gateway_modules.openai.response_format import SCHEMA
 from gateway_modules.openai.transcripts import Transcripts
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.long_text import LONG_CHARS, NAME_BYTES, PART_CHARS, LongText
@@ -46,10 +47,22 @@ BASE64_GROUP: Final = 4  # characters that stand for three bytes
 BYTES_AT_ONCE: Final = PART_CHARS // BASE64_GROUP * 3
 
 
+class WorkerRequest(NamedTuple):
+    """What a worker gets.
+
+    Attributes:
+        text: the JSON of a `ChatSocketRequest`.
+        heard_s: how long the sound in it is, that of videos aside.
+    """
+
+    text: str
+    heard_s: float
+
+
 def worker_request(
     asked: CompletionRequest, text: str, voices: VoiceLibrary, transcripts: Transcripts
-) -> str:
-    """Return the JSON of a `ChatSocketRequest`.
+) -> WorkerRequest:
+    """Return what a worker gets.
 
     Args:
         asked: what the client wants.
@@ -62,18 +75,18 @@ def worker_request(
     """
     content = _Content(text, voices, transcripts)
     messages = list(_history(asked.messages, content))
-    if asked.offer.functions:
-        messages = _offering(content.prompt(asked.offer), messages)
+    if asked.prompt:
+        messages = _with_system_end(content.prompt(asked), messages)
     request = ChatSocketRequest(
         messages=messages,
         streaming=True,
         generation=_generation(asked),
         tts=TTSConfig(enabled=asked.speaks, ref_audio_data=_voice(asked, voices)),
         use_tts_template=asked.speaks,
-        reply_start=asked.offer.reply_start,
+        reply_start=asked.reply_start,
         seed=asked.seed,
     )
-    return LongText.of(request.to_json(), content.strings)
+    return WorkerRequest(LongText.of(request.to_json(), content.strings), content.heard_s)
 
 
 def _history(asked: Sequence[ChatMessage], content: _Content) -> Iterator[Message]:
@@ -102,8 +115,8 @@ def _returned(outputs: Mapping[int, str]) -> Message:
     return Message(role=Role.USER, content=[TextContent(text=text) for text in texts])
 
 
-def _offering(prompt: str, messages: list[Message]) -> list[Message]:
-    """Let the system message end with the functions that there are."""
+def _with_system_end(prompt: str, messages: list[Message]) -> list[Message]:
+    """Let the system message end with what the answer may be."""
     first, *others = messages
     if first.role is not Role.SYSTEM:
         return [Message(role=Role.SYSTEM, content=prompt), *messages]
@@ -116,11 +129,13 @@ class _Content:
 
     Attributes:
         strings: the long strings of the items, by the names that stand for them.
+        heard_s: how long the sound is.
     """
 
     def __init__(self, text: str, voices: VoiceLibrary, transcripts: Transcripts) -> None:
         """Begin with no strings."""
         self.strings: dict[str, tuple[str, ...]] = {}
+        self.heard_s = 0.0
         self._text = text
         self._voices = voices
         self._transcripts = transcripts
@@ -137,15 +152,17 @@ class _Content:
             raise BadRequestError(f"{where}.content: what a tool returns is text.")
         return "\n".join(item.text for item in items if isinstance(item, TextContent))
 
-    def prompt(self, offer: Offer) -> str:
-        """Return what offers functions, with the long strings that its names stand for.
+    def prompt(self, asked: CompletionRequest) -> str:
+        """Return what ends the system message, with the long strings that its names stand for.
 
         Raises:
             BadRequestError: It is too long.
         """
-        long, text = self._text, offer.prompt
+        long, text = self._text, asked.prompt
         filled = "".join(long.with_text(text).parts()) if isinstance(long, LongText) else text
-        return _checked(filled, "tools")
+        if asked.json_format is not None and filled != text:
+            raise BadRequestError(f"{SCHEMA}: a string in it is longer than {LONG_CHARS}.")
+        return _checked(filled, "tools" if asked.offer.functions else "response_format")
 
     def items(self, where: str, message: ChatMessage) -> Iterator[ContentItem]:
         """Yield the items of one message; `where` names it in errors."""
@@ -177,6 +194,7 @@ class _Content:
             case AudioPart(input_audio=sound):
                 file = _decoded(self._parts(sound.data), f"{where}.input_audio.data")
                 heard = self._voices.decoder.read(file, limits.CHAT_AUDIO_MAX_S).samples
+                self.heard_s += len(heard) / limits.SAMPLE_BYTES / limits.INPUT_SAMPLE_RATE_HZ
                 cuts = range(0, len(heard), BYTES_AT_ONCE)
                 pieces = (base64.b64encode(heard[at : at + BYTES_AT_ONCE]) for at in cuts)
                 return AudioContent(data=self._kept([piece.decode("ascii") for piece in pieces]))

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import structlog
 from fastapi.exceptions import RequestValidationError
@@ -18,9 +18,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from core.errors import ErrorCode, InternalError, OmniError, describe_error
+from core.errors import ErrorCode, InternalError, describe_error
 from core.schemas.common import WireModel
-from core.schemas.openai_errors import OPENAI_CODES
+from core.schemas.openai_errors import OPENAI_CODES, OpenAIError
 
 CLIENT_LEFT: Final = 499  # nginx's number for it, seen in logs only
 RETRY_AFTER_S: Final = 5  # told with "too many" and "try later"
@@ -49,12 +49,6 @@ FIELD: Final = re.compile(r"([a-z_]\w*(?:\.\w+|\[\d+\])*): ")  # at the beginnin
 def is_openai(path: str) -> bool:
     """Whether OpenAI's clients ask there."""
     return path.startswith((OPENAI_PREFIX, *OPENAI_BARE))
-
-
-class OpenAIError(OmniError):
-    """An error that has a name only where OpenAI's clients read it."""
-
-    openai_code: ClassVar[str]
 
 
 class Problem(WireModel):
@@ -87,18 +81,23 @@ def error_answer(error: BaseException, path: str = "") -> Response:
         return problem_answer(fields.http_status, fields.message, fields.code)
     is_busy = fields.http_status in RETRY_STATUSES
     headers = {"Retry-After": str(RETRY_AFTER_S)} if is_busy else {}
-    return JSONResponse(openai_error(error), status_code=fields.http_status, headers=headers)
+    is_unfit = fields.http_status == HTTPStatus.UNPROCESSABLE_ENTITY  # which OpenAI never says
+    status = HTTPStatus.BAD_REQUEST if is_unfit else fields.http_status
+    return JSONResponse(openai_error(error), status_code=status, headers=headers)
 
 
 # Any, here and below: JSON.
 def openai_error(error: BaseException) -> dict[str, Any]:
     """Describe an error as OpenAI's clients read it; an unexpected one is not described."""
     fields = describe_error(error)
-    code = error.openai_code if isinstance(error, OpenAIError) else fields.code
-    return openai_body(fields.http_status, fields.message, code)
+    if isinstance(error, OpenAIError):
+        return openai_body(fields.http_status, fields.message, error.openai_code, error.param)
+    return openai_body(fields.http_status, fields.message, fields.code)
 
 
-def openai_body(status: int, message: str, code: ErrorCode | str) -> dict[str, Any]:
+def openai_body(
+    status: int, message: str, code: ErrorCode | str, param: str | None = None
+) -> dict[str, Any]:
     """Return the body of an answer; a message that begins with a field's name names it apart."""
     kind = "invalid_request_error"
     if code is ErrorCode.RATE_LIMITED:
@@ -110,7 +109,7 @@ def openai_body(status: int, message: str, code: ErrorCode | str) -> dict[str, A
         "error": {
             "message": message,
             "type": kind,
-            "param": field[1] if field else None,
+            "param": param or (field[1] if field else None),
             "code": OPENAI_CODES.get(code, str(code)) if isinstance(code, ErrorCode) else code,
         }
     }

@@ -50,6 +50,7 @@ class Script:
         began_s: when its process began, by the monotonic clock; None does not say.
         restart_status: of `POST /restart`.
         transcript: lines it answers `POST /transcribe` with.
+        input_tokens: it says that a chat request had.
         speaks_to: messages it sends in answer to one of a type, besides the usual ones.
     """
 
@@ -66,6 +67,7 @@ class Script:
     began_s: float | None = None
     restart_status: int = 200
     transcript: tuple[Raw, ...] = ()
+    input_tokens: int = 0
     speaks_to: dict[str, list[Raw]] = field(default_factory=dict)
 
 
@@ -298,7 +300,8 @@ class FakeWorker:
                     more.result()  # the client left, or said stop
                 more.cancel()
                 await asyncio.gather(gate, more, return_exceptions=True)
-                await socket.send_json({"type": "done", "text": "".join(self.script.reply)})
+                done = {"type": "done", "text": "".join(self.script.reply)}
+                await socket.send_json({**done, "input_tokens": self.script.input_tokens})
 
     async def _half_duplex(self, socket: WebSocket) -> None:
         async with self._session(socket) as messages:

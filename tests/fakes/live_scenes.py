@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from core.audio import encode_wire_audio
+from core.errors import OmniError
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Detect, Finalize, Prefill, Send, Step
 from core.protocols.events import (
@@ -17,6 +18,7 @@ from core.protocols.events import (
     Opened,
     PrefillDone,
     Received,
+    Rejected,
     StepDone,
     TimerFired,
     TimerName,
@@ -112,7 +114,14 @@ class LiveScene:
 
     def say_text(self, text: str, after_s: float = 0.0) -> list[dict[str, Any]]:
         """The client sends any text."""
-        return self.tell(Received(self.words.parse(text)), after_s)
+        return self.tell(self.read(text), after_s)
+
+    def read(self, text: str) -> Event:
+        """Return what the worker makes of a text."""
+        try:
+            return Received(self.words.parse(text))
+        except OmniError as error:
+            return Rejected(error)
 
     def start(self, **session: Any) -> list[dict[str, Any]]:
         """Begin."""

@@ -14,6 +14,7 @@ import pytest
 import soundfile
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionChunk
+from websockets.exceptions import InvalidStatus
 
 from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
 from tests.fakes.gateway_stage import Stage, on_stage, until
@@ -186,6 +187,15 @@ async def test_text_ends_before_a_stop_sequence(stage: Stage) -> None:
             },
             "messages[0].content[0].image_url.url",
         ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            "messages[0].content[0].text",
+        ),
+        ({"messages": [{"role": "user", "content": [{"type": "x"}]}]}, "messages[0].content[0]"),
+        ({"messages": [{"role": "nobody", "content": ""}]}, "messages[0].role"),
+        ({"messages": None}, "messages"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
     ],
 )
 @on_stage()
@@ -195,7 +205,7 @@ async def test_what_does_not_fit_names_its_field(
     async with client_of(stage) as client:
         with pytest.raises(openai.APIStatusError) as raised:
             await client.chat.completions.create(**{"model": "x", "messages": HELLO, **fields})
-    assert raised.value.status_code in (400, 422)
+    assert raised.value.status_code == 400
     assert raised.value.param == param
     assert raised.value.type == "invalid_request_error"
     assert stage.worker.told == []
@@ -256,3 +266,91 @@ async def test_a_worker_that_dies_in_an_answer_is_an_error_of_the_stream(stage: 
         with pytest.raises(openai.APIError, match="connection to the worker was lost"):
             async for _ in chunks:
                 continue
+
+
+NAMED: Any = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "person",
+        "strict": True,
+        "schema": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}},
+            "required": ["name"],
+        },
+    },
+}
+
+
+@on_stage()
+async def test_an_answer_is_json_if_asked_for_and_ends_with_the_object(stage: Stage) -> None:
+    stage.worker.script.reply = ('{"na', 'me": "Ada"}', " That was it.")
+    async with client_of(stage) as client:
+        answer = await client.chat.completions.create(
+            model="x", messages=HELLO, response_format=NAMED
+        )
+        stream = await client.chat.completions.create(
+            model="x", messages=HELLO, response_format={"type": "json_object"}, stream=True
+        )
+        chunks = [chunk async for chunk in stream]
+        plain = await client.chat.completions.create(
+            model="x", messages=HELLO, response_format={"type": "text"}
+        )
+    assert answer.choices[0].message.content == words(chunks) == '{"name": "Ada"}'
+    assert str(plain.choices[0].message.content).endswith("That was it.")
+    told = stage.worker.told[0]
+    assert told["reply_start"] == "{"
+    assert '"required": ["name"]' in str(told["messages"][0]["content"])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@on_stage()
+async def test_no_answer_is_sent_that_does_not_fit_its_schema(stage: Stage, stream: bool) -> None:
+    stage.worker.script.reply = ('{"name": 3}',)
+    seen: list[Any] = []
+    async with client_of(stage) as client:
+        with pytest.raises(openai.APIError) as raised:
+            answer: Any = await client.chat.completions.create(
+                model="x", messages=HELLO, response_format=NAMED, stream=stream
+            )
+            seen += [chunk async for chunk in answer]
+    assert raised.value.code == "invalid_json"
+    assert not words(seen)
+
+
+@on_stage()
+async def test_usage_counts_sound(stage: Stage) -> None:
+    sound: Any = {"type": "input_audio", "input_audio": {"data": wav(2.0), "format": "wav"}}
+    stage.worker.script.input_tokens = 100
+    async with client_of(stage) as client:
+        answer = await client.chat.completions.create(
+            model="x",
+            messages=[{"role": "user", "content": [sound]}],
+            modalities=["text", "audio"],
+            audio={"voice": "alloy", "format": "pcm16"},
+        )
+    usage = answer.usage
+    assert usage is not None and usage.completion_tokens_details is not None
+    assert usage.prompt_tokens_details is not None
+    assert usage.prompt_tokens_details.audio_tokens == 20  # ten a second
+    assert usage.completion_tokens_details.audio_tokens == 50  # twenty-five a second
+    assert usage.completion_tokens == 50
+    assert usage.total_tokens == 150
+
+
+@on_stage(openai={"accept_any_model": False})
+async def test_other_models_may_be_refused(stage: Stage) -> None:
+    async with client_of(stage) as client:
+        await client.chat.completions.create(model="minicpm-o-4.5", messages=HELLO)
+        for call in (
+            client.chat.completions.create(model="gpt-9", messages=HELLO),
+            client.audio.speech.create(model="gpt-9", voice="alloy", input="Hi"),
+            client.audio.transcriptions.create(model="gpt-9", file=b"x"),
+        ):
+            with pytest.raises(openai.NotFoundError) as raised:
+                await call
+            assert raised.value.code == "model_not_found" and raised.value.param == "model"
+        with pytest.raises(InvalidStatus) as refused:
+            async with client.realtime.connect(model="gpt-9"):
+                pass
+    assert refused.value.response.status_code == 404

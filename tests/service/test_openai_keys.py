@@ -90,7 +90,7 @@ def test_secrets_expire_and_their_number_has_a_limit(monkeypatch: pytest.MonkeyP
         ({"session": 1}, "session"),
         ({"session": {"instructions": "a" * 70_000}}, "session"),
         ({"session": {"type": "transcription"}}, "session.type"),
-        ({"session": {"tools": [{"type": "mcp", "name": "x"}]}}, "session.tools.0.type"),
+        ({"session": {"tools": [{"type": "mcp", "name": "x"}]}}, "session.tools[0].type"),
     ],
 )
 @on_stage()
@@ -100,7 +100,7 @@ async def test_a_secret_that_cannot_be_names_its_field(
     async with client_of(stage) as client:
         with pytest.raises(openai.APIStatusError) as raised:
             await client.realtime.client_secrets.create(**body)
-    assert raised.value.status_code in (400, 422) and raised.value.param == param
+    assert raised.value.status_code == 400 and raised.value.param == param
 
 
 @on_stage()

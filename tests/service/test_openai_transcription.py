@@ -116,7 +116,7 @@ async def test_what_cannot_be_done_is_said_with_the_field(stage: Stage) -> None:
             ({"language": "x"}, "language"),
         ):
             wrong: Any = {"model": "x", "file": FILE, **fields}
-            with pytest.raises(openai.UnprocessableEntityError, match=named):
+            with pytest.raises(openai.BadRequestError, match=named):
                 await create(**wrong)
         with pytest.raises(openai.APIStatusError, match="sound|audio|decoded"):
             await create(model="x", file=("noise.wav", b"no sound at all"))

@@ -51,8 +51,8 @@ DRAWING = frozenset({"matplotlib"})
 RECIPE = frozenset({"hibari"})
 SPEECH = frozenset({"ctranslate2", "faster_whisper"})
 NETWORK = frozenset(
-    "cryptography fastapi h11 httpx prometheus_client python_multipart rjsmin starlette structlog "
-    "h11 uvicorn websockets yaml".split()
+    "cryptography fastapi h11 httpx jsonschema prometheus_client python_multipart referencing "
+    "rjsmin starlette structlog uvicorn websockets yaml".split()
 )
 
 LAYERS = (

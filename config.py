@@ -20,6 +20,7 @@ from pydantic_settings import (
 from settings.fields import PROJECT_ROOT, Section
 from settings.sections import (
     AudioSettings,
+    CascadeSettings,
     DuplexSettings,
     HalfDuplexSettings,
     LimitSettings,
@@ -48,6 +49,7 @@ __all__ = [
     "PRIVATE_UMASK",
     "PROJECT_ROOT",
     "AudioSettings",
+    "CascadeSettings",
     "DuplexSettings",
     "FrontendDefaults",
     "HalfDuplexSettings",
@@ -105,6 +107,7 @@ class Settings(BaseSettings):
 
     model: ModelSettings = Field(default_factory=ModelSettings)
     audio: AudioSettings = Field(default_factory=AudioSettings)
+    cascade: CascadeSettings = Field(default_factory=CascadeSettings)
     transcription: TranscriptionSettings = Field(default_factory=TranscriptionSettings)
     service: ServiceSettings = Field(default_factory=ServiceSettings)
     recording: RecordingSettings = Field(default_factory=RecordingSettings)

@@ -13,12 +13,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from fastapi import FastAPI
 
 from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
+from core.cascade.files import find
 from core.errors import OmniError
 from core.logging_setup import setup_logging
 from core.metrics import new_registry
@@ -35,10 +36,13 @@ from core.serving.transcribers import transcriber_beside
 from core.transcription import Transcriber
 from recording.replay_process import ReplayProcess
 from session_recorder import RecorderThreads
-from settings.embedded import CONFIG_FILE, WHISPER_FOLDER, default_checkpoint
+from settings.embedded import CASCADE_FOLDER, CONFIG_FILE, WHISPER_FOLDER, default_checkpoint
 
 UNUSABLE: Final = 2  # exit code
 
+
+if TYPE_CHECKING:
+    from core.cascade.parts import Parts
 
 MakeBackend = Callable[[], "Backend"]
 
@@ -141,14 +145,14 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
     from core.processors.backend import RealBackend, choose_device
     from MiniCPMO45.tiny.checkpoint import write_tiny_checkpoint
 
-    model_path = settings.model.model_path
+    model_path, embedded = settings.model.model_path, settings.model.embedded
     if model_path is None:
         folder = default_checkpoint(settings.service.data_dir, settings.model.embedded)
         if not (folder / CONFIG_FILE).is_file():
             log.warning("no model is configured: making a toy checkpoint in %s", folder)
             write_tiny_checkpoint(folder)
         model_path = str(folder)
-    return RealBackend(
+    real = RealBackend(
         lambda engine, report: UnifiedProcessor(
             model_path,
             settings.model.pt_path,
@@ -159,6 +163,24 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
             engine=engine,
             on_progress=report,
         )
+    )
+    if settings.model.model_path is not None or embedded in ("nano", "toy"):
+        return real
+    from core.cascade.backend import CascadeBackend, parts_of
+
+    def load_parts(base: RealBackend) -> Parts | None:
+        files = find(settings.service.data_dir / CASCADE_FOLDER)
+        return (
+            None
+            if files is None
+            else parts_of(base, files, settings.cascade, settings.transcription.whisper_path)
+        )
+
+    return CascadeBackend(
+        real,
+        load_parts,
+        waits=embedded == "auto",
+        lends_ears=settings.transcription.by in ("auto", "whisper"),
     )
 
 

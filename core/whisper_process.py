@@ -1,7 +1,7 @@
-"""Runs Whisper on the CPU in a process of its own, at the lowest priority.
+"""Runs Whisper on the CPU in a process of its own, by default at the lowest priority.
 
-The process gives way to whatever else wants a core, so a conversation on the same machine keeps
-its time. It starts with the first request, and again after a crash or a request that took too long.
+There it gives way to whatever else wants a core; where a conversation waits for its words, it does
+not. It starts with the first request, and again after a crash or a request that took too long.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from core.transcription import (
 from core.transcription_errors import TranscriptionFailedError
 
 PROGRAM: Final = "core.whisper_program"
+LOWEST_PRIORITY: Final = 19
 MODEL_FILE: Final = "model.bin"  # of a checkpoint in CTranslate2's layout
 # Ours: on a busy core a second of sound takes less than one; a process that needs more hangs.
 START_LIMIT_S: Final = 120.0
@@ -35,14 +36,21 @@ LIMIT_PER_SOUND_S: Final = 10.0
 class WhisperProcess:
     """One process with one model; answers one request at a time. Its methods block."""
 
-    def __init__(self, folder: Path, program: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        program: tuple[str, ...] = (sys.executable, "-m", PROGRAM),
+        *,
+        niceness: int = LOWEST_PRIORITY,
+    ) -> None:
         """Start nothing yet.
 
         Args:
             folder: Checkpoint in CTranslate2's layout.
-            program: What is run instead, for tests; the folder is its argument.
+            program: What is run, for tests; folder and niceness are its arguments.
+            niceness: 0 where a conversation waits for what is heard.
         """
-        self._command = [*(program or (sys.executable, "-m", PROGRAM)), str(folder)]
+        self._command = [*program, str(folder), str(niceness)]
         self._turn = threading.Lock()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None

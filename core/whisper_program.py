@@ -16,7 +16,6 @@ from faster_whisper import WhisperModel
 
 from core.media_process import pack, unpack
 
-LOWEST_PRIORITY: Final = 19
 ENGLISH: Final = "en"
 ROUNDED_DIGITS: Final = 3
 
@@ -62,8 +61,8 @@ def load(folder: Path) -> WhisperModel:
 
 
 def main() -> None:
-    """Load the checkpoint named on the command line and serve it."""
-    os.nice(LOWEST_PRIORITY)
+    """Load the checkpoint named on the command line, at the niceness behind it, and serve it."""
+    os.nice(int(sys.argv[2]))
     model = load(Path(sys.argv[1]))
     serve(model, sys.stdin.buffer, sys.stdout.buffer)
 

@@ -51,6 +51,19 @@ class ModelSettings(Section):
     pt_path: ProjectPath | None = Field(None, description="Weights loaded over the checkpoint's.")
 
 
+class CascadeSettings(Section):
+    """The cascade of small models that stands in for the model."""
+
+    llm_url: str | None = Field(
+        None,
+        pattern=r"^https?://",
+        description="Chat endpoint as OpenAI's, such as http://localhost:11434/v1, in place of "
+        "the fetched language model.",
+    )
+    llm_model: str = Field("default", min_length=1, description="The model to ask for there.")
+    llm_key: SecretStr | None = Field(None, min_length=1, description="Its API key, if it has one.")
+
+
 class TranscriptionSettings(Section):
     """What writes down what users say."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import torch
@@ -156,7 +156,10 @@ class RealBackend:
 
     Attributes:
         media: decode pictures and videos.
+        ears: nothing of its own writes down what users say.
     """
+
+    ears: ClassVar[None] = None
 
     def __init__(self, load: Load, *, warms_up: bool = True) -> None:
         """Load nothing yet.
@@ -169,7 +172,7 @@ class RealBackend:
         self._load = load
         self._warms_up = warms_up
         self._context: ViewContext | None = None
-        self._source: str | Path = ""
+        self._facts: ModelFacts | None = None
 
     @property
     def context(self) -> ViewContext:
@@ -202,7 +205,8 @@ class RealBackend:
         processor = self._load(
             engine, lambda stage, share: report(stage, _whole_share(stage, share))
         )
-        self._context, self._source = processor.chat.context, processor.model_path
+        self._context = processor.chat.context
+        self._facts = model_facts(self._context.model, processor.model_path)
         engine.watch(partial(free_share, self._executor))
         if self._warms_up:
             report("warming up", WARM_UP_SHARE)
@@ -260,8 +264,14 @@ class RealBackend:
         gc.unfreeze()  # or libraries made with nanobind call it leaked when the program ends
 
     def facts(self) -> ModelFacts:
-        """Describe the loaded model."""
-        return model_facts(self.context.model, self._source)
+        """Describe the loaded model.
+
+        Raises:
+            ModelError: nothing is loaded.
+        """
+        if self._facts is None:
+            raise ModelError("The model is not loaded.")
+        return self._facts
 
     @property
     def _executor(self) -> Executor:

@@ -20,12 +20,13 @@ from core.errors import (
     AudioError,
     BadPayloadError,
     ContextFullError,
-    ErrorCode,
     GenerationFailedError,
     ModelError,
     NotPreparedError,
     OmniError,
+    OneVoiceError,
     OutOfOrderError,
+    VoiceCutError,
 )
 from core.media import Media, MediaContent, read_media
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
@@ -134,18 +135,6 @@ class ViewContext:
         """
         with model_errors():
             return await self.engine.run(steps, due_s=due_s)
-
-
-class OneVoiceError(OmniError):
-    """This model has one voice; the voice that was sent is not used."""
-
-    code = ErrorCode.ONE_VOICE
-
-
-class VoiceCutError(OmniError):
-    """The voice sample is longer than the model uses; it speaks with the beginning."""
-
-    code = ErrorCode.VOICE_CUT
 
 
 class View:

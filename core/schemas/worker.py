@@ -40,11 +40,14 @@ class ModelKind(StrEnum):
     FULL = "full"  # the published model
     TINY_RANDOM = "tiny_random"  # random weights: what it says means nothing
     NANO = "nano"  # trained at toy size on a few dialogues
+    CASCADE = "cascade"  # small models in a row: one hears, one answers, one speaks
     FAKE = "fake"  # no model at all: fixed sentences and a tone
     UNKNOWN = "unknown"
 
 
-DEMONSTRATIONS = frozenset({ModelKind.TINY_RANDOM, ModelKind.NANO, ModelKind.FAKE})
+DEMONSTRATIONS = frozenset(
+    {ModelKind.TINY_RANDOM, ModelKind.NANO, ModelKind.CASCADE, ModelKind.FAKE}
+)
 """Kinds that show how the system works, not what the published model can do."""
 
 SUGGESTIONS_MAX = 20  # ours: sentences a checkpoint may suggest

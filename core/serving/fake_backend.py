@@ -65,6 +65,7 @@ class FakeBackend:
 
     context_tokens: ClassVar[int | None] = None
     media: ClassVar[None] = None
+    ears: ClassVar[None] = None
     count_tokens = staticmethod(count_words)
 
     def __init__(self, times: FakeTimes | None = None) -> None:

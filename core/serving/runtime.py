@@ -18,7 +18,6 @@ from core.schemas.queue import RequestType
 from core.schemas.worker import (
     ActionResult,
     CacheStatus,
-    ModelFacts,
     WorkerHealth,
     WorkerStatus,
 )
@@ -81,7 +80,6 @@ class Progress:
         share: how much of it is done, 0 to 1.
         error: why loading failed, or what is wrong with the device.
         memory_mb: used and total memory of the GPU, as last read.
-        model: what is loaded, once it is.
         began_s: when the worker was created, `time.monotonic`.
     """
 
@@ -90,7 +88,6 @@ class Progress:
     share: float = 0.0
     error: str | None = None
     memory_mb: tuple[float, float] | None = None
-    model: ModelFacts | None = None
     began_s: float = field(default_factory=time.monotonic)
 
 
@@ -184,7 +181,9 @@ class WorkerRuntime:
     @property
     def transcriber(self) -> Transcriber | None:
         """What writes down what users say; None if nothing does, or nothing is loaded yet."""
-        return None if self._loaded is None else self._loaded.transcriber
+        if self._loaded is None:
+            return None
+        return self._loaded.backend.ears or self._loaded.transcriber
 
     @property
     def error(self) -> str | None:
@@ -200,7 +199,6 @@ class WorkerRuntime:
         try:
             await self.engine.call(self._load)
             self.progress.memory_mb = await self.engine.call(self.backend.memory_mb)
-            self.progress.model = await self.engine.call(self.backend.facts)
         except OmniError as error:
             self._log.exception("load_failed")
             self.progress.error = error.message
@@ -296,7 +294,7 @@ class WorkerRuntime:
                 "slots": slots.count,
                 "capacity": slots.capacity,
                 "active_sessions": len(owners),
-                "model": progress.model,
+                "model": self.backend.facts() if progress.is_loaded else None,
                 "transcribes_by": self.transcriber.kind if self.transcriber else None,
                 "is_supervised": self.identity.is_supervised,
                 "is_draining": self.is_draining,

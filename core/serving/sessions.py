@@ -24,6 +24,10 @@ Report = Callable[[str, float | None], None]
 """Takes what loading does now, and how much of it is done, 0 to 1, if that is known."""
 
 if TYPE_CHECKING:  # they import the tensor library, which a worker without a model does not need
+    from core.cascade.backend import CascadeBackend
+    from core.cascade.chat import CascadeChatView
+    from core.cascade.duplex import CascadeDuplexView
+    from core.cascade.talk import CascadeHalfDuplexView, CascadeStreamingView
     from core.processors import ChatView, DuplexView, HalfDuplexView, StreamingView
     from core.processors.backend import RealBackend
     from core.serving.fake_backend import (
@@ -34,11 +38,11 @@ if TYPE_CHECKING:  # they import the tensor library, which a worker without a mo
         FakeStreamingView,
     )
 
-Backend: TypeAlias = "RealBackend | FakeBackend"
-AnyDuplexView: TypeAlias = "DuplexView | FakeDuplexView"
-AnyStreamingView: TypeAlias = "StreamingView | FakeStreamingView"
-AnyHalfDuplexView: TypeAlias = "HalfDuplexView | FakeHalfDuplexView"
-AnyChatView: TypeAlias = "ChatView | FakeChatView"
+Backend: TypeAlias = "RealBackend | CascadeBackend | FakeBackend"
+AnyDuplexView: TypeAlias = "DuplexView | CascadeDuplexView | FakeDuplexView"
+AnyStreamingView: TypeAlias = "StreamingView | CascadeStreamingView | FakeStreamingView"
+AnyHalfDuplexView: TypeAlias = "HalfDuplexView | CascadeHalfDuplexView | FakeHalfDuplexView"
+AnyChatView: TypeAlias = "ChatView | CascadeChatView | FakeChatView"
 AnyTurnView: TypeAlias = "AnyStreamingView | AnyHalfDuplexView | AnyChatView"
 AnyView: TypeAlias = "AnyTurnView | AnyDuplexView"
 

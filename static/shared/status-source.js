@@ -10,7 +10,7 @@ const INTERVAL_MS = 10_000;
 /**
  * @typedef {Object} ServiceModel
  * @property {string} name
- * @property {"full" | "tiny_random" | "nano" | "fake" | "unknown"} kind
+ * @property {"full" | "tiny_random" | "nano" | "cascade" | "fake" | "unknown"} kind
  * @property {boolean} is_demonstration its answers are not to be relied on
  * @property {number} [parameters]
  * @property {string[]} [try_saying]

@@ -20,7 +20,7 @@ export function mountWelcome({ session, onSuggest }) {
   const draw = () => {
     el.hidden = session.conversation.messages.some(({ role }) => role !== "system");
     note.hidden = !model?.is_demonstration;
-    setText(note, model?.kind === "nano" ? t("chat.demo_nano", { name: model.name }) : t("chat.demo"));
+    setText(note, model?.kind === "nano" || model?.kind === "cascade" ? t(`chat.demo_${model.kind}`, { name: model.name }) : t("chat.demo"));
     const words = model?.try_saying?.length ? model.try_saying : SUGGESTIONS.map((name) => t(`chat.try_${name}`));
     fill(list, words.map(suggestion));
   };

@@ -49,6 +49,7 @@ TERMINAL = frozenset({"rich", "typer"})
 BROWSER = frozenset({"playwright"})
 DRAWING = frozenset({"matplotlib"})
 RECIPE = frozenset({"hibari"})
+CASCADE = frozenset({"hibari", "xllamacpp"})
 SPEECH = frozenset({"ctranslate2", "faster_whisper"})
 NETWORK = frozenset(
     "cryptography fastapi h11 httpx jsonschema prometheus_client python_multipart referencing "
@@ -65,7 +66,6 @@ LAYERS = (
             "core.transcription_errors",
             "core.capabilities",
             "core.sums",
-            "core.cascade",
             "core.cascade.files",
             "gateway_modules.queue.models",
             "config",
@@ -123,6 +123,7 @@ LAYERS = (
     Layer(
         "6 service",
         (
+            "core.cascade",
             "core.serving",
             "core.files",
             "core.logging_setup",
@@ -132,7 +133,7 @@ LAYERS = (
             "session_recorder",
         ),
         ("0 words", "1 rules", "2 media", "4 engine", "5 use"),
-        MEDIA | WORDS | NETWORK,
+        MEDIA | WORDS | NETWORK | CASCADE,
     ),
     Layer(
         "7 programs",

@@ -8,8 +8,8 @@ from typing import cast
 import numpy as np
 
 from core.audio import FloatArray
+from core.errors import OneVoiceError, VoiceCutError
 from core.processors import View, ViewContext
-from core.processors.view import OneVoiceError, VoiceCutError
 
 USED_S = 2.0
 OWN = np.linspace(-0.5, 0.5, 16_000, dtype=np.float32)

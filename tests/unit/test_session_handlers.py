@@ -9,8 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
-from core.errors import GenerationFailedError, ModelError, OmniError, WorkerBusyError
-from core.processors.view import OneVoiceError
+from core.errors import GenerationFailedError, ModelError, OmniError, OneVoiceError, WorkerBusyError
 from core.protocols.effects import Generate, Prefill, Retain, Rollback, WorkEffect
 from core.protocols.events import (
     ChunkReady,

@@ -47,6 +47,7 @@ def test_only_show_pieces_are_demonstrations() -> None:
     assert {kind for kind, is_shown in kinds.items() if is_shown} == {
         ModelKind.TINY_RANDOM,
         ModelKind.NANO,
+        ModelKind.CASCADE,
         ModelKind.FAKE,
     }
 

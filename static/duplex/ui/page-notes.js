@@ -22,9 +22,9 @@ export function mountModelNote(el, page) {
   let model = null;
   const draw = () => {
     const { kind, name = "", try_saying: sentences = [] } = model ?? {};
-    if (kind !== "nano") return fill(el, icon("sparkle"), h("p", {}, t("live.demo_model")));
+    if (kind !== "nano" && kind !== "cascade") return fill(el, icon("sparkle"), h("p", {}, t("live.demo_model")));
     const quoted = sentences.slice(0, MOST_SUGGESTIONS).map((sentence) => t("home.quoted", { sentence }));
-    fill(el, icon("sparkle"), h("p", {}, t("live.demo_nano", { name }), " ", quoted.join(" ")));
+    fill(el, icon("sparkle"), h("p", {}, t(`live.demo_${kind}`, { name }), " ", quoted.join(" ")));
   };
   onLangChange(draw);
   draw();

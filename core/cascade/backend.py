@@ -1,0 +1,210 @@
+"""The embedded models as a worker's backend: nano at once, the cascade when its files are there.
+
+A conversation that has begun stays with what it began with.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from core.cascade.chat import CascadeChatView
+from core.cascade.duplex import CascadeDuplexView
+from core.cascade.eyes import NanoEyes
+from core.cascade.files import CascadeFiles
+from core.cascade.language import ChatEndpoint, LlamaProcess, LocalLanguage
+from core.cascade.parts import Language, Parts
+from core.cascade.prompts import CONTEXT_TOKENS, count_tokens
+from core.cascade.talk import CascadeHalfDuplexView, CascadeStreamingView
+from core.cascade.voice import HibariVoice
+from core.engine.engine import Engine
+from core.errors import ModelError
+from core.media_process import MediaProcesses
+from core.schemas.worker import ModelFacts, ModelKind
+from core.serving.sessions import Report
+from core.serving.transcribers import WhisperTranscriber
+from core.transcription import Transcriber
+from core.vad import SileroVad
+from core.whisper_process import WhisperProcess
+from settings.sections import CascadeSettings
+
+if TYPE_CHECKING:  # it imports the tensor library
+    from core.processors import ChatView, DuplexView, HalfDuplexView, StreamingView
+    from core.processors.backend import RealBackend
+    from core.processors.view import Threads
+
+LANGUAGE_NAME: Final = "Qwen2.5-Coder-0.5B-Instruct"
+LOOK_S: Final = 5.0  # ours: between two looks for the files
+TRY_SAYING: Final = (
+    "Hello, who are you?",
+    "My name is Anna.",
+    "Tell me a joke.",
+    "What could I cook with eggs and spinach?",
+    "How do I prepare for a job interview?",
+    "What is my name?",
+    "Stop.",
+)
+
+log = logging.getLogger(__name__)
+
+
+class LoadParts(Protocol):
+    """Loads a cascade's parts; None while its files are not there. Blocks."""
+
+    def __call__(self, base: RealBackend) -> Parts | None: ...
+
+
+class CascadeBackend:
+    """Conversations with the cascade, and with the small model until there is one."""
+
+    def __init__(
+        self, base: RealBackend, load_parts: LoadParts, *, waits: bool, lends_ears: bool
+    ) -> None:
+        """Load nothing yet.
+
+        Args:
+            base: the embedded small model, which is also the cascade's eyes.
+            load_parts: loads the parts if their files are there.
+            waits: begin with the small model; else the files have to be there.
+            lends_ears: they also write down what users say, for captions.
+        """
+        self._base = base
+        self._load_parts = load_parts
+        self._waits, self._lends_ears = waits, lends_ears
+        self._parts: Parts | None = None
+        self._is_closing = threading.Event()
+        self._watch = threading.Thread(target=self._look, name="cascade", daemon=True)
+
+    @property
+    def media(self) -> MediaProcesses:
+        """What decodes pictures and videos."""
+        return self._base.media
+
+    @property
+    def ears(self) -> Transcriber | None:
+        """What writes down what users say, once the cascade is loaded."""
+        return self._parts.ears if self._parts and self._lends_ears else None
+
+    @property
+    def context_tokens(self) -> int | None:
+        """Longest conversation there is room for."""
+        return self._base.context_tokens if self._parts is None else CONTEXT_TOKENS
+
+    def count_tokens(self, text: str) -> int:
+        """Return about how many tokens a text has."""
+        return self._base.count_tokens(text) if self._parts is None else count_tokens(text)
+
+    def load(self, engine: Engine, report: Report) -> None:
+        """Load the small model, and the cascade now or when its files have come."""
+        self._base.load(engine, report)
+        if self._waits:
+            self._watch.start()
+            return
+        report("loading the cascade", None)
+        self._parts = self._load_parts(self._base)
+        if self._parts is None:
+            raise ModelError(
+                'model.embedded is "cascade", and its files are not there or damaged: '
+                "python -m core.cascade.assets DATA_DIR/cascade"
+            )
+
+    def open_streaming(self, threads: Threads) -> StreamingView | CascadeStreamingView:
+        """Return a fresh turn-based chat; here and below cheap, from any thread."""
+        parts = self._parts
+        return CascadeStreamingView(parts, threads) if parts else self._base.open_streaming(threads)
+
+    def open_half_duplex(self, threads: Threads) -> HalfDuplexView | CascadeHalfDuplexView:
+        """Return a fresh voice chat."""
+        parts = self._parts
+        if parts is None:
+            return self._base.open_half_duplex(threads)
+        return CascadeHalfDuplexView(parts, threads)
+
+    def open_duplex(self, threads: Threads) -> DuplexView | CascadeDuplexView:
+        """Return a fresh full-duplex conversation."""
+        parts = self._parts
+        return CascadeDuplexView(parts, threads) if parts else self._base.open_duplex(threads)
+
+    def open_chat(self, threads: Threads) -> ChatView | CascadeChatView:
+        """Return a fresh one-shot chat."""
+        parts = self._parts
+        return CascadeChatView(parts, threads) if parts else self._base.open_chat(threads)
+
+    def tidy(self) -> None:
+        """Give back the memory that no conversation holds any more."""
+        self._base.tidy()
+
+    def check(self) -> None:
+        """Compute something small; raises as `RealBackend.check`."""
+        self._base.check()
+
+    def memory_mb(self) -> tuple[float, float] | None:
+        """Return used and total memory of the GPU; None on a CPU."""
+        return self._base.memory_mb()
+
+    def facts(self) -> ModelFacts:
+        """Describe what talks with those who begin now."""
+        parts = self._parts
+        if parts is None:
+            return self._base.facts()
+        names = f"Whisper tiny.en → {parts.language.name} → {parts.voice.name}"
+        return ModelFacts(name=names, kind=ModelKind.CASCADE, device="cpu", try_saying=TRY_SAYING)
+
+    def close(self) -> None:
+        """End the watch and the processes."""
+        self._is_closing.set()
+        if self._watch.is_alive():
+            self._watch.join()
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.language.close()
+            parts.ears.close()
+        self._base.close()
+
+    def wait(self, limit_s: float) -> None:
+        """Wait until the cascade is loaded, or is not going to be."""
+        self._watch.join(limit_s)
+
+    def _look(self) -> None:
+        """Load the cascade when its files have come; on a thread of its own."""
+        while not self._is_closing.is_set():
+            try:
+                parts = self._load_parts(self._base)
+            except Exception:
+                log.exception("the cascade cannot be loaded; the small model stays")
+                return
+            if parts is not None:
+                self._parts = parts
+                log.info("new conversations are with the cascade: %s", self.facts().name)
+                return
+            self._is_closing.wait(LOOK_S)
+
+
+def parts_of(
+    base: RealBackend, files: CascadeFiles, settings: CascadeSettings, whisper_path: Path | None
+) -> Parts:
+    """Load a cascade.
+
+    Args:
+        base: loaded; nano also sees.
+        files: where the parts are.
+        settings: what is to be used in their place.
+        whisper_path: other ears, in CTranslate2's layout.
+
+    Raises:
+        ModelError: a part cannot be loaded.
+    """
+    voice = HibariVoice(files.voice)
+    ears = WhisperTranscriber(WhisperProcess(whisper_path or files.whisper, niceness=0))
+    language: Language
+    if settings.llm_url is not None:
+        key = settings.llm_key.get_secret_value() if settings.llm_key else None
+        language = ChatEndpoint(settings.llm_url, settings.llm_model, key)
+    else:
+        process = LlamaProcess(files.language_model)
+        process.url()
+        language = LocalLanguage(process, LANGUAGE_NAME)
+    eyes = NanoEyes(base.open_chat) if base.facts().kind is ModelKind.NANO else None
+    return Parts(ears, language, voice, SileroVad(), eyes, base.context.default_voice)

@@ -1,0 +1,388 @@
+"""Full duplex over a cascade, in the model's rhythm: a second is heard, then it listens or speaks.
+
+The end of the user's turn, a barge-in and the cascade's own echo are told by voice activity and by
+the words heard. A reply is made piece by piece and handed out second by second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from PIL import Image
+
+from core.audio import FloatArray, encode_wire_audio
+from core.cascade.hearing import Hearing
+from core.cascade.parts import Line, Parts, Sampling
+from core.cascade.prompts import asks_to_see
+from core.cascade.talk import COOLING, MS_PER_S, SPOKEN_TOKENS_MAX, CascadeView
+from core.cascade.turns import is_backchannel, is_echo, is_over, is_stop, words_of
+from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+
+if TYPE_CHECKING:  # it imports the tensor library
+    from core.processors.view import Threads
+
+OnSound = Callable[[FloatArray], Awaitable[None]]
+
+DEFAULT_PROMPT: Final = "You are on a live voice call."
+UNIT_S: Final = 1.0
+# Ours: a unit may take this long; a reply that is not ready then begins with a later one.
+PATIENCE_S: Final = 0.9
+SPEECH_MIN_S: Final = 0.2  # shorter sounds are noise
+NOISE_OVER_S: Final = 0.6  # of silence behind such a sound, then it is forgotten
+BARGE_IN_S: Final = 0.4  # voice over the cascade's own before the words are looked at
+ECHO_TAIL_S: Final = 0.6  # what a player holds back, and a room
+SAID_WORDS_MAX: Final = 60  # of the last half minute, to know an echo by
+CHARACTER_S: Final = 0.06  # of speech; measured with the voice
+
+
+@dataclass(frozen=True)
+class PictureAhead:
+    """A picture that waits for its unit.
+
+    Attributes:
+        picture: RGB.
+        max_slices: as asked; pictures are not cut here.
+    """
+
+    picture: Image.Image
+    max_slices: int
+
+
+@dataclass
+class _Piece:
+    """A sentence on its way out: what is left of its words and of its sound."""
+
+    words: list[str]
+    sound: FloatArray
+
+    def take(self, samples: int) -> tuple[str, FloatArray]:
+        """Take out so many samples, and the words that are heard in them."""
+        share = min(1.0, samples / max(1, len(self.sound)))
+        count = len(self.words) if share == 1.0 else round(len(self.words) * share)
+        taken, self.words = self.words[:count], self.words[count:]
+        sound, self.sound = np.split(self.sound, [min(samples, len(self.sound))])
+        return "".join(taken), sound
+
+
+class _Reply:
+    """A reply that is being made and handed out."""
+
+    def __init__(self, pieces: AsyncGenerator[_Piece, None]) -> None:
+        self._pieces = pieces
+        self._next: asyncio.Task[_Piece] | None = None
+        self._ready: deque[_Piece] = deque()
+        self.is_made = False
+        self.text = ""  # handed out
+
+    @property
+    def ready_samples(self) -> int:
+        """Sound that is made and not handed out."""
+        return sum(len(piece.sound) for piece in self._ready)
+
+    async def wait(self, samples: int, until_s: float) -> None:
+        """Wait until there is so much sound, the reply ends, or the time is over.
+
+        Raises:
+            OmniError: the reply could not be made.
+        """
+        while not self.is_made and self.ready_samples < samples:
+            if self._next is None:
+                self._next = asyncio.ensure_future(anext(self._pieces))
+            left_s = max(0.0, until_s - time.monotonic())
+            done, _ = await asyncio.wait({self._next}, timeout=left_s)
+            if not done:
+                return
+            task, self._next = self._next, None
+            try:
+                self._ready.append(task.result())
+            except StopAsyncIteration:
+                self.is_made = True
+
+    def take(self, samples: int) -> tuple[str, FloatArray]:
+        """Hand out at most so many samples with their words."""
+        texts, sounds = [], [np.zeros(0, np.float32)]
+        while self._ready and samples > 0:
+            text, sound = self._ready[0].take(samples)
+            samples -= len(sound)
+            texts.append(text)
+            sounds.append(sound)
+            if not len(self._ready[0].sound):
+                texts.append("".join(self._ready.popleft().words))
+        self.text += (text := "".join(texts))
+        return text, np.concatenate(sounds)
+
+    async def close(self) -> None:
+        """Make nothing more."""
+        task, self._next = self._next, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self._pieces.aclose()
+        self._ready.clear()
+
+    def abandon(self) -> None:
+        """End what is being made without waiting for it; on the event loop."""
+        if self._next is not None:
+            self._next.cancel()
+
+
+class CascadeDuplexView(CascadeView):
+    """A live call."""
+
+    slice_limit = 1
+
+    def __init__(self, parts: Parts, threads: Threads) -> None:
+        super().__init__(parts, threads)
+        self._config = DuplexConfig()
+        self._listening = _Listening(Hearing(parts.detector))
+        self._reply: _Reply | None = None
+        self._has_early_sound = False
+
+    async def begin(
+        self,
+        system_prompt: str | None = None,
+        *,
+        ref_audio: FloatArray | None = None,
+        tts_audio: FloatArray | None = None,
+        suffix_text: str | None = None,
+        config: DuplexConfig,
+        early_audio: bool = False,
+    ) -> str:
+        """Begin a fresh conversation; the one before is forgotten."""
+        self._check_voice(ref_audio if tts_audio is None else tts_audio)
+        if self._reply is not None:
+            await self._end_reply()
+        self._config, self._has_early_sound = config, early_audio
+        self.slice_limit = config.max_slice_nums
+        self._listening = _Listening(
+            Hearing(self._parts.detector), listens_for=config.force_listen_count
+        )
+        self._lines = []
+        told = f"{system_prompt or DEFAULT_PROMPT} {suffix_text or ''}".strip()
+        return await self._feed(Line("system", told))
+
+    def stop(self) -> None:
+        """End the reply under way."""
+        super().stop()
+        if self._reply is not None:
+            self._reply.abandon()
+
+    def set_break(self) -> None:
+        """Make the next unit listen."""
+        self._listening.has_break = True
+
+    async def encode_ahead(self, picture: Image.Image, max_slice_nums: int) -> PictureAhead:
+        """Keep a picture for its unit: it is looked at when it is asked about."""
+        return PictureAhead(picture, max_slice_nums)
+
+    async def unit(
+        self,
+        audio: FloatArray,
+        frames: Sequence[Image.Image | PictureAhead],
+        max_slice_nums: int | None = None,
+        *,
+        force_listen: bool,
+        force_speak: bool,
+        due_s: float | None,
+        on_sound: OnSound,
+    ) -> DuplexGenerateResult | None:
+        """Hear one second, then listen or speak; None if there was too little sound for a unit."""
+        began_s = time.monotonic()
+        listening = self._listening
+        second = listening.take_second(audio)
+        if second is None:
+            return None
+        if frames:
+            newest = frames[-1]
+            listening.picture = newest.picture if isinstance(newest, PictureAhead) else newest
+        await self._threads.run(lambda: listening.hearing.hear(second))
+        must_listen = listening.must_listen(force_listen, force_speak)
+        if self._reply is not None and (must_listen or await self._is_interrupted()):
+            await self._end_reply()
+        elif self._reply is None and not must_listen:
+            await self._answer_if_asked(force_speak=force_speak)
+        heard_ms = (time.monotonic() - began_s) * MS_PER_S
+        made = await self._spoken_unit(began_s + PATIENCE_S, on_sound)
+        spent_ms = (time.monotonic() - began_s) * MS_PER_S
+        return made.model_copy(
+            update={
+                "current_time": int(listening.hearing.heard_s * MS_PER_S),
+                "cost_llm_ms": spent_ms - heard_ms,
+                "cost_all_ms": spent_ms,
+                "prefill_ms": heard_ms,
+                "kv_cache_length": self.kv_cache_length,
+                "vision_slices": len(frames),
+            }
+        )
+
+    async def finish_unit(self) -> None:
+        """Do nothing: a unit leaves nothing open."""
+
+    # --- turns ---
+
+    async def _answer_if_asked(self, *, force_speak: bool) -> None:
+        """Begin a reply if the user's turn is over, or the caller wants one."""
+        hearing = self._listening.hearing
+        if hearing.speech_s < SPEECH_MIN_S and not force_speak:
+            if hearing.has_speech and hearing.silence_s > NOISE_OVER_S:
+                hearing.clear()
+            return
+        words = ""
+        if hearing.has_speech:
+            if not (force_speak or hearing.is_full or is_over("over.", hearing.silence_s)):
+                return
+            words = await self._hear(hearing.sound)
+            is_mine = self._listening.is_echo(words)
+            if not is_mine and not (
+                force_speak or hearing.is_full or is_over(words, hearing.silence_s)
+            ):
+                return
+            hearing.clear()
+            if is_mine or (is_stop(words) and not force_speak):
+                words = ""
+        if not words and not force_speak:
+            return
+        line = Line("user", words or "(Say something.)")
+        picture = self._listening.picture
+        if picture is not None and asks_to_see(words):
+            line = Line("user", f"{words} {await self._seen(picture, words)}")
+        await self._feed(line)
+        self._reply = _Reply(self._made())
+
+    async def _is_interrupted(self) -> bool:
+        """Return whether the user speaks over the reply, and not only to show that they listen."""
+        hearing = self._listening.hearing
+        if hearing.speech_s < BARGE_IN_S:
+            if hearing.has_speech and hearing.silence_s > NOISE_OVER_S:
+                hearing.clear()
+            return False
+        words = await self._hear(hearing.sound)
+        if not words or self._listening.is_echo(words):
+            hearing.clear()
+            return False
+        if is_backchannel(words):
+            if is_over(words, hearing.silence_s):
+                hearing.clear()
+            return False
+        if is_stop(words):
+            hearing.clear()
+        return True
+
+    # --- replies ---
+
+    async def _made(self) -> AsyncGenerator[_Piece, None]:
+        """Yield the reply to what was said, sentence by sentence with its sound."""
+        speaks = self._config.generate_audio
+        is_greedy = self._config.decode_mode == "greedy"
+        sampling = Sampling(
+            max_tokens=SPOKEN_TOKENS_MAX,
+            temperature=0.0 if is_greedy else self._config.temperature * COOLING,
+            top_p=self._config.top_p,
+        )
+        pieces = self._pieces(sampling, is_spoken=True)
+        try:
+            async for text in pieces:
+                length = int(len(text) * CHARACTER_S * OUTPUT_SAMPLE_RATE_HZ)
+                sound = np.zeros(length, np.float32)  # without a voice: how long the words would be
+                if speaks:
+                    sound = await self._threads.run(partial(self._parts.voice.speak, text))
+                yield _Piece(_with_blanks(text), sound)
+        finally:
+            await pieces.aclose()
+
+    async def _spoken_unit(self, until_s: float, on_sound: OnSound) -> DuplexGenerateResult:
+        reply = self._reply
+        if reply is None:
+            return DuplexGenerateResult(is_listen=True, n_tokens=1)
+        unit = int(UNIT_S * OUTPUT_SAMPLE_RATE_HZ)
+        is_first = not reply.text
+        await reply.wait(1 if is_first else unit + 1, until_s)
+        if is_first and not reply.ready_samples and not reply.is_made:
+            return DuplexGenerateResult(is_listen=True, n_tokens=1)
+        text, sound = "", np.zeros(0, np.float32)
+        if self._has_early_sound and is_first and self._config.generate_audio:
+            text, early = reply.take(unit // 2)
+            await on_sound(early)
+            unit -= len(early)
+        if is_first and not reply.is_made:
+            await reply.wait(unit, until_s)
+        more, sound = reply.take(unit)
+        text += more
+        is_last = reply.is_made and not reply.ready_samples
+        self._listening.spoke(text, UNIT_S)
+        if is_last:
+            await self._end_reply()
+        speaks = self._config.generate_audio and len(sound) > 0
+        return DuplexGenerateResult(
+            is_listen=False,
+            text=text,
+            audio_data=encode_wire_audio(sound) if speaks else None,
+            end_of_turn=is_last,
+            n_tokens=len(words_of(text)) + 1,
+        )
+
+    async def _end_reply(self) -> None:
+        """Say nothing more; what was handed out is what was said."""
+        reply, self._reply = self._reply, None
+        if reply is None:
+            return
+        with suppress(asyncio.CancelledError):
+            await reply.close()
+        if reply.text.strip():
+            self._lines.append(Line("assistant", reply.text.strip()))
+
+
+class _Listening:
+    """What a call has heard and said, as far as turns depend on it."""
+
+    def __init__(self, hearing: Hearing, listens_for: int = 0) -> None:
+        self.hearing = hearing
+        self.picture: Image.Image | None = None
+        self.has_break = False
+        self._listens_for = listens_for
+        self._unheard = np.zeros(0, np.float32)
+        self._said: deque[str] = deque(maxlen=SAID_WORDS_MAX)
+        self._heard_until_s = (
+            0.0  # when the cascade's own sound ends, on the clock of what is heard
+        )
+
+    def take_second(self, audio: FloatArray) -> FloatArray | None:
+        """Take in sound; return one second of it, None if there is less."""
+        self._unheard = np.concatenate([self._unheard, audio])
+        length = int(UNIT_S * INPUT_SAMPLE_RATE_HZ)
+        if len(self._unheard) < length:
+            return None
+        second, self._unheard = np.split(self._unheard, [length])
+        return second
+
+    def must_listen(self, force_listen: bool, force_speak: bool) -> bool:
+        """Return whether this unit has to listen; a break counts once."""
+        is_bound = self._listens_for > 0 and not force_speak
+        self._listens_for = max(0, self._listens_for - 1)
+        must, self.has_break = force_listen or self.has_break or is_bound, False
+        return must
+
+    def spoke(self, text: str, length_s: float) -> None:
+        """Note what is being played."""
+        self._said.extend(words_of(text))
+        self._heard_until_s = max(self._heard_until_s, self.hearing.heard_s) + length_s
+
+    def is_echo(self, text: str) -> bool:
+        """Return whether the user's turn began within the cascade's own sound, and repeats it."""
+        is_within = self.hearing.began_s < self._heard_until_s + ECHO_TAIL_S
+        return is_within and is_echo(text, self._said)
+
+
+def _with_blanks(text: str) -> list[str]:
+    """Split a text into words with the blanks behind them; joined they are the text."""
+    words = text.split(" ")
+    return [*(f"{word} " for word in words[:-1]), words[-1]]

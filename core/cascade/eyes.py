@@ -1,0 +1,69 @@
+"""Nano's eyes for a cascade: colour, shape, digit and number of what is held into the camera."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from PIL import Image
+
+from core.schemas.chat import ChatRequest
+from core.schemas.common import (
+    GenerationConfig,
+    ImageContent,
+    Message,
+    Role,
+    TextContent,
+)
+
+if TYPE_CHECKING:  # it imports the tensor library
+    from core.processors import ChatView
+    from core.processors.view import Threads
+
+# What nano was taught to answer about a picture. Source: docs/nano.md, "What to say".
+QUESTIONS: Final = (
+    (re.compile(r"\bcolou?rs?\b"), "What color is it?"),
+    (re.compile(r"\bshapes?\b"), "What shape is it?"),
+    (re.compile(r"\b(numbers?|digits?)\b"), "What number is it?"),
+    (re.compile(r"\b(how many|count)\b"), "How many do you see?"),
+)
+ANY_QUESTION: Final = "What do you see?"
+ANSWER_TOKENS: Final = 24
+HEDGE: Final = (
+    "a very small vision model that knows only plain shapes, colors, digits and counts takes it "
+    'for this, and may be wrong: "{seen}" If that does not fit, say that you cannot make it out.'
+)
+
+
+class NanoEyes:
+    """Asks the embedded model about a picture."""
+
+    def __init__(self, open_chat: Callable[[Threads], ChatView]) -> None:
+        """Begin.
+
+        Args:
+            open_chat: returns a fresh one-shot chat with nano.
+        """
+        self._open_chat = open_chat
+
+    async def describe(self, picture: Image.Image, question: str, threads: Threads) -> str | None:
+        """See `Eyes`."""
+        asked = question.lower()
+        known = next((ours for kind, ours in QUESTIONS if kind.search(asked)), ANY_QUESTION)
+        data = await threads.run(lambda: _jpeg(picture))
+        content = [ImageContent(data=data), TextContent(text=known)]
+        request = ChatRequest(
+            messages=[Message(role=Role.USER, content=content)],
+            generation=GenerationConfig(max_new_tokens=ANSWER_TOKENS, do_sample=False),
+        )
+        found = await self._open_chat(threads).respond(request)
+        return HEDGE.format(seen=found.text.strip()) if found.text.strip() else None
+
+
+def _jpeg(picture: Image.Image) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=92)
+    return base64.b64encode(buffer.getvalue()).decode()

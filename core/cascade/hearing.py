@@ -1,0 +1,74 @@
+"""What the user says in a live call: the sound of a turn, and how long ago its voice ended."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from core.audio import FloatArray
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ
+from core.vad import MODEL_WINDOW_SAMPLES, SileroVad
+
+THRESHOLD: Final = 0.5  # of the probability of speech
+PREROLL_S: Final = 0.4  # kept in front of the first voice
+TURN_MAX_S: Final = 28.0  # Whisper reads 30 s at once; a longer turn is answered where it is
+WINDOW_S: Final = MODEL_WINDOW_SAMPLES / INPUT_SAMPLE_RATE_HZ
+
+
+class Hearing:
+    """The user's turn while it lasts; bounded: the turn is full at `TURN_MAX_S`.
+
+    Attributes:
+        heard_s: length of everything heard.
+        speech_s: voice in the turn.
+        silence_s: since the last voice.
+        began_s: when the turn's voice began, on the clock of `heard_s`.
+    """
+
+    def __init__(self, detector: SileroVad) -> None:
+        self._detector = detector
+        self._state = detector.initial_state()
+        self._rest = np.zeros(0, np.float32)  # less than a window
+        self._turn: list[FloatArray] = []
+        self.heard_s = self.speech_s = self.silence_s = self.began_s = 0.0
+
+    @property
+    def has_speech(self) -> bool:
+        """There was voice in this turn."""
+        return self.speech_s > 0
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing more of the turn can be kept."""
+        return len(self._turn) * WINDOW_S >= TURN_MAX_S
+
+    @property
+    def sound(self) -> FloatArray:
+        """The turn so far, [T] float32 at 16 kHz."""
+        return np.concatenate([*self._turn, self._rest])
+
+    def hear(self, samples: FloatArray) -> None:
+        """Take in sound, [T] float32 at 16 kHz; blocks."""
+        heard = np.concatenate([self._rest, samples])
+        count = len(heard) // MODEL_WINDOW_SAMPLES
+        windows, self._rest = np.split(heard, [count * MODEL_WINDOW_SAMPLES])
+        found, self._state = self._detector.probabilities(windows, self._state)
+        for window, probability in zip(np.split(windows, max(1, count)), found, strict=False):
+            self._take(window, is_voice=bool(probability >= THRESHOLD))
+
+    def clear(self) -> None:
+        """Begin another turn."""
+        self._turn = []
+        self.speech_s = self.silence_s = 0.0
+
+    def _take(self, window: FloatArray, *, is_voice: bool) -> None:
+        if is_voice:
+            if not self.has_speech:
+                self.began_s = self.heard_s
+            self.speech_s += WINDOW_S
+        self.heard_s += WINDOW_S
+        self.silence_s = 0.0 if is_voice else self.silence_s + WINDOW_S
+        self._turn.append(window)
+        if not self.has_speech:
+            del self._turn[: -int(PREROLL_S / WINDOW_S)]

@@ -1,0 +1,229 @@
+"""The language model: any OpenAI-compatible chat endpoint, by default llama.cpp's in a process.
+
+A crash of that process ends one reply; the next request starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from core.cascade.parts import Line, Sampling
+from core.errors import GenerationFailedError, ModelError
+from core.media_process import PROJECT_FOLDER
+
+PROGRAM: Final = "core.cascade.llama_program"
+START_LIMIT_S: Final = 120.0  # ours: half a gigabyte from a slow disk
+CONNECT_LIMIT_S: Final = 5.0
+ANSWER_LIMIT_S: Final = 60.0  # ours: for the next word
+CHARS_PER_TOKEN_MAX: Final = 64  # ours: an endpoint that says more ignores its limit
+STREAM_PREFIX: Final = "data:"
+STREAM_END: Final = "[DONE]"
+# Of llama.cpp's server, beyond OpenAI's fields. A model of this size repeats itself without them.
+LLAMA_OPTIONS: Final = {"repeat_penalty": 1.1, "repeat_last_n": 128, "cache_prompt": True}
+
+
+class ChatEndpoint:
+    """A chat endpoint that answers as OpenAI's does.
+
+    Attributes:
+        name: of its model.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        key: str | None = None,
+        options: Mapping[str, object] | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            url: of the API, such as http://localhost:11434/v1.
+            name: of the model.
+            key: sent along, if the endpoint wants one.
+            options: further fields of each request.
+            transport: what carries the requests, for tests.
+        """
+        self.name = name
+        self._url = f"{url.rstrip('/')}/chat/completions"
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._options = dict(options or {})
+        self._transport = transport
+        self._tls = ssl.create_default_context()  # made once: that takes longer than a request
+
+    async def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:
+        """See `Language`."""
+        body = {
+            "model": self.name,
+            "messages": [asdict(line) for line in lines],
+            "stream": True,
+            **{name: value for name, value in asdict(sampling).items() if value is not None},
+            **self._options,
+        }
+        left = sampling.max_tokens * CHARS_PER_TOKEN_MAX
+        limits = httpx.Timeout(ANSWER_LIMIT_S, connect=CONNECT_LIMIT_S)
+        try:
+            async with (
+                httpx.AsyncClient(
+                    verify=self._tls, timeout=limits, transport=self._transport
+                ) as client,
+                client.stream("POST", self._url, json=body, headers=self._headers) as answer,
+            ):
+                if answer.is_error:
+                    reason = (await answer.aread())[:200].decode(errors="replace")
+                    raise GenerationFailedError(
+                        f"The language model refused the request: {answer.status_code} {reason}"
+                    )
+                async for line in answer.aiter_lines():
+                    delta = _delta(line)
+                    if delta is None or left <= 0:
+                        return
+                    left -= len(delta)
+                    if delta:
+                        yield delta
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            raise GenerationFailedError(f"The language model does not answer: {reason}.") from error
+
+    def close(self) -> None:
+        """Nothing runs here."""
+
+
+class LlamaProcess:
+    """llama.cpp's server for one file, in a process of its own. Its methods block."""
+
+    def __init__(
+        self, model: Path, program: Sequence[str] = (sys.executable, "-m", PROGRAM)
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            model: Weights, GGUF.
+            program: What is run, for tests; the file is its argument.
+        """
+        self._command = [*program, str(model)]
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._url = ""
+        self._is_closed = False
+        self.key = secrets.token_urlsafe()  # no other program of this machine may ask it
+
+    def url(self) -> str:
+        """Return the API's address, started if need be.
+
+        Raises:
+            ModelError: it cannot be started.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise ModelError("The server is shutting down.")
+            if self._process is None or self._process.poll() is not None:
+                self.kill()
+                self._start()
+            return self._url
+
+    @property
+    def pid(self) -> int | None:
+        """Its number, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    def kill(self) -> None:
+        """End the process; the next request starts it again."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+
+    def close(self) -> None:
+        """End the process for good."""
+        self._is_closed = True
+        self.kill()
+
+    def _start(self) -> None:
+        self._process = process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=PROJECT_FOLDER,
+            text=True,
+        )
+        assert process.stdin is not None and process.stdout is not None
+        watch = threading.Timer(START_LIMIT_S, process.kill)
+        watch.start()
+        try:
+            process.stdin.write(f"{self.key}\n")
+            process.stdin.flush()
+            address = process.stdout.readline().strip()
+        except OSError:
+            address = ""
+        finally:
+            watch.cancel()
+        if not address:
+            self.kill()
+            raise ModelError(f"llama.cpp cannot serve {self._command[-1]}.")
+        self._url = f"{address.rstrip('/')}/v1"
+
+
+class LocalLanguage:
+    """A model file, served by llama.cpp.
+
+    Attributes:
+        name: of the model.
+    """
+
+    def __init__(self, process: LlamaProcess, name: str) -> None:
+        self.name = name
+        self._process = process
+        self._endpoint: tuple[str, ChatEndpoint] | None = None  # by its address
+
+    async def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:
+        """See `Language`."""
+        url = await asyncio.to_thread(self._process.url)
+        if self._endpoint is None or self._endpoint[0] != url:
+            key = self._process.key
+            self._endpoint = url, ChatEndpoint(url, self.name, key, LLAMA_OPTIONS)
+        async for delta in self._endpoint[1].stream(lines, sampling):
+            yield delta
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()
+
+
+def _delta(line: str) -> str | None:
+    """Return the new words in a line of an event stream; None at its end.
+
+    Raises:
+        GenerationFailedError: The endpoint reports an error, or does not speak this protocol.
+    """
+    if not line.startswith(STREAM_PREFIX):
+        return ""
+    told = line.removeprefix(STREAM_PREFIX).strip()
+    if told == STREAM_END:
+        return None
+    try:
+        event: Any = json.loads(told)  # Any: another program's JSON
+        if "error" in event:
+            raise GenerationFailedError(f"The language model failed: {str(event['error'])[:200]}")
+        choices = event["choices"]
+        return str(choices[0]["delta"].get("content") or "") if choices else ""
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise GenerationFailedError("The language model's answer cannot be read.") from error

@@ -1,0 +1,118 @@
+"""The parts of a cascade and what each of them offers; any can be replaced by another of its kind.
+
+Ears are a `core.transcription.Transcriber`, as captions use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from PIL import Image
+
+from core.audio import FloatArray
+from core.transcription import Transcriber
+from core.vad import SileroVad
+
+if TYPE_CHECKING:  # it imports the tensor library
+    from core.processors.view import Threads
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one party said, as a chat endpoint reads it."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a reply is drawn.
+
+    Attributes:
+        max_tokens: most tokens of the reply.
+        temperature: 0 takes the likeliest token.
+        top_p: probability mass kept.
+        seed: makes the draws repeatable; None takes a fresh one.
+    """
+
+    max_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+
+
+class Language(Protocol):
+    """Continues a conversation in words."""
+
+    @property
+    def name(self) -> str:
+        """What it is called, for people."""
+        ...
+
+    def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:
+        """Yield the next line of the assistant as its words are drawn.
+
+        A last line of the assistant's own is continued. Closing the generator ends the drawing.
+
+        Raises:
+            GenerationFailedError: there is no answer; the text says why.
+        """
+        ...
+
+    def close(self) -> None:
+        """End what runs for it."""
+        ...
+
+
+class Voice(Protocol):
+    """Speaks."""
+
+    @property
+    def name(self) -> str:
+        """What it is called, for people."""
+        ...
+
+    def speak(self, text: str) -> FloatArray:
+        """Return a sentence as [T] float32 at 24 kHz, empty if none of it can be said; blocks."""
+        ...
+
+
+class Eyes(Protocol):
+    """Tells what is to be seen on a picture."""
+
+    async def describe(self, picture: Image.Image, question: str, threads: Threads) -> str | None:
+        """Answer a question about a picture; None if it cannot be answered from the picture.
+
+        Args:
+            picture: RGB.
+            question: what the user asked.
+            threads: of the session that asks.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the conversations of one worker share.
+
+    Attributes:
+        ears: write down what is said.
+        language: answers.
+        voice: speaks the answer.
+        detector: says where there is speech.
+        eyes: describe pictures; None if there are none.
+        default_voice: the sample that pages send along as the model's own voice.
+        now: the time, for the prompt.
+    """
+
+    ears: Transcriber
+    language: Language
+    voice: Voice
+    detector: SileroVad
+    eyes: Eyes | None = None
+    default_voice: FloatArray | None = None
+    now: Callable[[], datetime] = datetime.now

@@ -1,0 +1,138 @@
+"""What the language model is told: who it is, how it talks, what was said, and how much of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from core.cascade.parts import Line
+from core.errors import ContextFullError
+
+# A model of half a billion parameters follows examples better than rules.
+MANNER: Final = (
+    "You are a friendly voice assistant who talks with people. "
+    "Answer in one or two short sentences that sound natural when spoken aloud. No lists."
+)
+EXAMPLES: Final = (
+    Line("user", "Hello, who are you?"),
+    Line(
+        "assistant",
+        "Hi! I'm a small voice assistant that runs on this computer: three little models that "
+        "listen, think and speak. I'm only a stand-in for MiniCPM-o.",
+    ),
+    Line("user", "What's the weather today? And what's in the news?"),
+    Line(
+        "assistant",
+        "I'm sorry, I can't look things up, so I don't know the weather or the news.",
+    ),
+    Line("user", "I didn't sleep well."),
+    Line("assistant", "Oh, I'm sorry to hear that. Is something on your mind?"),
+)
+CONTEXT_TOKENS: Final = 3_000  # ours: with a long reply still within what llama.cpp keeps
+BYTES_PER_TOKEN: Final = 3  # ours, on the safe side: English has four and more
+TOKENS_PER_LINE: Final = 5  # that mark who speaks
+
+
+def count_tokens(text: str) -> int:
+    """Return about how many tokens a text has; each language model counts in its own way."""
+    return -(-len(text.encode()) // BYTES_PER_TOKEN)
+
+
+def tokens_of(lines: Sequence[Line]) -> int:
+    """Return about how many tokens lines have."""
+    return sum(count_tokens(line.content) + TOKENS_PER_LINE for line in lines)
+
+
+def fitting(lines: list[Line]) -> list[Line]:
+    """Return the newest lines within the context, and all of the system's.
+
+    Half of the room is left free, so that the kept prompt serves several turns before the next cut.
+
+    Raises:
+        ContextFullError: the newest line alone is too long.
+    """
+    if tokens_of(lines) <= CONTEXT_TOKENS:
+        return lines
+    system = [line for line in lines if line.role == "system"]
+    said = [line for line in lines if line.role != "system"]
+    while len(said) > 1 and tokens_of([*system, *said]) > CONTEXT_TOKENS // 2:
+        del said[0]
+    if tokens_of([*system, *said]) > CONTEXT_TOKENS:
+        raise ContextFullError(
+            f"The message and its instructions have more than {CONTEXT_TOKENS} tokens, "
+            "which is what this model reads at once."
+        )
+    return [*system, *said]
+
+
+def prompt_of(lines: Sequence[Line], began: datetime) -> list[Line]:
+    """Return what is sent: manner and instructions, examples, then what was said.
+
+    Args:
+        lines: of the conversation; those of the system are the client's instructions.
+        began: when the conversation began; the same in each of its prompts, so that they are kept.
+    """
+    told = " ".join(line.content for line in lines if line.role == "system")
+    date = f"It is {began:%A}, {began.day} {began:%B %Y}, {began.hour}:{began:%M}."
+    said: list[Line] = []
+    for line in lines:
+        if line.role == "system":
+            continue
+        if said and said[-1].role == line.role:
+            line = Line(line.role, f"{said.pop().content} {line.content}")
+        said.append(line)
+    return [Line("system", f"{MANNER} {date} {told}".strip()), *EXAMPLES, *said]
+
+
+SIGHT: Final = re.compile(
+    r"\b(do|can|could|did) you see\b|\bwhat(?: i|')s (this|that|it)\b|\blook at\b|\bdescribe\b"
+    r"|\b(what|which) (colou?r|shape|number|digit)\b|\bam i (holding|showing|wearing)\b"
+    r"|\bhow many (are there|fingers|things|of them)\b|\b(picture|image|photo|camera)\b"
+)
+PICTURE_MARK: Final = "(Of the picture: "
+UNSEEN: Final = "you cannot make out what is on it. Say so."
+# What a small model gets wrong unless it is told beside the question.
+FACTS: Final = (
+    (
+        re.compile(
+            r"\b(weather|forecast|raining|news|headlines|stock|traffic|score|temperature outside)\b"
+        ),
+        "You cannot look this up. Say so in one short sentence.",
+    ),
+    (
+        re.compile(
+            r"\b(who|what) are you\b|\b(what|which) (\w+ )?model\b|\bare you (an? |the )?(\w+ )?"
+            r"(chatgpt|gpt|ai|human|person|robot|real|minicpm|qwen|siri|alexa|model)\b"
+            r"|\byour name\b|\bwho (made|built|created) you\b"
+        ),
+        "You are a stand-in of three small models, not MiniCPM-o: one hears, Qwen2.5-Coder 0.5B "
+        "thinks, and one speaks. You have no other name. Say so in your own words.",
+    ),
+)
+BLIND: Final = "You see nothing: there is no picture. Say so."
+MY_NAME: Final = re.compile(r"\bmy name\b.*\?|\bwho am i\b")
+NAMED: Final = re.compile(r"\b(?:[Mm]y name is|[Mm]y name's|[Cc]all me) ([A-Z][a-z]+)")
+
+
+def asks_to_see(question: str) -> bool:
+    """Return whether a question is about what is to be seen."""
+    return SIGHT.search(question.lower()) is not None
+
+
+def with_facts(question: str, said: Sequence[Line] = ()) -> str:
+    """Return a question with what the model has to know to answer it truly.
+
+    Args:
+        question: the user's newest line.
+        said: the lines before it.
+    """
+    asked = question.lower()
+    told = [fact for pattern, fact in FACTS if pattern.search(asked)]
+    if asks_to_see(question) and PICTURE_MARK not in question:
+        told.append(BLIND)
+    names = [name for line in said if line.role == "user" for name in NAMED.findall(line.content)]
+    if names and MY_NAME.search(asked):
+        told.append(f'Answer: "Your name is {names[-1]}."')
+    return f"{question} ({' '.join(told)})" if told else question

@@ -1,0 +1,346 @@
+"""Conversations by turns over a cascade: streaming and half duplex.
+
+What a view remembers are the lines that were said; the language model's server keeps their prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from PIL import Image
+
+from core.audio import (
+    FloatArray,
+    decode_voice,
+    decode_wire_audio,
+    encode_wire_audio,
+)
+from core.cascade.parts import Line, Parts, Sampling
+from core.cascade.prompts import (
+    PICTURE_MARK,
+    UNSEEN,
+    count_tokens,
+    fitting,
+    prompt_of,
+    tokens_of,
+    with_facts,
+)
+from core.cascade.turns import heard_text
+from core.cascade.voice import Sentences
+from core.errors import OmniError, OneVoiceError
+from core.schemas import half_duplex, streaming
+from core.schemas.common import (
+    AudioContent,
+    ContentItem,
+    GenerationConfig,
+    ImageContent,
+    Message,
+    Role,
+    TextContent,
+    VideoContent,
+)
+from core.schemas.limits import (
+    CHAT_AUDIO_MAX_S,
+    INPUT_SAMPLE_RATE_HZ,
+)
+from core.schemas.streaming import ReplyEnd, ReplyRequest, StreamingChunk, StreamingRequest
+from core.transcription import TranscriptionOptions
+from core.video import VideoClip
+
+if TYPE_CHECKING:  # it imports the tensor library
+    from core.processors.view import Threads
+
+MS_PER_S: Final = 1_000
+SPOKEN_TOKENS_MAX: Final = 120  # ours: half a minute; nobody listens longer without a word
+# Settings are made for a model of eight billion parameters; a small one wanders off at their heat.
+COOLING: Final = 0.4
+NOT_HEARD: Final = "Sorry, I didn't catch that."
+HEARING: Final = TranscriptionOptions(language="en")
+
+
+class CascadeView:
+    """What the conversations of all modes have in common.
+
+    Attributes:
+        reply_end: what the last reply came to.
+    """
+
+    has_session = True
+
+    def __init__(self, parts: Parts, threads: Threads) -> None:
+        """Begin with nothing said."""
+        self.reply_end: ReplyEnd | None = None
+        self._parts = parts
+        self._threads = threads
+        self._began = parts.now()
+        self._lines: list[Line] = []
+        self._marked: list[Line] | None = None
+        self._notices: list[OmniError] = []
+        self._stopped = asyncio.Event()
+
+    @property
+    def kv_cache_length(self) -> int:
+        """About how many tokens the conversation has."""
+        return tokens_of(self._lines)
+
+    def stop(self) -> None:
+        """End the reply under way at its next word."""
+        self._stopped.set()
+
+    def cleanup(self) -> None:
+        """Forget what was said."""
+        self._lines = []
+        self._marked = None
+
+    def use_threads(self, threads: Threads) -> None:
+        """Run blocking work there from now on."""
+        self._threads = threads
+
+    def take_notices(self) -> list[OmniError]:
+        """Return, once, what of the caller's input is not used."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    # --- undoing ---
+
+    async def mark(self, session_id: str) -> None:
+        """Keep the present point to roll back to."""
+        self._marked = list(self._lines)
+
+    def can_rollback(self) -> bool:
+        """Return whether there is a point to roll back to."""
+        return self._marked is not None
+
+    def clear_rollback_point(self) -> None:
+        """Give up the point to roll back to."""
+        self._marked = None
+
+    async def roll_back(self) -> None:
+        """Return to the point kept; without one, begin afresh."""
+        self._lines, self._marked = self._marked or [], None
+
+    # --- input ---
+
+    def _check_voice(self, voice: FloatArray | None) -> None:
+        """Note that a caller's voice is not used."""
+        own = self._parts.default_voice
+        is_own = voice is None or (
+            own is not None and voice.shape == own.shape and np.allclose(voice, own, atol=1e-3)
+        )
+        if not is_own:
+            self._notices.append(OneVoiceError())
+
+    async def _check_voice_sent(self, sample: str | None) -> None:
+        if sample:
+            self._check_voice(await self._threads.run(lambda: decode_voice(sample)))
+
+    async def _hear(self, samples: FloatArray) -> str:
+        """Return the words in [T] float32 at 16 kHz."""
+        found = await self._parts.ears.transcribe(samples, HEARING)
+        return heard_text(found.text, len(samples) / INPUT_SAMPLE_RATE_HZ)
+
+    async def _feed(self, *lines: Line) -> str:
+        self._stopped.clear()
+        self._lines = fitting([*self._lines, *lines])
+        return "\n".join(line.content for line in lines)
+
+    async def _line(self, message: Message) -> Line:
+        """Return a message as words; sound of the system's is a voice sample, which is not used."""
+        role = message.role
+        if isinstance(message.content, str):
+            return Line(role.value, message.content)
+        items = message.content
+        if role is Role.SYSTEM:
+            items = [item for item in items if isinstance(item, TextContent)]
+        return Line(role.value, await self._words(items))
+
+    async def _words(self, items: Sequence[ContentItem]) -> str:
+        """Return content as words: sound is heard, and pictures are described."""
+
+        def decode() -> list[Any]:  # Any: text, sound, pictures
+            media = [each for each in items if isinstance(each, ImageContent | VideoContent)]
+            read = iter(self._threads.read_media(media) if media else ())
+            return [part for item in items for part in _decoded(item, read)]
+
+        parts = await self._threads.run(decode)
+        texts = [part for part in parts if isinstance(part, str)]
+        sounds = [part for part in parts if isinstance(part, np.ndarray)]
+        pictures = [part for part in parts if isinstance(part, Image.Image)]
+        if sounds:
+            texts.append(await self._hear(np.concatenate(sounds)))
+        question = " ".join(filter(None, texts))
+        if pictures:
+            question = f"{question} {await self._seen(pictures[-1], question)}".strip()
+        return question
+
+    async def _seen(self, picture: Image.Image, question: str) -> str:
+        """Return what the language model is told of a picture."""
+        eyes = self._parts.eyes
+        seen = None if eyes is None else await eyes.describe(picture, question, self._threads)
+        return f"{PICTURE_MARK}{seen or UNSEEN})"
+
+    # --- output ---
+
+    async def _pieces(
+        self, sampling: Sampling, reply_start: str = "", *, is_spoken: bool
+    ) -> AsyncGenerator[str, None]:
+        """Yield the reply to what was said, word by word or sentence by sentence.
+
+        A spoken reply that reaches its limit ends with its last whole sentence.
+        """
+        lines = prompt_of(self._lines, self._began)
+        if lines[-1].role == "user":
+            lines[-1] = Line("user", with_facts(lines[-1].content, lines[:-1]))
+        if reply_start:
+            yield reply_start
+            left = sampling.max_tokens - count_tokens(reply_start)
+            if left <= 0:
+                return
+            lines.append(Line("assistant", reply_start))
+        sentences, count, has_spoken = Sentences(), 0, False
+        async with aclosing(self._parts.language.stream(lines, sampling)) as words:
+            async for delta in words:
+                count += 1
+                if self._stopped.is_set():
+                    return
+                for piece in sentences.add(delta) if is_spoken else [delta]:
+                    has_spoken = True
+                    yield piece
+        is_cut = count >= sampling.max_tokens
+        if is_spoken and sentences.rest() and not (is_cut and has_spoken):
+            yield sentences.rest()
+
+    async def _say(
+        self, sampling: Sampling, reply_start: str = "", *, is_spoken: bool
+    ) -> AsyncGenerator[StreamingChunk, None]:
+        """Answer piece by piece; the last chunk is final and empty."""
+        said: list[str] = []
+        began_s = time.perf_counter()
+        count = 0
+        try:
+            pieces = self._pieces(sampling, reply_start, is_spoken=is_spoken)
+            async with aclosing(pieces):
+                async for text in pieces:
+                    sound = None
+                    if is_spoken:
+                        sound = await self._threads.run(partial(self._spoken, text))
+                    if self._stopped.is_set():
+                        break
+                    said.append(text)
+                    spent_ms, began_s = since(began_s)
+                    yield StreamingChunk(
+                        chunk_index=count, text_delta=text, audio_data=sound, duration_ms=spent_ms
+                    )
+                    count += 1
+        finally:
+            text, was_stopped = "".join(said), self._stopped.is_set()
+            self._stopped.clear()
+            if said:
+                self._lines.append(Line("assistant", text))
+            self.reply_end = ReplyEnd(
+                text=text,
+                generated_tokens=count_tokens(text),
+                stopped=was_stopped,
+                is_begun=bool(said),
+            )
+        yield StreamingChunk(chunk_index=count, is_final=True)
+
+    def _spoken(self, text: str) -> str | None:
+        wave = self._parts.voice.speak(text)
+        return encode_wire_audio(wave) if len(wave) else None
+
+
+class CascadeStreamingView(CascadeView):
+    """A conversation of turns."""
+
+    async def feed_request(self, request: StreamingRequest) -> str:
+        """Take in messages; sound is heard, and pictures are described."""
+        await self._check_voice_sent(request.streaming.ref_audio_data)
+        return await self._feed(*[await self._line(message) for message in request.messages])
+
+    def reply(
+        self, session_id: str, wanted: streaming.Generate
+    ) -> AsyncGenerator[StreamingChunk, None]:
+        """Answer what was fed."""
+        start = wanted.reply_start if isinstance(wanted, ReplyRequest) else ""
+        speaks = wanted.generate_audio
+        return self._say(sampling_of(wanted, is_spoken=speaks), start, is_spoken=speaks)
+
+
+class CascadeHalfDuplexView(CascadeView):
+    """A voice chat by turns."""
+
+    _config = half_duplex.HalfDuplexConfig()
+    _has_heard = True
+
+    def decode_items(self, items: Sequence[ContentItem]) -> list[str]:
+        """Return the texts of the system content; a voice sample is not used."""
+        return [item.text for item in items if isinstance(item, TextContent)]
+
+    async def begin(
+        self,
+        system_content: str | list[str],
+        *,
+        voice: FloatArray | None,
+        config: half_duplex.HalfDuplexConfig,
+        session_id: str,
+    ) -> str:
+        """Begin a fresh conversation."""
+        self._check_voice(voice)
+        self._config = config
+        self._lines = []
+        told = system_content if isinstance(system_content, str) else " ".join(system_content)
+        return await self._feed(Line("system", told))
+
+    async def hear(self, segment: FloatArray) -> None:
+        """Take in one segment of speech as the user's turn."""
+        words = await self._hear(segment)
+        self._has_heard = bool(words)
+        await self._feed(Line("user", words))
+
+    def answer(self, *, sets_rollback_point: bool) -> AsyncGenerator[StreamingChunk, None]:
+        """Answer the user's turn."""
+        speaks = self._config.tts.enabled
+        sampling = sampling_of(self._config.generation, is_spoken=speaks)
+        if self._has_heard:
+            return self._say(sampling, is_spoken=speaks)
+        return self._say(replace(sampling, max_tokens=1), NOT_HEARD, is_spoken=speaks)
+
+
+def _decoded(item: ContentItem, media: Any) -> list[Any]:
+    """Return an item's texts, sounds [T] float32 at 16 kHz and RGB pictures."""
+    match item:
+        case TextContent():
+            return [item.text]
+        case AudioContent():
+            return [decode_wire_audio(item.data, max_duration_s=CHAT_AUDIO_MAX_S)]
+        case _:
+            found = next(media)
+            return [found.audio, found.frames[-1]] if isinstance(found, VideoClip) else [found]
+
+
+def sampling_of(
+    wanted: GenerationConfig | half_duplex.TurnGenerationConfig | streaming.Generate,
+    *,
+    is_spoken: bool,
+    seed: int | None = None,
+) -> Sampling:
+    most, temperature, top_p = wanted.max_new_tokens, wanted.temperature * COOLING, 1.0
+    if not isinstance(wanted, half_duplex.TurnGenerationConfig):
+        top_p = wanted.top_p
+        temperature = temperature if wanted.do_sample else 0.0
+    most = min(most, SPOKEN_TOKENS_MAX) if is_spoken else most
+    return Sampling(max_tokens=most, temperature=temperature, top_p=top_p, seed=seed)
+
+
+def since(began_s: float) -> tuple[float, float]:
+    """Return the time since then in ms, and now."""
+    now_s = time.perf_counter()
+    return (now_s - began_s) * MS_PER_S, now_s

@@ -1,0 +1,89 @@
+"""Rules of turns: whose turn it is, by voice activity and by the words that were heard. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+# Ours, in seconds of silence behind speech: shorter where the words sound complete.
+PAUSE_S: Final = 0.3
+LONG_PAUSE_S: Final = 1.0
+# A sentence does not end with one of these.
+GOES_ON: Final = frozenset(
+    "a an and are as at because but can could do does for from how i if in is it's like my of on "
+    "or should so than that the then to um uh was what when where which while who why will with "
+    "would your".split()
+)
+STOPS: Final = frozenset(
+    "be quiet silence stop pause cancel enough wait hold on shut up hush".split()
+)
+POLITE: Final = frozenset("please now okay ok hey it that talking just there".split())
+BACKCHANNELS: Final = frozenset(
+    "ah aha alright cool exactly good great hm hmm huh i indeed interesting mhm mm mmhmm nice oh "
+    "ok okay really right see sure true uh uhhuh um wow yeah yep yes".split()
+)
+BACKCHANNEL_WORDS_MAX: Final = 3
+ECHO_SHARE: Final = 0.6  # of the words heard, found in what was just said
+# What Whisper writes where nothing was said.
+NOTHING: Final = frozenset(["you", "thank you", "thanks for watching", "bye", "the end", "so"])
+SHORT_SPEECH_S: Final = 0.5  # less is rather noise than one of these
+NOT_SPEECH: Final = re.compile(r"\[[^\]]*\]|\([^)]*\)|♪")
+WORD: Final = re.compile(r"[a-z0-9']+")
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text in small letters."""
+    return WORD.findall(text.lower().replace("’", "'").replace("-", ""))
+
+
+def heard_text(text: str, speech_s: float) -> str:
+    """Return a transcript without what is no speech; empty if nothing was said.
+
+    Args:
+        text: the transcript.
+        speech_s: how much voice there was in the sound.
+    """
+    said = NOT_SPEECH.sub(" ", text).strip()
+    words = words_of(said)
+    is_noise = speech_s < SHORT_SPEECH_S and " ".join(words) in NOTHING
+    return "" if not words or is_noise else " ".join(said.split())
+
+
+def is_over(text: str, silence_s: float) -> bool:
+    """Return whether the user's turn has ended.
+
+    Args:
+        text: what was heard of it.
+        silence_s: since the last of it.
+    """
+    words = words_of(text)
+    if silence_s >= LONG_PAUSE_S:
+        return True
+    is_open = not words or words[-1] in GOES_ON or text.endswith(("...", "…", ",", "-"))
+    return silence_s >= PAUSE_S and not is_open
+
+
+def is_stop(text: str) -> bool:
+    """Return whether the user wants silence, and nothing else."""
+    words = set(words_of(text)) - POLITE
+    return bool(words) and words <= STOPS
+
+
+def is_backchannel(text: str) -> bool:
+    """Return whether the user only shows that they listen."""
+    words = words_of(text)
+    return 0 < len(words) <= BACKCHANNEL_WORDS_MAX and set(words) <= BACKCHANNELS
+
+
+def is_echo(text: str, said: Sequence[str]) -> bool:
+    """Return whether what was heard is what the loudspeaker says.
+
+    Args:
+        text: what was heard.
+        said: words that were or are being said, in small letters.
+    """
+    words = words_of(text)
+    known = set(said)
+    found = sum(word in known for word in words)
+    return bool(words) and found >= ECHO_SHARE * len(words)

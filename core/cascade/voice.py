@@ -1,0 +1,102 @@
+"""The voice: hibari over ONNX Runtime, and a reply cut into the pieces that it speaks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from hibari import Hibari
+
+from core.audio import FloatArray
+from core.errors import ModelError
+from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+
+GRAPH_FILE: Final = "hibari.onnx"
+QUIET: Final = 0.004  # ours, of full scale: below it is what a sentence begins and ends with
+LEAD_S: Final = 0.03  # kept of it in front
+PAUSE_S: Final = 0.18  # and behind, where the next sentence follows
+MARKUP: Final = re.compile(r"[*_`#>|~]+|\[|\]|^\s*[-•]\s+", re.MULTILINE)
+# A sentence ends at its mark and a blank, but not behind a title, an initial, the number of a list.
+SENTENCE_END: Final = re.compile(
+    r"(?:(?<!\b[A-Z])(?<!\b(?:Dr|Mr|Ms|St))(?<!\bMrs)(?<!^\d)[.!?…][\"”’)\]]*\s+)|\n+", re.MULTILINE
+)
+CLAUSE_END: Final = re.compile(r"[,;:—]\s+")
+FIRST_WORDS_MIN: Final = 4  # ours: about a second, in which the next piece can be made
+PIECE_CHARS_MAX: Final = 240  # ours: longer sentences are cut at a blank
+
+
+class HibariVoice:
+    """Speaks English as hibari's "heart".
+
+    Attributes:
+        name: of the voice.
+    """
+
+    name = "hibari"
+
+    def __init__(self, folder: Path) -> None:
+        """Load it.
+
+        Args:
+            folder: holds the voice's graph at any depth.
+
+        Raises:
+            ModelError: there is none.
+        """
+        graph = next(folder.rglob(GRAPH_FILE), None)
+        if graph is None:
+            raise ModelError(f"{folder} holds no {GRAPH_FILE}.")
+        self._voice = Hibari(model=str(graph))
+        self.speak("Hello.")  # its dictionaries are read with the first word
+
+    def speak(self, text: str) -> FloatArray:
+        """See `Voice`."""
+        words = MARKUP.sub(" ", text).strip()
+        if not words:
+            return np.zeros(0, np.float32)
+        wave = np.asarray(self._voice(words), np.float32)
+        loud = np.flatnonzero(np.abs(wave) > QUIET)
+        if not len(loud):
+            return np.zeros(0, np.float32)
+        first = max(0, int(loud[0]) - int(LEAD_S * OUTPUT_SAMPLE_RATE_HZ))
+        stop = int(loud[-1]) + int(PAUSE_S * OUTPUT_SAMPLE_RATE_HZ)
+        return np.pad(wave[first:stop], (0, max(0, stop - len(wave))))
+
+
+class Sentences:
+    """Cuts a reply that is still being written into sentences; joined they are the reply.
+
+    The first piece may end with a clause, so that it can be heard sooner.
+    """
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._is_first = True
+
+    def add(self, words: str) -> list[str]:
+        """Take in words; return the pieces that are complete."""
+        self._rest += words
+        pieces = []
+        while (end := self._end()) is not None:
+            pieces.append(self._rest[:end])
+            self._rest = self._rest[end:]
+            self._is_first = False
+        return pieces
+
+    def rest(self) -> str:
+        """Return what no sentence end has followed yet."""
+        return self._rest
+
+    def _end(self) -> int | None:
+        ends = [each.end() for each in SENTENCE_END.finditer(self._rest)]
+        ends = [end for end in ends if self._rest[:end].strip()]
+        if self._is_first:
+            clauses = (each.end() for each in CLAUSE_END.finditer(self._rest))
+            ends += [end for end in clauses if len(self._rest[:end].split()) >= FIRST_WORDS_MIN]
+        if ends:
+            return min(ends)
+        if len(self._rest) <= PIECE_CHARS_MAX:
+            return None
+        return self._rest.rfind(" ") + 1 or len(self._rest)

@@ -1,0 +1,185 @@
+"""The language model behind an endpoint or a process, and the switch from nano to the cascade."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from core.cascade import backend
+from core.cascade.backend import CascadeBackend
+from core.cascade.duplex import CascadeDuplexView
+from core.cascade.language import ChatEndpoint, LlamaProcess
+from core.cascade.parts import Line, Parts, Sampling
+from core.errors import GenerationFailedError, ModelError
+from core.schemas.worker import ModelFacts, ModelKind
+from core.serving.fake_backend import FakeBackend
+from core.serving.transcribers import LoopThreads
+from tests.fakes.cascade_parts import ScriptedEars, ScriptedLanguage, scripted
+
+LIMIT_S = 120.0
+HELLO = [Line("user", "Hello.")]
+SCRIPT = "import sys; key = sys.stdin.readline(); print('http://127.0.0.1:1/', flush=True); "
+
+
+def words(*deltas: str) -> str:
+    events = [{"choices": [{"delta": {"content": delta}}]} for delta in deltas]
+    lines = [f"data: {json.dumps(event)}\n\n" for event in [{"choices": []}, *events]]
+    return "".join([": ping\n\n", *lines, "data: [DONE]\n\n", "data: nothing more\n\n"])
+
+
+def asked(status: int, body: str, seen: list[httpx.Request] | None = None) -> list[str]:
+    """Ask an endpoint that answers so; return the words."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if seen is not None:
+            seen.append(request)
+        return httpx.Response(status, text=body)
+
+    async def ask() -> list[str]:
+        endpoint = ChatEndpoint(
+            "http://llm/v1/", "small", "secret", {"more": 1}, httpx.MockTransport(answer)
+        )
+        return [word async for word in endpoint.stream(HELLO, Sampling(5, seed=3))]
+
+    return asyncio.run(ask())
+
+
+def test_a_chat_endpoint_is_asked_as_openais_is() -> None:
+    seen: list[httpx.Request] = []
+    assert asked(200, words("Hel", "", "lo."), seen) == ["Hel", "lo."]
+    [request] = seen
+    body = json.loads(request.content)
+    assert str(request.url) == "http://llm/v1/chat/completions"
+    assert request.headers["Authorization"] == "Bearer secret"
+    assert body["messages"] == [{"role": "user", "content": "Hello."}]
+    assert (body["model"], body["stream"], body["max_tokens"]) == ("small", True, 5)
+    assert (body["temperature"], body["seed"], body["more"]) == (0.0, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "problem"),
+    [
+        (401, "no such key", "refused the request: 401 no such key"),
+        (200, 'data: {"error": "out of memory"}\n\n', "out of memory"),
+        (200, "data: <html>\n\n", "cannot be read"),
+        (200, 'data: {"choices": [{}]}\n\n', "cannot be read"),
+        (200, "data: []\n\n", "cannot be read"),
+    ],
+)
+def test_a_bad_answer_says_what_is_wrong(status: int, body: str, problem: str) -> None:
+    with pytest.raises(GenerationFailedError, match=problem):
+        asked(status, body)
+
+
+def test_an_endpoint_that_never_ends_is_left() -> None:
+    assert len("".join(asked(200, words(*["x" * 100] * 50)))) < 500
+
+
+def test_an_endpoint_that_is_not_there_says_so() -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    async def ask() -> None:
+        endpoint = ChatEndpoint("http://llm/v1", "small", transport=httpx.MockTransport(refuse))
+        async for _ in endpoint.stream(HELLO, Sampling(5)):
+            pass
+
+    with pytest.raises(GenerationFailedError, match="does not answer: refused"):
+        asyncio.run(ask())
+
+
+def test_the_process_starts_once_and_again_after_a_crash() -> None:
+    process = LlamaProcess(Path("model"), (sys.executable, "-c", f"{SCRIPT}sys.stdin.read()"))
+    try:
+        assert process.url() == process.url() == "http://127.0.0.1:1/v1"
+        first = process.pid
+        process.kill()
+        assert process.url() and process.pid != first
+    finally:
+        process.close()
+    with pytest.raises(ModelError, match="shutting down"):
+        process.url()
+
+
+def test_a_process_that_cannot_serve_names_its_file() -> None:
+    process = LlamaProcess(Path("broken.gguf"), (sys.executable, "-c", "raise SystemExit(1)"))
+    with pytest.raises(ModelError, match=r"cannot serve broken\.gguf"):
+        process.url()
+    process.close()
+
+
+class Small(FakeBackend):
+    """The small model of a cascade."""
+
+    def facts(self) -> ModelFacts:
+        return ModelFacts(name="nano", kind=ModelKind.NANO, device="cpu")
+
+
+def cascade(load_parts: Any, *, waits: bool) -> CascadeBackend:
+    base: Any = Small()
+    return CascadeBackend(base, load_parts, waits=waits, lends_ears=True)
+
+
+ENGINE: Any = SimpleNamespace(watch=lambda share: None)
+
+
+def ignore(stage: str, share: float | None) -> None:
+    """Nobody looks at the progress."""
+
+
+def test_new_conversations_get_the_cascade_when_it_has_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backend, "LOOK_S", 0.001)
+    may_come, parts, looks = threading.Event(), scripted("Hi."), []
+
+    def load_parts(base: Any) -> Parts | None:
+        looks.append(base)
+        return parts if may_come.is_set() else None
+
+    made = cascade(load_parts, waits=True)
+
+    async def scenario() -> None:
+        threads: Any = LoopThreads()
+        made.load(ENGINE, ignore)
+        before = made.open_duplex(threads)
+        assert not isinstance(before, CascadeDuplexView)
+        assert made.facts().kind is ModelKind.NANO and made.ears is None
+        may_come.set()
+        await asyncio.to_thread(made.wait, LIMIT_S)
+        assert isinstance(made.open_duplex(threads), CascadeDuplexView)
+        told = made.facts()
+        assert told.kind is ModelKind.CASCADE and told.is_demonstration
+        assert told.name == "Whisper tiny.en → script → tone"
+
+    asyncio.run(scenario())
+    count = len(looks)
+    made.close()
+    assert len(looks) == count
+    assert isinstance(parts.ears, ScriptedEars) and parts.ears.is_closed
+    assert isinstance(parts.language, ScriptedLanguage) and parts.language.is_closed
+
+
+def test_files_that_are_damaged_or_missing_leave_the_small_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backend, "LOOK_S", 0.001)
+
+    def break_down(base: Any) -> Parts | None:
+        raise ModelError("It is damaged.")
+
+    made = cascade(break_down, waits=True)
+    made.load(ENGINE, ignore)
+    made.close()
+    assert made.facts().kind is ModelKind.NANO
+
+    with pytest.raises(ModelError, match=r'model\.embedded is "cascade"'):
+        cascade(lambda base: None, waits=False).load(ENGINE, ignore)

@@ -1,0 +1,332 @@
+"""Full duplex over scripted parts: turns, barge-in, echo and backchannels, second by second."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.audio import FloatArray
+from core.cascade import duplex
+from core.cascade.duplex import CascadeDuplexView, PictureAhead
+from core.cascade.hearing import TURN_MAX_S, Hearing
+from core.cascade.parts import Line, Parts, Sampling
+from core.errors import GenerationFailedError
+from core.images import decode_wire_picture
+from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
+from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
+from core.serving.transcribers import LoopThreads
+from tests.fakes.cascade_parts import ScriptedDetector, ScriptedLanguage, scripted
+from tests.service.workers import jpeg
+
+QUESTION = "What is the capital of France?"
+ANSWER = "It is Paris, of course, my dear friend. It lies on the Seine."
+QUIET, VOICE = 0.0, 0.5
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no verdict depend on how fast the machine is."""
+    monkeypatch.setattr(duplex, "PATIENCE_S", 60.0)
+
+
+def second(*levels: float) -> FloatArray:
+    """Return one second made of equal parts of these levels."""
+    length = INPUT_SAMPLE_RATE_HZ // len(levels)
+    return np.concatenate([np.full(length, level, np.float32) for level in levels])
+
+
+SILENCE, SPEECH, ENDS, SHORT = (
+    second(QUIET),
+    second(VOICE),
+    second(VOICE, QUIET),
+    second(VOICE, *[QUIET] * 9),
+)
+
+
+class Call:
+    """A call that has begun, and what its units were."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.view = CascadeDuplexView(parts, LoopThreads())
+        self.language = parts.language
+        self.early: list[FloatArray] = []
+        self.units: list[DuplexGenerateResult] = []
+
+    async def hear(self, *seconds: FloatArray, **more: Any) -> list[DuplexGenerateResult]:
+        """Hear seconds; return what became of them."""
+        made = []
+        for samples in seconds:
+            frames: Sequence[Any] = more.get("frames", ())
+            unit = await self.view.unit(
+                samples,
+                frames,
+                force_listen=more.get("force_listen", False),
+                force_speak=more.get("force_speak", False),
+                due_s=None,
+                on_sound=self._keep,
+            )
+            assert unit is not None
+            await self.view.finish_unit()
+            made.append(unit)
+        self.units += made
+        return made
+
+    async def until_quiet(self) -> str:
+        """Hear silence until the reply has ended; return what was said."""
+        said = self.units[-1].text
+        while not self.units[-1].is_listen and not self.units[-1].end_of_turn:
+            said += (await self.hear(SILENCE))[0].text
+        return said
+
+    async def _keep(self, sound: FloatArray) -> None:
+        self.early.append(sound)
+
+
+async def call(parts: Parts, **config: Any) -> Call:
+    begun = Call(parts)
+    settings = DuplexConfig(**{"force_listen_count": 0, **config})
+    await begun.view.begin("Be kind.", config=settings)
+    return begun
+
+
+def modes(units: Sequence[DuplexGenerateResult]) -> str:
+    return "".join("L" if unit.is_listen else "S" for unit in units)
+
+
+def seconds_of(unit: DuplexGenerateResult) -> float:
+    return len(base64.b64decode(unit.audio_data or "")) / 4 / OUTPUT_SAMPLE_RATE_HZ
+
+
+def test_it_listens_answers_a_second_at_a_time_and_listens_again() -> None:
+    async def scenario() -> None:
+        talk = await call(scripted(ANSWER, heard=[QUESTION]))
+        assert modes(await talk.hear(SILENCE, SPEECH, ENDS)) == "LLS"
+        said = await talk.until_quiet()
+        assert said.split() == ANSWER.split()
+        speaking = [unit for unit in talk.units if not unit.is_listen]
+        assert all(seconds_of(unit) == 1.0 for unit in speaking[:-1])
+        assert seconds_of(speaking[-1]) <= 1.0 and speaking[-1].end_of_turn
+        # 13 words of 0.4 s: the words of a unit are those that are heard in it.
+        assert all(1 <= len(unit.text.split()) <= 4 for unit in speaking)
+        assert modes(await talk.hear(SILENCE, SILENCE)) == "LL"
+        assert talk.units[-1].current_time == pytest.approx(len(talk.units) * 1_000, abs=40)
+
+    asyncio.run(scenario())
+
+
+def test_an_open_sentence_is_waited_for() -> None:
+    async def scenario() -> None:
+        parts = scripted(ANSWER, heard=["I think that", "I think that it is late."])
+        talk = await call(parts)
+        assert modes(await talk.hear(ENDS, ENDS)) == "LS"
+        assert isinstance(talk.language, ScriptedLanguage)
+        assert talk.language.asked[0][-1].content == "I think that it is late."
+
+    asyncio.run(scenario())
+
+
+def test_noise_begins_no_turn() -> None:
+    async def scenario() -> None:
+        talk = await call(scripted())
+        assert modes(await talk.hear(SHORT, SILENCE, SHORT, SILENCE, SILENCE)) == "LLLLL"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("heard", "goes_on"),
+    [
+        ("Stop.", False),
+        ("No, I mean the one of Spain.", False),
+        ("Uh-huh, right.", True),
+        ("It is Paris", True),
+        ("", True),
+    ],
+)
+def test_only_the_users_own_words_end_a_reply(heard: str, goes_on: bool) -> None:
+    async def scenario() -> None:
+        talk = await call(scripted(ANSWER, "Madrid.", heard=[QUESTION, heard]))
+        await talk.hear(ENDS)
+        [unit] = await talk.hear(SPEECH)
+        assert unit.is_listen is not goes_on
+        assert isinstance(talk.language, ScriptedLanguage)
+        assert talk.language.ended == (0 if goes_on else 1)
+
+    asyncio.run(scenario())
+
+
+def test_after_stop_it_stays_silent_and_after_another_question_it_answers_that() -> None:
+    async def scenario() -> None:
+        wanted = "No, I mean the one of Spain."
+        talk = await call(scripted(ANSWER, "Madrid.", heard=[QUESTION, wanted, wanted]))
+        await talk.hear(ENDS, SPEECH)
+        [unit] = await talk.hear(ENDS)
+        assert unit.text == "Madrid."
+        assert isinstance(talk.language, ScriptedLanguage)
+        told = talk.language.asked[1]
+        assert told[-1].content == wanted and ANSWER.startswith(told[-2].content)
+        assert len(told[-2].content) < len(ANSWER)
+
+        talk = await call(scripted(ANSWER, heard=[QUESTION, "Stop.", "Stop!"]))
+        await talk.hear(ENDS, SPEECH)
+        assert modes(await talk.hear(ENDS, SILENCE, SILENCE)) == "LLL"
+
+    asyncio.run(scenario())
+
+
+def test_its_own_echo_is_no_turn_but_the_same_words_later_are() -> None:
+    async def scenario() -> None:
+        echo = "It lies on the Seine"
+        talk = await call(scripted(ANSWER, "Yes.", heard=[QUESTION, echo, echo]))
+        await talk.hear(ENDS)
+        await talk.until_quiet()
+        assert modes(await talk.hear(ENDS)) == "L"
+        await talk.hear(SILENCE, SILENCE)
+        assert modes(await talk.hear(ENDS)) == "S"
+
+    asyncio.run(scenario())
+
+
+def test_break_and_forced_listening_end_the_reply_and_count_once() -> None:
+    async def scenario() -> None:
+        talk = await call(scripted(ANSWER, ANSWER, heard=[QUESTION, QUESTION]))
+        await talk.hear(ENDS)
+        talk.view.set_break()
+        assert modes(await talk.hear(SILENCE, SILENCE)) == "LL"
+        await talk.hear(ENDS)
+        assert modes(await talk.hear(SILENCE, force_listen=True)) == "L"
+        assert modes(await talk.hear(SILENCE)) == "L"
+
+    asyncio.run(scenario())
+
+
+def test_it_listens_first_as_long_as_it_is_told_to_and_speaks_when_forced() -> None:
+    async def scenario() -> None:
+        talk = await call(scripted(ANSWER, heard=[QUESTION]), force_listen_count=3)
+        assert modes(await talk.hear(ENDS, SILENCE, SILENCE, SILENCE)) == "LLLS"
+        talk = await call(scripted("Hello there."))
+        assert modes(await talk.hear(SILENCE, force_speak=True)) == "S"
+
+    asyncio.run(scenario())
+
+
+def test_the_beginning_leaves_early_where_it_is_asked_for() -> None:
+    async def scenario() -> None:
+        talk = Call(scripted(ANSWER, heard=[QUESTION]))
+        config = DuplexConfig(force_listen_count=0)
+        await talk.view.begin(None, config=config, early_audio=True)
+        [unit] = await talk.hear(ENDS)
+        [early] = talk.early
+        assert len(early) / OUTPUT_SAMPLE_RATE_HZ + seconds_of(unit) == 1.0
+
+    asyncio.run(scenario())
+
+
+def test_without_sound_the_words_keep_their_pace() -> None:
+    async def scenario() -> None:
+        talk = await call(scripted(ANSWER, heard=[QUESTION]), generate_audio=False)
+        await talk.hear(ENDS)
+        assert (await talk.until_quiet()).split() == ANSWER.split()
+        assert all(unit.audio_data is None for unit in talk.units) and len(talk.units) > 2
+
+    asyncio.run(scenario())
+
+
+def test_it_looks_at_the_newest_picture_when_it_is_asked_to() -> None:
+    class Eyes:
+        async def describe(self, picture: Any, question: str, threads: Any) -> str:
+            return f"{picture.width} wide"
+
+    async def scenario() -> None:
+        heard = ["What do you see?", QUESTION]
+        talk = await call(scripted("A circle.", "Paris.", heard=heard, eyes=Eyes()))
+        pictures = [decode_wire_picture(jpeg(width, 48)) for width in (32, 64)]
+        ahead = await talk.view.encode_ahead(pictures[1], 1)
+        assert ahead == PictureAhead(pictures[1], 1)
+        await talk.hear(ENDS, frames=[pictures[0], ahead])
+        await talk.until_quiet()
+        await talk.hear(SILENCE, SILENCE)
+        await talk.hear(ENDS)
+        assert isinstance(talk.language, ScriptedLanguage)
+        first, then = (asked[-1].content for asked in talk.language.asked)
+        assert "64 wide" in first and then == QUESTION
+
+    asyncio.run(scenario())
+
+
+def test_too_little_sound_is_no_unit_and_the_rest_is_kept() -> None:
+    async def scenario() -> None:
+        view = (await call(scripted())).view
+
+        async def hear(samples: int) -> DuplexGenerateResult | None:
+            sound = np.zeros(samples, np.float32)
+            return await view.unit(
+                sound, [], force_listen=False, force_speak=False, due_s=None, on_sound=_ignore
+            )
+
+        assert await hear(9_000) is None
+        assert await hear(9_000) is not None
+
+    asyncio.run(scenario())
+
+
+def test_a_language_model_that_fails_or_waits_leaves_nothing_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Failing(ScriptedLanguage):
+        async def stream(
+            self, lines: Sequence[Line], sampling: Sampling
+        ) -> AsyncGenerator[str, None]:
+            raise GenerationFailedError("It is not there.")
+            yield ""
+
+    class Waiting(ScriptedLanguage):
+        async def stream(
+            self, lines: Sequence[Line], sampling: Sampling
+        ) -> AsyncGenerator[str, None]:
+            try:
+                await asyncio.Event().wait()
+                yield ""
+            finally:
+                self.ended += 1
+
+    async def scenario() -> None:
+        talk = await call(replace(scripted(heard=[QUESTION]), language=Failing()))
+        with pytest.raises(GenerationFailedError, match="not there"):
+            await talk.hear(ENDS)
+
+        waiting = Waiting()
+        talk = await call(replace(scripted(heard=[QUESTION, "Stop."]), language=waiting))
+        monkeypatch.setattr(duplex, "PATIENCE_S", 0.0)
+        assert modes(await talk.hear(ENDS, SILENCE, SPEECH)) == "LLL" and waiting.ended == 1
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        talk = await call(replace(scripted(heard=[QUESTION]), language=waiting))
+        await talk.hear(ENDS)
+        talk.view.stop()
+        talk.view.cleanup()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.wait(others)
+        assert waiting.ended == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_turn_never_grows_beyond_its_bound() -> None:
+    hearing = Hearing(ScriptedDetector())
+    for _ in range(20):
+        hearing.hear(SILENCE)
+    assert len(hearing.sound) < INPUT_SAMPLE_RATE_HZ
+    while not hearing.is_full:
+        hearing.hear(SPEECH)
+    assert hearing.speech_s == pytest.approx(TURN_MAX_S, abs=1.5)
+
+
+async def _ignore(sound: FloatArray) -> None:
+    """Nobody listens."""

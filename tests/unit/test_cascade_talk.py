@@ -1,0 +1,318 @@
+"""Chat, streaming and half duplex over scripted ears, language and voice."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.audio import encode_wire_audio
+from core.cascade.chat import CascadeChatView
+from core.cascade.parts import Line, Parts
+from core.cascade.prompts import CONTEXT_TOKENS, EXAMPLES, fitting, prompt_of, with_facts
+from core.cascade.talk import (
+    NOT_HEARD,
+    SPOKEN_TOKENS_MAX,
+    CascadeHalfDuplexView,
+    CascadeStreamingView,
+)
+from core.cascade.voice import Sentences
+from core.errors import ContextFullError, OneVoiceError
+from core.schemas import streaming
+from core.schemas.chat import ChatRequest
+from core.schemas.common import (
+    AudioContent,
+    GenerationConfig,
+    ImageContent,
+    Message,
+    Role,
+    TextContent,
+    TTSConfig,
+)
+from core.schemas.half_duplex import HalfDuplexConfig
+from core.schemas.limits import OUTPUT_SAMPLE_RATE_HZ
+from core.schemas.streaming import ReplyRequest, StreamingChunk, StreamingRequest
+from core.serving.transcribers import LoopThreads
+from tests.fakes.cascade_parts import BEGAN, WORD_S, ScriptedLanguage, scripted
+from tests.service.workers import jpeg
+
+SECOND = np.zeros(16_000, np.float32)
+
+
+def run(scenario: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(scenario)
+
+
+async def all_of(reply: AsyncGenerator[StreamingChunk, None]) -> list[StreamingChunk]:
+    return [chunk async for chunk in reply]
+
+
+def language_of(parts: Parts) -> ScriptedLanguage:
+    assert isinstance(parts.language, ScriptedLanguage)
+    return parts.language
+
+
+async def voice_chat(parts: Parts) -> CascadeHalfDuplexView:
+    view = CascadeHalfDuplexView(parts, LoopThreads())
+    await view.begin("Be kind.", voice=None, config=HalfDuplexConfig(), session_id="s")
+    return view
+
+
+def test_a_voice_chat_speaks_sentence_by_sentence_and_remembers() -> None:
+    parts = scripted(
+        "Hello Anna. Nice to meet you!", "Your name is Anna.", heard=["My name is Anna.", "Who?"]
+    )
+
+    async def scenario() -> None:
+        view = await voice_chat(parts)
+        await view.hear(SECOND)
+        *chunks, last = await all_of(view.answer(sets_rollback_point=False))
+        assert [chunk.text_delta for chunk in chunks] == ["Hello Anna. ", "Nice to meet you!"]
+        lengths = [len(base64.b64decode(chunk.audio_data or "")) // 4 for chunk in chunks]
+        assert lengths == [int(words * WORD_S * OUTPUT_SAMPLE_RATE_HZ) for words in (2, 4)]
+        assert last.is_final and view.reply_end is not None
+        assert view.reply_end.text == "Hello Anna. Nice to meet you!"
+        await view.hear(SECOND)
+        await all_of(view.answer(sets_rollback_point=False))
+        asked = language_of(parts).asked[-1]
+        assert [line.content for line in asked[-3:]] == [
+            "My name is Anna.",
+            "Hello Anna. Nice to meet you!",
+            "Who?",
+        ]
+        assert asked[0].role == "system" and asked[0].content.endswith("Be kind.")
+
+    run(scenario())
+
+
+def test_what_was_not_understood_is_asked_again() -> None:
+    parts = scripted(heard=["[noise]"])
+
+    async def scenario() -> None:
+        view = await voice_chat(parts)
+        await view.hear(SECOND)
+        await all_of(view.answer(sets_rollback_point=False))
+        assert view.reply_end is not None and view.reply_end.text == NOT_HEARD
+        assert language_of(parts).asked == []
+
+    run(scenario())
+
+
+def test_a_stopped_reply_keeps_what_was_handed_out_and_ends_the_drawing() -> None:
+    parts = scripted("One is done. Two is done. Three is done.", heard=["Count."])
+
+    async def scenario() -> None:
+        view = await voice_chat(parts)
+        await view.hear(SECOND)
+        reply = view.answer(sets_rollback_point=False)
+        first = await anext(reply)
+        view.stop()
+        rest = [chunk async for chunk in reply]
+        assert first.text_delta == "One is done. " and [chunk.is_final for chunk in rest] == [True]
+        assert view.reply_end is not None and view.reply_end.stopped
+        assert view.reply_end.text == "One is done. " and language_of(parts).ended == 1
+
+    run(scenario())
+
+
+def test_a_spoken_reply_at_its_limit_ends_with_a_whole_sentence() -> None:
+    words = " ".join(["word"] * (SPOKEN_TOKENS_MAX + 50))
+    parts = scripted(f"This is short. And {words}", heard=["Tell me."])
+
+    async def scenario() -> None:
+        view = await voice_chat(parts)
+        await view.hear(SECOND)
+        await all_of(view.answer(sets_rollback_point=False))
+        assert view.reply_end is not None and view.reply_end.text.startswith("This is short. And")
+        assert len(view.reply_end.text) < len(words)
+        assert language_of(parts).samplings[0].max_tokens == SPOKEN_TOKENS_MAX
+
+    run(scenario())
+
+
+def test_a_rolled_back_turn_was_never_said() -> None:
+    parts = scripted("Yes.", heard=["First."])
+
+    async def scenario() -> None:
+        view = await voice_chat(parts)
+        before = view.kv_cache_length
+        await view.mark("s")
+        await view.hear(SECOND)
+        await all_of(view.answer(sets_rollback_point=False))
+        assert view.kv_cache_length > before and view.can_rollback()
+        await view.roll_back()
+        assert view.kv_cache_length == before and not view.can_rollback()
+
+    run(scenario())
+
+
+def test_chat_hears_sound_and_is_told_of_pictures_it_cannot_read() -> None:
+    parts = scripted("I cannot see it.", heard=["What is this?"])
+    content = [
+        AudioContent(data=encode_wire_audio(SECOND)),
+        ImageContent(data=jpeg(64, 64)),
+        TextContent(text="Please."),
+    ]
+    request = ChatRequest(
+        messages=[Message(role=Role.USER, content=content)],
+        generation=GenerationConfig(do_sample=False),
+        seed=7,
+        return_prompt=True,
+    )
+
+    async def scenario() -> None:
+        view = CascadeChatView(parts, LoopThreads())
+        answer = await view.respond(request)
+        assert answer.text == "I cannot see it." and answer.audio_data is None
+        [asked], [sampling] = language_of(parts).asked, language_of(parts).samplings
+        assert "What is this?" in asked[-1].content and "Please." in asked[-1].content
+        assert "cannot make out" in asked[-1].content
+        assert (sampling.temperature, sampling.seed) == (0.0, 7)
+        assert answer.prompt and answer.token_stats and answer.token_stats.input_tokens > 0
+
+    run(scenario())
+
+
+def test_eyes_tell_what_is_on_a_picture() -> None:
+    class Eyes:
+        async def describe(self, picture: Any, question: str, threads: Any) -> str:
+            return f"{picture.size} for {question!r}"
+
+    parts = scripted("A circle.", eyes=Eyes())
+    content = [ImageContent(data=jpeg(64, 32)), TextContent(text="What shape is it?")]
+    request = ChatRequest(messages=[Message(role=Role.USER, content=content)])
+
+    async def scenario() -> None:
+        await CascadeChatView(parts, LoopThreads()).respond(request)
+        asked = language_of(parts).asked[0][-1].content
+        assert "(64, 32) for 'What shape is it?'" in asked
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("in_pieces", [True, False])
+def test_a_chat_reply_begins_as_it_was_told_to(in_pieces: bool) -> None:
+    parts = scripted(" and so on.")
+    request = ChatRequest(
+        messages=[Message(role=Role.USER, content="Go.")],
+        tts=TTSConfig(enabled=True),
+        reply_start="First,",
+    )
+
+    async def scenario() -> None:
+        view = CascadeChatView(parts, LoopThreads())
+        await view.feed_request("s", request)
+        chunks = await all_of(view.reply("s", in_pieces=in_pieces))
+        assert "".join(chunk.text_delta or "" for chunk in chunks) == "First, and so on."
+        assert any(chunk.audio_data for chunk in chunks)
+        assert language_of(parts).asked[0][-1] == Line("assistant", "First,")
+
+    run(scenario())
+
+
+def test_a_reply_of_one_token_is_what_it_begins_with() -> None:
+    async def scenario() -> None:
+        view = CascadeStreamingView(scripted(), LoopThreads())
+        messages = [Message(role=Role.USER, content="Go.")]
+        await view.feed_request(StreamingRequest(session_id="s", messages=messages))
+        wanted = ReplyRequest(max_new_tokens=1, reply_start="Done.", generate_audio=False)
+        await all_of(view.reply("s", wanted))
+        assert view.reply_end is not None and view.reply_end.text == "Done."
+
+    run(scenario())
+
+
+def test_streaming_hands_out_words_and_goes_on_from_what_was_said() -> None:
+    parts = scripted("One two", "Three")
+
+    async def scenario() -> None:
+        view = CascadeStreamingView(parts, LoopThreads())
+        for text in ("Hi.", "And?"):
+            messages = [Message(role=Role.USER, content=text)]
+            await view.feed_request(StreamingRequest(session_id="s", messages=messages))
+            chunks = await all_of(view.reply("s", streaming.Generate(generate_audio=False)))
+            assert all(chunk.audio_data is None for chunk in chunks)
+        assert [line.content for line in language_of(parts).asked[1][-3:]] == [
+            "Hi.",
+            "One two",
+            "And?",
+        ]
+
+    run(scenario())
+
+
+def test_a_voice_sample_is_not_used_unless_it_is_the_own_one() -> None:
+    own = np.linspace(-1, 1, 16_000, dtype=np.float32)
+
+    async def scenario() -> None:
+        view = CascadeHalfDuplexView(scripted(default_voice=own), LoopThreads())
+        for voice, notices in ((own, 0), (-own, 1)):
+            await view.begin("", voice=voice, config=HalfDuplexConfig(), session_id="s")
+            assert [type(each) for each in view.take_notices()] == [OneVoiceError] * notices
+
+    run(scenario())
+
+
+def test_the_prompt_holds_the_date_and_keeps_its_beginning() -> None:
+    lines = [Line("system", "Be brief."), Line("user", "Hi."), Line("user", "There.")]
+    prompt = prompt_of(lines, BEGAN)
+    assert "Monday, 4 May 2026, 9:07." in prompt[0].content and "Be brief." in prompt[0].content
+    assert tuple(prompt[1 : len(EXAMPLES) + 1]) == EXAMPLES
+    assert prompt[len(EXAMPLES) + 1 :] == [Line("user", "Hi. There.")]
+
+
+def test_a_long_conversation_forgets_its_beginning_and_never_its_instructions() -> None:
+    system = Line("system", "Be brief.")
+    said = [Line("user", f"{number} {'word ' * 200}") for number in range(40)]
+    kept = fitting([system, *said])
+    assert kept[0] == system and kept[-1] == said[-1] and len(kept) < 20
+    with pytest.raises(ContextFullError, match=str(CONTEXT_TOKENS)):
+        fitting([system, Line("user", "x" * 20_000)])
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("What's the weather in Paris right now?", "cannot look this up"),
+        ("Which model are you?", "not MiniCPM-o"),
+        ("What do you see?", "no picture"),
+        ("What is my name?", "Your name is Anna."),
+        ("What's the capital of France?", ""),
+        ("How many days does a leap year have?", ""),
+    ],
+)
+def test_what_a_small_model_cannot_know_is_told_beside_the_question(
+    question: str, told: str
+) -> None:
+    said = [Line("user", "Hello, my name is Anna."), Line("assistant", "My name is Bob.")]
+    answer = with_facts(question, said)
+    assert answer.startswith(question) and told in answer
+    assert (answer == question) is (told == "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Dr. Smith lives here. He is 3.5 years old! Really? Yes",
+        "Well, I would say so, and then, perhaps, not. Bye.",
+        "One line\nand another\n\nand more",
+        "word " * 200,
+        "",
+    ],
+)
+def test_pieces_joined_are_the_reply(text: str) -> None:
+    sentences, pieces = Sentences(), []
+    for letter in text:
+        pieces += sentences.add(letter)
+    assert "".join([*pieces, sentences.rest()]) == text
+    assert all(len(piece) < 260 for piece in pieces)
+
+
+def test_the_first_piece_may_be_a_clause_and_titles_end_no_sentence() -> None:
+    sentences = Sentences()
+    found = sentences.add("Oh, I think that Dr. Smith knows it, but I do not, really. And so on")
+    assert found == ["Oh, I think that Dr. Smith knows it, ", "but I do not, really. "]

@@ -17,6 +17,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from core.serving.fake_backend import FakeBackend, FakeTimes
+from core.serving.threads import HEARING_THREADS, SPARE_THREADS
 from tests.pairing import by_default, taking_turns
 from tests.service.workers import (
     SECOND,
@@ -38,6 +39,7 @@ USER = {"role": "user", "content": "Hello"}
 WORK_BEGINS_S = 0.02  # if it has not begun by then, the test is still right
 LONG_MS = 60_000.0  # work that never ends by itself
 HEARTBEAT_S = 0.3  # where every client is dead; one that lives may answer later on a busy machine
+BENCHES = 2  # this file starts that many workers in this process
 LIMITS: dict[str, float] = {
     "chat_message_bytes": 200_000,
     "prepare_bytes": 300_000,
@@ -111,13 +113,21 @@ class Bench:
 
     worker: RunningWorker
     backend: FakeBackend
+    earlier: frozenset[threading.Thread]
+    """What other tests of this process may have left."""
+
+    def threads(self, pool: str) -> int:
+        """Count a pool's threads, of all workers of this file."""
+        new = set(threading.enumerate()) - self.earlier
+        return sum(thread.name.startswith(pool) for thread in new)
 
 
 def running_bench(data: Path, **limits: float) -> Iterator[Bench]:
     backend = FakeBackend()
     settings = settings_for(data, limits=LIMITS | limits, recording={"enabled": False})
+    earlier = frozenset(threading.enumerate())
     with running_worker(settings, lambda: backend) as running:
-        yield Bench(running, backend)
+        yield Bench(running, backend, earlier)
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +149,9 @@ def nothing_stays_behind(bench: Bench) -> Iterator[None]:
     yield
     eventually("all tasks have ended", lambda: bench.worker.tasks() <= tasks)
     eventually("all files are closed", lambda: open_files() <= files)
-    names = [thread.name for thread in threading.enumerate()]
     slots = bench.worker.runtime.slots.count
-    assert sum(name.startswith("call") for name in names) <= slots + 2
-    assert sum(name.startswith("hear") for name in names) <= 2
+    assert bench.threads("call") <= BENCHES * (slots + SPARE_THREADS)
+    assert bench.threads("hear") <= BENCHES * HEARING_THREADS
     assert not bench.worker.sessions._live and len(bench.worker.runtime.slots.owners) == 0
 
 

@@ -1,4 +1,4 @@
-.PHONY: check fix lock map preloads protocol settings
+.PHONY: check docs fix lock map monitoring preloads protocol settings
 
 check:
 	./run_tests.sh
@@ -22,3 +22,9 @@ protocol:
 
 preloads:
 	.venv/bin/python -m scripts.preloads
+
+monitoring:
+	.venv/bin/python -m scripts.monitoring
+
+docs:
+	.venv/bin/python -m mkdocs build

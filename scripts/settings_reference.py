@@ -21,7 +21,7 @@ HEAD = """\
 <!-- Written by `make settings` from settings/sections.py; do not edit. -->
 
 A value is taken from the command line, else from the environment, else from `config.json`, else it
-is the default. `config.json` is a copy of [config.example.json](../config.example.json) with your
+is the default. `config.json` is a copy of `config.example.json` with your
 changes; each key can also be given as a variable, `OMNI_<SECTION>_<KEY>`: `service.gateway_port` is
 `OMNI_SERVICE_GATEWAY_PORT`. Lists in variables are separated by commas, relative paths start at the
 project's folder, and a wrong value is named at the start with its place and its limits.

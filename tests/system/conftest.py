@@ -32,6 +32,17 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
 
 
 @pytest.fixture(scope="session")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
+    """Have a system with the embedded model, which has one voice and warns of any other."""
+    config = {"model": {"embedded": "nano"}}
+    plan = Plan(workers=1, backend="real", command=start_command(), config=config)
+    running = RunningSystem(tmp_path_factory.mktemp("shipped"), plan)
+    with running:
+        yield running
+        assert running.stop() == 0
+
+
+@pytest.fixture(scope="session")
 def speech() -> Samples:
     """Eight seconds of a voice."""
     return read_wav(RECORDINGS / "speech_8s.wav")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,26 +10,14 @@ import numpy as np
 import pytest
 import websockets
 
-from benchmarks.launched import Plan
 from core.audio import write_wav
 from tests.system.client import RATE_HZ, DuplexClient, Samples
 from tests.system.loops import in_loop, new_id
-from tests.system.running import RunningSystem, start_command
+from tests.system.running import RunningSystem
 
 CLIENTS = Path(__file__).parent / "seed_clients"
 SERVER = "wss://localhost:8006"  # as written in the clients
 PAUSE_S = 1.5  # ends a turn of half duplex
-
-
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
-    """Have a system with the embedded model, which has one voice and warns of any other."""
-    config = {"model": {"embedded": "nano"}}
-    plan = Plan(workers=1, backend="real", command=start_command(), config=config)
-    running = RunningSystem(tmp_path_factory.mktemp("shipped"), plan)
-    with running:
-        yield running
-        assert running.stop() == 0
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ OTHERS = {
 
 SUFFIXES = {".py", ".js", ".css", ".html", ".md", ".sh", ".toml"}
 FOLDERS = [
-    *("MiniCPMO45", "benchmarks", "core", "docs", "gateway_modules", "launcher", "recording"),
-    *("scripts", "settings", "static", "tests", "training"),
+    *("MiniCPMO45", "benchmarks", "core", "deploy", "docs", "gateway_modules", "launcher"),
+    *("recording", "scripts", "settings", "static", "tests", "training"),
 ]
 
 

@@ -1,0 +1,51 @@
+"""The programs in the documentation run as they stand, against a system as it ships."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.source_tree import ROOT
+from tests.system.running import LIMIT_S, RunningSystem
+from tests.system.test_browser_clients import node
+
+HOST = "http://localhost:8006"  # as written in the programs
+FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SOCKETS = "--experimental-websocket"  # node 20 has them behind this; the next versions as they are
+RUNNERS = {
+    "python": (sys.executable, "-c"),
+    "javascript": (node(), SOCKETS, "--input-type=module", "--eval"),
+    "sh": ("bash", "-euc"),
+}
+
+
+@pytest.mark.parametrize(
+    ("page", "number", "said"),
+    [
+        ("talk.md", 0, "twelve"),
+        ("talk.md", 1, "says '"),
+        ("talk.md", 2, "I "),
+        ("talk.md", 3, '"queue_length":0'),
+        ("openai.md", 0, "hear you"),
+        ("openai-realtime.md", 0, "response.done"),
+    ],
+)
+def test_a_program_runs_as_it_stands(
+    shipped: RunningSystem, page: str, number: int, said: str
+) -> None:
+    language, text = FENCED.findall((ROOT / "docs" / page).read_text(encoding="utf8"))[number]
+    text = text.replace(HOST, shipped.url).replace(HOST.replace("http", "ws"), shipped.ws(""))
+    done = subprocess.run(
+        [*RUNNERS[language], text],
+        cwd=ROOT,
+        env={**os.environ, "NO_PROXY": "*", "no_proxy": "*"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout, done.stdout

@@ -31,6 +31,7 @@ class ErrorCode(StrEnum):
     TOO_BIG = "too_big"
     UNKNOWN_TYPE = "unknown_type"
     SESSION_IN_USE = "session_in_use"
+    SESSION_EXPIRED = "session_expired"
     INVALID_SESSION_ID = "invalid_session_id"
     TIMEOUT = "timeout"
     LATE_CHUNK = "late_chunk"
@@ -63,6 +64,13 @@ class CloseCode(IntEnum):
     TOO_BIG = 1009
     INTERNAL = 1011
     TRY_LATER = 1013
+    REPLACED = 4001  # another socket of the same session took over; ours
+
+
+VANISHED = 1006  # without a goodbye; never sent
+RESTARTED = 1012  # a proxy between client and server says so
+LOST_CODES = frozenset({CloseCode.SHUTDOWN, VANISHED, CloseCode.INTERNAL, RESTARTED})
+"""How a socket closes whose peer may mean to come back; any other code ends a session."""
 
 
 class OmniError(Exception):
@@ -225,6 +233,12 @@ class VoiceDetectorError(OmniError):
 
 class SessionInUseError(OmniError, code=ErrorCode.SESSION_IN_USE, close=CloseCode.POLICY, http=409):
     """This session id is already in use."""
+
+
+class SessionExpiredError(
+    OmniError, code=ErrorCode.SESSION_EXPIRED, close=CloseCode.POLICY, http=410
+):
+    """There is no session of this token that could go on."""
 
 
 class InvalidSessionIdError(

@@ -301,6 +301,9 @@ class LimitSettings(Section):
     diagnostic_session_bytes: int = Field(
         DIAGNOSTIC_SESSION_BYTES, ge=0, description="client_diagnostic kept of a session, bytes."
     )
+    resume_grace_s: float = Field(
+        60, ge=0, le=600, description="How long a session waits for its lost client, s; 0: never."
+    )
     max_connections: int = Field(2_000, ge=1, description="WebSockets at once.")
     connections_per_client: int = Field(32, ge=1, description="WebSockets of one client at once.")
     # A household, a small office or a class behind one address: eight wait at the same time, not

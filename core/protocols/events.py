@@ -339,9 +339,15 @@ class QueueRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class Assigned(Event):
-    """A worker is ours until it is released."""
+    """A worker is ours until it is released.
+
+    Attributes:
+        worker_id: its name.
+        is_resumed: it has kept the session that goes on.
+    """
 
     worker_id: str
+    is_resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

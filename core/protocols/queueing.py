@@ -186,11 +186,11 @@ class QueueingMachine:
     # --- with a worker ---
 
     def assigned(self, event: Assigned) -> list[QueueEffect]:
-        """Send `queue_done`; connect to the worker."""
+        """Send `queue_done` unless the session goes on; connect to the worker."""
         self._phase = QueueingPhase.CONNECTING
         self._is_worker_ours = True
-        done = QueueDone(worker_id=event.worker_id)
-        return [StopTimer(TimerName.QUEUE_UPDATE), Send(done), ConnectWorker()]
+        done = () if event.is_resumed else (Send(QueueDone(worker_id=event.worker_id)),)
+        return [StopTimer(TimerName.QUEUE_UPDATE), *done, ConnectWorker()]
 
     def assigned_too_late(self, event: Assigned) -> list[QueueEffect]:
         """The client has left."""

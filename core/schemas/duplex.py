@@ -20,6 +20,8 @@ from core.schemas.queue import (
     Queued,
     QueueDone,
     QueueUpdate,
+    SessionResumable,
+    SessionResumed,
     SessionSecret,
     Stop,
     UserTranscript,
@@ -289,6 +291,8 @@ ServerMessage = Annotated[
     Queued
     | QueueUpdate
     | QueueDone
+    | SessionResumable
+    | SessionResumed
     | Prepared
     | ResultPart
     | Result

@@ -23,6 +23,8 @@ from core.schemas.queue import (
     Queued,
     QueueDone,
     QueueUpdate,
+    SessionResumable,
+    SessionResumed,
     SessionSecret,
     Stop,
     UserTranscript,
@@ -227,6 +229,8 @@ ServerMessage = Annotated[
     Queued
     | QueueUpdate
     | QueueDone
+    | SessionResumable
+    | SessionResumed
     | Prepared
     | VadState
     | Generating

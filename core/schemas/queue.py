@@ -8,16 +8,22 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AliasChoices, Field, StringConstraints, computed_field
 
-from core.errors import ErrorCode, InvalidSessionIdError, OmniError, describe_error
+from core.errors import BadRequestError, ErrorCode, InvalidSessionIdError, OmniError, describe_error
 from core.schemas import limits
 from core.schemas.common import WireModel
 
+RESUMABLE: Final = "resumable"  # query: the session may go on over another socket
+RESUME_TOKEN: Final = "resume_token"  # query of such another socket: shows whose it is
+LAST_SEQ: Final = "last_seq"  # query of the same: the newest message that the client has
+SEQ_PATTERN: Final = re.compile(r"[0-9]{1,15}")
 SESSION_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SESSION_SECRET_HEADER: Final = "X-Session-Secret"  # shows that a request is the session's owner's
 SESSION_SECRET_BYTES: Final = 16
 
-SessionSecret = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
-"""128 random bits in hexadecimal digits, made by the gateway; only the session's owner knows it."""
+SECRET_PATTERN: Final = re.compile(r"^[0-9a-f]{32}([0-9a-f]{16})?$")
+
+SessionSecret = Annotated[str, StringConstraints(pattern=SECRET_PATTERN)]
+"""Hexadecimal digits, made by the gateway; only the session's owner knows them."""
 
 
 class RequestType(StrEnum):
@@ -40,6 +46,17 @@ def check_session_id(session_id: str) -> str:
     if SESSION_ID_PATTERN.fullmatch(session_id) is None:
         raise InvalidSessionIdError()
     return session_id
+
+
+def read_seq(text: str) -> int:
+    """Return the number of a message.
+
+    Raises:
+        BadRequestError: It is none.
+    """
+    if SEQ_PATTERN.fullmatch(text) is None:
+        raise BadRequestError(f"{LAST_SEQ}: a whole number of 1 to 15 digits.")
+    return int(text)
 
 
 def duplex_request_type(session_id: str) -> RequestType:
@@ -95,6 +112,24 @@ class QueueDone(WireModel):
     session_secret: SessionSecret | None = Field(
         None, description="Shows over HTTP that a request is from the session's owner."
     )
+
+
+class SessionResumable(WireModel):
+    """The session may go on over another socket; sent first to who asked for it."""
+
+    type: Literal["session_resumable"] = Field("session_resumable", description="Kind of message.")
+    session_id: str = Field(description="The session's id.")
+    resume_token: SessionSecret = Field(description="Shows that a socket is the session's owner's.")
+    grace_s: float = Field(gt=0, description="How long the session waits for another socket, s.")
+
+
+class SessionResumed(WireModel):
+    """The session goes on over this socket; the messages that were missed follow."""
+
+    type: Literal["session_resumed"] = Field("session_resumed", description="Kind of message.")
+    last_seq: int = Field(ge=0, description="`seq` of the newest message of the session.")
+    lost_messages: int = Field(0, ge=0, description="Messages that are no longer kept.")
+    away_ms: int = Field(0, ge=0, description="How long the session had no socket, ms.")
 
 
 class ErrorMessage(WireModel):

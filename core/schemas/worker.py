@@ -145,6 +145,14 @@ class StopRequest(WireModel):
     )
 
 
+class KeptSession(WireModel):
+    """Body of the question whether a session may go on over another socket."""
+
+    kind: str = Field(max_length=limits.ID_MAX_CHARS, description="Last part of its path.")
+    session_id: str = Field(max_length=limits.ID_MAX_CHARS, description="Its id.")
+    session_secret: str = Field(max_length=limits.ID_MAX_CHARS, description="Of its owner.")
+
+
 class ActionResult(WireModel):
     """Whether a request did what it was asked to."""
 

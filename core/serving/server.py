@@ -37,6 +37,7 @@ from core.schemas.worker import (
     WORKER_SECRET_HEADER,
     ActionResult,
     CacheStatus,
+    KeptSession,
     StopRequest,
     WorkerHealth,
 )
@@ -126,6 +127,7 @@ def check_exposure(host: str, security: SecuritySettings) -> None:
 
 CHAT_REQUEST: Final = TypeAdapter(ChatRequest)
 STOP_REQUEST: Final = TypeAdapter(StopRequest)
+KEPT_SESSION: Final = TypeAdapter(KeptSession)
 STOP_LIMIT_BYTES: Final = 4_096
 STOPS: Final = {
     "streaming": (SocketKind.STREAMING, SocketKind.CHAT),
@@ -154,6 +156,7 @@ def worker_routes(registry: CollectorRegistry) -> APIRouter:
     _add_state(router, registry)
     _add_chat(router)
     _add_transcription(router)
+    _add_keeps(router)
     for name, kinds in STOPS.items():
         _add_stop(router, name, kinds)
     for kind in SocketKind:
@@ -232,6 +235,13 @@ def _add_stop(router: APIRouter, name: str, kinds: tuple[SocketKind, ...]) -> No
         body = await _read(request, STOP_LIMIT_BYTES)
         asked = parse_message(STOP_REQUEST, body) if body else StopRequest()
         return sessions.stop(kinds, asked.session_id)
+
+
+def _add_keeps(router: APIRouter) -> None:
+    @router.post("/keeps")
+    async def keeps(request: Request, sessions: Sessions) -> ActionResult:
+        body = await _read(request, STOP_LIMIT_BYTES)
+        return ActionResult(success=sessions.keeps(parse_message(KEPT_SESSION, body)))
 
 
 def _add_socket(router: APIRouter, kind: SocketKind) -> None:

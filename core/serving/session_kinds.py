@@ -109,6 +109,7 @@ class SessionRules:
         sounds: how long sounds may be.
         frames: what a camera picture may be.
         streaming, chat, half_duplex, duplex, realtime: limits of the machines.
+        resume_grace_s: how long a live session waits for its lost client.
     """
 
     endpoints: dict[SocketKind, Endpoint]
@@ -119,6 +120,7 @@ class SessionRules:
     half_duplex: HalfDuplexLimits
     duplex: DuplexLimits
     realtime: RealtimeLimits
+    resume_grace_s: float
 
     @classmethod
     def of(
@@ -160,6 +162,7 @@ class SessionRules:
             realtime=RealtimeLimits(
                 max_session_s=half_duplex.max_session_s, max_kv_tokens=duplex.max_kv_tokens
             ),
+            resume_grace_s=limits.resume_grace_s,
         )
 
     def within(self, context_tokens: int | None) -> SessionRules:

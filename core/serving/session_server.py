@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -16,27 +17,32 @@ from core.errors import (
     NotSupervisedError,
     NoWorkerError,
     OmniError,
+    SessionExpiredError,
     SessionInUseError,
     ShuttingDownError,
 )
 from core.logging_setup import log_context
 from core.schemas.chat import ChatRequest, ChatResponse
 from core.schemas.queue import (
+    LAST_SEQ,
+    RESUMABLE,
     SESSION_SECRET_HEADER,
     ErrorMessage,
     RequestType,
     check_session_id,
+    read_seq,
 )
-from core.schemas.worker import ActionResult, WorkerStatus
+from core.schemas.worker import ActionResult, KeptSession, WorkerStatus
 from core.serving.chat_handler import ChatHandler
 from core.serving.connection import Connection
 from core.serving.observers import WorkerMetrics
 from core.serving.queues import await_end, end_task
 from core.serving.recordings import Recordings
+from core.serving.resumable import ResumableSocket
 from core.serving.runtime import WorkerRuntime
 from core.serving.session_kinds import SessionBuilder, SessionRules, SocketKind
 from core.serving.slots import Lease, Owner
-from core.serving.wire import REALTIME, SocketClosedError, StarletteSocket
+from core.serving.wire import REALTIME, Socket, SocketClosedError, StarletteSocket
 from recording.names import generate_session_id
 
 NOT_READY_TEXT: Final = "The worker is still loading its model. Please try again later."
@@ -52,12 +58,14 @@ class _Live:
 
     Attributes:
         gone: set when it is served no more.
+        resumable: lets another socket of its owner's go on; None: none may.
     """
 
     kind: SocketKind
     owner: Owner
     gone: asyncio.Event
     connection: Connection | None = None
+    resumable: ResumableSocket | None = None
 
 
 class SessionServer:
@@ -89,7 +97,7 @@ class SessionServer:
         self._metrics = metrics
         metrics.ask(lambda: runtime.slots.capacity, lambda: runtime.engine.heartbeat.worked_s)
         self._recordings = recordings
-        self._live: dict[tuple[SocketKind, str], _Live] = {}
+        self._live: dict[tuple[str, str], _Live] = {}  # by kind and id
         self._chats: set[ChatHandler] = set()  # over HTTP
         self._session_ended = asyncio.Event()
         self._log = structlog.stdlib.get_logger("sessions")
@@ -171,11 +179,18 @@ class SessionServer:
                 self._check_open()
                 owner = Owner(name, kind.request_type(name, variant))
                 owner.secret = websocket.headers.get(SESSION_SECRET_HEADER, "")
-                owner.model = websocket.query_params.get("model", "")
-                owner.is_beta = websocket.query_params.get("beta") == "1"
+                query = websocket.query_params
+                if LAST_SEQ in query:
+                    kept = self._resumable(kind, name, owner.secret)
+                    await kept.go_on(socket, read_seq(query[LAST_SEQ]))
+                    return
+                owner.model = query.get("model", "")
+                owner.is_beta = query.get("beta") == "1"
                 async with self._claimed(kind, owner) as live:
                     lease = await self._take_slot(kind, owner)
-                    await self._converse(socket, live, lease)
+                    if RESUMABLE in query:
+                        live.resumable = ResumableSocket(socket, self._rules.resume_grace_s)
+                    await self._converse(live.resumable or socket, live, lease)
             except OmniError as error:
                 self._log.info("socket_refused", code=error.code.value, kind=kind.value)
                 endpoint = self._rules.endpoints.get(kind, REALTIME)
@@ -228,7 +243,28 @@ class SessionServer:
             return ActionResult(success=False, message="There is no such session here.")
         return ActionResult(success=True, message=f"{len(found)} asked to stop.")
 
+    def keeps(self, session: KeptSession) -> bool:
+        """Say whether a session may go on over another socket of its owner's."""
+        try:
+            self._resumable(session.kind, session.session_id, session.session_secret)
+        except SessionExpiredError:
+            return False
+        return True
+
     # --- helpers ---
+
+    def _resumable(self, kind: str, session_id: str, secret: str) -> ResumableSocket:
+        """Return what lets another socket go on with a session.
+
+        Raises:
+            SessionExpiredError: There is none, or the secret is not its owner's.
+        """
+        live = self._live.get((kind, session_id))
+        if live is None or live.resumable is None:
+            raise SessionExpiredError()
+        if not hmac.compare_digest(secret.encode(), live.owner.secret.encode()):
+            raise SessionExpiredError()
+        return live.resumable
 
     async def _wait_until_empty(self, limit_s: float) -> None:
         """Wait for running turns; disconnect idle clients."""
@@ -280,11 +316,13 @@ class SessionServer:
             return None
         return await self.runtime.slots.take(owner, self.runtime.limits.busy_wait_s)
 
-    async def _converse(self, socket: StarletteSocket, live: _Live, lease: Lease | None) -> None:
+    async def _converse(self, socket: Socket, live: _Live, lease: Lease | None) -> None:
         try:
             live.connection = self._builder().build(socket, live.kind, live.owner, lease)
             await live.connection.serve()
         finally:
+            if live.resumable is not None:
+                live.resumable.end()
             if lease is not None:
                 lease.give_back()  # the release has done so, unless it was never reached
 

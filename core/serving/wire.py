@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from pydantic import TypeAdapter
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from core.errors import AudioTooLongError, BinaryMessageError, OmniError, TooBigError
+from core.errors import VANISHED, AudioTooLongError, BinaryMessageError, OmniError, TooBigError
 from core.protocols.effects import Close, ServerMessage
 from core.protocols.events import ClientMessage, Disconnected, Event, Received, Rejected
 from core.schemas import chat, duplex, half_duplex, streaming
@@ -35,6 +35,8 @@ from core.schemas.openai_errors import error_event
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.realtime import parse_event
 from core.serving.queues import Bound, Scheduler
+
+NO_STATUS: Final = 1005  # of a close frame without a code. Source: RFC 6455, section 7.4.1
 
 
 class SocketClosedError(Exception):
@@ -84,7 +86,11 @@ class StarletteSocket:
             raise SocketClosedError()
         event = await self._websocket.receive()
         if event["type"] != "websocket.receive":
-            raise SocketClosedError(event.get("code") or 1006, event.get("reason") or "")
+            code = event.get("code") or NO_STATUS
+            # uvicorn says so of a peer that vanished; no peer of ours closes without a code.
+            raise SocketClosedError(
+                VANISHED if code == NO_STATUS else code, event.get("reason") or ""
+            )
         text: str | None = event.get("text")
         payload: bytes | None = event.get("bytes")
         return text if text is not None else payload or b""

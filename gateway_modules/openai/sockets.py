@@ -14,6 +14,7 @@ from fastapi import APIRouter, WebSocket
 from starlette.responses import JSONResponse
 
 from core.errors import BadRequestError, CloseCode, OmniError, RateLimitedError
+from core.schemas.queue import RESUME_TOKEN
 from gateway_modules.openai.keys import Grant, check_key
 from gateway_modules.openai.routes import check_model, served_model
 from gateway_modules.routes.sockets import Entrance, serve
@@ -26,6 +27,7 @@ SUBPROTOCOL: Final = "realtime"
 BETA_SUBPROTOCOL: Final = "openai-beta.realtime-v1"
 BETA_HEADER: Final = "realtime=v1"
 VENDOR_EVENTS: Final = "minicpmo_events"
+SESSION_ID: Final = "session_id"
 UNSUPPORTED: Final = ("call_id", "intent")  # queries of other uses of the path
 
 router = APIRouter()
@@ -52,7 +54,8 @@ async def _let_in(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
         grant = check_key(websocket)
         _check_use(websocket)
         check_model(gateway, websocket.query_params.get("model", served_model(gateway)))
-        _check_wait(gateway, websocket)
+        if RESUME_TOKEN not in websocket.query_params:
+            _check_wait(gateway, websocket)
     except OmniError as error:
         await deny(websocket, error)
         return
@@ -64,7 +67,9 @@ async def _let_in(websocket: WebSocket, kind: SocketKind, query: dict[str, str])
         tells_queue=websocket.query_params.get(VENDOR_EVENTS) == "1",
         first=_settings(grant) if kind is SocketKind.REALTIME else None,
     )
-    await serve(websocket, kind, generate_session_id(kind.value), entrance)
+    is_returning = RESUME_TOKEN in websocket.query_params
+    session_id = websocket.query_params.get(SESSION_ID, "") if is_returning else ""
+    await serve(websocket, kind, session_id or generate_session_id(kind.value), entrance)
 
 
 def _settings(grant: Grant) -> str | None:

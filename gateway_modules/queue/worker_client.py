@@ -42,6 +42,7 @@ from core.schemas.queue import SESSION_SECRET_HEADER
 from core.schemas.worker import (
     WORKER_SECRET_HEADER,
     ActionResult,
+    KeptSession,
     StopRequest,
     TranscriptPassage,
     TranscriptProblem,
@@ -231,6 +232,13 @@ class WorkerClient:
         """
         body = StopRequest(session_id=session_id).model_dump_json().encode()
         return await self._act(worker, f"/{path}/stop", body)
+
+    async def keeps(self, worker: WorkerConnection, session: KeptSession) -> bool:
+        """Whether a worker has a session that may go on; one that does not answer has none."""
+        try:
+            return (await self._act(worker, "/keeps", session.to_json().encode())).success
+        except OmniError:
+            return False
 
     async def restart(self, worker: WorkerConnection) -> ActionResult:
         """Have a worker finish what it does and end, so that its launcher starts it again.

@@ -236,6 +236,17 @@ class WorkerConnection:
         self.service.status = WorkerStatus.IDLE  # who gives it work says it is in service
         return task
 
+    def adopt(
+        self, status: WorkerStatus, request_type: str, session_id: str, ticket_id: str
+    ) -> None:
+        """Record as this gateway's a session that the worker has kept for it; see `mark_busy`."""
+        slot = next((slot for slot in self.slots if slot.task is None), None)
+        if slot is None:  # the worker has not said yet how many it has
+            slot = Slot()
+            self.slots.append(slot)
+        self.service.other_sessions = max(0, self.service.other_sessions - 1)
+        self.mark_busy(status, request_type, session_id, ticket_id=ticket_id, slot=slot)
+
     def mark_idle(self) -> None:
         """Drop every session, this gateway's and others'; a worker out of service stays so."""
         for slot in self.slots:

@@ -6,29 +6,19 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from core.errors import BinaryMessageError, CloseCode, TooBigError
 from core.schemas.common import check_json_shape
 from gateway_modules.relay.message_type import parse_type
+from gateway_modules.relay.returns import ClientGoneError, Returns, close_quietly
 from gateway_modules.web.kinds import SizeLimits
 from gateway_modules.web.long_text import read_long
 from gateway_modules.web.rates import ByteLease, TokenBucket
 
-MAX_REASON_BYTES: Final = 123  # of a close frame. Source: RFC 6455, section 5.5
 SEND_LIMIT_S: Final = 20.0  # for a client to take a message; then it counts as gone
-CLOSE_LIMIT_S: Final = 5.0
 INLINE_CHARS: Final = 128 * 1024  # what may be read on the loop, a few milliseconds at worst
 FIRST_TYPES: Final = frozenset({"prepare", "prefill"})
-
-
-class ClientGoneError(Exception):
-    """The client's socket is closed; nothing will come and nothing can be sent."""
-
-    def __init__(self, code: int = 1006, reason: str = "") -> None:
-        """Keep how it ended; 1006 is without a goodbye (RFC 6455, section 7.4.1)."""
-        super().__init__(reason or f"closed with {code}")
-        self.code = code
 
 
 @dataclass(frozen=True)
@@ -59,6 +49,7 @@ class ClientWire:
         sizes: SizeLimits,
         pace: Pace | None = None,
         lease: ByteLease | None = None,
+        grace_s: float = 0.0,
     ) -> None:
         """Take over an accepted socket.
 
@@ -67,8 +58,9 @@ class ClientWire:
             sizes: Longest messages.
             pace: How fast they may come.
             lease: Holds messages until they are passed on; None has no limit.
+            grace_s: How long to wait for the client to come back on another socket.
         """
-        self._websocket = websocket
+        self.returns = Returns(websocket, grace_s)
         self._sizes = sizes
         clock = asyncio.get_running_loop().time
         limits = pace or Pace()
@@ -76,7 +68,6 @@ class ClientWire:
         self._bytes = TokenBucket(limits.bytes_at_once, limits.bytes_per_s, clock)
         self._sending = asyncio.Lock()
         self._lease = lease
-        self._is_lost = False
 
     async def receive(self) -> str:
         """Wait for the next text.
@@ -88,11 +79,7 @@ class ClientWire:
                 many values for any parser.
             RateLimitedError: As much is held already as may be.
         """
-        if self._websocket.client_state is not WebSocketState.CONNECTED:
-            raise ClientGoneError()
-        event = await self._websocket.receive()
-        if event["type"] != "websocket.receive":
-            raise ClientGoneError(event.get("code") or 1006, event.get("reason") or "")
+        event = await self.returns.receive()
         parts: list[str] | None = event.get("parts")  # of a long text, see `PARTS_MARK`
         if parts is None and event.get("text") is not None:
             parts = [event["text"]]
@@ -120,30 +107,26 @@ class ClientWire:
         Raises:
             ClientGoneError: It can never arrive, or was not taken in time.
         """
-        if self._is_lost or self._websocket.application_state is not WebSocketState.CONNECTED:
+        websocket = self.returns.websocket
+        if not self.returns.is_open:
             raise ClientGoneError()
         try:
-            async with asyncio.timeout(SEND_LIMIT_S), self._sending:
-                await self._websocket.send({"type": "websocket.send", "text": text})
+            async with self.returns.present(SEND_LIMIT_S), self._sending:
+                await websocket.send({"type": "websocket.send", "text": text})
         except TimeoutError:
-            self._is_lost = True
+            self.returns.lose(websocket)
             raise ClientGoneError(reason="the client does not read") from None
         except (WebSocketDisconnect, OSError, RuntimeError) as error:
             # Servers differ in what they raise when the peer has gone meanwhile.
-            self._is_lost = True
+            self.returns.lose(websocket)
             raise ClientGoneError(reason=str(error)) from error
 
     async def close(self, code: CloseCode, reason: str = "") -> None:
         """Close; harmless if it is closed already."""
-        if self._is_lost or self._websocket.application_state is not WebSocketState.CONNECTED:
-            return
-        self._is_lost = True
-        short = reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
-        try:
-            async with asyncio.timeout(CLOSE_LIMIT_S):
-                await self._websocket.close(int(code), short)
-        except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
-            return  # the client was faster, or does not read
+        was_open = self.returns.is_open
+        self.returns.end()
+        if was_open:
+            await close_quietly(self.returns.websocket, code, reason)
 
     def _checked(self, parts: list[str]) -> tuple[str, int]:
         """Return a message and its size; refuse what is too long or has too many values.

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from pydantic import AwareDatetime, Field
+from starlette.websockets import WebSocket
 
 from core.errors import RateLimitedError, SessionInUseError
 from core.protocols.events import Event
@@ -38,8 +39,17 @@ class LiveRelay(Protocol):
         """The worker that serves it, if one does."""
         ...
 
+    @property
+    def may_return(self) -> bool:
+        """Its client may come back on another socket."""
+        ...
+
     def post(self, event: Event) -> None:
         """Queue an event for its machine; returns at once."""
+        ...
+
+    async def go_on(self, websocket: WebSocket, last_seq: int) -> None:
+        """Serve its client on another socket."""
         ...
 
     async def request_stop(self) -> ActionResult:

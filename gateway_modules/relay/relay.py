@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
+from starlette.websockets import WebSocket
 
 from core.errors import CloseCode, InternalError, NoWorkerError, OmniError
 from core.protocols.effects import (
@@ -42,12 +43,13 @@ from core.protocols.events import (
 )
 from core.protocols.machine import warn
 from core.protocols.queueing import QueueingMachine, QueueingPhase
-from core.schemas.queue import ErrorMessage, Queued, QueueDone
+from core.schemas.queue import ErrorMessage, Queued, QueueDone, SessionResumable
 from core.schemas.worker import ActionResult
 from gateway_modules.queue.worker_pool import WorkerPool
-from gateway_modules.relay.client_wire import ClientGoneError, ClientWire
+from gateway_modules.relay.client_wire import ClientWire
 from gateway_modules.relay.message_type import peek_type
 from gateway_modules.relay.notes import RelayNotes
+from gateway_modules.relay.returns import ClientGoneError
 from gateway_modules.relay.traffic import QueueMessage, Traffic, Upward, Verdict
 from gateway_modules.relay.worker_link import Request, WorkerLink, is_anybody_left
 from gateway_modules.web.kinds import SocketKind
@@ -126,6 +128,29 @@ class Relay:
         """Queue an event for the machine; returns at once."""
         self._inbox.put_nowait(_Queued(event))
 
+    async def go_on(self, websocket: WebSocket, last_seq: int) -> None:
+        """Serve the client on another socket, until that is replaced, lost or closed.
+
+        Args:
+            websocket: Accepted.
+            last_seq: The newest message of the worker that the client has.
+        """
+        returns = self._wire.returns
+        if self._link is not None:
+            await self._link.hold()  # what is on its way comes once more, and in order
+        await returns.replace(websocket)
+        if self.phase is QueueingPhase.CONNECTING and not self.request.kind.has_events:
+            await self._carry_out(Send(QueueDone(worker_id=self.worker_id)))
+        await self._report_place()
+        if self._link is not None:
+            await self._link.go_on(last_seq)
+        await returns.wait_until_left(websocket)
+
+    @property
+    def may_return(self) -> bool:
+        """Its client may come back on another socket."""
+        return self._wire.returns.may_return
+
     async def run(self) -> None:
         """Serve the client until its socket is closed."""
         self._notes.opened()
@@ -136,6 +161,7 @@ class Relay:
             structlog.get_logger("relay").exception("relay failed", exc_info=errors)
             await self._send_internal_error()
         finally:
+            self._wire.returns.end()
             self._notes.closed()
 
     # --- the loop ---
@@ -143,6 +169,7 @@ class Relay:
     async def _converse(self, tasks: asyncio.TaskGroup) -> None:
         reader = tasks.create_task(self._read(), name="relay reader")
         try:
+            await self._offer_return()
             self.post(Opened())
             while not self._machine.is_closed:
                 queued = await self._inbox.get()
@@ -270,8 +297,9 @@ class Relay:
     # --- the client's side ---
 
     async def _read(self) -> None:
-        """Read the client until it is gone."""
+        """Read the client until it is gone for good."""
         while True:
+            websocket = self._wire.returns.websocket
             try:
                 text = await self._wire.receive()
                 if self._is_relaying:
@@ -279,8 +307,13 @@ class Relay:
                 else:
                     await self._post_and_wait(await self._traffic.read(text))
             except ClientGoneError as gone:
-                self.post(Disconnected(str(gone)))
-                return
+                returns = self._wire.returns
+                is_away = websocket is returns.websocket  # else another socket is there already
+                if is_away and returns.may_return and self._link is not None:
+                    await self._link.hold()
+                if not await returns.wait(websocket):
+                    self.post(Disconnected(str(gone)))
+                    return
             except OmniError as error:
                 await self._post_and_wait(Rejected(error))
 
@@ -303,11 +336,21 @@ class Relay:
             await self._link.send(upward.text)
 
     async def _send(self, text: str) -> None:
-        """Send to the client; one that is gone ends the session like one that says so."""
+        """Send to the client; one that is gone for good ends the session."""
         try:
             await self._wire.send(text)
         except ClientGoneError as gone:
-            self.post(Disconnected(str(gone)))
+            if not self._wire.returns.may_return:
+                self.post(Disconnected(str(gone)))
+
+    async def _offer_return(self) -> None:
+        """Say how to come back, if one may."""
+        request, grace_s = self.request, self._wire.returns.grace_s
+        if grace_s:
+            offer = SessionResumable(
+                session_id=request.session_id, resume_token=request.session_secret, grace_s=grace_s
+            )
+            await self._send(offer.to_json())
 
     async def _send_own(self, message: QueueMessage) -> None:
         text = self._traffic.spelled(message)

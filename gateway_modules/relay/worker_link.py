@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,7 +16,14 @@ import structlog
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from core.errors import CloseCode, NoWorkerError, OmniError, WorkerLostError, WorkerUnreachableError
+from core.errors import (
+    CloseCode,
+    NoWorkerError,
+    OmniError,
+    SessionExpiredError,
+    WorkerLostError,
+    WorkerUnreachableError,
+)
 from core.protocols.events import (
     Assigned,
     Event,
@@ -28,8 +36,9 @@ from core.protocols.events import (
     WorkerMissed,
 )
 from core.protocols.events import Place as PlaceReport
-from core.schemas.queue import RequestType
-from core.schemas.worker import WorkerStatus
+from core.schemas.queue import LAST_SEQ, RequestType
+from core.schemas.worker import KeptSession, WorkerStatus
+from gateway_modules.queue.adoption import adopted, find_worker
 from gateway_modules.queue.line import Place
 from gateway_modules.queue.models import QueueTicket
 from gateway_modules.queue.worker_client import CONNECT_TRIES
@@ -65,6 +74,7 @@ class Request:
         patience_s: How long to queue while there is no worker at all.
         goes_first: Its turn had come already, and its worker could not be reached.
         query: What the worker's address says besides.
+        last_seq: The newest message its client has of a session that a worker may have kept.
     """
 
     kind: SocketKind
@@ -79,12 +89,28 @@ class Request:
     patience_s: float = PATIENCE_S
     goes_first: bool = False
     query: Mapping[str, str] = field(default_factory=dict)
+    last_seq: int | None = None
 
     def has(self, shown_secret: str) -> bool:
         """Whether this is the session's secret, compared in constant time."""
         return hmac.compare_digest(
             shown_secret.encode("utf-8", "surrogatepass"), self.session_secret.encode()
         )
+
+
+@dataclass
+class _Absence:
+    """What is known of a client that went away.
+
+    Attributes:
+        last_seq: the newest message it had when it came back; None if it never did.
+        is_held: it is away, or came back to a socket that is being replaced.
+        ended: set when it came back.
+    """
+
+    last_seq: int | None
+    is_held: bool = False
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class WorkerLink:
@@ -109,6 +135,7 @@ class WorkerLink:
         self._socket: ClientConnection | None = None
         self._has_reported = False
         self._is_end_expected = False
+        self._absence = _Absence(request.last_seq)
         self._began_s = asyncio.get_running_loop().time()
 
     @property
@@ -126,6 +153,22 @@ class WorkerLink:
     def waited_s(self) -> float:
         """Time since it began, s."""
         return asyncio.get_running_loop().time() - self._began_s
+
+    async def hold(self) -> None:
+        """The client is away: close the socket such that the worker keeps the session."""
+        self._absence.is_held = True
+        self._absence.ended.clear()
+        if self._socket is not None:
+            await self._socket.close(CloseCode.SHUTDOWN)
+
+    async def go_on(self, last_seq: int) -> None:
+        """The client is back, and has the worker's messages up to this one."""
+        if self._socket is None:
+            self._absence.is_held = False
+            return
+        await self.hold()
+        self._absence.last_seq = last_seq
+        self._absence.ended.set()
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         """Enter the queue."""
@@ -179,23 +222,48 @@ class WorkerLink:
 
     async def run(self) -> None:
         """Queue, wait, reach the worker, and pass on what it says until it is ended."""
-        request = self._request
         try:
-            with self._pool.place(
-                request.request_type,
-                request.session_id,
-                request.history_hash,
-                client=request.client,
-                goes_first=request.goes_first,
-            ) as place:
+            with await self._enter() as place:
                 self._place = place
                 worker = await place.wait(self._on_wait, NEVER_S)
-                await self._post(Assigned(worker.worker_id))
+                is_resumed = self._absence.last_seq is not None
+                await self._post(Assigned(worker.worker_id, is_resumed=is_resumed))
                 await self._may_connect.wait()
-                await self._post(await self._serve(place))
+                end = await self._serve(place)
+                while self._absence.is_held:
+                    await self._absence.ended.wait()
+                    self._absence.is_held = False
+                    end = await self._serve(place)
+                await self._post(end)
                 await asyncio.Event().wait()  # the machine ends this when it has decided
         except OmniError as error:
             await self._post(QueueRefused(error))
+
+    async def _enter(self) -> AbstractContextManager[Place]:
+        """Return a place in the queue, or that of a session which a worker has kept.
+
+        Raises:
+            SessionExpiredError: No worker has the session that is to go on.
+        """
+        request, pool = self._request, self._pool
+        if self._absence.last_seq is not None:
+            kept = KeptSession(
+                kind=request.kind,
+                session_id=request.session_id,
+                session_secret=request.session_secret,
+            )
+            if (worker := await find_worker(pool, kept)) is not None:
+                return adopted(pool, worker, request.request_type, request.session_id)
+            if self._absence.last_seq > 0:
+                raise SessionExpiredError()
+            self._absence.last_seq = None  # it waited in the queue, or had only just a worker
+        return pool.place(
+            request.request_type,
+            request.session_id,
+            request.history_hash,
+            client=request.client,
+            goes_first=request.goes_first,
+        )
 
     async def _on_wait(self, ticket: QueueTicket) -> None:
         event = PlaceChanged if self._has_reported else PlaceTaken
@@ -206,6 +274,8 @@ class WorkerLink:
         """Have a socket to the worker for as long as it lives; return how it ended."""
         request, worker = self._request, place.worker
         query = {**worker_query(request.session_id, request.request_type), **request.query}
+        if self._absence.last_seq is not None:
+            query[LAST_SEQ] = str(self._absence.last_seq)
         tries = 1 if self._pool.has_room_beside(worker) else request.tries
         try:
             async with self._pool.client.connected(
@@ -216,8 +286,11 @@ class WorkerLink:
                 max_bytes=request.max_bytes,
                 tries=tries,
             ) as socket:
-                self._socket = socket
-                await self._post(WorkerConnected())
+                is_first, self._socket = self._socket is None, socket
+                if is_first:
+                    await self._post(WorkerConnected())
+                if self._absence.is_held:  # the client left meanwhile, or came back once more
+                    await socket.close(CloseCode.SHUTDOWN)
                 return await self._listen(socket, place)
         except WorkerUnreachableError as error:
             self._pool.report_unreachable(worker)
@@ -229,11 +302,12 @@ class WorkerLink:
             while True:
                 text = await socket.recv(decode=True)
                 assert isinstance(text, str), "asked for text"
-                self._is_end_expected |= await self._on_text(text)
+                if not self._absence.is_held:  # else it is sent again to who comes back
+                    self._is_end_expected |= await self._on_text(text)
         except ConnectionClosed as closed:
             code = closed.rcvd.code if closed.rcvd is not None else None
             reason = closed.rcvd.reason if closed.rcvd is not None else ""
-        if self._is_end_expected:
+        if self._is_end_expected or self._absence.is_held:
             return WorkerClosed(code or CloseCode.NORMAL, reason)
         structlog.get_logger("relay").warning(
             "worker lost", worker_id=place.worker.worker_id, code=code, reason=reason

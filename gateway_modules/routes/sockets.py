@@ -15,18 +15,30 @@ from core.errors import (
     AppDisabledError,
     NoWorkerError,
     OmniError,
+    SessionExpiredError,
 )
 from core.logging_setup import log_context
 from core.protocols.event_queueing import EventQueueingMachine, WaitLimits
 from core.protocols.queueing import QueueingMachine
 from core.schemas.limits import CHAT_SOCKET_LIMIT_BYTES, PREPARE_LIMIT_BYTES
-from core.schemas.queue import SESSION_SECRET_BYTES, ErrorMessage, check_session_id
+from core.schemas.queue import (
+    LAST_SEQ,
+    RESUMABLE,
+    RESUME_TOKEN,
+    SECRET_PATTERN,
+    SESSION_SECRET_BYTES,
+    ErrorMessage,
+    check_session_id,
+    read_seq,
+)
 from gateway_modules.admin.app_registry import app_of_request
 from gateway_modules.openai.event_traffic import EventTraffic
-from gateway_modules.relay.client_wire import ClientGoneError, ClientWire
+from gateway_modules.relay.client_wire import ClientWire
 from gateway_modules.relay.diagnostics import DiagnosticsFile
+from gateway_modules.relay.live_sessions import LiveRelay
 from gateway_modules.relay.notes import RelayNotes
 from gateway_modules.relay.relay import Relay
+from gateway_modules.relay.returns import ClientGoneError
 from gateway_modules.relay.traffic import ChatTraffic, LiveTraffic, Traffic, TurnTraffic
 from gateway_modules.relay.worker_link import Request
 from gateway_modules.service import Gateway, gateway_of
@@ -106,7 +118,10 @@ async def serve(
         async with AsyncExitStack() as stack:
             try:
                 _check_open(gateway, kind, session_id)
-                stack.enter_context(gateway.live.counted(client))
+                last_seq = last_seq_of(websocket)
+                earlier = None if last_seq is None else gateway.live.get(session_id)
+                if earlier is None:  # else its session is counted already
+                    stack.enter_context(gateway.live.counted(client))
             except OmniError as error:
                 _note_refusal(gateway, error)
                 await entrance.deny(websocket, error)
@@ -114,11 +129,17 @@ async def serve(
             await websocket.accept(entrance.subprotocol)
             lease = gateway.bytes_held.lease(client)
             stack.callback(lease.release)
-            wire = ClientWire(websocket, gateway.sizes_of(kind), gateway.timing.pace, lease)
+            grace_s = _grace_s(gateway, kind, websocket)
+            pace = gateway.timing.pace
+            wire = ClientWire(websocket, gateway.sizes_of(kind), pace, lease, grace_s)
             traffic = _traffic(gateway, kind, entrance)
             try:
                 request = _request(gateway, kind, check_session_id(session_id), websocket)
-                request = replace(request, query=entrance.query)
+                if earlier is not None and last_seq is not None:
+                    await _go_on(earlier, request, websocket, last_seq)
+                    return
+                query = {**entrance.query, **({RESUMABLE: "1"} if grace_s else {})}
+                request = replace(request, query=query, last_seq=last_seq)
                 relay = _relay(gateway, wire, traffic, request, entrance.first)
                 await stack.enter_async_context(gateway.live.entered(relay))
                 stack.callback(gateway.cleanup.request)
@@ -127,6 +148,35 @@ async def serve(
                 await _refuse(wire, traffic, error)
                 return
             await relay.run()
+
+
+def last_seq_of(websocket: WebSocket) -> int | None:
+    """Return the newest message that a client has of the session it comes back to.
+
+    Raises:
+        BadRequestError: It does not say that well.
+    """
+    if RESUME_TOKEN not in websocket.query_params:
+        return None
+    return read_seq(websocket.query_params.get(LAST_SEQ, ""))
+
+
+async def _go_on(earlier: LiveRelay, request: Request, websocket: WebSocket, last_seq: int) -> None:
+    """Go on with a session that is live here.
+
+    Raises:
+        SessionExpiredError: It is not this client's, or none that can go on.
+    """
+    is_owner = request.kind is earlier.request.kind and earlier.request.has(request.session_secret)
+    if not (is_owner and earlier.may_return):
+        raise SessionExpiredError()
+    await earlier.go_on(websocket, last_seq)
+
+
+def _grace_s(gateway: Gateway, kind: SocketKind, websocket: WebSocket) -> float:
+    """Return how long a client may be away from its session, s."""
+    asks = {RESUMABLE, RESUME_TOKEN} & websocket.query_params.keys()
+    return gateway.settings.limits.resume_grace_s if asks and not kind.has_turns else 0.0
 
 
 def _check_open(gateway: Gateway, kind: SocketKind, session_id: str) -> None:
@@ -145,13 +195,16 @@ def _check_open(gateway: Gateway, kind: SocketKind, session_id: str) -> None:
 
 def _request(gateway: Gateway, kind: SocketKind, session_id: str, websocket: WebSocket) -> Request:
     timing = gateway.timing
+    shown = websocket.query_params.get(RESUME_TOKEN)
+    if shown is not None and SECRET_PATTERN.fullmatch(shown) is None:
+        raise SessionExpiredError()
     return Request(
         kind=kind,
         request_type=kind.request_type(session_id),
         session_id=session_id,
         client=gateway.access.limited_client(websocket),
         address=gateway.access.client_address(websocket),
-        session_secret=secrets.token_hex(SESSION_SECRET_BYTES),
+        session_secret=shown or secrets.token_hex(SESSION_SECRET_BYTES),
         max_bytes=CHAT_SOCKET_LIMIT_BYTES if kind.has_turns else PREPARE_LIMIT_BYTES,
         tries=timing.connect_tries,
         patience_s=timing.patience_s,

@@ -11,7 +11,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 from websockets.http11 import Request
 
-from core.errors import CloseCode, RateLimitedError
+from core.errors import VANISHED, CloseCode, RateLimitedError
 from core.schemas.limits import (
     CHAT_SOCKET_LIMIT_BYTES,
     EVENT_LIMIT_BYTES,
@@ -101,6 +101,8 @@ class GatewaySocketProtocol(BoundedReads, WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Count the connection no more."""
         self.config.connections.leave(self._peer)
+        if self.handshake_complete:  # uvicorn would say that the client closed without a code
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": VANISHED})
         lease = self._lease()
         if lease is not None:
             lease.release()

@@ -40,7 +40,7 @@
  */
 
 /** The `code` of an `error` or `warning` message.
- * @typedef {"queue_full" | "queue_cancelled" | "no_worker" | "shutting_down" | "worker_unreachable" | "worker_lost" | "not_prepared" | "already_prepared" | "out_of_order" | "bad_json" | "bad_audio" | "bad_frame" | "bad_config" | "too_big" | "unknown_type" | "session_in_use" | "invalid_session_id" | "timeout" | "late_chunk" | "context_nearly_full" | "context_full" | "generation_failed" | "not_available" | "one_voice" | "voice_cut" | "recording_stopped" | "ended_by_admin" | "app_disabled" | "origin_refused" | "unauthorized" | "forbidden" | "rate_limited" | "not_found" | "still_writing" | "internal"} ErrorCode
+ * @typedef {"queue_full" | "queue_cancelled" | "no_worker" | "shutting_down" | "worker_unreachable" | "worker_lost" | "not_prepared" | "already_prepared" | "out_of_order" | "bad_json" | "bad_audio" | "bad_frame" | "bad_config" | "too_big" | "unknown_type" | "session_in_use" | "session_expired" | "invalid_session_id" | "timeout" | "late_chunk" | "context_nearly_full" | "context_full" | "generation_failed" | "not_available" | "one_voice" | "voice_cut" | "recording_stopped" | "ended_by_admin" | "app_disabled" | "origin_refused" | "unauthorized" | "forbidden" | "rate_limited" | "not_found" | "still_writing" | "internal"} ErrorCode
  */
 
 /** How the text of a reply is drawn.
@@ -323,6 +323,22 @@
  * @property {"interrupt"} type Kind of message.
  */
 
+/** The session may go on over another socket; sent first to who asked for it.
+ * @typedef {Object} SessionResumable
+ * @property {"session_resumable"} type Kind of message.
+ * @property {string} session_id The session's id.
+ * @property {string} resume_token Shows that a socket is the session's owner's.
+ * @property {number} grace_s How long the session waits for another socket, s.
+ */
+
+/** The session goes on over this socket; the messages that were missed follow.
+ * @typedef {Object} SessionResumed
+ * @property {"session_resumed"} type Kind of message.
+ * @property {number} last_seq `seq` of the newest message of the session.
+ * @property {number} lost_messages Messages that are no longer kept.
+ * @property {number} away_ms How long the session had no socket, ms.
+ */
+
 /** Ready: send sound now.
  * @typedef {Object} HalfDuplexPrepared
  * @property {"prepared"} type Kind of message.
@@ -553,7 +569,7 @@
  */
 
 /** What the server says on /ws/half_duplex/{session_id}.
- * @typedef {Queued | QueueUpdate | QueueDone | HalfDuplexPrepared | VadState | Generating | Chunk | TurnDone | HalfDuplexTimeout | HalfDuplexStopped | UserTranscript | WarningMessage | ErrorMessage} HalfDuplexServerMessage
+ * @typedef {Queued | QueueUpdate | QueueDone | SessionResumable | SessionResumed | HalfDuplexPrepared | VadState | Generating | Chunk | TurnDone | HalfDuplexTimeout | HalfDuplexStopped | UserTranscript | WarningMessage | ErrorMessage} HalfDuplexServerMessage
  */
 
 /** What the client says on /ws/duplex/{session_id}.
@@ -561,7 +577,7 @@
  */
 
 /** What the server says on /ws/duplex/{session_id}.
- * @typedef {Queued | QueueUpdate | QueueDone | DuplexPrepared | ResultPart | Result | Paused | Resumed | Interrupted | DuplexStopped | DuplexTimeout | UserTranscript | WarningMessage | ErrorMessage} DuplexServerMessage
+ * @typedef {Queued | QueueUpdate | QueueDone | SessionResumable | SessionResumed | DuplexPrepared | ResultPart | Result | Paused | Resumed | Interrupted | DuplexStopped | DuplexTimeout | UserTranscript | WarningMessage | ErrorMessage} DuplexServerMessage
  */
 
 /** What the client says on /ws/chat.
@@ -639,6 +655,7 @@ export const ERROR_CODES = /** @type {const} */ ({
   "TOO_BIG": "too_big",
   "UNKNOWN_TYPE": "unknown_type",
   "SESSION_IN_USE": "session_in_use",
+  "SESSION_EXPIRED": "session_expired",
   "INVALID_SESSION_ID": "invalid_session_id",
   "TIMEOUT": "timeout",
   "LATE_CHUNK": "late_chunk",
@@ -669,7 +686,8 @@ export const CLOSE_CODES = /** @type {const} */ ({
   "POLICY": 1008,
   "TOO_BIG": 1009,
   "INTERNAL": 1011,
-  "TRY_LATER": 1013
+  "TRY_LATER": 1013,
+  "REPLACED": 4001
 });
 
 /** What settings are when they are left out. */

@@ -50,6 +50,7 @@ USES: Final = (
     CodeUse(ErrorCode.TOO_BIG, ALL),
     CodeUse(ErrorCode.UNKNOWN_TYPE, warnings=ALL),
     CodeUse(ErrorCode.SESSION_IN_USE, NAMED),
+    CodeUse(ErrorCode.SESSION_EXPIRED, LIVE),
     CodeUse(ErrorCode.INVALID_SESSION_ID, NAMED),
     CodeUse(ErrorCode.TIMEOUT, ALL),
     CodeUse(
@@ -107,6 +108,7 @@ CLOSE_TEXTS: Final[Mapping[CloseCode, str]] = MappingProxyType(
         CloseCode.TOO_BIG: "A message was too big.",
         CloseCode.INTERNAL: "Something broke on the server.",
         CloseCode.TRY_LATER: "The server can take no more now.",
+        CloseCode.REPLACED: "Another socket of the same session took over.",
     }
 )
 

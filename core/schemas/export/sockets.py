@@ -88,7 +88,20 @@ CHUNK_RULE: Final = (
     "With speech, a `chunk` holds up to ten tokens of text and their sound, which the model makes "
     "together. Without speech, each token is a `chunk` of its own."
 )
+RESUME_RULES: Final = (
+    "With `?resumable=1` in the address, `/ws/duplex` and `/ws/half_duplex` begin with "
+    "`session_resumable`, and each message of the session carries `seq`, which counts from 1. When "
+    "the socket breaks, come back to the same address with `?resume_token=…&last_seq=…`, the "
+    "newest `seq` that arrived or 0: `session_resumed` answers, and what was missed follows. "
+    "What was said meanwhile is lost.",
+    "A session waits for its client when the socket vanished or closed with 1001, 1011 or 1012. "
+    "`stop`, `close` and any other code end it at once. A later socket of the session takes over; "
+    "the former closes with 4001.",
+    "Who comes back before `prepared` gets its place in the queue, `queue_done`, or "
+    "`session_resumed` with `last_seq` 0; the last two are answered with `prepare`.",
+)
 COMMON_RULES: Final = (
+    *RESUME_RULES,
     "A message is one JSON object in one text frame, and its `type` says which. A binary frame "
     "closes the connection with 1003.",
     "Fields that are not known are ignored. A `type` that is not known is answered by the "

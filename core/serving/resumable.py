@@ -1,0 +1,237 @@
+"""A session's socket that may break and be replaced by another one.
+
+What is sent is numbered and kept for a while, so that another socket goes on where the last one
+broke. Reads no message and knows no protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from core.errors import LOST_CODES, CloseCode, SessionExpiredError
+from core.schemas.limits import MIB
+from core.schemas.queue import SessionResumed
+from core.serving.wire import Socket, SocketClosedError
+
+KEPT_CHARS: Final = 8 * MIB  # ours: about a minute of speech
+SEND_LIMIT_S: Final = 10.0  # ours: for a message to be taken; then the socket counts as broken
+MS_PER_S: Final = 1_000
+
+
+class SentMessages:
+    """The newest messages of a session, numbered from 1.
+
+    Overflow: beyond `most_chars` the oldest are forgotten; the newest is always kept.
+
+    Attributes:
+        last_seq: number of the newest message, 0 before the first.
+    """
+
+    def __init__(self, most_chars: int = KEPT_CHARS) -> None:
+        """Begin before the first message."""
+        self.last_seq = 0
+        self._most_chars = most_chars
+        self._chars = 0
+        self._texts: deque[str] = deque()
+
+    @property
+    def first_seq(self) -> int:
+        """Number of the oldest message that is kept."""
+        return self.last_seq - len(self._texts) + 1
+
+    def add(self, text: str) -> str:
+        """Number a JSON object, keep it and return it."""
+        self.last_seq += 1
+        numbered = f'{text[:-1]},"seq":{self.last_seq}}}'
+        self._texts.append(numbered)
+        self._chars += len(numbered)
+        while self._chars > self._most_chars and len(self._texts) > 1:
+            self._chars -= len(self._texts.popleft())
+        return numbered
+
+    def get(self, seq: int) -> str:
+        """Return a message that is kept."""
+        return self._texts[seq - self.first_seq]
+
+
+@dataclass(eq=False)
+class _Attached:
+    """One of the sockets a session has in its life.
+
+    Attributes:
+        gone: set when the session uses it no more.
+        is_lost: it broke.
+        is_sending: a task sends on it.
+    """
+
+    socket: Socket
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    is_lost: bool = False
+    is_sending: bool = False
+
+
+class ResumableSocket:
+    """A `Socket` that outlives the sockets it uses, one after the other.
+
+    One task receives, another one sends, and any number of them may bring a new socket.
+    """
+
+    def __init__(self, socket: Socket, grace_s: float, sent: SentMessages | None = None) -> None:
+        """Begin with a first socket.
+
+        Args:
+            socket: Accepted.
+            grace_s: How long a session without a socket is kept.
+            sent: Keeps what is sent.
+        """
+        self._grace_s = grace_s
+        self._sent = sent or SentMessages()
+        self._attached = _Attached(socket)
+        self._next_seq = 1  # of the message that the present socket gets next
+        self._is_over = False
+        self._lost_s = 0.0
+        self._reading: asyncio.Timeout | None = None
+        self._returned = asyncio.Event()
+
+    @property
+    def is_away(self) -> bool:
+        """The session waits for another socket."""
+        return self._attached.is_lost and not self._is_over
+
+    async def receive(self) -> str | bytes:
+        """Wait for the next message, on whichever socket it comes; see `Socket`."""
+        while True:
+            attached = self._attached
+            if attached.is_lost:
+                await self._wait_for_return()
+                continue
+            try:
+                return await self._receive_on(attached.socket)
+            except TimeoutError:
+                continue  # it was replaced, or takes nothing any more
+            except SocketClosedError as error:
+                if attached is not self._attached:
+                    continue
+                if error.code not in LOST_CODES:
+                    self.end()
+                    raise
+                self._lose(attached)
+
+    async def send(self, text: str) -> None:
+        """Keep a message, and send it if there is a socket; see `Socket`."""
+        if self._is_over:
+            raise SocketClosedError()
+        self._sent.add(text)
+        await self._catch_up()
+
+    async def close(self, code: int, reason: str) -> None:
+        """End the session's last socket; see `Socket`."""
+        attached = self._attached
+        self.end()
+        if not attached.is_lost:
+            await attached.socket.close(code, reason)
+
+    def end(self) -> None:
+        """Let no socket return any more."""
+        self._is_over = True
+        self._attached.gone.set()
+        self._returned.set()
+
+    async def go_on(self, socket: Socket, last_seq: int) -> None:
+        """Use another socket, until that is replaced, broken or closed.
+
+        Args:
+            socket: Accepted.
+            last_seq: The newest message that the client has.
+
+        Raises:
+            SessionExpiredError: The session is over, or its client has what was never sent.
+        """
+        if last_seq > self._sent.last_seq:
+            self.end()  # such a client cannot be brought back into step
+        if self._is_over:
+            raise SessionExpiredError()
+        before, attached = self._attached, _Attached(socket)
+        away_s = _now_s() - self._lost_s if before.is_lost else 0.0
+        first_seq = max(last_seq + 1, self._sent.first_seq)
+        self._attached, self._next_seq = attached, first_seq
+        self._interrupt_reading()
+        self._returned.set()
+        before.gone.set()
+        greeting = SessionResumed(
+            last_seq=self._sent.last_seq,
+            lost_messages=first_seq - last_seq - 1,
+            away_ms=round(away_s * MS_PER_S),
+        )
+        await self._catch_up(greeting.to_json())
+        if not before.is_lost:
+            await before.socket.close(int(CloseCode.REPLACED), "replaced")
+        await attached.gone.wait()
+
+    async def _receive_on(self, socket: Socket) -> str | bytes:
+        try:
+            async with asyncio.timeout(None) as self._reading:
+                return await socket.receive()
+        finally:
+            self._reading = None
+
+    async def _catch_up(self, greeting: str = "") -> None:
+        """Send what the present socket has not got; one task at a time does so for each."""
+        attached = self._attached
+        if attached.is_sending or attached.is_lost:
+            return
+        attached.is_sending = True
+        try:
+            if greeting:
+                await self._send_on(attached, greeting)
+            while (
+                attached is self._attached
+                and not attached.is_lost
+                and self._next_seq <= self._sent.last_seq
+            ):
+                self._next_seq = max(self._next_seq, self._sent.first_seq)
+                self._next_seq += 1
+                await self._send_on(attached, self._sent.get(self._next_seq - 1))
+        finally:
+            attached.is_sending = False
+
+    async def _send_on(self, attached: _Attached, text: str) -> None:
+        try:
+            async with asyncio.timeout(SEND_LIMIT_S):
+                await attached.socket.send(text)
+        except (SocketClosedError, TimeoutError) as error:
+            is_stalled = isinstance(error, TimeoutError)
+            if is_stalled and attached is self._attached:
+                self._lose(attached)  # a socket that is closed is found out by who receives
+
+    def _lose(self, attached: _Attached) -> None:
+        attached.is_lost = True
+        self._lost_s = _now_s()
+        self._returned.clear()
+        attached.gone.set()
+        self._interrupt_reading()
+
+    async def _wait_for_return(self) -> None:
+        """Wait for another socket.
+
+        Raises:
+            SocketClosedError: None came in time.
+        """
+        try:
+            async with asyncio.timeout_at(self._lost_s + self._grace_s):
+                await self._returned.wait()
+        except TimeoutError:
+            self.end()
+        if self._is_over:
+            raise SocketClosedError(reason="the client did not return")
+
+    def _interrupt_reading(self) -> None:
+        if self._reading is not None and not self._reading.expired():
+            self._reading.reschedule(_now_s())
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,281 @@
+"""A lost socket and another one in its place, through gateway and worker: nothing is lost or told
+twice, nobody else gets in, and whatever nobody comes back to ends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.serving.fake_backend import FakeBackend, FakeTimes
+from tests.fakes.gateway_stage import HOST, HURRY, Stage, settings_for, until
+from tests.service.callers import SILENCE, Caller, Raw, duplex_unit, prepare, restarted
+from tests.service.workers import RunningWorker, running_worker, speech, wire
+
+GRACE_S = 300.0  # longer than any test
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorker]:
+    """A worker with fixed replies, which all tests of this file share."""
+    settings = settings_for(tmp_path_factory.mktemp("worker"), limits={"resume_grace_s": GRACE_S})
+    with running_worker(settings, lambda: FakeBackend(FakeTimes(unit_ms=5))) as running:
+        yield running
+
+
+@asynccontextmanager
+async def staged(
+    worker: RunningWorker, folder: Path, **sections: Mapping[str, object]
+) -> AsyncIterator[Stage]:
+    """Have a gateway before the worker; both are quiet afterwards."""
+    stage = Stage(
+        settings_for(folder, **{"limits": {"resume_grace_s": GRACE_S}, **sections}),
+        0,
+        HURRY,
+        [f"{HOST}:{worker.port}"],
+    )
+    await stage.start()
+    try:
+        yield stage
+        await stage.check_quiet()
+        await until(lambda: not worker.sessions._live, "a session is left at the worker")
+    finally:
+        await stage.stop()
+
+
+def run(
+    worker: RunningWorker, folder: Path, test: Callable[[Stage], Awaitable[None]], **sections: Any
+) -> None:
+    """Run a test with a gateway before the worker."""
+
+    async def play() -> None:
+        async with staged(worker, folder, **sections) as stage:
+            await test(stage)
+
+    asyncio.run(play())
+
+
+def test_full_duplex_goes_on_where_it_broke(worker: RunningWorker, tmp_path: Path) -> None:
+    async def test(stage: Stage) -> None:
+        before = worker.runtime.slots.total_leases
+        caller = Caller(stage, "/ws/duplex/adx_resume")
+        await caller.open()
+        await prepare(caller)
+        for _ in range(3):
+            await duplex_unit(caller)
+            caller.cut()
+            assert (await caller.come_back())["lost_messages"] == 0
+            await duplex_unit(caller)
+        caller.check_whole()
+        assert len(caller.of("result")) == 6
+        assert worker.runtime.slots.total_leases == before + 1
+        assert stage.gateway.live.relays()[0].worker_id == "worker_0"
+        await caller.say("stop")
+        await caller.hear("stopped")
+        assert await caller.end() == 1000
+
+    run(worker, tmp_path, test)
+
+
+def test_a_reply_is_whole_though_the_socket_breaks_in_it(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
+    async def reply(stage: Stage, name: str, break_after: int | None) -> str:
+        caller = Caller(stage, f"/ws/half_duplex/{name}")
+        await caller.open()
+        await prepare(caller)
+        for sound in (SILENCE, wire(speech()[16_000:32_000]), SILENCE):
+            await caller.say("audio_chunk", audio_base64=sound)
+        await caller.hear("generating")  # what was said has arrived
+        if break_after is not None:
+            for _ in range(break_after):
+                await caller.hear("chunk")
+            caller.cut()
+            await caller.come_back()
+        await caller.hear("turn_done")
+        caller.check_whole()
+        await caller.say("stop")
+        await caller.end()
+        return "".join(message["text_delta"] or "" for message in caller.of("chunk"))
+
+    async def test(stage: Stage) -> None:
+        whole = await reply(stage, "hdx_whole", None)
+        assert whole
+        for count in range(3):
+            assert await reply(stage, f"hdx_{count}", count) == whole
+
+    run(worker, tmp_path, test)
+
+
+def test_a_session_outlives_the_gateway(worker: RunningWorker, tmp_path: Path) -> None:
+    async def test(stage: Stage) -> None:
+        before = worker.runtime.slots.total_leases
+        caller = Caller(stage, "/ws/duplex/adx_restart")
+        await caller.open()
+        await prepare(caller)
+        await duplex_unit(caller)
+        async with restarted(stage) as after:
+            caller.stage = after
+            assert (await caller.come_back())["lost_messages"] == 0
+            pool = after.gateway.pool
+            assert [task.session_id for w in pool.workers.values() for task in w.tasks] == [
+                "adx_restart"
+            ]
+            assert not pool.queue_length
+            await duplex_unit(caller)
+            caller.check_whole()
+            await caller.say("stop")
+            await caller.hear("stopped")
+            assert await caller.end() == 1000
+        assert worker.runtime.slots.total_leases == before + 1
+
+    run(worker, tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"resume_token": "0" * 32},
+        {"resume_token": "none"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_nobody_else_goes_on_with_a_session(
+    worker: RunningWorker, tmp_path: Path, changed: Raw, is_restarted: bool
+) -> None:
+    async def refuse(stage: Stage, caller: Caller) -> None:
+        stranger = Caller(stage, caller.path, caller.session_id, caller.token, heard=caller.heard)
+        error = await stranger.come_back(**changed)
+        assert error["code"] == "session_expired"
+        assert await stranger.end() == 1008
+
+    async def test(stage: Stage) -> None:
+        caller = Caller(stage, "/ws/duplex/adx_stranger")
+        await caller.open()
+        await prepare(caller)
+        if is_restarted:
+            async with restarted(stage) as after:
+                caller.stage = after
+                await refuse(after, caller)
+                await caller.come_back()
+                await caller.say("stop")
+                await caller.end()
+            return
+        caller.cut()
+        await refuse(stage, caller)
+        await caller.come_back()
+        await duplex_unit(caller)
+        await caller.say("stop")
+        await caller.end()
+
+    run(worker, tmp_path, test)
+
+
+def test_the_later_of_two_sockets_wins(worker: RunningWorker, tmp_path: Path) -> None:
+    async def test(stage: Stage) -> None:
+        caller = Caller(stage, "/ws/duplex/adx_twice")
+        await caller.open()
+        await prepare(caller)
+        first, closed = caller.socket, Caller(stage, caller.path, socket=caller.socket)
+        await caller.come_back()
+        assert caller.socket is not first
+        assert await closed.end() == 4001
+        await duplex_unit(caller)
+        caller.check_whole()
+        await caller.say("stop")
+        await caller.end()
+
+    run(worker, tmp_path, test)
+
+
+def test_a_client_that_says_goodbye_is_not_waited_for(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
+    async def test(stage: Stage) -> None:
+        caller = Caller(stage, "/ws/duplex/adx_goodbye")
+        await caller.open()
+        await prepare(caller)
+        assert caller.socket is not None
+        await caller.socket.close()  # 1000
+        await stage.check_quiet()
+        assert (await caller.come_back())["code"] == "session_expired"
+
+    run(worker, tmp_path, test)
+
+
+def test_a_place_in_the_queue_is_kept(worker: RunningWorker, tmp_path: Path) -> None:
+    async def test(stage: Stage) -> None:
+        first = Caller(stage, "/ws/duplex/adx_first")
+        await first.open()
+        await prepare(first)
+        second, third = (Caller(stage, f"/ws/duplex/adx_{name}") for name in ("second", "third"))
+        for caller in (second, third):
+            await caller.open()
+            await caller.hear("queued")
+        second.cut()
+        await second.dial(f"resume_token={second.token}&last_seq=0")
+        assert (await second.hear("queued", "queue_update"))["position"] == 1
+        assert stage.gateway.pool.queue_length == 2
+        second.cut()  # away when its turn comes
+        await first.say("stop")
+        await first.end()
+        await until(lambda: stage.gateway.pool.queue_length == 1)
+        await second.dial(f"resume_token={second.token}&last_seq=0")
+        await second.hear("queue_done", "session_resumed")  # so it has to prepare
+        await second.say("prepare", prefix_system_prompt="Hi")
+        await second.hear("prepared")
+        await duplex_unit(second)
+        second.check_whole()
+        for caller in (second, third):
+            await caller.say("stop")
+            await caller.end()
+
+    run(worker, tmp_path, test)
+
+
+def test_without_a_grace_time_a_lost_client_is_gone(worker: RunningWorker, tmp_path: Path) -> None:
+    async def test(stage: Stage) -> None:
+        caller = Caller(stage, "/ws/duplex/adx_never")
+        await caller.dial("resumable=1")
+        await prepare(caller)
+        assert not caller.of("session_resumable") and not caller.seqs
+        caller.cut()
+        await stage.check_quiet()
+
+    run(worker, tmp_path, test, limits={"resume_grace_s": 0})
+
+
+def test_who_has_what_was_never_sent_ends_the_session(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
+    async def test(stage: Stage) -> None:
+        caller = Caller(stage, "/ws/duplex/adx_future")
+        await caller.open()
+        await prepare(caller)
+        caller.cut()
+        assert (await caller.come_back(last_seq=999))["code"] == "session_expired"
+        assert await caller.end() == 1008
+
+    run(worker, tmp_path, test)
+
+
+def test_whom_nobody_comes_back_to_ends(tmp_path: Path) -> None:
+    limits = {"resume_grace_s": 0.05}
+
+    async def test(stage: Stage) -> None:
+        caller = Caller(stage, "/ws/duplex/adx_expired")
+        await caller.open()
+        await prepare(caller)
+        caller.cut()
+        await stage.check_quiet()
+        await until(lambda: not hasty.sessions._live)
+        assert (await caller.come_back())["code"] == "session_expired"
+
+    with running_worker(settings_for(tmp_path / "worker", limits=limits), FakeBackend) as hasty:
+        run(hasty, tmp_path / "gateway", test, limits=limits)

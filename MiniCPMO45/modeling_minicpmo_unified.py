@@ -7,18 +7,13 @@ Methods return steps; a driver such as `run_alone` carries them out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-import torch
 from torch import nn
 
 from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import ReplyPolicy, UnitPolicy
 from MiniCPMO45.engine.session import Session
-from MiniCPMO45.kernels.device import DeviceOptions
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.chat import ChatCapability
@@ -27,57 +22,13 @@ from MiniCPMO45.modes.prompt_input import MessageInput
 from MiniCPMO45.modes.speech import ReplySpeech
 from MiniCPMO45.modes.streaming import StreamingCapability
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
-from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.settings import DuplexSettings, LoadOptions
 from MiniCPMO45.token2wav.load import load_token2wav
-from MiniCPMO45.token2wav.vocoder import VocoderOptions
 from MiniCPMO45.token2wav.voices import VoiceEncoder, VoiceLibrary, read_fixed_voice
-
-__all__ = ["DuplexCapability", "LoadOptions", "UnifiedModel"]
 
 logger = logging.getLogger(__name__)
 
 TOKEN2WAV_FOLDER = Path("assets") / "token2wav"
-LEAST_CONVERSATIONS = 4  # that a GPU is made ready for
-
-
-@dataclass(frozen=True)
-class LoadOptions:
-    """How a checkpoint is loaded.
-
-    Attributes:
-        device: where weights and caches live.
-        dtype: of the model; the vocoder is always float32.
-        overlay: a `.pt` file applied over the checkpoint.
-        hub: where a hub id is looked up, "huggingface" or "modelscope".
-        with_speech: load the vocoder; without it replies are text.
-        flow_steps: ODE steps of the vocoder's flow.
-        duplex_defaults: settings of duplex sessions that bring none.
-        show_progress: draw progress bars.
-        slots: conversations at once that a GPU is made ready for; more take turns.
-        on_progress: told what is being loaded, and how much of it is there, 0 to 1, if known.
-    """
-
-    device: torch.device
-    dtype: torch.dtype
-    overlay: Path | None = None
-    hub: Literal["huggingface", "modelscope"] = "huggingface"
-    with_speech: bool = True
-    flow_steps: int = 5
-    duplex_defaults: DuplexSettings = DuplexSettings()
-    show_progress: bool = True
-    slots: int = 1
-    on_progress: Callable[[str, float | None], None] | None = None
-
-    def tell(self, stage: str, share: float | None = None) -> None:
-        """Say what is being loaded now."""
-        if self.on_progress is not None:
-            self.on_progress(stage, share)
-
-    @classmethod
-    def for_device(cls, device: str | torch.device) -> LoadOptions:
-        """Return the usual options: bfloat16 on a GPU, float32 on a CPU."""
-        place = torch.device(device)
-        return cls(place, torch.float32 if place.type == "cpu" else torch.bfloat16)
 
 
 class UnifiedModel:
@@ -126,7 +77,7 @@ class UnifiedModel:
             CheckpointError: the checkpoint cannot be found, does not fit or is quantised; the
                 text says what to do.
         """
-        options.tell("reading the checkpoint")
+        options.report("reading the checkpoint")
         folder = find_checkpoint(source, hub=options.hub)
         model = MiniCPMOForConditionalGeneration.from_folder(
             folder,
@@ -134,10 +85,10 @@ class UnifiedModel:
             device=options.device,
             overlay=options.overlay,
             show_progress=options.show_progress,
-            on_progress=lambda share: options.tell("loading weights", share),
+            on_progress=lambda share: options.report("loading weights", share),
         )
         model.drop_unused()
-        options.tell("loading the voice")
+        options.report("loading the voice")
         executor = _load_executor(model, folder, options)
         processor = MiniCPMOProcessor.from_pretrained(folder)
         logger.info("device map: %s", _device_map(model, executor))
@@ -179,19 +130,14 @@ def _load_executor(
     model: MiniCPMOForConditionalGeneration, folder: Path, options: LoadOptions
 ) -> Executor:
     assets = folder / TOKEN2WAV_FOLDER
-    device_options = DeviceOptions(
-        most_conversations=max(options.slots, LEAST_CONVERSATIONS),
-        show_progress=options.show_progress,
-    )
     if not options.with_speech or not assets.is_dir():
         if options.with_speech:
             logger.warning("%s is missing; replies will be text only", assets)
-        return Executor(model, options=device_options)
-    vocoder_options = VocoderOptions(n_steps=options.flow_steps)
-    vocoder = load_token2wav(assets, vocoder_options, device=options.device)
+        return Executor(model, options=options)
+    vocoder = load_token2wav(assets, options, device=options.device)
     voices = VoiceLibrary(
         read_fixed_voice(assets) or VoiceEncoder.from_folder(assets, options.device),
         vocoder,
     )
-    options.tell("preparing the engine")
-    return Executor(model, vocoder, voices, options=device_options)
+    options.report("preparing the engine")
+    return Executor(model, vocoder, voices, options=options)

@@ -1,11 +1,16 @@
-"""What a caller may choose for one conversation: frozen records with the documented defaults."""
+"""What a caller may choose for one conversation, and when a model is loaded: frozen records."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from pathlib import Path
+from typing import Final, Literal
 
+import torch
+
+LEAST_CONVERSATIONS: Final = 4  # that a card is made ready for
 GREEDY: Final = "greedy"  # the `decode_mode` in which decisions are the argmax instead of a draw
 
 
@@ -96,3 +101,61 @@ class DuplexSettings:
     max_slice_nums: int = 1
     early_audio: bool = False
     window: WindowSettings = field(default_factory=WindowSettings)
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a checkpoint is loaded, and how it runs.
+
+    Attributes:
+        device: where weights and caches live.
+        dtype: of the model; the vocoder's weights are always float32.
+        overlay: a `.pt` file applied over the checkpoint.
+        hub: where a hub id is looked up.
+        with_speech: load the vocoder; without it replies are text.
+        flow_steps: ODE steps of the vocoder's flow.
+        flow_dtype: of the flow's products, keys and values; None is float16 on a card, whose
+            mantissa is that of TF32, and float32 elsewhere.
+        has_fixed_sizes: pad the vocoder's batches to a few sizes; None does so on a card.
+        duplex_defaults: settings of duplex sessions that bring none.
+        slots: conversations at once that a card is made ready for; more take turns.
+        most_rows: rows of one prefill pass; longer input is fed in several.
+        text_cache_bytes: memory of all language-model caches of a card; None takes a share of what
+            is free, at most what all conversations need at `TOKENS_EACH`.
+        speech_cache_bytes: memory of all speech-decoder caches, likewise.
+        show_progress: draw progress bars.
+        on_progress: called with what is being loaded, and how much of it is there, 0 to 1, if
+            known.
+    """
+
+    device: torch.device = torch.device("cpu")
+    dtype: torch.dtype = torch.float32
+    overlay: Path | None = None
+    hub: Literal["huggingface", "modelscope"] = "huggingface"
+    with_speech: bool = True
+    flow_steps: int = 5
+    flow_dtype: torch.dtype | None = None
+    has_fixed_sizes: bool | None = None
+    duplex_defaults: DuplexSettings = DuplexSettings()
+    slots: int = 64
+    most_rows: int = 1024
+    text_cache_bytes: int | None = None
+    speech_cache_bytes: int | None = None
+    show_progress: bool = True
+    on_progress: Callable[[str, float | None], None] | None = None
+
+    @property
+    def conversations(self) -> int:
+        """How many conversations share one pass."""
+        return max(self.slots, LEAST_CONVERSATIONS)
+
+    def report(self, stage: str, share: float | None = None) -> None:
+        """Say what is being loaded now."""
+        if self.on_progress is not None:
+            self.on_progress(stage, share)
+
+    @classmethod
+    def for_device(cls, device: str | torch.device) -> LoadOptions:
+        """Return the usual options: bfloat16 on a GPU, float32 on a CPU."""
+        place = torch.device(device)
+        return cls(place, torch.float32 if place.type == "cpu" else torch.bfloat16)

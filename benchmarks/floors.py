@@ -157,7 +157,7 @@ def _vocoder_ms(rig: Rig, rates: Rates) -> float:
     """Return the time of one second: the estimator once per step, everything else once."""
     vocoder = rig.executor.vocoder
     assert vocoder is not None, "the rig is built with a vocoder"
-    estimator, steps = vocoder.flow.decoder.estimator, vocoder.options.n_steps
+    estimator, steps = vocoder.flow.decoder.estimator, vocoder.options.flow_steps
     read = _bytes(vocoder.flow) + _bytes(vocoder.hift) + (steps - 1) * _bytes(estimator)
     flops = 2 * _count(estimator) * FLOW_MEL_FRAMES * FLOW_BRANCHES * steps
     return MS_PER_S * max(read / rates.bytes_per_s, flops / rates.vocoder_flops_per_s)

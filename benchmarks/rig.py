@@ -25,13 +25,14 @@ from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.unit_input import SlicedPicture
 from MiniCPMO45.processing.pictures import slice_image
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
+from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.tiny.tokenizer import train_vocabulary, write_tokenizer
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT, fold_weight_norm
 from MiniCPMO45.token2wav.load import load_token2wav
 from MiniCPMO45.token2wav.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
-from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import MEL_FRAMES_PER_CODE, VoiceBase, VoicePrompt
 from MiniCPMO45.token2wav.voice_features import SPEAKER_SIZE, SpeakerEncoder
 from MiniCPMO45.token2wav.voices import VoiceEncoder, VoiceLibrary
@@ -109,7 +110,7 @@ def random_full_rig(options: RigOptions, wait: Callable[[], None]) -> Rig:
         for module in (flow, hift)
     )
     fold_weight_norm(hift)
-    vocoder = Token2Wav(flow, hift, VocoderOptions(n_steps=options.flow_steps))
+    vocoder = Token2Wav(flow, hift, LoadOptions(flow_steps=options.flow_steps))
     seconds.lap("vocoder_seconds")
     voices = VoiceLibrary(_random_voice_encoder(options), vocoder)
     seconds.lap("voices_seconds")
@@ -140,7 +141,7 @@ def checkpoint_rig(source: str, options: RigOptions, wait: Callable[[], None]) -
     seconds.lap("model_seconds")
     vocoder = load_token2wav(
         folder / ASSETS,
-        VocoderOptions(n_steps=options.flow_steps),
+        LoadOptions(flow_steps=options.flow_steps),
         device=options.device,
     )
     n_vocoder = sum(

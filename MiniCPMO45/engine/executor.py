@@ -53,7 +53,6 @@ from MiniCPMO45.kernels.device import (
     SPEECH_SHARE,
     TEXT_SHARE,
     CardMemory,
-    DeviceOptions,
     capture_all,
     most_tokens,
     settle_on,
@@ -64,6 +63,7 @@ from MiniCPMO45.model.audio_encoder import new_audio_cache
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.pictures import Slice
 from MiniCPMO45.processing.streaming_mel import MelState
+from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase
 from MiniCPMO45.token2wav.voices import VoiceLibrary
@@ -101,13 +101,13 @@ class Executor:
         vocoder: Token2Wav | None = None,
         voices: VoiceLibrary | None = None,
         *,
-        options: DeviceOptions | None = None,
+        options: LoadOptions | None = None,
     ) -> None:
         """Lay the weights out, allocate the caches and, on a card, capture the graphs."""
         self.model = model
         self.vocoder = vocoder
         self.voices = voices
-        self.options = options or DeviceOptions()
+        self.options = options or LoadOptions()
         free_bytes = settle_on(self.device)
         shapes = model.config.decoder, model.config.tts_config.decoder
         asked = self.options.text_cache_bytes, self.options.speech_cache_bytes
@@ -116,7 +116,7 @@ class Executor:
         model.llm.model.fuse()
         model.tts.model.fuse()
         self._text = TextRunner(model.llm, self.llm_store, self._limits(self.options.most_rows))
-        speech_rows = SPEECH_ROWS_EACH * self.options.most_conversations
+        speech_rows = SPEECH_ROWS_EACH * self.options.conversations
         limits = self._limits(min(self.options.most_rows, speech_rows))
         self._speech = SpeechRunner(model.tts, self.tts_store, limits)
         self._vision = SliceEncoder(model.vpm, model.resampler)
@@ -221,14 +221,14 @@ class Executor:
         return self.device.type == "cuda" and HAS_TRITON
 
     def _limits(self, most_rows: int) -> PassLimits:
-        most = self.options.most_conversations
+        most = self.options.conversations
         return PassLimits(most, most_rows, is_exact=not self._has_graphs)
 
     def _store(self, shape: DecoderConfig, asked_bytes: int | None, most_bytes: int) -> KvStore:
         rope = Rope.build(shape.head_dim, shape.rope_theta, device=self.device)
         token_bytes = cached_bytes(shape, self.dtype)
         if asked_bytes is None:
-            most = most_tokens(shape, self.options.most_conversations)
+            most = most_tokens(shape, self.options.conversations)
             asked_bytes = min(most_bytes, most * token_bytes)
         return KvStore(
             shape,
@@ -241,7 +241,7 @@ class Executor:
 
     def _capture(self) -> CardMemory:
         start = time.perf_counter()
-        rows = buckets_up_to(self.options.most_conversations, DECODE_BUCKETS)
+        rows = buckets_up_to(self.options.conversations, DECODE_BUCKETS)
         families = (
             self._text.prefill_pieces,
             self._text.decode_pieces,

@@ -271,26 +271,6 @@ def read_back(values: Tensor) -> Tensor:
     return host
 
 
-@dataclass(frozen=True)
-class DeviceOptions:
-    """How the engine uses the card.
-
-    Attributes:
-        most_conversations: that share one pass; more are answered in several.
-        most_rows: rows of one prefill pass; longer input is fed in several.
-        text_cache_bytes: memory of all language-model caches; None takes a share of what is free,
-            at most what all conversations need at `TOKENS_EACH`.
-        speech_cache_bytes: memory of all speech-decoder caches, likewise.
-        show_progress: draw a progress bar while graphs are captured.
-    """
-
-    most_conversations: int = 64
-    most_rows: int = 1024
-    text_cache_bytes: int | None = None
-    speech_cache_bytes: int | None = None
-    show_progress: bool = True
-
-
 TOKENS_EACH = 8192  # the context a conversation usually ends at; longer ones share the pool
 TEXT_SHARE = 0.55  # of the memory that is free once the weights are loaded
 SPEECH_SHARE = 0.1

@@ -18,10 +18,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
+from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.config import Token2WavConfig, list_differences, read_flow_yaml
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT, fold_weight_norm
-from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.vocoder import Token2Wav
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +109,7 @@ def build_token2wav(
     config: Token2WavConfig,
     flow: Mapping[str, Tensor],
     hift: Mapping[str, Tensor],
-    options: VocoderOptions | None = None,
+    options: LoadOptions | None = None,
     *,
     device: torch.device | str = "cpu",
 ) -> Token2Wav:
@@ -155,7 +156,7 @@ def read_config(folder: Path) -> Token2WavConfig:
 
 def load_token2wav(
     folder: Path,
-    options: VocoderOptions | None = None,
+    options: LoadOptions | None = None,
     *,
     config: Token2WavConfig | None = None,
     device: torch.device | str = "cpu",

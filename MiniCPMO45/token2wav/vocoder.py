@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from MiniCPMO45.configuration_minicpmo import SpeechTiming
 from MiniCPMO45.kernels.device import Piece
 from MiniCPMO45.kernels.stream_memory import load_tails, store_tails
+from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.batch import (
     LARGEST_CALL_CODES,
     LARGEST_VOICE_FRAMES,
@@ -48,22 +49,6 @@ CAPTURED_CODES = (FIRST_PART_CODES, HOP_CODES, WINDOW_CODES)
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 LOOKAHEAD = (TIMING.silence_code,) * TIMING.lookahead_codes  # what follows a voice's prompt
 OVERLAP = ("mel", "source", "speech")  # names among a stream's tails
-
-
-@dataclass(frozen=True)
-class VocoderOptions:
-    """How the vocoder runs.
-
-    Attributes:
-        n_steps: ODE steps of a stream.
-        dtype: of the flow's products, keys and values; None is float16 on a card, whose mantissa
-            is that of TF32, and float32 elsewhere.
-        has_fixed_sizes: pad batches to a few sizes; None does so on a card.
-    """
-
-    n_steps: int = 5
-    dtype: torch.dtype | None = None
-    has_fixed_sizes: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -193,7 +178,7 @@ class Token2Wav:
         config: sizes of both.
     """
 
-    def __init__(self, flow: Flow, hift: HiFT, options: VocoderOptions | None = None) -> None:
+    def __init__(self, flow: Flow, hift: HiFT, options: LoadOptions | None = None) -> None:
         """Lay out the weights.
 
         Args:
@@ -201,10 +186,10 @@ class Token2Wav:
             hift: float32, its weight norms folded.
             options: how it runs.
         """
-        self.flow, self.hift, self.options = flow, hift, options or VocoderOptions()
+        self.flow, self.hift, self.options = flow, hift, options or LoadOptions()
         self.config = Token2WavConfig(flow.config, hift.config)
         is_on_card = flow.device.type == "cuda"
-        dtype = self.options.dtype or (torch.float16 if is_on_card else torch.float32)
+        dtype = self.options.flow_dtype or (torch.float16 if is_on_card else torch.float32)
         flow.pack(HISTORY + UPSAMPLING * LARGEST_CALL_CODES, dtype)
         if is_on_card:
             hift.pack(dtype)
@@ -231,7 +216,7 @@ class Token2Wav:
 
         Args:
             voice: the voice.
-            n_steps: ODE steps (default `options.n_steps`).
+            n_steps: ODE steps (default `options.flow_steps`).
             noise: starting noise of the flow [1, bins, N], N at least P + 100 + the largest
                 chunk's frames (default drawn from a fixed seed).
             lookahead: codes behind the prompt, silence by default.
@@ -241,7 +226,7 @@ class Token2Wav:
             ValueError: the noise does not even cover the prompt.
         """
         check_voice_length(voice.frames)
-        flow, steps, voice = self.flow, n_steps or self.options.n_steps, voice.to(self.device)
+        flow, steps, voice = self.flow, n_steps or self.options.flow_steps, voice.to(self.device)
         if noise is None:
             n_frames = voice.frames + HISTORY_FRAMES + UPSAMPLING * LARGEST_CALL_CODES
             noise = draw_flow_noise(n_frames, self.config.flow.output_size)
@@ -315,7 +300,9 @@ class Token2Wav:
             rows: numbers of streams.
         """
         keys = [
-            ProgramKey(self.options.n_steps, n_rows, ChunkShape(n_codes, HISTORY, is_exact=False))
+            ProgramKey(
+                self.options.flow_steps, n_rows, ChunkShape(n_codes, HISTORY, is_exact=False)
+            )
             for n_rows in sorted(rows, reverse=True)
             for n_codes in sorted(CAPTURED_CODES, reverse=True)
         ]

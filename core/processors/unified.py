@@ -26,8 +26,8 @@ from core.processors.streaming import StreamingView
 from core.processors.view import View, ViewContext, model_errors
 from core.schemas.duplex_calls import DuplexConfig
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint
-from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
-from MiniCPMO45.settings import DuplexSettings, WindowSettings
+from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
+from MiniCPMO45.settings import DuplexSettings, LoadOptions, WindowSettings
 
 logger = logging.getLogger(__name__)
 

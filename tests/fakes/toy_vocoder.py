@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from MiniCPMO45.kernels.stream_memory import store_tails
+from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.batch import ChunkBatch, ChunkInput, ChunkShape
 from MiniCPMO45.token2wav.config import (
     EstimatorConfig,
@@ -20,7 +21,7 @@ from MiniCPMO45.token2wav.config import (
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
 from MiniCPMO45.token2wav.load import build_token2wav
-from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions, run_flow
+from MiniCPMO45.token2wav.vocoder import Token2Wav, run_flow
 from MiniCPMO45.token2wav.vocoder_state import StreamMemory, VoiceBase, VoicePrompt, ledgers_for
 
 PROMPT_CODES = 52  # a little over two seconds: P = 104 frames, so that trimming keeps both ends
@@ -61,10 +62,10 @@ def toy_weights(seed: int = 7) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         return flow, hift
 
 
-def toy_vocoder(options: VocoderOptions | None = None, seed: int = 7) -> Token2Wav:
+def toy_vocoder(options: LoadOptions | None = None, seed: int = 7) -> Token2Wav:
     """A ready vocoder; two ODE steps unless asked otherwise."""
     flow, hift = toy_weights(seed)
-    return build_token2wav(toy_config(), flow, hift, options or VocoderOptions(n_steps=2))
+    return build_token2wav(toy_config(), flow, hift, options or LoadOptions(flow_steps=2))
 
 
 def toy_voice(n_codes: int = PROMPT_CODES, seed: int = 3) -> VoicePrompt:

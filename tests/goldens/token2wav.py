@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.config import UPSAMPLING, Token2WavConfig
 from MiniCPMO45.token2wav.load import build_token2wav
-from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt, ledgers_for
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.recorded_vocoder import OutputLog, RecordedVocoder, recorded_caches
@@ -38,7 +39,7 @@ def compare(folder: GoldenFolder, report: Report) -> None:
             _compare_causal(folder, report)
 
 
-def load_vocoder(folder: GoldenFolder, options: VocoderOptions) -> Token2Wav:
+def load_vocoder(folder: GoldenFolder, options: LoadOptions) -> Token2Wav:
     """Build the overlap vocoder with the folder's tiny weights."""
     sizes = json.loads((folder.path / "token2wav_weights" / "config.json").read_text("utf8"))
     return build_token2wav(
@@ -63,7 +64,7 @@ def load_voice(folder: GoldenFolder) -> tuple[VoicePrompt, Tensor]:
 def _compare_overlap(folder: GoldenFolder, report: Report) -> None:
     recorded, meta = folder.tensors(OVERLAP), folder.meta(f"{OVERLAP}_meta")
     steps = meta["ode_steps"]
-    loaded = load_vocoder(folder, VocoderOptions(n_steps=steps))
+    loaded = load_vocoder(folder, LoadOptions(flow_steps=steps))
     vocoder = RecordedVocoder(loaded.flow, loaded.hift, loaded.options)
     voice, noise = load_voice(folder)
     inputs = ("prompt_tokens", "prompt_speaker", "prompt_mel", "initial_noise", "whole_tokens")
@@ -179,7 +180,7 @@ def _compare_noisy_source(
 def _compare_causal(folder: GoldenFolder, report: Report) -> None:
     """The flow with look-ahead from the prompt and per-rate trimming, then the causal HiFT."""
     recorded, meta = folder.tensors(CAUSAL), folder.meta(f"{CAUSAL}_meta")
-    vocoder = load_vocoder(folder, VocoderOptions(n_steps=meta["ode_steps"]))
+    vocoder = load_vocoder(folder, LoadOptions(flow_steps=meta["ode_steps"]))
     voice, noise = load_voice(folder)
     n_ahead = vocoder.config.flow.encoder.pre_lookahead_len
     base = vocoder.set_up(voice, noise=noise, lookahead=voice.codes[0, :n_ahead].tolist())

@@ -13,8 +13,9 @@ from MiniCPMO45.engine.packed_rows import PagedBatch
 from MiniCPMO45.model.decoder import Decoder
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
+from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.load import load_token2wav
-from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoicePrompt
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.recorded_model import GappedRope, RecordedExecutor
@@ -79,7 +80,7 @@ def build(folder: GoldenFolder) -> WholeModel:
     model.requires_grad_(False)
     vocoder = None
     if (folder.path / "token2wav_weights").is_dir():
-        options = VocoderOptions(n_steps=SERVED_STEPS)
+        options = LoadOptions(flow_steps=SERVED_STEPS)
         loaded = load_token2wav(folder.path / "token2wav_weights", options)
         vocoder = RecordedVocoder(loaded.flow, loaded.hift, options)
     executor = RecordedExecutor(model, vocoder)

@@ -29,10 +29,11 @@ from MiniCPMO45.engine.steps import (
     TokenIds,
     run_alone,
 )
-from MiniCPMO45.kernels.device import DeviceOptions, Piece, capture_all
+from MiniCPMO45.kernels.device import Piece, capture_all
 from MiniCPMO45.loading.checkpoint import random_weights
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.pictures import slice_image
+from MiniCPMO45.settings import LoadOptions
 from tests.fakes.batching import run_together
 from tests.model.decoder_requests import (
     code_rounds,
@@ -61,8 +62,8 @@ def toy_on_card(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 
 
 def _with_graphs(toy: Toy) -> Executor:
-    options = DeviceOptions(
-        most_conversations=4,
+    options = LoadOptions(
+        slots=4,
         most_rows=32,
         text_cache_bytes=CACHE_BYTES,
         speech_cache_bytes=CACHE_BYTES,
@@ -214,8 +215,8 @@ def test_full_width_bf16_agrees_with_the_library_token_by_token() -> None:
     n_tokens = PROMPT_TOKENS + TEACHER_FORCED_TOKENS
     ids = torch.randint(0, model.config.vocab_size, (n_tokens,), generator=generator).tolist()
     true, theirs = _stock_logits(deepcopy(model).float(), ids), _stock_logits(model, ids)
-    options = DeviceOptions(
-        most_conversations=1,
+    options = LoadOptions(
+        slots=1,
         text_cache_bytes=CACHE_BYTES * 4,
         speech_cache_bytes=CACHE_BYTES,
         show_progress=False,

@@ -25,7 +25,8 @@ from MiniCPMO45.engine.steps import (
     Vocode,
     run_alone,
 )
-from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
+from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
+from MiniCPMO45.settings import LoadOptions
 from tests.model.decoder_requests import greedy_decisions
 from tests.model.toy import Toy
 

@@ -12,9 +12,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from MiniCPMO45.loading.checkpoint_source import CheckpointError
+from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.load import build_token2wav, load_token2wav, read_config, read_state_dict
-from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.vocoder import Token2Wav
 from tests.fakes.toy_vocoder import toy_codes, toy_config, toy_voice, toy_weights
 
 
@@ -45,7 +46,7 @@ def tensors_of(model: Token2Wav) -> dict[str, Tensor]:
 @pytest.mark.parametrize("is_zip", [True, False])
 def test_pt_and_safetensors_give_the_same_vocoder(tmp_path: Path, is_zip: bool) -> None:
     flow, hift = toy_weights()
-    options = VocoderOptions(n_steps=2)
+    options = LoadOptions(flow_steps=2)
     torch.save({**flow, "epoch": 3}, tmp_path / "flow.pt", _use_new_zipfile_serialization=is_zip)
     torch.save(old_names(hift), tmp_path / "hift.pt", _use_new_zipfile_serialization=is_zip)
     from_pt = load_token2wav(tmp_path, options, config=toy_config())
@@ -64,7 +65,7 @@ def test_pt_and_safetensors_give_the_same_vocoder(tmp_path: Path, is_zip: bool) 
 
 
 def test_the_flow_alone_may_run_in_half_precision() -> None:
-    options = VocoderOptions(n_steps=2, dtype=torch.bfloat16)
+    options = LoadOptions(flow_steps=2, flow_dtype=torch.bfloat16)
     model = build_token2wav(toy_config(), *toy_weights(), options)
     assert model.flow.dtype == torch.bfloat16 and model.hift.dtype == torch.float32
     samples = first_words(model)

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.batch import VoiceTooLongError, check_voice_length
 from MiniCPMO45.token2wav.chunking import Piece, SpeechBuffer, count_samples
-from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt
 from tests.fakes.toy_vocoder import PROMPT_CODES, toy_codes, toy_vocoder, toy_voice
 
@@ -42,7 +43,7 @@ def exact() -> Token2Wav:
 @pytest.fixture(scope="module")
 def padded() -> Token2Wav:
     """The same weights with the few sizes that a card has."""
-    return toy_vocoder(VocoderOptions(n_steps=2, has_fixed_sizes=True))
+    return toy_vocoder(LoadOptions(flow_steps=2, has_fixed_sizes=True))
 
 
 @pytest.fixture(scope="module", params=["exact", "padded"])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.kernels.device import capture_all
+from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.config import (
     EstimatorConfig,
     F0Config,
@@ -21,7 +22,7 @@ from MiniCPMO45.token2wav.config import (
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
 from MiniCPMO45.token2wav.load import build_token2wav
-from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.vocoder import StreamCall, Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, TailLayout
 from tests.fakes.toy_vocoder import PITCH_HZ, toy_codes, toy_voice
 
@@ -61,8 +62,8 @@ def vocoders(
 ) -> tuple[Token2Wav, Token2Wav]:
     """The same weights on the card, and on the CPU in float32 without padding."""
     weights = random_weights(config)
-    on_card = VocoderOptions(n_steps=n_steps, dtype=dtype)
-    plain = build_token2wav(config, *weights, VocoderOptions(n_steps=n_steps))
+    on_card = LoadOptions(flow_steps=n_steps, flow_dtype=dtype)
+    plain = build_token2wav(config, *weights, LoadOptions(flow_steps=n_steps))
     return build_token2wav(config, *weights, on_card, device="cuda"), plain
 
 

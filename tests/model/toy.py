@@ -19,20 +19,19 @@ from MiniCPMO45.engine.executor import Executor
 from MiniCPMO45.engine.policies import UnitPolicy
 from MiniCPMO45.engine.session import Session
 from MiniCPMO45.engine.steps import Steps
-from MiniCPMO45.kernels.device import DeviceOptions
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.modes.duplex import DuplexCapability
 from MiniCPMO45.modes.unit_output import UnitResult
 from MiniCPMO45.processing.prompts import DUPLEX_SUFFIX, duplex_prefix
 from MiniCPMO45.processing.tokenizer import MiniCPMOTokenizerFast
-from MiniCPMO45.settings import DuplexSettings
+from MiniCPMO45.settings import DuplexSettings, LoadOptions
 from MiniCPMO45.tiny.assets import write_vocoder
 from MiniCPMO45.tiny.config import model_config, vocoder_config
 from MiniCPMO45.tiny.tokenizer import train_vocabulary, write_tokenizer
 from MiniCPMO45.tiny.weights import tiny_tensors
 from MiniCPMO45.token2wav.config import Token2WavConfig
 from MiniCPMO45.token2wav.load import load_token2wav
-from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import SpeechStream, VoiceBase, VoicePrompt
 
 VOICE_CODES = 25  # one second
@@ -64,7 +63,7 @@ class Toy:
 
     def small_executor(self) -> Executor:
         """The same with small passes; more than four conversations, or 32 rows, need two."""
-        options = DeviceOptions(most_conversations=4, most_rows=32)
+        options = LoadOptions(slots=4, most_rows=32)
         return Executor(self.model, self.vocoder, options=options)
 
     def duplex(self, defaults: DuplexSettings | None = None) -> DuplexCapability:
@@ -98,7 +97,7 @@ def build_toy(folder: Path, seed: int = 0, device: str = "cpu") -> Toy:
     )
     vocoder = load_token2wav(
         folder,
-        VocoderOptions(n_steps=FLOW_STEPS, dtype=torch.float32),
+        LoadOptions(flow_steps=FLOW_STEPS, flow_dtype=torch.float32),
         config=Token2WavConfig.from_dict(vocoder_config()),
         device=torch.device(device),
     )

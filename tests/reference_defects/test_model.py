@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from MiniCPMO45.kernels.products import Rope, inverse_frequencies, rotate
-from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+from MiniCPMO45.settings import LoadOptions
+from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.voices import voice_key
 from tests.goldens.recorded_vocoder import OutputLog, RecordedVocoder
 from tests.goldens.report import Report
@@ -44,7 +45,7 @@ def test_d28_the_token_rate_history_goes_on(recorded: Recorded) -> None:
     folder = recorded("token2wav_overlap")
     want = folder.tensors("token2wav_overlap")
     steps = folder.meta("token2wav_overlap_meta")["ode_steps"]
-    ours = load_vocoder(folder, VocoderOptions(n_steps=steps))
+    ours = load_vocoder(folder, LoadOptions(flow_steps=steps))
     voice, noise = load_voice(folder)
 
     def fits(vocoder: Token2Wav, chunks: int) -> list[bool]:

@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from MiniCPMO45.loading.whisper_shard import SHARD_FILE, write_shard
-from MiniCPMO45.modeling_minicpmo_unified import LoadOptions, UnifiedModel
+from MiniCPMO45.modeling_minicpmo_unified import UnifiedModel
+from MiniCPMO45.settings import LoadOptions
 from tests.source_tree import ROOT
 from tests.training.conftest import Nano
 from training.nano.export import export

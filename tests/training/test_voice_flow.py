@@ -8,9 +8,10 @@ from random import Random
 import torch
 from torch import Tensor
 
+from MiniCPMO45.settings import LoadOptions
 from MiniCPMO45.token2wav.flow import Flow
 from MiniCPMO45.token2wav.hift import HiFT
-from MiniCPMO45.token2wav.vocoder import Token2Wav, VocoderOptions
+from MiniCPMO45.token2wav.vocoder import Token2Wav
 from MiniCPMO45.token2wav.vocoder_state import VoicePrompt
 from tests.fakes.toy_vocoder import Outputs
 from tests.training.voice_recordings import recordings
@@ -41,7 +42,7 @@ def test_one_pass_over_whole_utterances_equals_the_served_chunks() -> None:
     sizes = vocoder_config()
     flow = Flow(sizes.flow).requires_grad_(False)
     _spread(flow)
-    model = Token2Wav(flow, HiFT(sizes.hift), VocoderOptions(n_steps=N_STEPS))
+    model = Token2Wav(flow, HiFT(sizes.hift), LoadOptions(flow_steps=N_STEPS))
     mels = Outputs(flow)
     drawn = torch.tensor(CODES_USED)[torch.randint(len(CODES_USED), (1, PROMPT_CODES + N_CODES))]
     drawn[:, PROMPT_CODES : PROMPT_CODES + 3] = TIMING.silence_code

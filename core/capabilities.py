@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -43,22 +43,6 @@ class ProcessorCapabilities:
     supports_kv_cache_reuse: bool
 
 
-_CHAT = ProcessorCapabilities(
-    mode=ProcessorMode.CHAT,
-    supports_text=True,
-    supports_image=True,
-    supports_audio=True,
-    supports_video=False,
-    supports_text_output=True,
-    supports_audio_output=True,
-    supports_streaming_output=False,
-    supports_multi_turn=True,
-    supports_interrupt=False,
-    supports_rollback=True,
-    requires_exclusive_worker=False,
-    supports_kv_cache_reuse=True,
-)
-
 _HALF_DUPLEX = ProcessorCapabilities(
     mode=ProcessorMode.HALF_DUPLEX,
     supports_text=True,
@@ -74,22 +58,21 @@ _HALF_DUPLEX = ProcessorCapabilities(
     requires_exclusive_worker=True,
     supports_kv_cache_reuse=True,
 )
-
-_DUPLEX = ProcessorCapabilities(
+_CHAT = replace(
+    _HALF_DUPLEX,
+    mode=ProcessorMode.CHAT,
+    supports_streaming_output=False,
+    requires_exclusive_worker=False,
+)
+_DUPLEX = replace(
+    _HALF_DUPLEX,
     mode=ProcessorMode.DUPLEX,
     # Text given during a conversation is outside what the model was trained on; the system
     # prompt is the only text it takes.
     supports_text=False,
-    supports_image=True,
-    supports_audio=True,
     supports_video=True,
-    supports_text_output=True,
-    supports_audio_output=True,
-    supports_streaming_output=True,
-    supports_multi_turn=True,
     supports_interrupt=True,
     supports_rollback=False,
-    requires_exclusive_worker=True,
     supports_kv_cache_reuse=False,
 )
 

@@ -272,7 +272,7 @@ class EndedByAdminError(OmniError, code=ErrorCode.ENDED_BY_ADMIN, close=CloseCod
 
 
 class NotSupervisedError(OmniError, code=ErrorCode.FORBIDDEN, http=409):
-    """This worker was not started by the launcher, so nobody would start it again."""
+    """This worker was not started by the launcher, so nothing would start it again."""
 
 
 class AppDisabledError(OmniError, code=ErrorCode.APP_DISABLED, close=CloseCode.POLICY, http=403):

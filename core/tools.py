@@ -201,7 +201,7 @@ class CallParser:
         if done is None or done.name not in self._names:
             events.append(self._fail("it is not a name and arguments as JSON"))
             return ""
-        if call.name is None:  # in another order than usual, so nothing of it was told
+        if call.name is None:  # in another order than usual, so nothing of it was sent
             events += [CallBegun(done.name), CallArguments(done.arguments)]
         events.append(done)
         self.n_calls += 1
@@ -236,7 +236,7 @@ class _Call:
         self._depth = 0
         self._arguments_at = 0
         self._arguments_end: int | None = None
-        self._told = 0  # end of what was told of the arguments
+        self._sent = 0  # end of what was sent of the arguments
 
     def feed(self, text: str) -> str | None:
         """Take more; return what follows the call's object, None while it goes on."""
@@ -258,10 +258,10 @@ class _Call:
         """Return what became known since the last time."""
         if self.name is None:
             return []
-        begun: list[CallEvent] = [] if self._told else [CallBegun(self.name)]
-        start = self._told or self._arguments_at
-        self._told = self._arguments_end or len(self._text)
-        fresh = self._text[start : self._told]
+        begun: list[CallEvent] = [] if self._sent else [CallBegun(self.name)]
+        start = self._sent or self._arguments_at
+        self._sent = self._arguments_end or len(self._text)
+        fresh = self._text[start : self._sent]
         return [*begun, CallArguments(fresh)] if fresh else begun
 
     def parsed(self) -> CallDone | None:

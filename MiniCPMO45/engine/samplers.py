@@ -34,7 +34,7 @@ def draw_uniforms(generator: torch.Generator, count: int) -> list[float]:
     """Take numbers from a generator and move it on.
 
     A CUDA generator is no more than a seed and an offset, both on the host: its numbers here are
-    a hash of them. Whoever sets the generator back gets them again.
+    a hash of them. A generator that is set back gives them again.
 
     Args:
         generator: the conversation's, on any device.

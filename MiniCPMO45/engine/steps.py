@@ -287,7 +287,7 @@ Steps = Generator[Request | Emit, Any, T]
 
 
 class Answers(Protocol):
-    """Whoever answers requests."""
+    """Answers requests: the executor, or what takes its place in tests."""
 
     def answer(self, requests: Sequence[Request]) -> list[Any]:
         """Answer requests of one kind, in order.

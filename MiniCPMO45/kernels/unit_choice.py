@@ -179,11 +179,11 @@ def _scan(
     tl.store(largest + at * (BLOCK // GROUP) + tl.arange(0, BLOCK // GROUP), groups)
     if tl.load(word + 5) > 0:
         listen = tl.load(word + 2)
-        told = tl.load(own + listen).to(tl.float32)
-        is_told = tl.max((recent == listen).to(tl.int32), 0) > 0
+        listening = tl.load(own + listen).to(tl.float32)
+        is_repeated = tl.max((recent == listen).to(tl.int32), 0) > 0
         is_mute = tl.load(forbidden + listen) > 0
-        told = _adjusted(told, listen, is_mute, is_told, word, N_INTEGERS)
-        tl.store(above_listen + at, tl.sum((value > told).to(tl.int32), 0))
+        listening = _adjusted(listening, listen, is_mute, is_repeated, word, N_INTEGERS)
+        tl.store(above_listen + at, tl.sum((value > listening).to(tl.int32), 0))
 
 
 @triton.jit

@@ -39,7 +39,7 @@ class Fourier:
 
 
 @lru_cache(maxsize=16)
-@torch.inference_mode(False)  # whoever asks first, training may ask later
+@torch.inference_mode(False)  # training may ask for what serving has made
 def fourier(n_fft: int, device: torch.device) -> Fourier:
     """Return the matrices for a periodic Hann window, float32 on the device."""
     window = torch.hann_window(n_fft, periodic=True, dtype=torch.float64)

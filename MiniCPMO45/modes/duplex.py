@@ -217,8 +217,8 @@ class DuplexCapability:
         is_written = session.settings.ls_mode == EXPLICIT and pending.terminator is not None
         terminator = (pending.terminator,) if is_written else ()
         turn.closing = (*terminator, self.tokens.unit_end)
-        told = () if pending.is_listen else pending.ids
-        text_ids = [token for token in told if token not in self.tokens.untold_ids]
+        said = () if pending.is_listen else pending.ids
+        text_ids = [token for token in said if token not in self.tokens.untold_ids]
         window, settings = session.window, session.settings.window
         window.add_unit(session.cached_tokens - turn.unit_start, text_ids)
         turn.pending, turn.unit_start, turn.vision_slices = None, None, 0

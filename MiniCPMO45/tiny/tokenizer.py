@@ -206,7 +206,7 @@ def write_tokenizer(folder: Path, vocabulary: TinyVocabulary) -> None:
 
 
 def unspeakable_ids(vocabulary: TinyVocabulary) -> list[int]:
-    """Base ids that are no whole characters, or hold a bracket nobody can pronounce."""
+    """Base ids that are no whole characters, or hold a bracket that cannot be pronounced."""
     texts = (base_text(token) for token in vocabulary.base)
     return [i for i, text in enumerate(texts) if text is None or _UNSPEAKABLE & set(text)]
 

@@ -131,7 +131,7 @@ class Progress:
         self._write("failed" if problem else "complete", self._before, problem)
 
     def _write(self, state: str, done_bytes: int, problem: str | None = None) -> None:
-        told = FetchProgress.model_validate(
+        progress = FetchProgress.model_validate(
             {
                 "state": state,
                 "done_bytes": done_bytes,
@@ -140,7 +140,7 @@ class Progress:
             }
         )
         with contextlib.suppress(OSError):  # of a full disk the error itself tells
-            write_file(self._path, told.model_dump_json().encode())
+            write_file(self._path, progress.model_dump_json().encode())
 
 
 @dataclass

@@ -175,7 +175,7 @@ class GptLiveMachine:
         return [self._error(event, "session_already_started", text)]
 
     def not_started(self, event: TimerFired) -> list[Effect]:
-        """Nobody began in time."""
+        """No session began in time."""
         return [
             Close(CloseCode.POLICY, "session_expired") if isinstance(effect, Close) else effect
             for effect in self._said(self._talk.handle(event))

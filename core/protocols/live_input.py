@@ -2,7 +2,7 @@
 
 Samples are little-endian float32 at 16 kHz. Of sound that is more than `AHEAD_MAX_S` ahead of the
 clock the newest is left out; where none comes for longer than a unit, silence takes its place.
-Of more than `WAITING_MAX_BYTES` that nobody takes out, the oldest is left out.
+Of more than `WAITING_MAX_BYTES` that wait to be taken out, the oldest is left out.
 """
 
 from __future__ import annotations

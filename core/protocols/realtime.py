@@ -150,7 +150,7 @@ class RealtimeMachine(ResponseMachine):
         return self._send(RealtimeEvent("output_audio_buffer.cleared", fields))
 
     def break_silence(self, event: TimerFired) -> list[Effect]:
-        """Nobody spoke for long: the model does."""
+        """After a long silence the model speaks."""
         rules = self._config.turn_detection
         if self._active is not None or self._ears.is_open or rules is None:
             return []
@@ -276,8 +276,8 @@ RUNNING: Final = (RealtimePhase.IDLE, RealtimePhase.RESPONDING)
 OPEN: Final = (*OPENING, *RUNNING)
 CLOSED: Final = RealtimePhase.CLOSED
 EITHER: Final = f"{SAME} idle responding"
-TOLD: Final = "Send(input_audio_buffer) Send(conversation) Send(response) Send(error) Transcribe"
-MADE: Final = f"{TOLD} Generate Interrupt StartTimer(idle) StopTimer(idle)"
+SENT: Final = "Send(input_audio_buffer) Send(conversation) Send(response) Send(error) Transcribe"
+MADE: Final = f"{SENT} Generate Interrupt StartTimer(idle) StopTimer(idle)"
 FAILURE: Final = "Cancel Send(response) Send(conversation) Send(error) Release Close"
 
 
@@ -300,20 +300,20 @@ TABLE: Final[tuple[Row[RealtimeMachine, Effect], ...]] = (
         (
             "session.update",
             SAME,
-            f"Send(session) {TOLD} StartTimer(idle)",
+            f"Send(session) {SENT} StartTimer(idle)",
             MACHINE.update,
         ),
         ("input_audio_buffer.append", SAME, "Hear Send(error)", MACHINE.append),
         ("heard", EITHER, f"Hear {MADE}", MACHINE.heard),
         ("item_transcribed", SAME, "Send(conversation)", MACHINE.item_transcribed),
-        ("input_audio_buffer.commit", SAME, TOLD, MACHINE.commit),
+        ("input_audio_buffer.commit", SAME, SENT, MACHINE.commit),
         ("input_audio_buffer.clear", SAME, "Send(input_audio_buffer)", MACHINE.clear),
         ("output_audio_buffer.clear", SAME, "Send(output_audio_buffer)", MACHINE.clear_output),
         ("idle_timer", EITHER, MADE, MACHINE.break_silence),
-        ("conversation.item.create", SAME, TOLD, MACHINE.create_item),
-        ("conversation.item.retrieve", SAME, TOLD, MACHINE.retrieve_item),
-        ("conversation.item.truncate", SAME, TOLD, MACHINE.truncate_item),
-        ("conversation.item.delete", SAME, TOLD, MACHINE.delete_item),
+        ("conversation.item.create", SAME, SENT, MACHINE.create_item),
+        ("conversation.item.retrieve", SAME, SENT, MACHINE.retrieve_item),
+        ("conversation.item.truncate", SAME, SENT, MACHINE.truncate_item),
+        ("conversation.item.delete", SAME, SENT, MACHINE.delete_item),
         ("response.create", EITHER, MADE, MACHINE.create_response),
         ("response.cancel", EITHER, MADE, MACHINE.cancel_response),
         ("stop_requested", EITHER, MADE, MACHINE.stop),

@@ -101,7 +101,7 @@ def speech_stopped(item_id: str, end_ms: int) -> RealtimeEvent:
 
 
 def timeout_triggered(item_id: str, start_ms: int, end_ms: int) -> RealtimeEvent:
-    """Nobody spoke for so long that the model does."""
+    """The user was silent for so long that the model speaks."""
     fields = {"audio_start_ms": start_ms, "audio_end_ms": end_ms, "item_id": item_id}
     return RealtimeEvent("input_audio_buffer.timeout_triggered", fields)
 

@@ -30,8 +30,8 @@ SOCKET_MAX_NEW_TOKENS = 256  # default of `/ws/chat`; source: docs/specification
 REQUEST_TAG = "chat"  # stands for the one message that carries no type
 
 
-class ChatRequest(WireModel):
-    """Everything one reply needs."""
+class ReplyRequest(WireModel):
+    """What a reply depends on, however it is asked for."""
 
     messages: MessageList = Field(description="Full history, the new user message last.")
     generation: GenerationConfig = Field(
@@ -51,6 +51,11 @@ class ChatRequest(WireModel):
     seed: int | None = Field(
         None, ge=-(2**63), lt=2**63, description="Makes the draws of this reply repeatable."
     )
+
+
+class ChatRequest(ReplyRequest):
+    """Everything one reply needs."""
+
     return_prompt: bool = Field(False, description="Return the prompt as the model saw it.")
 
 
@@ -90,28 +95,13 @@ def _socket_generation() -> GenerationConfig:
     return GenerationConfig(max_new_tokens=SOCKET_MAX_NEW_TOKENS)
 
 
-class ChatSocketRequest(WireModel):
+class ChatSocketRequest(ReplyRequest):
     """The one request of a `/ws/chat` connection; its type may be left out."""
 
     type: Literal["chat"] = Field("chat", description="Kind of message.")
-    messages: MessageList = Field(description="Full history, the new user message last.")
     streaming: bool = Field(True, description="Send the reply in pieces.")
     generation: GenerationConfig = Field(
         default_factory=_socket_generation, description="How the text is drawn."
-    )
-    image: ImageConfig = Field(default_factory=ImageConfig, description="How pictures are cut.")
-    tts: TTSConfig = Field(default_factory=TTSConfig, description="Whether the reply is spoken.")
-    use_tts_template: bool = Field(False, description="Prompt for a spoken reply.")
-    omni_mode: bool = Field(False, description="Interleave pictures and sound second by second.")
-    enable_thinking: bool = Field(False, description="Let the model think before it answers.")
-    reply_start: str = Field(
-        "",
-        max_length=limits.TEXT_MAX_CHARS,
-        description="Text the reply begins with, as if the model had chosen it; its tokens count, "
-        "so a reply of at most 1 new token is exactly this text.",
-    )
-    seed: int | None = Field(
-        None, ge=-(2**63), lt=2**63, description="Makes the draws of this reply repeatable."
     )
 
     def to_request(self) -> ChatRequest:
@@ -119,17 +109,7 @@ class ChatSocketRequest(WireModel):
         generation = self.generation
         if "max_new_tokens" not in generation.model_fields_set:
             generation = generation.model_copy(update={"max_new_tokens": SOCKET_MAX_NEW_TOKENS})
-        return ChatRequest(
-            messages=self.messages,
-            generation=generation,
-            tts=self.tts,
-            image=self.image,
-            use_tts_template=self.use_tts_template,
-            omni_mode=self.omni_mode,
-            enable_thinking=self.enable_thinking,
-            reply_start=self.reply_start,
-            seed=self.seed,
-        )
+        return ChatRequest.model_validate({**dict(self), "generation": generation})
 
 
 class ChatPrefillDone(WireModel):

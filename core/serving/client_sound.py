@@ -54,7 +54,7 @@ class ClientSound:
         self._sample_bytes = PCM_BYTES if kind == PCM else 1
         self._half = b""  # of a sample whose other half is still to come
         self._heard = _Rate(rate_hz, INPUT_SAMPLE_RATE_HZ)
-        self._told = _Rate(OUTPUT_SAMPLE_RATE_HZ, rate_hz)
+        self._rate = _Rate(OUTPUT_SAMPLE_RATE_HZ, rate_hz)
         # A resampler gives now more, now less; from what is kept here each piece gets its length.
         is_resampled = rate_hz != OUTPUT_SAMPLE_RATE_HZ
         self._kept = np.zeros(rate_hz // 10 if is_resampled else 0, np.float32)
@@ -85,10 +85,10 @@ class ClientSound:
         Args:
             samples: [T] float32 at 24 kHz.
         """
-        told = np.concatenate([self._kept, self._told.change(samples)])
+        sound = np.concatenate([self._kept, self._rate.change(samples)])
         length = len(samples) * self._rate_hz // OUTPUT_SAMPLE_RATE_HZ
-        told, self._kept = np.clip(told[:length], -1.0, 1.0), told[length:]
-        return base64.b64encode(encoded(told, self._kind, self._rate_hz)).decode("ascii")
+        sound, self._kept = np.clip(sound[:length], -1.0, 1.0), sound[length:]
+        return base64.b64encode(encoded(sound, self._kind, self._rate_hz)).decode("ascii")
 
 
 def decode_pcm(text: str) -> FloatArray:

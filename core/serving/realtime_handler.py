@@ -217,7 +217,7 @@ class RealtimeHandler(SessionHandler["AnyStreamingView"]):
         return fed
 
     async def _drop_cache(self) -> None:
-        """Forget what the model was told: it is told again."""
+        """Forget the instructions that were fed: they are fed again."""
         view, self._view = self._view, None
         self._fed, self._marked = [], None
         self._threads.cancelled.clear()
@@ -246,7 +246,7 @@ def realtime_start(model: str, *, is_beta: bool, can_transcribe: bool) -> Realti
 
 
 def random_name(kind: str) -> str:
-    """Return a name that nobody guesses, such as `item_` and 21 letters and digits."""
+    """Return a name that cannot be guessed, such as `item_` and 21 letters and digits."""
     return f"{kind}_{''.join(secrets.choice(ALPHABET) for _ in range(ID_CHARS))}"
 
 

@@ -146,7 +146,7 @@ class Owner:
         kind: what it is.
         machine_status: what its machine says the worker is doing.
         kv_tokens: tokens in its cache.
-        model: what its client is told that the model is called; "" where nobody asks.
+        model: what its client is told that the model is called; "" where no client asks.
         secret: what its client shows to prove that the session is its own; "" without a gateway.
         is_beta: its client speaks the beta of its protocol.
     """

@@ -129,7 +129,7 @@ class WhisperTranscriber:
     async def transcribe(
         self, samples: FloatArray, options: TranscriptionOptions = DEFAULT_OPTIONS
     ) -> Transcript:
-        """See `Transcriber`; a request that nobody waits for any more is left out."""
+        """See `Transcriber`; a request whose caller does not wait any more is left out."""
         with self._waiting.place(samples):
             try:
                 job = self._thread.submit(self._process.transcribe, samples, options)

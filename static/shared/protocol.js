@@ -521,15 +521,15 @@
  * @typedef {Object} ChatSocketRequest
  * @property {"chat"} [type] Kind of message.
  * @property {Array<Message>} messages Full history, the new user message last.
- * @property {boolean} [streaming] Send the reply in pieces.
  * @property {GenerationConfig} [generation] How the text is drawn.
- * @property {ImageConfig} [image] How pictures are cut.
  * @property {TTSConfig} [tts] Whether the reply is spoken.
+ * @property {ImageConfig} [image] How pictures are cut.
  * @property {boolean} [use_tts_template] Prompt for a spoken reply.
  * @property {boolean} [omni_mode] Interleave pictures and sound second by second.
  * @property {boolean} [enable_thinking] Let the model think before it answers.
  * @property {string} [reply_start] Text the reply begins with, as if the model had chosen it; its tokens count, so a reply of at most 1 new token is exactly this text.
  * @property {number | null} [seed] Makes the draws of this reply repeatable.
+ * @property {boolean} [streaming] Send the reply in pieces.
  */
 
 /** The request is in the KV cache.

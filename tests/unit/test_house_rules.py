@@ -247,7 +247,9 @@ HOME_MADE = re.compile(
 )
 PLAIN_FOLDERS = frozenset(
     {
+        "MiniCPMO45",
         "benchmarks",
+        "core",
         "docs",
         "gateway_modules",
         "launcher",

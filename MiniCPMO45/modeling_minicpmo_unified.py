@@ -69,10 +69,6 @@ class UnifiedModel:
     def from_checkpoint(cls, source: str | Path, options: LoadOptions) -> UnifiedModel:
         """Load a checkpoint folder or hub id.
 
-        Args:
-            source: a folder in the published layout, or a hub id.
-            options: device, dtype and what to leave out.
-
         Raises:
             CheckpointError: the checkpoint cannot be found, does not fit or is quantised; the
                 text says what to do.

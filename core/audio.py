@@ -191,7 +191,6 @@ class StreamResampler:
     """Changes the sample rate of mono sound that comes in pieces, however it is cut."""
 
     def __init__(self, from_rate_hz: int, to_rate_hz: int) -> None:
-        """Begin a stream."""
         is_same = from_rate_hz == to_rate_hz
         self._stream = (
             None if is_same else soxr.ResampleStream(from_rate_hz, to_rate_hz, 1, dtype="float32")

@@ -190,10 +190,6 @@ def log_context(*, session_id: str | None = None, request_id: str | None = None)
     """Put ids on every line logged inside, by this task and by those it starts.
 
     A thread that is started elsewhere does not inherit them: open a context in the thread.
-
-    Args:
-        session_id: of the conversation.
-        request_id: of one HTTP request.
     """
     given = {"session_id": session_id, "request_id": request_id}
     fields = {name: value for name, value in given.items() if value is not None}

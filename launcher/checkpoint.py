@@ -22,12 +22,6 @@ async def ensure_checkpoint(
 ) -> Path:
     """Return the default checkpoint, made if need be.
 
-    Args:
-        planner: knows the commands and folders.
-        display: for people.
-        pace: polling interval and limits.
-        source: the embedded checkpoint as it comes with the code.
-
     Raises:
         StartError: not even the toy one can be made.
     """

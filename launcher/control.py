@@ -107,12 +107,6 @@ async def _has_ended(process: ProcessId, limit_s: float, display: Display) -> bo
 def detach(command: Sequence[str], folder: RunFolder, log: LogFile, display: Display) -> int:
     """Start the launcher in the background and follow its log until the system is up.
 
-    Args:
-        command: that runs the launcher in the foreground.
-        folder: of the system.
-        log: of the launcher.
-        display: for people.
-
     Returns:
         Exit code: 0 once it is up, else the launcher's.
     """

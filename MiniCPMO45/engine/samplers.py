@@ -36,10 +36,6 @@ def draw_uniforms(generator: torch.Generator, count: int) -> list[float]:
     A CUDA generator is no more than a seed and an offset, both on the host: its numbers here are
     a hash of them. A generator that is set back gives them again.
 
-    Args:
-        generator: the conversation's, on any device.
-        count: numbers to take.
-
     Returns:
         Numbers in [0, 1), each of them a float32.
     """

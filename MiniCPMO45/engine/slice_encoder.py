@@ -94,11 +94,7 @@ class SliceEncoder:
         self.load([blank], torch.empty(1, 1, PATCH_VALUES, device=self.device))
 
     def pieces(self, rows: Sequence[int] = ROWS) -> list[Piece[Tensor]]:
-        """Return the passes to be captured before the first call.
-
-        Args:
-            rows: numbers of slices.
-        """
+        """Return the passes to be captured before the first call."""
         lengths = (*USUAL_COUNTS, PADDED)
         return [self._fixed(length, n)[1] for n in sorted(rows, reverse=True) for length in lengths]
 

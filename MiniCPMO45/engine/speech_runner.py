@@ -124,13 +124,6 @@ class SpeechRunner:
     """
 
     def __init__(self, tts: MiniCPMTTS, store: KvStore, limits: PassLimits) -> None:
-        """Make the passes.
-
-        Args:
-            tts: the speech decoder.
-            store: holds the turns' caches.
-            limits: of one pass.
-        """
         with torch.inference_mode():
             self.head = head = tts.folded_head()
         tile = limits.prefill_tile_rows

@@ -170,13 +170,6 @@ class TextRunner:
     """All passes of the language model."""
 
     def __init__(self, llm: CausalLM, store: KvStore, limits: PassLimits) -> None:
-        """Make the passes.
-
-        Args:
-            llm: the language model.
-            store: holds the conversations' caches.
-            limits: of one pass.
-        """
         tile = limits.prefill_tile_rows
         self.heads = limits.decodes(lambda rows: HeadPass(llm, rows))
         self.decodes = limits.decodes(

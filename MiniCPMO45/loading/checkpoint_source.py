@@ -127,9 +127,6 @@ def read_json_object(path: Path) -> dict[str, Any]:
 def require_full_precision(config: Mapping[str, Any]) -> None:
     """Refuse a quantised checkpoint.
 
-    Args:
-        config: the parsed `config.json`.
-
     Raises:
         CheckpointError: it is quantised; the message says what to use instead.
     """

@@ -141,11 +141,6 @@ class ChatCapability:
     ) -> Steps[ChatReply]:
         """Write a reply behind what the cache holds, then speak it as a whole.
 
-        Args:
-            streaming: writes the text.
-            session: a conversation whose user turn was prefilled.
-            settings: how text and speech are drawn.
-
         Returns:
             The reply; the conversation can go on.
         """

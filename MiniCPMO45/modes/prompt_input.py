@@ -251,7 +251,6 @@ class PromptCache:
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        """Start empty."""
         self.max_bytes = max_bytes
         self._prompts: OrderedDict[str, KvRows] = OrderedDict()
 

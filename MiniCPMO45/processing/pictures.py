@@ -151,10 +151,6 @@ def resize(image: Image.Image, size: Size) -> Image.Image:
 
     The passes are asked for one by one because their order shows in the pixels: in one call,
     Pillow 13 takes tall pictures the other way round, Pillow 12 none.
-
-    Args:
-        image: of any size.
-        size: wanted.
     """
     rows = image.resize((size[0], image.height), Image.Resampling.BICUBIC)
     return rows.resize(size, Image.Resampling.BICUBIC)

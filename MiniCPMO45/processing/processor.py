@@ -134,13 +134,6 @@ class MiniCPMOProcessor(ProcessorMixin):
         feature_extractor: WhisperFeatureExtractor,
         tokenizer: MiniCPMOTokenizerFast,
     ) -> None:
-        """Put the parts together.
-
-        Args:
-            image_processor: cuts pictures.
-            feature_extractor: Whisper's log-mel of whole clips.
-            tokenizer: of the same checkpoint.
-        """
         super().__init__(image_processor, feature_extractor, tokenizer)
         self.image_processor = image_processor
         self.feature_extractor = feature_extractor

@@ -68,9 +68,6 @@ class SpecialTokens:
     def look_up(cls, vocabulary: MiniCPMOTokenizerFast) -> SpecialTokens:
         """Find every token by name.
 
-        Args:
-            vocabulary: a loaded tokenizer.
-
         Raises:
             TokenizerError: some names are missing; the message lists all of them.
         """

@@ -208,12 +208,7 @@ LOG_MAGNITUDE_SPREAD = 0.2
 
 
 def write_assets(folder: Path, seed: int) -> None:
-    """Write everything under `assets`.
-
-    Args:
-        folder: the checkpoint folder.
-        seed: of every random weight.
-    """
+    """Write everything under `assets`."""
     target = folder / "assets" / "token2wav"
     target.mkdir(parents=True, exist_ok=True)
     write_speech_tokenizer_onnx(target / "speech_tokenizer_v2_25hz.onnx", seed)

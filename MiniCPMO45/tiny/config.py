@@ -16,11 +16,7 @@ VARIANT = "tiny"
 
 
 def model_config(vocabulary: TinyVocabulary) -> dict[str, Any]:
-    """Return `config.json`.
-
-    Args:
-        vocabulary: decides the number of ids and the ids of markers.
-    """
+    """Return `config.json`."""
     size = len(vocabulary.base) + len(vocabulary.added)
     return {
         "architectures": ["MiniCPMO"],
@@ -145,11 +141,7 @@ def _tts_config(vocabulary: TinyVocabulary, size: int) -> dict[str, Any]:
 
 
 def generation_config(vocabulary: TinyVocabulary) -> dict[str, Any]:
-    """Return `generation_config.json`.
-
-    Args:
-        vocabulary: decides the ids.
-    """
+    """Return `generation_config.json`."""
     end_of_text = vocabulary.id_of("<|endoftext|>")
     return {
         "bos_token_id": end_of_text,

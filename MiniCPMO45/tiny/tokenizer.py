@@ -164,12 +164,7 @@ def train_vocabulary(texts: Iterable[str] | None = None, merges: int = MERGES) -
 
 
 def write_tokenizer(folder: Path, vocabulary: TinyVocabulary) -> None:
-    """Write the tokenizer files of a checkpoint.
-
-    Args:
-        folder: an existing folder.
-        vocabulary: what `train_vocabulary` returned.
-    """
+    """Write the tokenizer files of a checkpoint."""
     base = {token: i for i, token in enumerate(vocabulary.base)}
     added = {token: len(base) + i for i, token in enumerate(vocabulary.added)}
     decoder = {

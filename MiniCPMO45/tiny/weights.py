@@ -18,12 +18,6 @@ from MiniCPMO45.tiny.tokenizer import PLAIN_SLOTS, TinyVocabulary, spoken_ids
 def draw(name: str, shape: tuple[int, ...], seed: int, spread: float = 1.0) -> Tensor:
     """Draw normal values that depend on the name and the seed alone.
 
-    Args:
-        name: the tensor's name.
-        shape: its shape.
-        seed: of the checkpoint.
-        spread: standard deviation.
-
     Returns:
         float32 of `shape`, on torch's default device; each kind of device draws its own values.
     """

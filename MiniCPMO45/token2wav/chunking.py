@@ -82,9 +82,6 @@ class SpeechBuffer:
 def cut_whole_reply(codes: Sequence[int]) -> list[Piece]:
     """Cut all codes of a chat reply into vocoder calls; no silence is put in front.
 
-    Args:
-        codes: the whole reply.
-
     Returns:
         Windows of 28 codes, 25 apart, and the rest; the last one ends the reply.
     """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ class FlowEncoderConfig:
     attention_heads: int = 8
     linear_units: int = 2048
 
-    @property
+    @cached_property
     def head_dim(self) -> int:
         """Channels of one attention head."""
         return self.output_size // self.attention_heads
@@ -138,7 +139,7 @@ class HiFTConfig:
     audio_limit: float = 0.99
     f0_predictor: F0Config = field(default_factory=F0Config)
 
-    @property
+    @cached_property
     def samples_per_frame(self) -> int:
         """Waveform samples of one mel frame (480)."""
         return prod(self.upsample_rates) * self.hop_len
@@ -181,11 +182,12 @@ def list_differences(found: object, expected: object, path: str = "") -> list[st
     """
     if not is_dataclass(found) or not is_dataclass(expected):
         return [] if found == expected else [f"{path}: {found!r}, expected {expected!r}"]
-    mine, other = vars(found), vars(expected)
     return [
         line
-        for name in mine
-        for line in list_differences(mine[name], other[name], f"{path}.{name}" if path else name)
+        for name in (each.name for each in fields(found))
+        for line in list_differences(
+            vars(found)[name], vars(expected)[name], f"{path}.{name}" if path else name
+        )
     ]
 
 

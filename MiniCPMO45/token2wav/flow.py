@@ -376,11 +376,6 @@ class Flow(nn.Module):
     ) -> Tensor:
         """Turn the codes of a batch into mel and remember them in the streams.
 
-        Args:
-            batch: the chunk.
-            tails: ends of the chunks before it, by name.
-            new_tails: receives those of this one.
-
         Returns:
             mel, float32 [S, T, bins]; frames behind a stream's end mean nothing.
         """

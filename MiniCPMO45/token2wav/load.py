@@ -115,13 +115,6 @@ def build_token2wav(
 ) -> Token2Wav:
     """Make a ready vocoder from tensors.
 
-    Args:
-        config: sizes.
-        flow: tensors of the flow by name.
-        hift: tensors of the generator by name.
-        options: how it runs.
-        device: where the weights go.
-
     Raises:
         CheckpointError: the tensors do not fit the sizes.
     """

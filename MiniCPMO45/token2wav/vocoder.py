@@ -74,10 +74,6 @@ class StreamCall:
 def run_flow(flow: Flow, batch: ChunkBatch) -> tuple[Tensor, Tensor, Tensor]:
     """Run the flow alone.
 
-    Args:
-        flow: the weights.
-        batch: a loaded chunk.
-
     Returns:
         mel, float32 [S, T, bins]; the streams' flat tails before the chunk and after it, of which
         only the flow's are filled in.

@@ -120,9 +120,6 @@ class ColumnLedger:
     def append(self, n_new: int) -> tuple[Columns, ColumnLedger]:
         """Place a chunk.
 
-        Args:
-            n_new: columns of the chunk.
-
         Returns:
             Target of each new column, `DROPPED` where it is not kept; and the ledger afterwards.
         """

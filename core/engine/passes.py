@@ -141,12 +141,6 @@ class PassRunner:
     """Answers what many tasks ask, kind by kind."""
 
     def __init__(self, executor: Answers, now_s: Callable[[], float] = time.monotonic) -> None:
-        """Create a runner.
-
-        Args:
-            executor: answers batches of requests of one kind.
-            now_s: the clock of the due times.
-        """
         self._executor = executor
         self._now_s = now_s
 

@@ -80,12 +80,7 @@ class ModelCard(WireModel):
 
 
 def model_facts(model: UnifiedModel, source: str | Path) -> ModelFacts:
-    """Describe a loaded model.
-
-    Args:
-        model: Loaded.
-        source: The folder or hub id it was loaded from.
-    """
+    """Describe a loaded model."""
     with model_errors():
         folder = find_checkpoint(source)
     card = read_card(folder)

@@ -76,12 +76,7 @@ class StreamingView(TurnView):
         return "".join(await self.feed(request.session_id, messages, options))
 
     def reply(self, session_id: str, wanted: Generate) -> AsyncGenerator[StreamingChunk, None]:
-        """Answer what was fed, piece by piece; see `stream_reply`.
-
-        Args:
-            session_id: the conversation.
-            wanted: how text and speech are drawn.
-        """
+        """Answer what was fed, piece by piece; see `stream_reply`."""
         return self.stream_reply(
             session_id, self._settings(wanted.model_dump(include=REPLY_FIELDS))
         )

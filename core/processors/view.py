@@ -61,11 +61,7 @@ KNOWN: Final = tuple(kind for kind, _ in TRANSLATIONS)
 
 
 def translate(error: Exception) -> OmniError:
-    """Return the project's error for one of the model layer's; its sentence is kept.
-
-    Args:
-        error: one of `KNOWN`.
-    """
+    """Return the project's error for one of the model layer's; its sentence is kept."""
     kind = next(ours for theirs, ours in TRANSLATIONS if isinstance(error, theirs))
     sentence = str(error)
     ending = "" if sentence.endswith(".") else "."

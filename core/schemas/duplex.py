@@ -28,28 +28,6 @@ from core.schemas.queue import (
     WarningMessage,
 )
 
-__all__ = [
-    "AudioChunk",
-    "BargeInConfig",
-    "ClientDiagnostic",
-    "ClientMessage",
-    "DuplexConfig",
-    "DuplexGenerateResult",
-    "Interrupted",
-    "Pause",
-    "Paused",
-    "Prepare",
-    "Prepared",
-    "Result",
-    "ResultPart",
-    "Resume",
-    "Resumed",
-    "ServerMessage",
-    "Stopped",
-    "Timeout",
-    "VideoFrame",
-]
-
 
 class BargeInConfig(WireModel):
     """The server listens for the user while the model speaks, and breaks the model off."""

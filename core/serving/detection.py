@@ -21,12 +21,6 @@ class TurnListener:
     """Cuts a user's sound into segments."""
 
     def __init__(self, config: half_duplex.VadConfig, detector: SileroVad) -> None:
-        """Begin a stream.
-
-        Args:
-            config: When the user counts as speaking.
-            detector: The model, shared.
-        """
         longest_s = STREAMING_OPTIONS.max_speech_duration_s
         options = EndpointOptions.from_config(config, max_speech_duration_s=longest_s)
         self._vad = StreamingVAD(options, detector)

@@ -236,12 +236,6 @@ class MetricsObserver:
     """Counts what happens in one session."""
 
     def __init__(self, metrics: WorkerMetrics, mode: str) -> None:
-        """Count for one session.
-
-        Args:
-            metrics: The worker's counters.
-            mode: What the session is: the queue's name for it.
-        """
         self._metrics = metrics
         self._mode = mode
         self._unit_ms = 0  # how long a duplex unit lasts

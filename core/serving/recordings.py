@@ -75,14 +75,6 @@ class Recordings:
         *,
         min_free_gb: float = 0.0,
     ) -> None:
-        """Record nothing yet.
-
-        Args:
-            data_dir: The data folder.
-            worker_id: Which worker this is.
-            threads: What writes; closed by `close`.
-            min_free_gb: With less of the disk free nothing is recorded, GB.
-        """
         self._data_dir = data_dir
         self._worker_id = worker_id
         self._threads = threads

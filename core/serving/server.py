@@ -352,14 +352,7 @@ class DrainingServer(uvicorn.Server):
 
 
 def make_server(app: FastAPI, settings: Settings, host: str, port: int) -> DrainingServer:
-    """Return what serves a worker's application.
-
-    Args:
-        app: Of `create_app`.
-        settings: The configuration.
-        host: Address to bind to.
-        port: Port to bind to.
-    """
+    """Return what serves a worker's application."""
     heartbeat_s = settings.limits.heartbeat_s
     config = uvicorn.Config(
         app,

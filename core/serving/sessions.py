@@ -95,11 +95,6 @@ class SessionStore:
     """
 
     def __init__(self, capacity: int) -> None:
-        """Begin empty.
-
-        Args:
-            capacity: Most conversations kept and sessions active together.
-        """
         self._capacity = capacity
         self._kept: list[Conversation] = []
 

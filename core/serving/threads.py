@@ -99,11 +99,7 @@ class ThreadPools:
     """
 
     def __init__(self, slots: int) -> None:
-        """Start no thread yet.
-
-        Args:
-            slots: Sessions at once.
-        """
+        """Start no thread yet."""
         self.failures = 0
         self.calls = Pool(slots + SPARE_THREADS, "call")
         self.hearing = Pool(HEARING_THREADS, "hear")

@@ -80,12 +80,6 @@ class Waiting:
     """Counts the requests of one transcriber, the one under way included."""
 
     def __init__(self, most: int = WAITING_MAX, most_s: float = WAITING_MAX_S) -> None:
-        """Begin with none.
-
-        Args:
-            most: requests.
-            most_s: of their sound together; a single request may be longer.
-        """
         self._most = most
         self._most_s = most_s
         self._count = 0

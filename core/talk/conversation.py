@@ -134,13 +134,6 @@ class Conversation:
     """One conversation with one processor."""
 
     def __init__(self, processor: UnifiedProcessor, given: TalkInput, options: TalkOptions) -> None:
-        """Get ready.
-
-        Args:
-            processor: the loaded model.
-            given: decoded input.
-            options: how it is held.
-        """
         self.processor = processor
         self.given = given
         self.options = options

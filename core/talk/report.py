@@ -114,12 +114,7 @@ def _cells(row: Row, shown: Mapping[str, str]) -> list[str]:
 
 
 def summarise(rows: Sequence[Row], duration_s: float) -> dict[str, Any]:
-    """Return counts, medians and the real-time factor of a conversation.
-
-    Args:
-        rows: what happened.
-        duration_s: length of the input that was answered.
-    """
+    """Return counts, medians and the real-time factor of a conversation."""
     spoken = [row for row in rows if row.action == "speak"]
     silent = [row for row in rows if row.action != "speak"]
     total_s = sum(row.total_ms for row in rows) / 1000

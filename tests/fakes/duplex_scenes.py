@@ -14,7 +14,7 @@ from core.protocols.events import (
     StepDone,
 )
 from core.protocols.machine import SessionNames
-from core.schemas.duplex import DuplexGenerateResult
+from core.schemas.duplex_calls import DuplexGenerateResult
 from tests.fakes.scenes import DUPLEX, Scene, audio
 
 CHUNK = audio(1_000)

@@ -40,7 +40,7 @@ from core.protocols.events import (
 from core.protocols.hearing import HalfDuplexLimits
 from core.protocols.machine import SessionNames
 from core.protocols.tables import Row
-from core.schemas.duplex import DuplexGenerateResult
+from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk
 from tests.fakes.scenes import DUPLEX, HALF_DUPLEX, STREAMING, Scene, audio
 

@@ -30,7 +30,7 @@ from core.protocols.events import (
     PrefillDone,
     StepDone,
 )
-from core.schemas.duplex import DuplexGenerateResult
+from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk
 from core.serving.queues import Emit
 from core.serving.wire import SocketClosedError

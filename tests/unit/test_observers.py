@@ -28,7 +28,8 @@ from core.protocols.machine import SessionNames
 from core.protocols.streaming import TABLE as STREAMING_TABLE
 from core.protocols.streaming import StreamingMachine
 from core.schemas.common import TokenStats
-from core.schemas.duplex import AudioChunk, DuplexGenerateResult, Prepare, Result
+from core.schemas.duplex import AudioChunk, Prepare, Result
+from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.streaming import StreamingChunk
 from core.serving.observers import LogObserver, MetricsObserver, Observer, WorkerMetrics
 from tests.fakes.scenes import DUPLEX, STREAMING, Scene, audio

@@ -27,7 +27,8 @@ from core.protocols.events import (
     StopRequested,
     TimerName,
 )
-from core.schemas.duplex import DuplexGenerateResult, Paused, Prepared, Result, Stopped, Timeout
+from core.schemas.duplex import Paused, Prepared, Result, Stopped, Timeout
+from core.schemas.duplex_calls import DuplexGenerateResult
 from core.schemas.queue import ErrorMessage, WarningMessage
 from core.schemas.worker import WorkerStatus
 from tests.fakes.duplex_scenes import CHUNK, LAST_WORDS, LISTEN, SPEAK, scene, step

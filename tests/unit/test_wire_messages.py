@@ -23,23 +23,19 @@ from core.errors import (
     TooBigError,
     UnknownTypeError,
 )
-from core.schemas import (
-    AudioContent,
+from core.schemas import chat, duplex, half_duplex, streaming
+from core.schemas.common import AudioContent, TextContent, parse_message
+from core.schemas.duplex_calls import DuplexConfig
+from core.schemas.limits import JSON_VALUES_MAX, TEXT_MAX_CHARS, audio_chars
+from core.schemas.queue import (
     ErrorMessage,
     Queued,
     RequestType,
-    TextContent,
+    Stop,
     WarningMessage,
-    chat,
     check_session_id,
-    duplex,
     duplex_request_type,
-    half_duplex,
-    parse_message,
-    streaming,
 )
-from core.schemas.limits import JSON_VALUES_MAX, TEXT_MAX_CHARS, audio_chars
-from core.schemas.queue import Stop
 
 DUPLEX: TypeAdapter[duplex.ClientMessage] = TypeAdapter(duplex.ClientMessage)
 HALF_DUPLEX: TypeAdapter[half_duplex.ClientMessage] = TypeAdapter(half_duplex.ClientMessage)
@@ -93,7 +89,7 @@ def test_both_spellings_of_the_duplex_prompt(given_prompts: dict[str, Any], effe
 
 def test_duplex_prepare_defaults_and_voices() -> None:
     prepare = parse(DUPLEX, type="prepare")
-    assert prepare.config == duplex.DuplexConfig()
+    assert prepare.config == DuplexConfig()
     assert (prepare.deferred_finalize, prepare.slice_limit) == (True, 1)
     assert prepare.voice_base64 is None
     voiced = duplex.Prepare(ref_audio_base64="A", max_slice_nums=4)

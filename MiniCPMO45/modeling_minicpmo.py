@@ -15,7 +15,7 @@ from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.loading.checkpoint import fill_randomly, load_weights, read_config
 from MiniCPMO45.loading.checkpoint_source import find_checkpoint, require_full_precision
 from MiniCPMO45.model.audio_encoder import AudioEncoder, AudioProjection
-from MiniCPMO45.model.decoder import CausalLM, MiniCPMTTS
+from MiniCPMO45.model.transformer import CausalLM, MiniCPMTTS
 from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
 
 UNUSED_PREFIXES = ("tts.model.embed_tokens.", "tts.projector_spk.")

@@ -21,7 +21,7 @@ from MiniCPMO45.kernels import stream_memory
 from MiniCPMO45.kernels.device import Piece
 from MiniCPMO45.kernels.stream_memory import DROPPED, ColumnCache, StreamTable
 from MiniCPMO45.model.audio_encoder import AudioBatch, AudioEncoder, pool
-from MiniCPMO45.model.encoder_layers import fuse_attention
+from MiniCPMO45.model.transformer import fuse_attention
 from MiniCPMO45.processing.audio_features import (
     CONV_STRIDE,
     HOP_SAMPLES,
@@ -305,11 +305,11 @@ class StreamAttention:
     new: Tensor
 
     def buffer(self, layer: int) -> Tensor:
-        """See `encoder_layers.Attention`."""
+        """See `EncoderBatch`."""
         return self.new[layer]
 
     def attend(self, layer: int, qkv: Tensor) -> Tensor:
-        """See `encoder_layers.Attention`."""
+        """See `EncoderBatch`."""
         return stream_memory.attend(qkv, None, self.cache, layer)
 
     def store(self) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from MiniCPMO45.engine.kv_cache import KvHandle, KvStore
 from MiniCPMO45.kernels.attention import NO_POSITION, RowMap, attend
 from MiniCPMO45.kernels.device import upload
-from MiniCPMO45.model.decoder import Norms
+from MiniCPMO45.model.transformer import Norms
 
 NO_VECTOR = -1
 DECODE_BUCKETS = (1, 2, 4, 8, 16, 32, 64)

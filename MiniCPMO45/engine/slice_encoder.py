@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from MiniCPMO45.kernels.device import HAS_TRITON, Piece, upload_array
-from MiniCPMO45.model.encoder_layers import fuse_attention
+from MiniCPMO45.model.transformer import fuse_attention
 from MiniCPMO45.model.vision import Resampler, SiglipVisionTransformer
 from MiniCPMO45.processing.patch_grid import PatchGrid, PatchSize, patch_grid, side_codes
 from MiniCPMO45.processing.pictures import PATCH_SIDE, PATCH_VALUES, PixelSlice, Slice, patches_of

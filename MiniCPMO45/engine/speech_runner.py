@@ -30,7 +30,7 @@ from MiniCPMO45.kernels.attention import advance_runs
 from MiniCPMO45.kernels.code_choice import NO_CODE
 from MiniCPMO45.kernels.device import Piece, read_back, upload
 from MiniCPMO45.kernels.products import norm_linear
-from MiniCPMO45.model.decoder import MiniCPMTTS
+from MiniCPMO45.model.transformer import MiniCPMTTS
 
 STEPS_PER_LOOK = 8  # codes between two looks at whether every run has ended, which wait for a card
 

@@ -28,7 +28,7 @@ from MiniCPMO45.engine.samplers import UnitSampler
 from MiniCPMO45.engine.steps import LlmForward, TextDecision, TokenIds
 from MiniCPMO45.kernels.device import Piece, read_back
 from MiniCPMO45.kernels.products import norm_linear
-from MiniCPMO45.model.decoder import CausalLM
+from MiniCPMO45.model.transformer import CausalLM
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import AudioConfig
-from MiniCPMO45.model.encoder_layers import (
-    Attention,
+from MiniCPMO45.model.transformer import (
     DenseAttention,
+    EncoderBatch,
     EncoderLayer,
     SelfAttention,
     run_layers,
@@ -45,7 +45,7 @@ class AudioBatch:
     is_sound: Tensor | None
     context: int
     positions: Tensor
-    attention: Attention
+    attention: EncoderBatch
 
 
 class AudioLayer(EncoderLayer):
@@ -122,7 +122,7 @@ class AudioEncoder(nn.Module):
             hidden = hidden * is_sound[:, None]
         return F.gelu(self.conv2(hidden)).transpose(1, 2)
 
-    def transform(self, rows: Tensor, attention: Attention) -> Tensor:
+    def transform(self, rows: Tensor, attention: EncoderBatch) -> Tensor:
         """Run all layers over frames with their positions [B, T, width]."""
         return run_layers(self.layers, rows.contiguous(), attention, self.layer_norm)
 

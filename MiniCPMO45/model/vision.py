@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import VisionConfig
-from MiniCPMO45.model.encoder_layers import (
+from MiniCPMO45.model.transformer import (
     DenseAttention,
     EncoderLayer,
     SelfAttention,

@@ -9,7 +9,7 @@ from torch import Tensor
 from MiniCPMO45.engine.kv_cache import KvHandle, KvStore
 from MiniCPMO45.engine.packed_rows import FedRows, PackedRows, PagedBatch
 from MiniCPMO45.kernels.products import Rope
-from MiniCPMO45.model.decoder import CausalLM
+from MiniCPMO45.model.transformer import CausalLM
 from tests.goldens.folder import GoldenFolder
 from tests.goldens.report import Report
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from MiniCPMO45.engine.packed_rows import PagedBatch
-from MiniCPMO45.model.decoder import Decoder
+from MiniCPMO45.model.transformer import Decoder
 from MiniCPMO45.modeling_minicpmo import MiniCPMOForConditionalGeneration
 from MiniCPMO45.processing.processor import MiniCPMOProcessor
 from MiniCPMO45.settings import LoadOptions

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel, Qwen3Config, Qwen3Model
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
-from MiniCPMO45.model.decoder import Decoder
+from MiniCPMO45.model.transformer import Decoder
 
 
 def stock_decoder(decoder: Decoder, shape: DecoderConfig) -> nn.Module:

@@ -10,7 +10,7 @@ from transformers.models.idefics2.configuration_idefics2 import Idefics2VisionCo
 from transformers.models.idefics2.modeling_idefics2 import Idefics2VisionTransformer
 
 from MiniCPMO45.configuration_minicpmo import VisionConfig
-from MiniCPMO45.model.encoder_layers import fuse_attention
+from MiniCPMO45.model.transformer import fuse_attention
 from MiniCPMO45.model.vision import SiglipVisionTransformer
 from MiniCPMO45.processing.patch_grid import PatchSize, patch_grid
 

@@ -19,7 +19,7 @@ from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.engine.kv_cache import CacheFullError, KvHandle, KvStore, reserve_all
 from MiniCPMO45.engine.packed_rows import FedRows, PackedRows, PagedBatch
 from MiniCPMO45.kernels.products import Rope
-from MiniCPMO45.model.decoder import CausalLM, Decoder, JoinedWeight
+from MiniCPMO45.model.transformer import CausalLM, Decoder, JoinedWeight
 from tests.model.stock import stock_decoder
 from tests.model.toy import Toy, assert_close
 from training.nano.trainable_kv import PaddedBatch

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from MiniCPMO45.engine.policies import penalise_frequency
-from MiniCPMO45.model.decoder import MiniCPMTTS
+from MiniCPMO45.model.transformer import MiniCPMTTS
 from training.nano import shapes
 from training.nano.pace import split_reply
 from training.nano.voice.alphabet import CODES_USED, SILENCE

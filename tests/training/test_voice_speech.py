@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from MiniCPMO45.model.decoder import CausalLM, MiniCPMTTS
+from MiniCPMO45.model.transformer import CausalLM, MiniCPMTTS
 from tests.training.voice_recordings import FILE_NAME, recordings
 from training.nano import shapes
 from training.nano.spoken import SpokenUnits

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
 from MiniCPMO45.model.audio_encoder import AudioEncoder, AudioProjection
-from MiniCPMO45.model.decoder import CausalLM
+from MiniCPMO45.model.transformer import CausalLM
 from training.nano.augment import Augmenter
 from training.nano.bank import INT16_PEAK
 from training.nano.batches import Batch

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from MiniCPMO45.configuration_minicpmo import ENCODER_FRAMES_PER_SECOND, StreamTiming
 from MiniCPMO45.model.audio_encoder import AudioEncoder, AudioProjection
-from MiniCPMO45.model.encoder_layers import DenseAttention
+from MiniCPMO45.model.transformer import DenseAttention
 from MiniCPMO45.processing.audio_features import (
     DYNAMIC_RANGE_LOG10,
     FIXED_FLOOR_LOG10,

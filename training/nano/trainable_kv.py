@@ -14,7 +14,7 @@ from torch import Tensor
 from MiniCPMO45.configuration_minicpmo import DecoderConfig
 from MiniCPMO45.kernels.attention import rotated_heads
 from MiniCPMO45.kernels.products import Rope
-from MiniCPMO45.model.decoder import Norms
+from MiniCPMO45.model.transformer import Norms
 
 
 @dataclass(frozen=True, eq=False)

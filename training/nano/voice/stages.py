@@ -13,7 +13,7 @@ from random import Random
 import torch
 
 from MiniCPMO45.configuration_minicpmo import MiniCPMOConfig
-from MiniCPMO45.model.decoder import CausalLM
+from MiniCPMO45.model.transformer import CausalLM
 from training.nano import shapes
 from training.nano.batches import Conversations, loader
 from training.nano.brain import Brain

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from MiniCPMO45.configuration_minicpmo import DecoderConfig, MiniCPMOConfig, TTSConfig
-from MiniCPMO45.model.decoder import CausalLM, MiniCPMTTS
+from MiniCPMO45.model.transformer import CausalLM, MiniCPMTTS
 from training.nano.optimizing import Optimizer, Recipe, fast
 from training.nano.spoken import SpokenUnits
 from training.nano.trainable_kv import PaddedBatch

@@ -167,8 +167,8 @@ class CascadeDuplexView(CascadeView):
             Hearing(self._parts.detector), listens_for=config.force_listen_count
         )
         self._lines = []
-        told = f"{system_prompt or DEFAULT_PROMPT} {suffix_text or ''}".strip()
-        return await self._feed(Line("system", told))
+        system = f"{system_prompt or DEFAULT_PROMPT} {suffix_text or ''}".strip()
+        return await self._feed(Line("system", system))
 
     def stop(self) -> None:
         """End the reply under way."""

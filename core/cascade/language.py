@@ -216,11 +216,11 @@ def _delta(line: str) -> str | None:
     """
     if not line.startswith(STREAM_PREFIX):
         return ""
-    told = line.removeprefix(STREAM_PREFIX).strip()
-    if told == STREAM_END:
+    content = line.removeprefix(STREAM_PREFIX).strip()
+    if content == STREAM_END:
         return None
     try:
-        event: Any = json.loads(told)  # Any: another program's JSON
+        event: Any = json.loads(content)  # Any: another program's JSON
         if "error" in event:
             raise GenerationFailedError(f"The language model failed: {str(event['error'])[:200]}")
         choices = event["choices"]

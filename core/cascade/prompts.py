@@ -74,7 +74,7 @@ def prompt_of(lines: Sequence[Line], began: datetime) -> list[Line]:
         lines: of the conversation; those of the system are the client's instructions.
         began: when the conversation began; the same in each of its prompts, so that they are kept.
     """
-    told = " ".join(line.content for line in lines if line.role == "system")
+    system = " ".join(line.content for line in lines if line.role == "system")
     date = f"It is {began:%A}, {began.day} {began:%B %Y}, {began.hour}:{began:%M}."
     said: list[Line] = []
     for line in lines:
@@ -83,7 +83,7 @@ def prompt_of(lines: Sequence[Line], began: datetime) -> list[Line]:
         if said and said[-1].role == line.role:
             line = Line(line.role, f"{said.pop().content} {line.content}")
         said.append(line)
-    return [Line("system", f"{MANNER} {date} {told}".strip()), *EXAMPLES, *said]
+    return [Line("system", f"{MANNER} {date} {system}".strip()), *EXAMPLES, *said]
 
 
 SIGHT: Final = re.compile(
@@ -129,10 +129,10 @@ def with_facts(question: str, said: Sequence[Line] = ()) -> str:
         said: the lines before it.
     """
     asked = question.lower()
-    told = [fact for pattern, fact in FACTS if pattern.search(asked)]
+    facts = [fact for pattern, fact in FACTS if pattern.search(asked)]
     if asks_to_see(question) and PICTURE_MARK not in question:
-        told.append(BLIND)
+        facts.append(BLIND)
     names = [name for line in said if line.role == "user" for name in NAMED.findall(line.content)]
     if names and MY_NAME.search(asked):
-        told.append(f'Answer: "Your name is {names[-1]}."')
-    return f"{question} ({' '.join(told)})" if told else question
+        facts.append(f'Answer: "Your name is {names[-1]}."')
+    return f"{question} ({' '.join(facts)})" if facts else question

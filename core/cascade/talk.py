@@ -296,8 +296,8 @@ class CascadeHalfDuplexView(CascadeView):
         self._check_voice(voice)
         self._config = config
         self._lines = []
-        told = system_content if isinstance(system_content, str) else " ".join(system_content)
-        return await self._feed(Line("system", told))
+        system = system_content if isinstance(system_content, str) else " ".join(system_content)
+        return await self._feed(Line("system", system))
 
     async def hear(self, segment: FloatArray) -> None:
         """Take in one segment of speech as the user's turn."""

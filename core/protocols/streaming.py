@@ -211,9 +211,9 @@ class StreamingMachine(SessionMachine[StreamingPhase]):
         if not turn.transcripts_due:  # of a turn that was cut short
             return []
         turn.transcripts_due -= 1
-        told = super().transcribed(event)
+        effects = super().transcribed(event)
         is_over = turn.end is not None and not turn.transcripts_due
-        return [*told, *self._end_reply(event.at_s)] if is_over else told
+        return [*effects, *self._end_reply(event.at_s)] if is_over else effects
 
     def turn_failed(self, event: TurnFailed) -> list[Effect]:
         """Undo the turn, so that what came before it stays usable, and end with the error."""

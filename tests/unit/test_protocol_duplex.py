@@ -38,10 +38,8 @@ from tests.fakes.scenes import audio
 def test_preparation() -> None:
     stage = scene(active=False)
     assert stage.history == [StartTimer(TimerName.PREPARE, 60.0)]
-    assert stage.say("prepare", prefix_system_prompt="Be kind.") == [
-        "StopTimer(prepare)",
-        "Prefill",
-    ]
+    asked = stage.say("prepare", prefix_system_prompt="Be kind.")
+    assert asked == ["StopTimer(prepare)", "Prefill"]
     told = stage.tell(PrefillDone(input_tokens=30, prompt_length=8, kv_tokens=31))
     assert told == ["Send(prepared)", "StartTimer(idle)"]
     assert stage.only(Prepared) == Prepared(

@@ -1,4 +1,4 @@
-.PHONY: check docs fix lock map monitoring preloads protocol settings
+.PHONY: check docs fix lock map monitoring pages protocol settings
 
 check:
 	./run_tests.sh
@@ -20,8 +20,8 @@ settings:
 protocol:
 	.venv/bin/python -m core.schemas.export
 
-preloads:
-	.venv/bin/python -m scripts.preloads
+pages:
+	scripts/setup.sh pages
 
 monitoring:
 	.venv/bin/python -m scripts.monitoring

@@ -34,7 +34,7 @@ from gateway_modules.openai import sockets as openai_sockets
 from gateway_modules.openai import transcription as openai_transcription
 from gateway_modules.routes import admin, assets, chat, pages, queue, sessions, sockets, watch
 from gateway_modules.routes.http_edge import HttpEdge
-from gateway_modules.service import STATIC, Gateway, Timing, build_gateway
+from gateway_modules.service import Gateway, Timing, build_gateway
 from gateway_modules.web.answers import (
     OPENAI_PREFIX,
     on_client_gone,
@@ -122,7 +122,7 @@ def _add_routes(app: FastAPI, gateway: Gateway) -> None:
         app.include_router(routes.router, prefix=OPENAI_PREFIX.rstrip("/"))
         app.include_router(routes.router, include_in_schema=False)
     app.include_router(openai_sockets.router)
-    app.mount("/static", StaticFolder(STATIC, gateway.web_files), name="static")
+    app.mount("/static", StaticFolder(gateway.pages.folder, gateway.web_files), name="static")
     app.add_exception_handler(OmniError, on_omni_error)
     app.add_exception_handler(ClientDisconnect, on_client_gone)
     app.add_exception_handler(HTTPException, pages.on_http_problem)

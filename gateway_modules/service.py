@@ -36,17 +36,16 @@ from gateway_modules.voices.presets import PresetLibrary
 from gateway_modules.voices.ref_audio_registry import RefAudioRegistry, SoundDecoder
 from gateway_modules.voices.voice_library import VoiceLibrary, find_default_voice
 from gateway_modules.web.connections import CONNECTIONS_PER_SOCKET, Connections, connection_limit
-from gateway_modules.web.files import StaticVersion, WebFiles, compact
+from gateway_modules.web.files import WebFiles
 from gateway_modules.web.kinds import SizeLimits, SocketKind
 from gateway_modules.web.languages import Languages
+from gateway_modules.web.pages import Pages, find_pages
 from gateway_modules.web.rates import ByteBudget
-from gateway_modules.web.vendor_files import VendorFiles
 from recording.cleanup import CleanupSchedule
 from recording.listing import RecordingList
 
 ASSETS: Final = PROJECT_ROOT / "assets"
 STATIC: Final = PROJECT_ROOT / "static"
-NODE_MODULES: Final = PROJECT_ROOT / "node_modules"
 APP_STATE_FILE: Final = "app_state.json"
 ETA_FILE: Final = "eta_settings.json"
 VOICES_FOLDER: Final = Path("assets") / "ref_audio"  # below the data folder; spec section 6.2
@@ -95,7 +94,7 @@ class Gateway:
     metrics: GatewayMetrics
     languages: Languages
     web_files: WebFiles
-    vendor: VendorFiles
+    pages: Pages
     recordings: RecordingList
     files: SessionFiles
     cleanup: CleanupSchedule
@@ -186,8 +185,8 @@ def build_gateway(
         registry=registry,
         metrics=metrics,
         languages=languages,
-        web_files=_web_files(settings),
-        vendor=VendorFiles(NODE_MODULES),
+        web_files=WebFiles(),
+        pages=find_pages(PROJECT_ROOT, wants_sources=settings.service.readable_pages),
         recordings=RecordingList(data_dir),
         files=_files(settings),
         cleanup=CleanupSchedule(
@@ -281,12 +280,6 @@ def _connections(limits: LimitSettings, access: AccessPolicy) -> Connections:
         limits.connections_per_client * CONNECTIONS_PER_SOCKET,
         access.limited_peer,
     )
-
-
-def _web_files(settings: Settings) -> WebFiles:
-    if settings.service.readable_pages:
-        return WebFiles()  # for who changes the pages: no browser keeps what may be changed
-    return WebFiles(compact, StaticVersion.of(STATIC, compact.__name__))
 
 
 def _pool(settings: Settings, worker_addresses: Sequence[str], eta: EtaStore) -> WorkerPool:

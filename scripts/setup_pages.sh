@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the pages load when a picture is first shown: scripts/setup.sh pages [--with-checks]
-# --with-checks adds what checks the pages. An installation that is already right stays untouched.
+# Installs the pages' libraries with npm and builds the pages: scripts/setup.sh pages [--with-checks]
+# --with-checks adds what checks the pages. What is already right stays untouched.
 # Comes after scripts/setup.sh EXTRA.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -25,7 +25,15 @@ is_installed() {
 is_complete() {
     is_installed && { [ "$asked" = libraries ] || scripts/find_node.sh >/dev/null; }
 }
-is_complete && exit 0
+
+# Leaves a build that is up to date untouched. Where node has gone since, the gateway serves the
+# sources if they have changed.
+build() {
+    local node
+    node=$(scripts/find_node.sh) || return 0
+    PATH=$node:$PATH node scripts/build_pages.mjs
+}
+if is_complete; then build; exit; fi
 
 # One at a time: a symbolic link as lock, taken over from a process that has died.
 mkdir -p .venv
@@ -37,16 +45,16 @@ until ln -s $$ "$lock" 2>/dev/null; do
 done
 aside=.venv/pages
 trap 'rm -rf "$aside" "$lock"' EXIT
-is_complete && exit 0
+if is_complete; then build; exit; fi
 
 if ! node=$(scripts/find_node.sh); then
     echo "No npm 9 with Node 22 or newer was found; .venv gets one of its own."
     if ! scripts/setup.sh npm || ! node=$(scripts/find_node.sh); then
-        echo "npm could not be installed, so the pages have no charts and waveforms. $retry" >&2
+        echo "npm could not be installed, so the pages are slower and have no charts and waveforms. $retry" >&2
         exit 1
     fi
 fi
-is_installed && exit 0
+if is_installed; then build; exit; fi
 
 # Made aside and moved into place, so that what is there stays whole until the new one is.
 rm -rf "$aside"
@@ -57,9 +65,10 @@ flags=(--ignore-scripts --fetch-retries=1 --fetch-retry-mintimeout=1000 --loglev
 
 echo "Installing the pages' libraries with npm"
 if ! (cd "$aside" && PATH=$node:$PATH npm ci "${flags[@]}"); then
-    echo "npm could not fetch the pages' libraries, so there are no charts and waveforms. $retry" >&2
+    echo "npm could not fetch the pages' libraries, so the pages are slower and have no charts and waveforms. $retry" >&2
     exit 1
 fi
 printf '%s\n%s\n' "$wanted_from" "$wanted" >"$aside/$stamp"
 rm -rf node_modules
 mv "$aside/node_modules" node_modules
+build

@@ -118,7 +118,7 @@ class ServiceSettings(Section):
     )
     ssl_keyfile: ProjectPath | None = Field(None, description="Key of the certificate, PEM.")
     readable_pages: bool = Field(
-        False, description="Send scripts and styles with comments and blanks, for those who read."
+        False, description="Serve the pages from their sources, for those who change them."
     )
     default_lang: str | None = Field(
         None, description="Language of the pages, such as en; null: the browser decides."

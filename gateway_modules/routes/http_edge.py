@@ -103,7 +103,7 @@ class HttpEdge:
             if scope["type"] == "websocket":
                 await self._socket(scope, receive, send)
             else:
-                plain = self._gateway.web_files.version.resolved(scope)
+                plain = self._gateway.pages.resolved(scope)
                 await self._request(plain, receive, send, request_id)
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -160,8 +160,8 @@ class HttpEdge:
     def _check(self, connection: HTTPConnection, scope: Scope) -> None:
         """Reject rate-limited, cross-origin and oversized requests.
 
-        Files under immutable addresses do not count: a page names some eighty of them, and an
-        office behind one address opens many pages.
+        Files under immutable addresses do not count: an office behind one address opens many
+        pages.
         """
         if not is_immutable(scope):
             self._check_rate(connection)

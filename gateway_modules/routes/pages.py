@@ -15,10 +15,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from core.errors import InvalidSessionIdError, NotFoundError
 from core.schemas import limits
 from core.schemas.export.asyncapi import CONTENT_TYPE, asyncapi_document
-from gateway_modules.service import STATIC, GatewayHere, gateway_of
+from gateway_modules.service import GatewayHere, gateway_of
 from gateway_modules.web.answers import on_http_exception
 from gateway_modules.web.error_page import Missing, missing_page, wants_page
-from gateway_modules.web.files import NO_CACHE, NONCE_PLACE, with_nonce
+from gateway_modules.web.files import IMMUTABLE, NO_CACHE, NONCE_PLACE, is_immutable, with_nonce
 
 HOME: Final = "index.html"
 VIEWER: Final = "session-viewer.html"
@@ -39,14 +39,13 @@ async def on_http_problem(request: Request, error: Exception) -> Response:
 
 
 async def page(request: Request, name: str) -> Response:
-    """Return a page; the home page in place of one that is not built yet."""
-    path = STATIC / name
-    if not await asyncio.to_thread(path.is_file):
-        path = STATIC / HOME
+    """Return a page, with a nonce for style sheets if it asks for one."""
+    gateway = gateway_of(request)
+    path = gateway.pages.folder / name
     content = await asyncio.to_thread(path.read_bytes)
     if NONCE_PLACE not in content:
-        return await gateway_of(request).web_files.answer(path, request.headers)
-    content, policy = with_nonce(gateway_of(request).web_files.version.in_page(content))
+        return await gateway.web_files.answer(path, request.headers)
+    content, policy = with_nonce(content)
     headers = {"Content-Security-Policy": policy, "Cache-Control": NO_CACHE}
     return HTMLResponse(content, headers=headers)
 
@@ -139,17 +138,12 @@ def make_documents() -> APIRouter:
     return documents
 
 
-@assets.get("/api/libraries")
-async def libraries(gateway: GatewayHere) -> dict[str, bool]:
-    """Say of each library the pages can use whether it is installed."""
-    return await asyncio.to_thread(gateway.vendor.installed)
-
-
 @assets.head("/static/vendor/{library}/{name:path}", include_in_schema=False)
 @assets.get("/static/vendor/{library}/{name:path}", include_in_schema=False)
-async def vendor_file(
+async def library_file(
     library: Name, name: Name, request: Request, gateway: GatewayHere
 ) -> Response:
     """Return a file of a library; of one that is not installed, say what to run."""
-    path = await asyncio.to_thread(gateway.vendor.find, library, name)
-    return await gateway.web_files.answer(path, request.headers)
+    path = await asyncio.to_thread(gateway.pages.library_file, library, name)
+    kept = IMMUTABLE if is_immutable(request.scope) else NO_CACHE
+    return await gateway.web_files.answer(path, request.headers, kept)

@@ -1,20 +1,16 @@
-"""Files of the pages: headers, versions, compression, and the Content-Security-Policy."""
+"""Files of the pages: headers, compression, and the Content-Security-Policy."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
-import hashlib
-import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-import rjsmin
 from starlette.datastructures import Headers
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
@@ -55,10 +51,9 @@ OTHER_TYPES: Final = MappingProxyType(
 ANY_BYTES: Final = "application/octet-stream"
 
 LEVEL: Final = 6  # of gzip: its own default
+GZIP_MARK: Final = "-gz"  # in the tag of a compressed file
 WORTH_BYTES: Final = 512  # less is not worth compressing
 KEPT_BYTES: Final = 32 * 1024 * 1024  # of compressed files; those used longest ago go first
-SCRIPTS: Final = frozenset({".js", ".mjs"})
-LIBRARY_FOLDER: Final = "node_modules"  # what lies there stays as it came
 NONCE_BYTES: Final = 16
 NONCE_PLACE: Final = b'<meta name="style-nonce" content="">'
 """A page with this gets a fresh nonce in it, for libraries that bring a style sheet of their own
@@ -78,32 +73,8 @@ RULES: Final = (
     "frame-ancestors 'none'",
 )
 CONTENT_SECURITY_POLICY: Final = "; ".join((*RULES, "style-src 'self'"))
-STATIC_PREFIX: Final = "/static/"
-DIGEST_CHARS: Final = 12
-VERSIONED: Final = re.compile(rf"/static/v-(?P<digest>[0-9a-f]{{{DIGEST_CHARS}}})/")
 IMMUTABLE: Final = "public, max-age=31536000, immutable"  # a year. Source: RFC 8246
 IMMUTABLE_MARK: Final = "a file under an immutable address"  # key in a request's scope
-
-
-Shaper = Callable[[PurePath, bytes], bytes]
-
-
-def compact(path: PurePath, body: bytes) -> bytes:
-    """Return a script of ours without comments and blanks, anything else as it is.
-
-    Args:
-        path: Tells the kind by its ending.
-        body: What the file holds.
-    """
-    if path.suffix.lower() not in SCRIPTS or LIBRARY_FOLDER in path.parts:
-        return body
-    shortened: bytes = rjsmin.jsmin(body)
-    return shortened
-
-
-def as_written(path: PurePath, body: bytes) -> bytes:
-    """Return a file as it is, in place of `compact`."""
-    return body
 
 
 @dataclass(frozen=True)
@@ -122,16 +93,8 @@ class _Version:
 class WebFiles:
     """Answers with files. Keeps at most `KEPT_BYTES` of compressed ones."""
 
-    def __init__(self, shape: Shaper = as_written, version: StaticVersion | None = None) -> None:
-        """Keep nothing yet.
-
-        Args:
-            shape: Changes a text before it is compressed.
-            version: Of the files that pages name; None leaves their addresses as they are.
-        """
-        self.version = version or StaticVersion()
-        self._shape = shape
-        self._mark = f"-{shape.__name__}-{self.version.digest}-gz"
+    def __init__(self) -> None:
+        """Keep nothing yet."""
         self._packed: OrderedDict[_Version, bytes] = OrderedDict()
         self._packed_bytes = 0
 
@@ -154,7 +117,7 @@ class WebFiles:
         is_packed = is_text and accepts_gzip(request_headers)
         headers = {
             "Cache-Control": cache_control,
-            "ETag": f'"{version.tag}{self._mark * is_packed}"',
+            "ETag": f'"{version.tag}{GZIP_MARK * is_packed}"',
         }
         if is_text:
             headers["Vary"] = "Accept-Encoding"
@@ -171,20 +134,13 @@ class WebFiles:
         if known is not None:
             self._packed.move_to_end(version)
             return known
-        packed = await asyncio.to_thread(self._compressed_file, version.path)
+        packed = await asyncio.to_thread(_compressed_file, version.path)
         if version not in self._packed:
             self._packed[version] = packed
             self._packed_bytes += len(packed)
         while self._packed_bytes > KEPT_BYTES:
             self._packed_bytes -= len(self._packed.popitem(last=False)[1])
         return packed
-
-    def _compressed_file(self, path: Path) -> bytes:
-        try:
-            body = self._shape(path, path.read_bytes())
-        except OSError as error:
-            raise NotFoundError("There is no such file.") from error
-        return _compressed(self.version.in_page(body) if path.suffix == ".html" else body)
 
 
 class StaticFolder(StaticFiles):
@@ -242,6 +198,13 @@ def _knows(request_headers: Headers, tag: str) -> bool:
     return tag in [one.strip().removeprefix("W/") for one in known_tags.split(",")]
 
 
+def _compressed_file(path: Path) -> bytes:
+    try:
+        return _compressed(path.read_bytes())
+    except OSError as error:
+        raise NotFoundError("There is no such file.") from error
+
+
 def _compressed(body: bytes) -> bytes:
     return gzip.compress(body, LEVEL, mtime=0)
 
@@ -256,52 +219,6 @@ def with_nonce(page: bytes) -> tuple[bytes, str]:
     filled = NONCE_PLACE.replace(b'content=""', f'content="{nonce}"'.encode())
     policy = "; ".join((*RULES, f"style-src 'self' 'nonce-{nonce}'"))
     return page.replace(NONCE_PLACE, filled, 1), policy
-
-
-@dataclass(frozen=True)
-class StaticVersion:
-    """The version of the files.
-
-    Attributes:
-        digest: Of all files; "" leaves the addresses as they are.
-    """
-
-    digest: str = ""
-
-    @classmethod
-    def of(cls, folder: Path, salt: str) -> StaticVersion:
-        """Return the version of a folder. Blocks on the disk.
-
-        Args:
-            folder: Every file below it counts.
-            salt: What else changes what browsers get.
-        """
-        whole = hashlib.sha256(salt.encode())
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            whole.update(str(path.relative_to(folder)).encode() + b"\0")
-            whole.update(hashlib.sha256(path.read_bytes()).digest())
-        return cls(whole.hexdigest()[:DIGEST_CHARS])
-
-    def in_page(self, page: bytes) -> bytes:
-        """Return a page whose files have this version's addresses."""
-        if not self.digest:
-            return page
-        ours = f'"{STATIC_PREFIX}v-{self.digest}/'.encode()
-        return page.replace(f'"{STATIC_PREFIX}'.encode(), ours)
-
-    def resolved(self, scope: Scope) -> Scope:
-        """Return a request with the plain address of its file, marked if it is of this version.
-
-        An address of another version gives the file as it is now: a page that was loaded before
-        the server was updated still finds its modules.
-        """
-        found = VERSIONED.match(scope["path"])
-        if found is None:
-            return scope
-        plain = {**scope, "path": STATIC_PREFIX + scope["path"][found.end() :]}
-        is_read = scope["method"] in ("GET", "HEAD")
-        plain[IMMUTABLE_MARK] = is_read and found["digest"] == self.digest
-        return plain
 
 
 def is_immutable(scope: Scope) -> bool:

@@ -21,7 +21,7 @@ import { UNKNOWN, kindName, memory, milliseconds, said, span } from "./words.js"
 
 const SPAN_S = 300; // of a row of the table
 const CHARTS = /** @type {const} */ (["sessions", "queue", "units", "memory"]);
-const STYLES = "/static/vendor/uplot/uPlot.min.css";
+const STYLES = "/static/vendor/uplot/index.css";
 
 /**
  * @param {HTMLElement} el

@@ -2,16 +2,27 @@
 /** Administration. */
 
 import { adminApi, isRefusal } from "../admin/admin-api.js";
+import * as apps from "../admin/apps.js";
+import * as audit from "../admin/audit.js";
+import * as conversations from "../admin/conversations.js";
+import * as durations from "../admin/durations.js";
 import { mountLoginCard } from "../admin/login-card.js";
+import * as logs from "../admin/logs.js";
+import * as overview from "../admin/overview.js";
+import * as presets from "../admin/presets.js";
+import * as queue from "../admin/queue.js";
+import * as recordings from "../admin/recordings.js";
 import { startRefreshing } from "../admin/refresher.js";
 import { mountSectionNav } from "../admin/section-nav.js";
+import * as voices from "../admin/voices.js";
 import { failureText, said } from "../admin/words.js";
+import * as workers from "../admin/workers.js";
 import { getJson, sendJson } from "../shared/api.js";
 import { byId, on, setText } from "../shared/dom.js";
 import { onLangChange, t, tn } from "../shared/i18n.js";
 import { mountNotice } from "../shared/notice.js";
-import { startPage } from "../shared/page.js";
 import { pageVisibility } from "../shared/page-visibility.js";
+import { startPage } from "../shared/page.js";
 import { toast } from "../shared/toast.js";
 
 /** @typedef {import("../admin/admin-types.js").AdminState} AdminState */
@@ -26,26 +37,26 @@ import { toast } from "../shared/toast.js";
  * @property {number} [pauseMs] between two refreshes
  * @property {() => void} [onHide]
  *
- * @typedef {{mountSection: (el: HTMLElement, context: Context) => Section}} SectionModule
+ * @typedef {(el: HTMLElement, context: Context) => Section} MountSection
  */
 
 const PAUSE_MS = 5_000;
 const FIRST = "overview";
 const TOKEN_MARK = "#token=";
 
-/** @type {(import("../admin/section-nav.js").SectionEntry & {load: () => Promise<SectionModule>})[]} */
+/** @type {(import("../admin/section-nav.js").SectionEntry & {mount: MountSection})[]} */
 const SECTIONS = [
-  { id: FIRST, icon: "gauge", titleKey: "admin.overview", load: () => import("../admin/overview.js") },
-  { id: "workers", icon: "server", titleKey: "admin.workers", load: () => import("../admin/workers.js") },
-  { id: "queue", icon: "people", titleKey: "admin.queue", load: () => import("../admin/queue.js") },
-  { id: "conversations", icon: "chat", titleKey: "admin.conversations", load: () => import("../admin/conversations.js") },
-  { id: "durations", icon: "clock", titleKey: "admin.durations", load: () => import("../admin/durations.js") },
-  { id: "apps", icon: "power", titleKey: "admin.apps", load: () => import("../admin/apps.js") },
-  { id: "voices", icon: "speaker", titleKey: "admin.voices", load: () => import("../admin/voices.js") },
-  { id: "presets", icon: "sparkle", titleKey: "admin.presets", load: () => import("../admin/presets.js") },
-  { id: "recordings", icon: "film", titleKey: "admin.recordings", load: () => import("../admin/recordings.js") },
-  { id: "logs", icon: "file", titleKey: "admin.logs", load: () => import("../admin/logs.js") },
-  { id: "audit", icon: "edit", titleKey: "admin.audit", load: () => import("../admin/audit.js") },
+  { id: FIRST, icon: "gauge", titleKey: "admin.overview", mount: overview.mountSection },
+  { id: "workers", icon: "server", titleKey: "admin.workers", mount: workers.mountSection },
+  { id: "queue", icon: "people", titleKey: "admin.queue", mount: queue.mountSection },
+  { id: "conversations", icon: "chat", titleKey: "admin.conversations", mount: conversations.mountSection },
+  { id: "durations", icon: "clock", titleKey: "admin.durations", mount: durations.mountSection },
+  { id: "apps", icon: "power", titleKey: "admin.apps", mount: apps.mountSection },
+  { id: "voices", icon: "speaker", titleKey: "admin.voices", mount: voices.mountSection },
+  { id: "presets", icon: "sparkle", titleKey: "admin.presets", mount: presets.mountSection },
+  { id: "recordings", icon: "film", titleKey: "admin.recordings", mount: recordings.mountSection },
+  { id: "logs", icon: "file", titleKey: "admin.logs", mount: logs.mountSection },
+  { id: "audit", icon: "edit", titleKey: "admin.audit", mount: audit.mountSection },
 ];
 
 const linked = takeLinkedToken();
@@ -123,12 +134,9 @@ async function sectionOf(id) {
   const known = mounted.get(id);
   if (known) return known;
   const entry = SECTIONS.find((each) => each.id === id) ?? SECTIONS[0];
-  const { mountSection } = await entry.load();
-  const again = mounted.get(id); // shown twice while it was loaded
-  if (again) return again;
   const el = byId(`section-${id}`, HTMLElement);
   el.append(said("h2", entry.titleKey, { id: `title-${id}`, tabindex: -1 }));
-  const section = mountSection(el, { api, page });
+  const section = entry.mount(el, { api, page });
   mounted.set(id, section);
   return section;
 }

@@ -4,21 +4,17 @@
 import { getJson } from "../shared/api.js";
 import { byId, fill, find, h, icon } from "../shared/dom.js";
 import { onLangChange, t } from "../shared/i18n.js";
-import { late } from "../shared/late.js";
 import { mountNotice } from "../shared/notice.js";
 import { isOwnRecording } from "../shared/own-recordings.js";
 import { startPage } from "../shared/page.js";
 import { mountCommentCard } from "../viewer/comment-card.js";
 import { mountConfig } from "../viewer/config-view.js";
+import { mountDuplex } from "../viewer/duplex-view.js";
 import { mountHead } from "../viewer/head-view.js";
 import { assetUrl } from "../viewer/recording-types.js";
 import { mountReplay } from "../viewer/replays-view.js";
+import { mountTurns } from "../viewer/turns-view.js";
 import { loadRecording, mayGetReplay, waitForReplay } from "../viewer/viewer-source.js";
-
-// Most recordings are of live calls; what shows them comes while the recording itself is fetched.
-const loadDuplex = late(() => import("../viewer/duplex-view.js"));
-const loadTurns = late(() => import("../viewer/turns-view.js"));
-loadDuplex().catch(() => undefined); // reported where one is shown
 
 /** @typedef {import("../viewer/recording-types.js").Meta} Meta */
 /** @typedef {import("../viewer/recording-types.js").Recording} Recording */
@@ -62,10 +58,9 @@ function setWaiting(key) {
 }
 onLangChange(drawWaiting);
 
-/** @param {Meta} meta @param {Recording} recording @returns {Promise<Shown>} */
-async function show(meta, recording) {
+/** @param {Meta} meta @param {Recording} recording @returns {Shown} */
+function show(meta, recording) {
   if (recording.mode !== "duplex") {
-    const { mountTurns } = await loadTurns();
     const whole = h("div", { class: "stack" });
     const bubbles = h("div", {});
     content.append(whole, bubbles);
@@ -79,7 +74,6 @@ async function show(meta, recording) {
       pause: () => media?.pause(),
     };
   }
-  const { mountDuplex } = await loadDuplex();
   const onMissing = () => libraryNote.show("missing_library", { kind: "caution" });
   const duplex = mountDuplex(content, { recording, urlOf, nonce, onMissing });
   return { setSound: duplex.setSound, pause: () => duplex.clock.pause() };
@@ -119,7 +113,7 @@ async function open() {
     signal: leaving.signal,
   });
   setWaiting(null);
-  const shown = await show(meta, recording);
+  const shown = show(meta, recording);
   noteFlaws(meta);
   shown.setSound(recording);
   showMore(meta, recording, shown.pause);

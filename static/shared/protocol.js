@@ -690,13 +690,388 @@ export const CLOSE_CODES = /** @type {const} */ ({
   "REPLACED": 4001
 });
 
-/** What settings are when they are left out. */
-export const DEFAULTS = /** @type {const} */ ({
-  "BargeInConfig": {
-    "threshold": 0.8,
-    "min_speech_duration_ms": 128
+/** What the settings of BargeInConfig are when they are left out. */
+export const BARGE_IN_CONFIG_DEFAULTS = /** @type {const} */ ({
+  "threshold": 0.8,
+  "min_speech_duration_ms": 128
+});
+
+/** Least and greatest values of BargeInConfig; `above` itself is not allowed. */
+export const BARGE_IN_CONFIG_RANGES = /** @type {const} */ ({
+  "threshold": {
+    "min": 0.05,
+    "max": 0.99
   },
-  "DuplexConfig": {
+  "min_speech_duration_ms": {
+    "min": 0,
+    "max": 10000
+  }
+});
+
+/** What the settings of DuplexConfig are when they are left out. */
+export const DUPLEX_CONFIG_DEFAULTS = /** @type {const} */ ({
+  "generate_audio": true,
+  "ls_mode": "explicit",
+  "force_listen_count": 3,
+  "max_new_speak_tokens_per_chunk": 20,
+  "temperature": 0.7,
+  "top_k": 20,
+  "top_p": 0.8,
+  "listen_prob_scale": 1.0,
+  "chunk_ms": 1000,
+  "sample_rate": 16000,
+  "decode_mode": "sampling",
+  "listen_top_k": null,
+  "text_repetition_penalty": 1.05,
+  "text_repetition_window_size": 512,
+  "length_penalty": 1.1,
+  "tts_temperature": 0.8,
+  "max_slice_nums": 1
+});
+
+/** Least and greatest values of DuplexConfig; `above` itself is not allowed. */
+export const DUPLEX_CONFIG_RANGES = /** @type {const} */ ({
+  "force_listen_count": {
+    "min": 0,
+    "max": 1000
+  },
+  "max_new_speak_tokens_per_chunk": {
+    "min": 1,
+    "max": 200
+  },
+  "temperature": {
+    "min": 0,
+    "max": 2
+  },
+  "top_k": {
+    "min": 0,
+    "max": 200000
+  },
+  "top_p": {
+    "above": 0,
+    "max": 1
+  },
+  "listen_prob_scale": {
+    "min": 0,
+    "max": 100
+  },
+  "chunk_ms": {
+    "min": 1000,
+    "max": 1000
+  },
+  "sample_rate": {
+    "min": 16000,
+    "max": 16000
+  },
+  "listen_top_k": {
+    "min": 1,
+    "max": 200000
+  },
+  "text_repetition_penalty": {
+    "min": 0.1,
+    "max": 5
+  },
+  "text_repetition_window_size": {
+    "min": 0,
+    "max": 40960
+  },
+  "length_penalty": {
+    "min": 0.1,
+    "max": 5
+  },
+  "tts_temperature": {
+    "min": 0,
+    "max": 2
+  },
+  "max_slice_nums": {
+    "min": 1,
+    "max": 16
+  }
+});
+
+/** What the settings of GenerationConfig are when they are left out. */
+export const GENERATION_CONFIG_DEFAULTS = /** @type {const} */ ({
+  "max_new_tokens": 512,
+  "min_new_tokens": 0,
+  "do_sample": true,
+  "temperature": 0.7,
+  "top_p": 0.8,
+  "top_k": 100,
+  "length_penalty": 1.1,
+  "max_inp_length": 8192
+});
+
+/** Least and greatest values of GenerationConfig; `above` itself is not allowed. */
+export const GENERATION_CONFIG_RANGES = /** @type {const} */ ({
+  "max_new_tokens": {
+    "min": 1,
+    "max": 4096
+  },
+  "min_new_tokens": {
+    "min": 0,
+    "max": 4096
+  },
+  "temperature": {
+    "min": 0,
+    "max": 2
+  },
+  "top_p": {
+    "above": 0,
+    "max": 1
+  },
+  "top_k": {
+    "min": 0,
+    "max": 200000
+  },
+  "length_penalty": {
+    "min": 0.1,
+    "max": 5
+  },
+  "max_inp_length": {
+    "min": 1,
+    "max": 40960
+  }
+});
+
+/** What the settings of HalfDuplexConfig are when they are left out. */
+export const HALF_DUPLEX_CONFIG_DEFAULTS = /** @type {const} */ ({
+  "vad": {
+    "threshold": 0.8,
+    "min_speech_duration_ms": 128,
+    "min_silence_duration_ms": 800,
+    "speech_pad_ms": 30
+  },
+  "generation": {
+    "max_new_tokens": 256,
+    "length_penalty": 1.1,
+    "temperature": 0.7
+  },
+  "tts": {
+    "enabled": true
+  },
+  "session": {
+    "timeout_s": 180
+  }
+});
+
+/** What the settings of ImageConfig are when they are left out. */
+export const IMAGE_CONFIG_DEFAULTS = /** @type {const} */ ({
+  "max_slice_nums": null,
+  "use_image_id": false
+});
+
+/** Least and greatest values of ImageConfig; `above` itself is not allowed. */
+export const IMAGE_CONFIG_RANGES = /** @type {const} */ ({
+  "max_slice_nums": {
+    "min": 1,
+    "max": 16
+  }
+});
+
+/** What the settings of SessionConfig are when they are left out. */
+export const SESSION_CONFIG_DEFAULTS = /** @type {const} */ ({
+  "timeout_s": 180
+});
+
+/** Least and greatest values of SessionConfig; `above` itself is not allowed. */
+export const SESSION_CONFIG_RANGES = /** @type {const} */ ({
+  "timeout_s": {
+    "min": 10,
+    "max": 3600
+  }
+});
+
+/** What the settings of StreamingConfig are when they are left out. */
+export const STREAMING_CONFIG_DEFAULTS = /** @type {const} */ ({
+  "generate_audio": true,
+  "ref_audio_path": null,
+  "ref_audio_data": null,
+  "tts_sampling": {
+    "top_p": 0.85,
+    "top_k": 25,
+    "repetition_penalty": 1.05,
+    "temperature": 0.8
+  }
+});
+
+/** What the settings of TTSConfig are when they are left out. */
+export const T_T_S_CONFIG_DEFAULTS = /** @type {const} */ ({
+  "enabled": false,
+  "mode": "audio_assistant",
+  "ref_audio_path": null,
+  "ref_audio_data": null,
+  "ref_audio_max_ms": null,
+  "output_path": null,
+  "language": "en",
+  "sampling": {
+    "top_p": 0.85,
+    "top_k": 25,
+    "repetition_penalty": 1.05,
+    "temperature": 0.8
+  }
+});
+
+/** Least and greatest values of TTSConfig; `above` itself is not allowed. */
+export const T_T_S_CONFIG_RANGES = /** @type {const} */ ({
+  "ref_audio_max_ms": {
+    "min": 1000
+  }
+});
+
+/** What the settings of TTSSamplingParams are when they are left out. */
+export const T_T_S_SAMPLING_PARAMS_DEFAULTS = /** @type {const} */ ({
+  "top_p": 0.85,
+  "top_k": 25,
+  "repetition_penalty": 1.05,
+  "temperature": 0.8
+});
+
+/** Least and greatest values of TTSSamplingParams; `above` itself is not allowed. */
+export const T_T_S_SAMPLING_PARAMS_RANGES = /** @type {const} */ ({
+  "top_p": {
+    "above": 0,
+    "max": 1
+  },
+  "top_k": {
+    "min": 0,
+    "max": 10000
+  },
+  "repetition_penalty": {
+    "min": 0.1,
+    "max": 5
+  },
+  "temperature": {
+    "min": 0,
+    "max": 2
+  }
+});
+
+/** What the settings of TurnGenerationConfig are when they are left out. */
+export const TURN_GENERATION_CONFIG_DEFAULTS = /** @type {const} */ ({
+  "max_new_tokens": 256,
+  "length_penalty": 1.1,
+  "temperature": 0.7
+});
+
+/** Least and greatest values of TurnGenerationConfig; `above` itself is not allowed. */
+export const TURN_GENERATION_CONFIG_RANGES = /** @type {const} */ ({
+  "max_new_tokens": {
+    "min": 1,
+    "max": 2048
+  },
+  "length_penalty": {
+    "min": 0.1,
+    "max": 5
+  },
+  "temperature": {
+    "min": 0,
+    "max": 2
+  }
+});
+
+/** What the settings of TurnSpeechConfig are when they are left out. */
+export const TURN_SPEECH_CONFIG_DEFAULTS = /** @type {const} */ ({
+  "enabled": true
+});
+
+/** What the settings of VadConfig are when they are left out. */
+export const VAD_CONFIG_DEFAULTS = /** @type {const} */ ({
+  "threshold": 0.8,
+  "min_speech_duration_ms": 128,
+  "min_silence_duration_ms": 800,
+  "speech_pad_ms": 30
+});
+
+/** Least and greatest values of VadConfig; `above` itself is not allowed. */
+export const VAD_CONFIG_RANGES = /** @type {const} */ ({
+  "threshold": {
+    "min": 0.05,
+    "max": 0.99
+  },
+  "min_speech_duration_ms": {
+    "min": 0,
+    "max": 10000
+  },
+  "min_silence_duration_ms": {
+    "min": 0,
+    "max": 10000
+  },
+  "speech_pad_ms": {
+    "min": 0,
+    "max": 10000
+  }
+});
+
+/** What the settings of Generate are when they are left out. */
+export const GENERATE_DEFAULTS = /** @type {const} */ ({
+  "session_id": null,
+  "generate_audio": true,
+  "max_new_tokens": 256,
+  "length_penalty": 1.1,
+  "temperature": 0.7,
+  "top_p": 0.8,
+  "top_k": 100,
+  "do_sample": true
+});
+
+/** Least and greatest values of Generate; `above` itself is not allowed. */
+export const GENERATE_RANGES = /** @type {const} */ ({
+  "max_new_tokens": {
+    "min": 1,
+    "max": 4096
+  },
+  "length_penalty": {
+    "min": 0.1,
+    "max": 5
+  },
+  "temperature": {
+    "min": 0,
+    "max": 2
+  },
+  "top_p": {
+    "above": 0,
+    "max": 1
+  },
+  "top_k": {
+    "min": 0,
+    "max": 200000
+  }
+});
+
+/** What the settings of HalfDuplexPrepare are when they are left out. */
+export const HALF_DUPLEX_PREPARE_DEFAULTS = /** @type {const} */ ({
+  "system_prompt": null,
+  "system_content": null,
+  "ref_audio_base64": null,
+  "tts_ref_audio_base64": null,
+  "ref_audio_id": null,
+  "transcribe": false,
+  "config": {
+    "vad": {
+      "threshold": 0.8,
+      "min_speech_duration_ms": 128,
+      "min_silence_duration_ms": 800,
+      "speech_pad_ms": 30
+    },
+    "generation": {
+      "max_new_tokens": 256,
+      "length_penalty": 1.1,
+      "temperature": 0.7
+    },
+    "tts": {
+      "enabled": true
+    },
+    "session": {
+      "timeout_s": 180
+    }
+  }
+});
+
+/** What the settings of DuplexPrepare are when they are left out. */
+export const DUPLEX_PREPARE_DEFAULTS = /** @type {const} */ ({
+  "prefix_system_prompt": "",
+  "suffix_system_prompt": null,
+  "config": {
     "generate_audio": true,
     "ls_mode": "explicit",
     "force_listen_count": 3,
@@ -715,364 +1090,39 @@ export const DEFAULTS = /** @type {const} */ ({
     "tts_temperature": 0.8,
     "max_slice_nums": 1
   },
-  "GenerationConfig": {
-    "max_new_tokens": 512,
-    "min_new_tokens": 0,
-    "do_sample": true,
-    "temperature": 0.7,
-    "top_p": 0.8,
-    "top_k": 100,
-    "length_penalty": 1.1,
-    "max_inp_length": 8192
-  },
-  "HalfDuplexConfig": {
-    "vad": {
-      "threshold": 0.8,
-      "min_speech_duration_ms": 128,
-      "min_silence_duration_ms": 800,
-      "speech_pad_ms": 30
-    },
-    "generation": {
-      "max_new_tokens": 256,
-      "length_penalty": 1.1,
-      "temperature": 0.7
-    },
-    "tts": {
-      "enabled": true
-    },
-    "session": {
-      "timeout_s": 180
-    }
-  },
-  "ImageConfig": {
-    "max_slice_nums": null,
-    "use_image_id": false
-  },
-  "SessionConfig": {
-    "timeout_s": 180
-  },
-  "StreamingConfig": {
-    "generate_audio": true,
-    "ref_audio_path": null,
-    "ref_audio_data": null,
-    "tts_sampling": {
-      "top_p": 0.85,
-      "top_k": 25,
-      "repetition_penalty": 1.05,
-      "temperature": 0.8
-    }
-  },
-  "TTSConfig": {
-    "enabled": false,
-    "mode": "audio_assistant",
-    "ref_audio_path": null,
-    "ref_audio_data": null,
-    "ref_audio_max_ms": null,
-    "output_path": null,
-    "language": "en",
-    "sampling": {
-      "top_p": 0.85,
-      "top_k": 25,
-      "repetition_penalty": 1.05,
-      "temperature": 0.8
-    }
-  },
-  "TTSSamplingParams": {
-    "top_p": 0.85,
-    "top_k": 25,
-    "repetition_penalty": 1.05,
-    "temperature": 0.8
-  },
-  "TurnGenerationConfig": {
-    "max_new_tokens": 256,
-    "length_penalty": 1.1,
-    "temperature": 0.7
-  },
-  "TurnSpeechConfig": {
-    "enabled": true
-  },
-  "VadConfig": {
-    "threshold": 0.8,
-    "min_speech_duration_ms": 128,
-    "min_silence_duration_ms": 800,
-    "speech_pad_ms": 30
-  },
-  "Generate": {
-    "session_id": null,
-    "generate_audio": true,
-    "max_new_tokens": 256,
-    "length_penalty": 1.1,
-    "temperature": 0.7,
-    "top_p": 0.8,
-    "top_k": 100,
-    "do_sample": true
-  },
-  "HalfDuplexPrepare": {
-    "system_prompt": null,
-    "system_content": null,
-    "ref_audio_base64": null,
-    "tts_ref_audio_base64": null,
-    "ref_audio_id": null,
-    "transcribe": false,
-    "config": {
-      "vad": {
-        "threshold": 0.8,
-        "min_speech_duration_ms": 128,
-        "min_silence_duration_ms": 800,
-        "speech_pad_ms": 30
-      },
-      "generation": {
-        "max_new_tokens": 256,
-        "length_penalty": 1.1,
-        "temperature": 0.7
-      },
-      "tts": {
-        "enabled": true
-      },
-      "session": {
-        "timeout_s": 180
-      }
-    }
-  },
-  "DuplexPrepare": {
-    "prefix_system_prompt": "",
-    "suffix_system_prompt": null,
-    "config": {
-      "generate_audio": true,
-      "ls_mode": "explicit",
-      "force_listen_count": 3,
-      "max_new_speak_tokens_per_chunk": 20,
-      "temperature": 0.7,
-      "top_k": 20,
-      "top_p": 0.8,
-      "listen_prob_scale": 1.0,
-      "chunk_ms": 1000,
-      "sample_rate": 16000,
-      "decode_mode": "sampling",
-      "listen_top_k": null,
-      "text_repetition_penalty": 1.05,
-      "text_repetition_window_size": 512,
-      "length_penalty": 1.1,
-      "tts_temperature": 0.8,
-      "max_slice_nums": 1
-    },
-    "ref_audio_path": null,
-    "ref_audio_base64": null,
-    "tts_ref_audio_base64": null,
-    "ref_audio_id": null,
-    "tts_ref_audio_id": null,
-    "max_slice_nums": null,
-    "deferred_finalize": true,
-    "early_audio": false,
-    "transcribe": false,
-    "barge_in": null
-  },
-  "Pause": {
-    "timeout": null
-  },
-  "ClientDiagnostic": {
-    "metrics": {}
+  "ref_audio_path": null,
+  "ref_audio_base64": null,
+  "tts_ref_audio_base64": null,
+  "ref_audio_id": null,
+  "tts_ref_audio_id": null,
+  "max_slice_nums": null,
+  "deferred_finalize": true,
+  "early_audio": false,
+  "transcribe": false,
+  "barge_in": null
+});
+
+/** Least and greatest values of DuplexPrepare; `above` itself is not allowed. */
+export const DUPLEX_PREPARE_RANGES = /** @type {const} */ ({
+  "max_slice_nums": {
+    "min": 1,
+    "max": 16
   }
 });
 
-/** Least and greatest values of settings; `above` itself is not allowed. */
-export const RANGES = /** @type {const} */ ({
-  "BargeInConfig": {
-    "threshold": {
-      "min": 0.05,
-      "max": 0.99
-    },
-    "min_speech_duration_ms": {
-      "min": 0,
-      "max": 10000
-    }
-  },
-  "DuplexConfig": {
-    "force_listen_count": {
-      "min": 0,
-      "max": 1000
-    },
-    "max_new_speak_tokens_per_chunk": {
-      "min": 1,
-      "max": 200
-    },
-    "temperature": {
-      "min": 0,
-      "max": 2
-    },
-    "top_k": {
-      "min": 0,
-      "max": 200000
-    },
-    "top_p": {
-      "above": 0,
-      "max": 1
-    },
-    "listen_prob_scale": {
-      "min": 0,
-      "max": 100
-    },
-    "chunk_ms": {
-      "min": 1000,
-      "max": 1000
-    },
-    "sample_rate": {
-      "min": 16000,
-      "max": 16000
-    },
-    "listen_top_k": {
-      "min": 1,
-      "max": 200000
-    },
-    "text_repetition_penalty": {
-      "min": 0.1,
-      "max": 5
-    },
-    "text_repetition_window_size": {
-      "min": 0,
-      "max": 40960
-    },
-    "length_penalty": {
-      "min": 0.1,
-      "max": 5
-    },
-    "tts_temperature": {
-      "min": 0,
-      "max": 2
-    },
-    "max_slice_nums": {
-      "min": 1,
-      "max": 16
-    }
-  },
-  "GenerationConfig": {
-    "max_new_tokens": {
-      "min": 1,
-      "max": 4096
-    },
-    "min_new_tokens": {
-      "min": 0,
-      "max": 4096
-    },
-    "temperature": {
-      "min": 0,
-      "max": 2
-    },
-    "top_p": {
-      "above": 0,
-      "max": 1
-    },
-    "top_k": {
-      "min": 0,
-      "max": 200000
-    },
-    "length_penalty": {
-      "min": 0.1,
-      "max": 5
-    },
-    "max_inp_length": {
-      "min": 1,
-      "max": 40960
-    }
-  },
-  "ImageConfig": {
-    "max_slice_nums": {
-      "min": 1,
-      "max": 16
-    }
-  },
-  "SessionConfig": {
-    "timeout_s": {
-      "min": 10,
-      "max": 3600
-    }
-  },
-  "TTSConfig": {
-    "ref_audio_max_ms": {
-      "min": 1000
-    }
-  },
-  "TTSSamplingParams": {
-    "top_p": {
-      "above": 0,
-      "max": 1
-    },
-    "top_k": {
-      "min": 0,
-      "max": 10000
-    },
-    "repetition_penalty": {
-      "min": 0.1,
-      "max": 5
-    },
-    "temperature": {
-      "min": 0,
-      "max": 2
-    }
-  },
-  "TurnGenerationConfig": {
-    "max_new_tokens": {
-      "min": 1,
-      "max": 2048
-    },
-    "length_penalty": {
-      "min": 0.1,
-      "max": 5
-    },
-    "temperature": {
-      "min": 0,
-      "max": 2
-    }
-  },
-  "VadConfig": {
-    "threshold": {
-      "min": 0.05,
-      "max": 0.99
-    },
-    "min_speech_duration_ms": {
-      "min": 0,
-      "max": 10000
-    },
-    "min_silence_duration_ms": {
-      "min": 0,
-      "max": 10000
-    },
-    "speech_pad_ms": {
-      "min": 0,
-      "max": 10000
-    }
-  },
-  "Generate": {
-    "max_new_tokens": {
-      "min": 1,
-      "max": 4096
-    },
-    "length_penalty": {
-      "min": 0.1,
-      "max": 5
-    },
-    "temperature": {
-      "min": 0,
-      "max": 2
-    },
-    "top_p": {
-      "above": 0,
-      "max": 1
-    },
-    "top_k": {
-      "min": 0,
-      "max": 200000
-    }
-  },
-  "DuplexPrepare": {
-    "max_slice_nums": {
-      "min": 1,
-      "max": 16
-    }
-  },
-  "Pause": {
-    "timeout": {
-      "above": 0
-    }
+/** What the settings of Pause are when they are left out. */
+export const PAUSE_DEFAULTS = /** @type {const} */ ({
+  "timeout": null
+});
+
+/** Least and greatest values of Pause; `above` itself is not allowed. */
+export const PAUSE_RANGES = /** @type {const} */ ({
+  "timeout": {
+    "above": 0
   }
+});
+
+/** What the settings of ClientDiagnostic are when they are left out. */
+export const CLIENT_DIAGNOSTIC_DEFAULTS = /** @type {const} */ ({
+  "metrics": {}
 });

@@ -72,7 +72,7 @@ export function tabStateOf({ phase, activity, end }) {
 
 /** @param {TabState} state */
 function iconUrl(state) {
-  return new URL(`./icons/favicon-${state}.svg`, import.meta.url).href;
+  return `/static/shared/icons/favicon-${state}.svg`;
 }
 
 /**

@@ -16,13 +16,10 @@ export class MissingLibraryError extends Error {
   }
 }
 
-/**
- * @param {string} library
- * @param {string} file
- */
-async function load(library, file) {
+/** @param {string} library */
+async function load(library) {
   try {
-    return await import(`${BASE}/${library}/${file}`);
+    return await import(`${BASE}/${library}/index.js`);
   } catch (error) {
     console.info(`The library "${library}" was not loaded.`, error);
     throw new MissingLibraryError(library);
@@ -31,30 +28,30 @@ async function load(library, file) {
 
 /** Charts. @returns {Promise<typeof import("uplot")>} */
 export async function loadUplot() {
-  const module = await load("uplot", "uPlot.esm.js");
+  const module = await load("uplot");
   return module.default;
 }
 
 /** Waveforms. @returns {Promise<typeof import("wavesurfer.js").default>} */
 export async function loadWavesurfer() {
-  const module = await load("wavesurfer", "wavesurfer.esm.js");
+  const module = await load("wavesurfer");
   return module.default;
 }
 
 /** A parser of Markdown. @returns {Promise<typeof import("marked").marked>} */
 export async function loadMarked() {
-  const module = await load("marked", "marked.esm.js");
+  const module = await load("marked");
   return module.marked;
 }
 
 /** Reads and writes MessagePack. @returns {Promise<typeof import("@msgpack/msgpack")>} */
 export function loadMsgpack() {
-  return load("msgpack", "index.mjs");
+  return load("msgpack");
 }
 
 /** Neural networks, and the voice detector to run in it. */
 export async function loadOnnxRuntime() {
-  const ort = await load("onnxruntime", "ort.wasm.min.mjs");
+  const ort = await load("onnxruntime");
   ort.env.wasm.wasmPaths = `${BASE}/onnxruntime/`;
   return { ort, modelUrl: `${BASE}/silero/silero_vad.onnx` };
 }

@@ -3,7 +3,7 @@
  * From the switches of the page to the fields of the wire. Pure.
  */
 
-import { DEFAULTS, RANGES } from "../shared/protocol.js";
+import { GENERATE_DEFAULTS, GENERATE_RANGES } from "../shared/protocol.js";
 
 /** @typedef {import("../shared/protocol.js").Message} Message */
 /** @typedef {import("../shared/protocol.js").Prefill} Prefill */
@@ -80,7 +80,7 @@ export function chatRequest(messages, { prefill, generate }) {
  * @returns {Omit<Generate, "type" | "generate_audio">}
  */
 function sampling(settings) {
-  const defaults = DEFAULTS.Generate;
+  const defaults = GENERATE_DEFAULTS;
   return {
     max_new_tokens: clamped("max_new_tokens", settings.maxNewTokens ?? defaults.max_new_tokens),
     length_penalty: clamped("length_penalty", settings.lengthPenalty ?? defaults.length_penalty),
@@ -97,10 +97,10 @@ function sampling(settings) {
  * @returns {number}
  */
 function clamped(name, value) {
-  const { min, max } = RANGES.Generate[name];
-  if (!Number.isFinite(value)) return DEFAULTS.Generate[name];
+  const { min, max } = GENERATE_RANGES[name];
+  if (!Number.isFinite(value)) return GENERATE_DEFAULTS[name];
   const within = Math.min(max, Math.max(min, value));
-  return Number.isInteger(DEFAULTS.Generate[name]) ? Math.round(within) : within;
+  return Number.isInteger(GENERATE_DEFAULTS[name]) ? Math.round(within) : within;
 }
 
 /**

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -12,11 +13,19 @@ from tests.browser import media_files, sites
 from tests.browser.browsers import BrowserPool
 from tests.browser.problems import Problems
 from tests.browser.visits import LIMIT_MS, Visits, folder_name
+from tests.source_tree import ROOT
 from tests.system.running import RunningSystem
+from tests.system.test_browser_clients import node
 
 SiteMaker = Callable[..., RunningSystem]
 
 expect.set_options(timeout=LIMIT_MS)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built_pages() -> None:
+    """Build the pages, unless they are: browsers get what a set-up would give them."""
+    subprocess.run([node(), ROOT / "scripts" / "build_pages.mjs"], check=True)
 
 
 # For the package, not the session: Playwright keeps an event loop running on this thread, and the

@@ -177,10 +177,10 @@ def test_charts_show_the_last_hour(visit: Visits, fake_site: RunningSystem) -> N
 def test_without_the_library_the_numbers_stand_in_the_table(
     visit: Visits, problems: Problems, fake_site: RunningSystem
 ) -> None:
-    problems.allow(r"HTTP 404 GET .*/static/vendor/")
+    problems.allow(r"HTTP 404 GET .*/vendor/")
     page = visit("", at=fake_site)
     give_history(page)
-    page.route("**/static/vendor/**", lambda route: route.fulfill(status=404))
+    page.route("**/vendor/**", lambda route: route.fulfill(status=404))
     page.goto("/admin")
     expect(page.locator("#section-overview [role=alert]")).to_contain_text("scripts/setup.sh pages")
     expect(page.locator("#chart-numbers tbody tr")).to_have_count(2)

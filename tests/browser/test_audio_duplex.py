@@ -190,7 +190,7 @@ def test_the_neural_voice_detector_comes_when_it_is_chosen(
     visit: Visits, fake_site: RunningSystem
 ) -> None:
     page = open_call(visit, fake_site, barge_gate="silero")
-    with page.expect_response("**/static/vendor/silero/silero_vad.onnx") as fetched:
+    with page.expect_response("**/vendor/silero/silero_vad.onnx") as fetched:
         calls.start(page)
     assert fetched.value.ok
     # The looped voice talks into the answer and is taken for speech by the network too.
@@ -200,9 +200,9 @@ def test_the_neural_voice_detector_comes_when_it_is_chosen(
 def test_without_the_neural_voice_detector_the_call_goes_on(
     visit: Visits, fake_site: RunningSystem, problems: Problems
 ) -> None:
-    problems.allow(r"HTTP 404 GET .*/static/vendor/onnxruntime", r"console: .*onnxruntime")
+    problems.allow(r"HTTP 404 GET .*/vendor/onnxruntime", r"console: .*onnxruntime")
     page = visit("", at=fake_site, storage=calls.eager_storage(SETTINGS, barge_gate="silero"))
-    page.route("**/static/vendor/onnxruntime/**", lambda route: route.fulfill(status=404))
+    page.route("**/vendor/onnxruntime/**", lambda route: route.fulfill(status=404))
     page.goto("/audio_duplex")
     calls.start(page)
     expect(page.locator(".toast")).to_contain_text("not installed on the server")

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.looks import Look
 from tests.browser.visits import Visits
 
-FONT = "/static/vendor/noto-sans-sc/"
+FONT = "/vendor/noto-sans-sc/"
 MAX_PARTS = 20  # of 101: the words of a page lie in the parts of common characters
 MARK_SCRIPT = """() => [...document.querySelectorAll("body *")]
     .filter((el) => el.checkVisibility() && [...el.childNodes].some(

@@ -26,6 +26,11 @@ LANGUAGES: tuple[Language, ...] = ("en", "zh")
 THEMES: tuple[Theme, ...] = ("light", "dark")
 MAX_SCRIPT_BYTES = 150_000  # source: what was asked of the pages
 OWN_SCHEMES = {"data", "blob"}
+MAX_FIRST_FILES = 8
+# What the browser did not take from its cache, without the page itself.
+SENT_AGAIN = """performance.getEntriesByType("resource")
+    .filter(({ name, transferSize }) => name.includes("/static/") && transferSize > 0)
+    .map(({ name }) => name)"""
 # What a page draws anew when its size changes, it draws before the second frame after that.
 TWO_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
@@ -65,3 +70,24 @@ def test_a_page_is_light_fits_reads_well_and_breaks_no_rule(
     elsewhere = [one for one in addresses if one.netloc != home and one.scheme not in OWN_SCHEMES]
     assert elsewhere == []
     assert loaded.weigh(page) <= MAX_SCRIPT_BYTES, loaded.script_bytes
+
+
+def test_a_page_opens_with_few_files_and_keeps_them(visit: Visits) -> None:
+    page = visit("")
+    loaded = Loaded.watching(page)
+    page.goto("/turnbased")
+    wait_until_ready(page)
+    paths = [urlsplit(url).path for url in loaded.urls]
+    html = page.request.get("/turnbased").text()
+    # What no address in the page names comes in spare time, once the page is ready.
+    early = [path for path in paths if "/pages/" not in path or path in html]
+    files = [path for path in early if path == "/turnbased" or path.startswith("/static/")]
+    assert "/turnbased" in files and len(files) <= MAX_FIRST_FILES, files
+    page.wait_for_load_state("networkidle")
+
+    page.goto("/")
+    page.goto("/turnbased")
+    wait_until_ready(page)
+    page.wait_for_load_state("networkidle")
+    sent = page.evaluate(SENT_AGAIN)
+    assert sent == []

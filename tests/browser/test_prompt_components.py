@@ -325,7 +325,7 @@ def test_help_reads_without_its_library(
 ) -> None:
     page = visit(PATH, at=fake_site)
     problems.allow("HTTP 404 .*/vendor/")
-    page.route("**/static/vendor/**", lambda route: route.fulfill(status=404))
+    page.route("**/vendor/**", lambda route: route.fulfill(status=404))
     page.get_by_role("button", name="Help").click()
     side = page.get_by_role("complementary")
     side.get_by_text("Can I stop an answer?").click()

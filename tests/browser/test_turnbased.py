@@ -180,8 +180,8 @@ def test_an_answer_loads_nothing_from_elsewhere(visit: Visits, tmp_path: Path) -
 
 def test_answers_are_plain_text_without_the_library(visit: Visits, problems: Problems) -> None:
     page = visit(PATH)
-    page.route("**/static/vendor/**", lambda route: route.fulfill(status=404))
-    problems.allow(r"HTTP 404 GET .*/static/vendor/", r"console: .*/static/vendor/")
+    page.route("**/vendor/**", lambda route: route.fulfill(status=404))
+    problems.allow(r"HTTP 404 GET .*/vendor/", r"console: .*/vendor/")
     answer = ask(page, "Hello")
     expect(answer.locator(".message-text")).not_to_be_empty()
     expect(page.get_by_text("A part of this page is not installed")).to_be_visible()

@@ -256,9 +256,9 @@ def test_everything_is_downloaded_as_a_zip_file(visit: Visits, recording: str) -
 def test_without_the_libraries_the_browsers_own_player_helps(
     visit: Visits, problems: Problems
 ) -> None:
-    problems.allow("/static/vendor/")
+    problems.allow("/vendor/")
     page = visit("")
-    page.route("**/static/vendor/**", lambda route: route.fulfill(status=404, body="not installed"))
+    page.route("**/vendor/**", lambda route: route.fulfill(status=404, body="not installed"))
     page.goto(f"/s/{CALL}?t=2")
     expect(page.get_by_role("alert")).to_contain_text("is not installed on the server")
     expect(page.locator(".plain-player")).to_be_visible()

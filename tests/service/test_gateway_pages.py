@@ -7,36 +7,50 @@ import base64
 import io
 import re
 import wave
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import httpx
 import pytest
 
 from gateway import create_app
-from gateway_modules.routes import pages as routes_pages
+from gateway_modules import service
 from gateway_modules.service import STATIC
-from gateway_modules.web.files import IMMUTABLE, NONCE_PLACE, StaticVersion, compact
-from gateway_modules.web.vendor_files import LIBRARIES, NODE_FILES, VendorFiles
+from gateway_modules.web.files import IMMUTABLE, NONCE_PLACE
+from gateway_modules.web.pages import Pages
 from tests.fakes.gateway_stage import Stage, on_stage, settings_for
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml", "Accept-Language": "zh-CN,zh;q=0.9"}
 
 
-def with_libraries(
-    tmp_path: Path, visit: Callable[[httpx.AsyncClient], Awaitable[None]], *, installed: bool
+def build_of(folder: Path) -> Pages:
+    """Return pages as if they had been built."""
+    files = {
+        "index.html": '<script src="/static/v-0123456789ab/pages/index.js"></script>',
+        "pages/index.js": "import(`/static/v-0123456789ab/vendor/uplot/index.js`);" * 20,
+        "vendor/uplot/index.js": "export {};" * 100,
+        "vendor/uplot/index.css": "a{color:red}" * 100,
+        "vendor/onnxruntime/index.js": "export {};" * 100,
+        "vendor/onnxruntime/ort.wasm": "0" * 1_000,
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return Pages(folder, folder / "vendor", "0123456789ab")
+
+
+def with_pages(
+    tmp_path: Path,
+    pages: Pages,
+    visit: Callable[[httpx.AsyncClient], Awaitable[None]],
+    **sections: Mapping[str, object],
 ) -> None:
-    """Visit a gateway whose libraries are installed, or are not."""
-    folder = tmp_path / "node_modules"
-    for files in NODE_FILES.values() if installed else ():
-        for name in files.values():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text("export {};" * 100)
+    """Visit a gateway that serves certain pages; `sections` as of `settings_for`."""
 
     async def run() -> None:
-        app = create_app(settings_for(tmp_path / "data"))
-        app.state.gateway = replace(app.state.gateway, vendor=VendorFiles(folder))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(service, "find_pages", lambda *_, **__: pages)
+            app = create_app(settings_for(tmp_path / "data", **sections))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             await visit(client)
@@ -44,41 +58,40 @@ def with_libraries(
     asyncio.run(run())
 
 
-@on_stage(limits={"requests_per_minute": 10}, security={"trusted_proxies": ["127.0.0.0/8"]})
-async def test_files_of_a_page_are_kept_by_browsers_and_count_against_nobody(stage: Stage) -> None:
-    client = {"X-Forwarded-For": "203.0.113.9"}
-    html = (await stage.http.get("/turnbased", headers=client)).text
-    named = re.findall(r'(?:src|href)="(/static/[^"#]+)"', html)
-    assert len(named) > 50 and all(name.startswith("/static/v-") for name in named)
-    for name in named:
-        answer = await stage.http.get(name, headers=client)
-        assert (answer.status_code, answer.headers["cache-control"]) == (200, IMMUTABLE)
-    other = re.sub("v-[0-9a-f]+", "v-000000000000", named[0])
-    answer = await stage.http.get(other, headers=client)
-    assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache")
-    answers = [await stage.http.get("/turnbased", headers=client) for _ in range(10)]
-    assert answers[-1].status_code == 429
+def test_files_of_a_page_are_kept_by_browsers_and_count_against_nobody(tmp_path: Path) -> None:
+    async def visit(client: httpx.AsyncClient) -> None:
+        peer = {"X-Forwarded-For": "203.0.113.9"}
+        html = (await client.get("/", headers=peer)).text
+        (name,) = re.findall(r'src="([^"]+)"', html)
+        for url in [name, name.replace("pages/index.js", "vendor/uplot/index.js")] * 10:
+            answer = await client.get(url, headers=peer)
+            assert (answer.status_code, answer.headers["cache-control"]) == (200, IMMUTABLE)
+        for other in (name.replace("0123456789ab", "0" * 12), "/static/pages/index.js"):
+            answer = await client.get(other, headers=peer)
+            assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache")
+        answers = [await client.get("/", headers=peer) for _ in range(10)]
+        assert answers[-1].status_code == 429
 
-
-def test_the_version_of_the_files_is_that_of_their_content(tmp_path: Path) -> None:
-    (tmp_path / "a.js").write_text("1")
-    before = StaticVersion.of(tmp_path, "")
-    assert StaticVersion.of(tmp_path, "") == before
-    (tmp_path / "a.js").write_text("2")
-    assert StaticVersion.of(tmp_path, "") != before
+    with_pages(
+        tmp_path,
+        build_of(tmp_path / "built"),
+        visit,
+        limits={"requests_per_minute": 10},
+        security={"trusted_proxies": ["127.0.0.0/8"]},
+    )
 
 
 @on_stage()
-async def test_scripts_are_compressed_and_not_sent_twice(stage: Stage) -> None:
-    url = "/static/shared/protocol.js"
+async def test_files_are_compressed_and_not_sent_twice(stage: Stage) -> None:
+    url = "/static/shared/icons/sprite.svg"
     answer = await stage.http.get(url)
-    assert answer.headers["content-type"].startswith("text/javascript")
+    assert answer.headers["content-type"] == "image/svg+xml"
     assert answer.headers["content-encoding"] == "gzip"
     assert answer.headers["cache-control"] == "no-cache"
     plain = await stage.http.get(url, headers={"Accept-Encoding": "identity"})
     assert "content-encoding" not in plain.headers
-    assert plain.content == (STATIC / "shared" / "protocol.js").read_bytes()
-    assert answer.content == compact(Path(url), plain.content)
+    assert plain.content == answer.content
+    assert plain.content == (STATIC / "shared" / "icons" / "sprite.svg").read_bytes()
     again = await stage.http.get(url, headers={"If-None-Match": answer.headers["etag"]})
     assert again.status_code == 304 and not again.content
     head = await stage.http.head(url)
@@ -98,44 +111,37 @@ async def test_sockets_are_never_compressed(stage: Stage) -> None:
 
 def test_installed_libraries_are_served_with_their_kinds(tmp_path: Path) -> None:
     kinds = {
-        "uplot/uPlot.esm.js": "text/javascript; charset=utf-8",
-        "uplot/uPlot.min.css": "text/css; charset=utf-8",
-        "onnxruntime/ort.wasm.min.mjs": "text/javascript; charset=utf-8",
-        "onnxruntime/ort-wasm-simd-threaded.wasm": "application/wasm",
+        "uplot/index.js": "text/javascript; charset=utf-8",
+        "uplot/index.css": "text/css; charset=utf-8",
+        "onnxruntime/ort.wasm": "application/wasm",
         "silero/silero_vad.onnx": "application/octet-stream",
     }
 
     async def visit(client: httpx.AsyncClient) -> None:
-        told = (await client.get("/api/libraries")).json()
-        assert told == dict.fromkeys(LIBRARIES, True)
         for name, kind in kinds.items():
             answer = await client.get(f"/static/vendor/{name}")
             assert (answer.status_code, answer.headers["content-type"]) == (200, kind), name
             assert answer.headers["etag"] and answer.headers["x-content-type-options"] == "nosniff"
+        for path in (
+            "uplot/package.json",
+            "uplot/..%2findex.html",
+            "react/a.js",
+            "uplot/",
+            "%2e/x",
+        ):
+            assert (await client.get(f"/static/vendor/{path}")).status_code == 404, path
 
-    with_libraries(tmp_path, visit, installed=True)
+    with_pages(tmp_path, build_of(tmp_path / "built"), visit)
 
 
 def test_of_a_missing_library_a_page_learns_what_to_run(tmp_path: Path) -> None:
     async def visit(client: httpx.AsyncClient) -> None:
-        assert (await client.get("/api/libraries")).json()["uplot"] is False
-        answer = await client.get("/static/vendor/uplot/uPlot.esm.js")
+        answer = await client.get("/static/vendor/uplot/index.js")
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
         assert "scripts/setup.sh pages" in answer.json()["detail"]
         assert (await client.get("/")).status_code == 200
 
-    with_libraries(tmp_path, visit, installed=False)
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["uplot/package.json", "uplot/..%2fpackage.json", "react/react.js", "uplot/", "%2e%2e/x"],
-)
-def test_nothing_else_of_the_libraries_is_served(tmp_path: Path, path: str) -> None:
-    async def visit(client: httpx.AsyncClient) -> None:
-        assert (await client.get(f"/static/vendor/{path}")).status_code == 404
-
-    with_libraries(tmp_path, visit, installed=True)
+    with_pages(tmp_path, Pages(STATIC, tmp_path / "nowhere"), visit)
 
 
 # What pages may do.
@@ -151,21 +157,17 @@ async def test_pages_may_run_our_own_scripts_and_webassembly_and_nothing_else(st
     assert "unsafe-inline" not in policy and "'unsafe-eval'" not in policy and "http" not in policy
 
 
-@on_stage()
-async def test_a_page_that_asks_for_it_gets_a_nonce_for_style_sheets(stage: Stage) -> None:
-    folder = stage.gateway.data_dir / "pages"
-    folder.mkdir(parents=True)
-    (folder / "session-viewer.html").write_bytes(b"<!doctype html>" + NONCE_PLACE)
-    (folder / "index.html").write_bytes(b"<!doctype html>")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(routes_pages, "STATIC", folder)
-        patch.setattr(routes_pages, "HOME", "session-viewer.html")
-        answers = [await stage.http.get("/") for _ in range(2)]
-    nonces = [answer.text.split('content="')[1].split('"')[0] for answer in answers]
-    assert nonces[0] != nonces[1]
-    for answer, nonce in zip(answers, nonces, strict=True):
-        assert f"'nonce-{nonce}'" in answer.headers["content-security-policy"]
-        assert answer.headers["cache-control"] == "no-cache" and "etag" not in answer.headers
+def test_a_page_that_asks_for_it_gets_a_nonce_for_style_sheets(tmp_path: Path) -> None:
+    async def visit(client: httpx.AsyncClient) -> None:
+        answers = [await client.get("/") for _ in range(2)]
+        nonces = [answer.text.split('content="')[1].split('"')[0] for answer in answers]
+        assert nonces[0] != nonces[1]
+        for answer, nonce in zip(answers, nonces, strict=True):
+            assert f"'nonce-{nonce}'" in answer.headers["content-security-policy"]
+            assert answer.headers["cache-control"] == "no-cache" and "etag" not in answer.headers
+
+    (tmp_path / "index.html").write_bytes(b"<!doctype html>" + NONCE_PLACE)
+    with_pages(tmp_path, Pages(tmp_path, tmp_path), visit)
 
 
 # What is not there.

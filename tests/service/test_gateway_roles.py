@@ -94,7 +94,7 @@ PUBLIC = """
     /api/default_ref_audio /api/assets/ref_audio /api/assets/ref_audio/{ref_id}/audio
     /api/sessions/{recording_id} /api/sessions/{recording_id}/recording
     /api/sessions/{recording_id}/assets/{path:path} /api/sessions/{recording_id}/download
-    /api/sessions/{recording_id}/comment /api/apps /api/admin/state /api/libraries /api/docs
+    /api/sessions/{recording_id}/comment /api/apps /api/admin/state /api/docs
     / /check /turnbased /half_duplex /omni /audio_duplex /admin /s/{recording_id}
     /static/vendor/{library}/{name:path}
 """.split()

@@ -169,7 +169,8 @@ def test_a_bar_in_a_cell_is_no_border() -> None:
 
 USE = """\
 // @ts-check
-import { CLOSE_CODES, DEFAULTS, ERROR_CODES, LIMITS, RANGES, SOCKET_PATHS } from "./protocol.js";
+import { CLOSE_CODES, ERROR_CODES, LIMITS, SOCKET_PATHS } from "./protocol.js";
+import { DUPLEX_CONFIG_DEFAULTS, DUPLEX_CONFIG_RANGES } from "./protocol.js";
 
 /** @param {import("./protocol.js").DuplexServerMessage} message */
 export function narrowed(message) {
@@ -185,7 +186,7 @@ export function narrowed(message) {
 }
 
 /** @type {import("./protocol.js").DuplexClientMessage} */
-export const prepare = { type: "prepare", config: { chunk_ms: DEFAULTS.DuplexConfig.chunk_ms } };
+export const prepare = { type: "prepare", config: { chunk_ms: DUPLEX_CONFIG_DEFAULTS.chunk_ms } };
 /** @type {import("./protocol.js").DuplexClientMessage} */
 // @ts-expect-error: no sound
 export const chunk = { type: "audio_chunk" };
@@ -204,7 +205,7 @@ export const close = CLOSE_CODES.INTERNAL;
 /** @type {"/ws/chat"} */
 export const path = SOCKET_PATHS.chat;
 /** @type {number} */
-export const number = LIMITS.INPUT_SAMPLE_RATE_HZ + RANGES.DuplexConfig.temperature.max;
+export const number = LIMITS.INPUT_SAMPLE_RATE_HZ + DUPLEX_CONFIG_RANGES.temperature.max;
 """
 TSC_OPTIONS = "--checkJs --allowJs --strict --noEmit --target es2022 --module es2022".split()
 
@@ -242,10 +243,11 @@ def test_constants_are_those_of_the_server(constants: dict[str, dict[str, object
     assert constants["CLOSE_CODES"] == {code.name: int(code) for code in CloseCode}
     assert constants["LIMITS"]["FRAME_MAX_BYTES"] == limits.FRAME_MAX_BYTES
     assert constants["SOCKET_PATHS"] == {socket.name: socket.address for socket in SOCKETS}
-    assert constants["DEFAULTS"]["DuplexConfig"] == DuplexConfig().model_dump(mode="json")
-    assert constants["DEFAULTS"]["HalfDuplexConfig"] == HalfDuplexConfig().model_dump(mode="json")
-    assert constants["DEFAULTS"]["Generate"] == Generate().model_dump(mode="json", exclude={"type"})
-    ranges = constants["RANGES"]["DuplexConfig"]
+    assert constants["DUPLEX_CONFIG_DEFAULTS"] == DuplexConfig().model_dump(mode="json")
+    assert constants["HALF_DUPLEX_CONFIG_DEFAULTS"] == HalfDuplexConfig().model_dump(mode="json")
+    generate = Generate().model_dump(mode="json", exclude={"type"})
+    assert constants["GENERATE_DEFAULTS"] == generate
+    ranges = constants["DUPLEX_CONFIG_RANGES"]
     assert isinstance(ranges, dict) and ranges["top_p"] == {"above": 0, "max": 1}
 
 

@@ -53,7 +53,7 @@ CASCADE = frozenset({"hibari", "xllamacpp"})
 SPEECH = frozenset({"ctranslate2", "faster_whisper"})
 NETWORK = frozenset(
     "cryptography fastapi h11 httpx jsonschema prometheus_client python_multipart referencing "
-    "rjsmin starlette structlog uvicorn websockets yaml".split()
+    "starlette structlog uvicorn websockets yaml".split()
 )
 
 LAYERS = (

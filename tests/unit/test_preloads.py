@@ -1,23 +1,12 @@
-"""Pages name at once all that they need to open."""
+"""No page names its modules one by one: the build does."""
 
 from __future__ import annotations
 
-import pytest
-
-from scripts import preloads
-from tests.page_tree import STATIC, Html, html_files
+from tests.page_tree import html_files
 
 
-@pytest.mark.parametrize("page", html_files(), ids=lambda page: page.path.name)
-def test_a_page_names_the_modules_it_opens_with(page: Html) -> None:
-    text = page.path.read_text(encoding="utf8")
-    is_true = preloads.rewritten(page, text) == text
-    assert is_true, f"the modulepreload lines of {page.name} are out of date: make preloads"
-
-
-def test_lines_are_renewed_where_the_first_stood() -> None:
-    page = Html(STATIC / "index.html")
-    right = page.path.read_text(encoding="utf8")
-    lines = preloads.LINE.findall(right)
-    wrong = right.replace("".join(lines), '<link rel="modulepreload" href="/static/gone.js">\n')
-    assert preloads.rewritten(page, wrong) == right
+def test_a_page_starts_one_module_and_preloads_none() -> None:
+    for page in html_files():
+        starts = [tag for tag in page.tags if tag.attributes.get("type") == "module"]
+        assert len([tag for tag in starts if "async" not in tag.attributes]) == 1, page.name
+        assert [tag for tag in page.tags if tag.attributes.get("rel") == "modulepreload"] == []

@@ -1,4 +1,4 @@
-"""Files for browsers: kinds, tags, compression; and the table of libraries."""
+"""Files for browsers: kinds, tags, compression."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from starlette.responses import FileResponse, Response
 from core.errors import NotFoundError
 from gateway_modules.web import files as web_files
 from gateway_modules.web.files import NONCE_PLACE, WebFiles, accepts_gzip, json_answer, with_nonce
-from gateway_modules.web.vendor_files import LIBRARIES, NODE_FILES, VendorFiles
-from tests.source_tree import ROOT
 
 GZIP = {"accept-encoding": "gzip, deflate, br"}
 TEXT = b"export const answer = 42;\n" * 100
@@ -110,55 +108,3 @@ def test_a_page_gets_a_fresh_nonce_each_time() -> None:
     nonce = first.split(b'content="')[1].split(b'"')[0].decode()
     assert f"style-src 'self' 'nonce-{nonce}'" in policy
     assert "unsafe-inline" not in policy and "'wasm-unsafe-eval'" in policy
-
-
-# Libraries.
-
-
-def installed_in(folder: Path) -> VendorFiles:
-    """Pretend that npm has run."""
-    for files in NODE_FILES.values():
-        for name in files.values():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text("export {};")
-    return VendorFiles(folder)
-
-
-def test_installed_libraries_are_found(tmp_path: Path) -> None:
-    vendor = installed_in(tmp_path)
-    told = vendor.installed()
-    assert set(told) == set(LIBRARIES)
-    assert all(told[library] for library in NODE_FILES)
-    assert vendor.find("uplot", "uPlot.esm.js").is_file()
-    assert vendor.find("silero", "silero_vad.onnx").name == "silero_vad.onnx"
-
-
-def test_of_a_missing_library_one_learns_what_to_run(tmp_path: Path) -> None:
-    vendor = VendorFiles(tmp_path)
-    assert not any(vendor.installed()[library] for library in NODE_FILES)
-    with pytest.raises(NotFoundError, match="uplot is not installed .*scripts/setup.sh pages"):
-        vendor.find("uplot", "uPlot.esm.js")
-
-
-def test_a_library_that_lacks_one_file_is_not_installed(tmp_path: Path) -> None:
-    vendor = installed_in(tmp_path)
-    (tmp_path / NODE_FILES["onnxruntime"]["ort-wasm-simd-threaded.wasm"]).unlink()
-    assert not vendor.installed()["onnxruntime"]
-
-
-@pytest.mark.parametrize(
-    ("library", "name"),
-    [("uplot", "../uplot/package.json"), ("uplot", ""), ("..", "x"), ("lodash", "lodash.js")],
-)
-def test_nothing_outside_the_table_is_found(tmp_path: Path, library: str, name: str) -> None:
-    with pytest.raises(NotFoundError, match="no such library file"):
-        installed_in(tmp_path).find(library, name)
-
-
-def test_the_table_names_packages_of_the_lock_file() -> None:
-    wanted = json.loads((ROOT / "package.json").read_text(encoding="utf8"))["dependencies"]
-    paths = [path for files in NODE_FILES.values() for path in files.values()]
-    assert {
-        package for package in wanted for path in paths if path.startswith(f"{package}/")
-    } == set(wanted)
-    assert all(any(path.startswith(f"{package}/") for package in wanted) for path in paths)

@@ -6,6 +6,7 @@ A message narrows on its `type` under `tsc --checkJs --strict`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -108,7 +109,6 @@ def _fields(schema: Schema) -> list[tuple[Schema, str]]:
 def _constants(schemas: Schema, definitions: Schema) -> Iterator[tuple[str, str, Any]]:
     """Yield the name, meaning and value of each constant."""
     settings = {name: schema for name, schema in schemas.items() if _is_settings(schema)}
-    ranges = {name: _ranges(schema) for name, schema in settings.items()}
     yield "PROTOCOL_VERSION", "Version of the protocol.", PROTOCOL_VERSION
     paths = {socket.name: socket.address for socket in SOCKETS}
     yield "SOCKET_PATHS", "Paths of the sockets; the session's id goes into the braces.", paths
@@ -117,10 +117,14 @@ def _constants(schemas: Schema, definitions: Schema) -> Iterator[tuple[str, str,
     yield "ERROR_CODES", "The `code` of an `error` or a `warning`.", errors
     closes = {code.name: code.value for code in CloseCode}
     yield "CLOSE_CODES", "How the server closes a socket.", closes
-    defaults = {name: _defaults(schema, definitions) for name, schema in settings.items()}
-    yield "DEFAULTS", "What settings are when they are left out.", defaults
-    text = "Least and greatest values of settings; `above` itself is not allowed."
-    yield "RANGES", text, {name: found for name, found in ranges.items() if found}
+    # One constant each, so that a page is built with those that it uses.
+    for name, schema in settings.items():
+        prefix = re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper()
+        text = f"What the settings of {name} are when they are left out."
+        yield f"{prefix}_DEFAULTS", text, _defaults(schema, definitions)
+        if ranges := _ranges(schema):
+            text = f"Least and greatest values of {name}; `above` itself is not allowed."
+            yield f"{prefix}_RANGES", text, ranges
 
 
 def _limits() -> dict[str, float]:

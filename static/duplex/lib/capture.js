@@ -5,7 +5,7 @@
  */
 import { PROCESSOR_NAME } from "./capture-format.js";
 
-const PROCESSOR_URL = new URL("./capture-processor.js", import.meta.url);
+const PROCESSOR_URL = "/static/duplex/lib/capture-processor.js";
 
 /** @type {WeakMap<BaseAudioContext, Promise<void>>} */
 const loadedModules = new WeakMap();
@@ -50,7 +50,7 @@ const loadedModules = new WeakMap();
  * @returns {Promise<void>}
  */
 function loadProcessor(context) {
-  const loading = loadedModules.get(context) ?? context.audioWorklet.addModule(PROCESSOR_URL.href);
+  const loading = loadedModules.get(context) ?? context.audioWorklet.addModule(PROCESSOR_URL);
   loadedModules.set(context, loading);
   return loading;
 }

@@ -5,12 +5,10 @@
 
 import { h, setText } from "../../shared/dom.js";
 import { onLangChange, t } from "../../shared/i18n.js";
-import { DEFAULTS } from "../../shared/protocol.js";
+import { DUPLEX_CONFIG_DEFAULTS as GIVEN } from "../../shared/protocol.js";
 
 /** @typedef {import("../../shared/settings-store.js").Field} Field */
 /** @typedef {import("../../shared/protocol.js").DuplexConfig} DuplexConfig */
-
-const GIVEN = DEFAULTS.DuplexConfig;
 
 /**
  * @param {number} initial

@@ -1,0 +1,142 @@
+"""Where the pages and their libraries lie: built by `scripts/build_pages.mjs`, or as their sources.
+
+Built files are served only while they are up to date, so that nobody sees yesterday's page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import structlog
+from pydantic import BaseModel, ValidationError
+from starlette.types import Scope
+
+from core.errors import NotFoundError
+from gateway_modules.web.files import IMMUTABLE_MARK
+
+STATIC_FOLDER: Final = "static"
+BUILT_FOLDER: Final = Path("build") / "pages"
+BUILD_COMMAND: Final = "scripts/setup.sh pages"
+VERSIONED: Final = re.compile(r"/static/v-(?P<version>[0-9a-f]{12})/")
+
+VOICE_DETECTOR: Final = "silero"
+VOICE_DETECTOR_PACKAGE: Final = "silero_vad"  # its file comes with the worker's Python packages
+VOICE_DETECTOR_FILE: Final = "silero_vad.onnx"
+VOICE_DETECTOR_COMMAND: Final = "scripts/setup.sh worker"
+
+
+class Manifest(BaseModel):
+    """What a build was made from.
+
+    Attributes:
+        version: Stands in the addresses of its files.
+        sources: Path below the project's folder -> SHA-256.
+    """
+
+    version: str
+    sources: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Where the pages lie.
+
+    Attributes:
+        folder: HTML and the files of `/static`.
+        libraries: Folder of the libraries; it need not be there.
+        version: Of built files; "" for sources, which no browser may keep.
+    """
+
+    folder: Path
+    libraries: Path
+    version: str = ""
+
+    def resolved(self, scope: Scope) -> Scope:
+        """Return a request with the plain address of its file, marked if it is of this version.
+
+        An address of another version gives the file as it is now: a page that was loaded before
+        the server was updated still finds its libraries.
+        """
+        found = VERSIONED.match(scope["path"])
+        if found is None:
+            return scope
+        plain = {**scope, "path": f"/static/{scope['path'][found.end() :]}"}
+        is_read = scope["method"] in ("GET", "HEAD")
+        plain[IMMUTABLE_MARK] = is_read and found["version"] == self.version
+        return plain
+
+    def library_file(self, library: str, name: str) -> Path:
+        """Return a file of a library. Blocks on the disk.
+
+        Raises:
+            NotFoundError: It is not there; the text says what to run.
+        """
+        is_detector = (library, name) == (VOICE_DETECTOR, VOICE_DETECTOR_FILE)
+        if is_detector:
+            path = _package_folder(VOICE_DETECTOR_PACKAGE) / "data" / name
+        else:
+            path = (self.libraries / library / name).resolve()
+        if path.is_file() and (is_detector or path.is_relative_to(self.libraries.resolve())):
+            return path
+        command = VOICE_DETECTOR_COMMAND if is_detector else BUILD_COMMAND
+        raise NotFoundError(
+            f"The library file {library}/{name} is not installed on this server. "
+            f"Run {command} there and reload this page."
+        )
+
+
+def find_pages(root: Path, *, wants_sources: bool) -> Pages:
+    """Return the newest build, or the sources where there is none that is up to date.
+
+    Args:
+        root: The project's folder.
+        wants_sources: For those who change the pages.
+    """
+    log = structlog.get_logger("pages")
+    builds = sorted(_builds(root / BUILT_FOLDER), key=lambda build: build[0].stat().st_mtime_ns)
+    libraries = (builds[-1][0] if builds else root / BUILT_FOLDER) / "vendor"
+    sources = Pages(root / STATIC_FOLDER, libraries)
+    if wants_sources:
+        return sources
+    for folder, manifest in reversed(builds):
+        if _sources(root, manifest) == manifest.sources:
+            return Pages(folder, folder / "vendor", manifest.version)
+    log.warning("pages are served as they are in the sources", to_build_them=BUILD_COMMAND)
+    return sources
+
+
+def _builds(folder: Path) -> Iterator[tuple[Path, Manifest]]:
+    for path in folder.glob("v-*/manifest.json"):
+        try:
+            yield path.parent, Manifest.model_validate(json.loads(path.read_bytes()))
+        except (OSError, ValueError, ValidationError):
+            continue  # removed meanwhile, or broken: the build counts as none
+
+
+def _sources(root: Path, manifest: Manifest) -> dict[str, str]:
+    """Return what a build would be made from now."""
+    others = {name for name in manifest.sources if not name.startswith(f"{STATIC_FOLDER}/")}
+    names = others | {
+        path.relative_to(root).as_posix()
+        for path in (root / STATIC_FOLDER).rglob("*")
+        if path.is_file()
+    }
+    return {
+        name: hashlib.sha256((root / name).read_bytes()).hexdigest()
+        for name in names
+        if (root / name).is_file()
+    }
+
+
+def _package_folder(package: str) -> Path:
+    """Return where a Python package lies, a folder that is not there if nowhere."""
+    spec = find_spec(package)
+    folders = spec.submodule_search_locations if spec is not None else None
+    return Path(next(iter(folders))) if folders else Path(package)

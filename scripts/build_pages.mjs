@@ -1,0 +1,210 @@
+// @ts-check
+/**
+ * Builds what browsers get from `static/`: `node scripts/build_pages.mjs`. Set-up runs it.
+ *
+ * One script and one style sheet a page, the libraries, and everything else as it is, in
+ * `build/pages/VERSION`. The version is that of the sources and stands in every address, so that
+ * browsers may keep the files for good. Does nothing where that is there already.
+ */
+
+import { createHash } from "node:crypto";
+import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { dirname, join, relative, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+
+import { build } from "esbuild";
+
+const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "..");
+const STATIC = join(ROOT, "static");
+const BUILT = process.argv[2] ? resolve(process.argv[2]) : join(ROOT, "build", "pages");
+const OTHER_SOURCES = ["package-lock.json", "scripts/build_pages.mjs"];
+const VERSION_CHARS = 12;
+const KEPT_VERSIONS = 2; // a gateway that still runs serves the one before
+
+/** What starts beside a page, and what must run before its first paint: names without ending. */
+const SEPARATE = ["duplex/lib/capture-processor", "shared/early-theme"];
+
+/** Library -> module or style sheet of its package; what the pages load is `vendor/LIBRARY/index.…`. */
+const LIBRARIES = {
+  marked: ["marked"],
+  msgpack: ["@msgpack/msgpack"],
+  "noto-sans-sc": ["@fontsource-variable/noto-sans-sc/index.css"],
+  uplot: ["uplot", "uplot/dist/uPlot.min.css"],
+  wavesurfer: ["wavesurfer.js"],
+};
+
+/** Library -> file of its package -> name; these load one another and stay as they came. */
+const COPIED = {
+  onnxruntime: {
+    "onnxruntime-web/dist/ort.wasm.min.mjs": "index.js",
+    "onnxruntime-web/dist/ort-wasm-simd-threaded.mjs": "ort-wasm-simd-threaded.mjs",
+    "onnxruntime-web/dist/ort-wasm-simd-threaded.wasm": "ort-wasm-simd-threaded.wasm",
+  },
+};
+
+const MODULE = /<script type="module" src="\/static\/([^"]+)"><\/script>/;
+const EARLY_MODULE = /<script type="module" async [^>]*><\/script>\n/g;
+const STYLE_SHEETS = /(?:<link rel="stylesheet" href="\/static\/[^"]+">\n)+/;
+
+/** @typedef {{name: string, html: string, script: string, styles: string[]}} Page */
+
+/** @param {string | Buffer} content */
+const sha256 = (content) => createHash("sha256").update(content).digest("hex");
+
+/** @returns {string[]} paths below `static`, with slashes */
+function staticFiles() {
+  const names = readdirSync(STATIC, { recursive: true, encoding: "utf8" });
+  return names.filter((name) => statSync(join(STATIC, name)).isFile()).map((name) => name.replaceAll("\\", "/"));
+}
+
+/** Which sources there are, and what is in them. @returns {Record<string, string>} */
+function fingerprint() {
+  const names = [...OTHER_SOURCES, ...staticFiles().map((name) => `static/${name}`)].sort();
+  return Object.fromEntries(names.map((name) => [name, sha256(readFileSync(join(ROOT, name)))]));
+}
+
+/** @param {string} name @returns {Page} */
+function readPage(name) {
+  const html = readFileSync(join(STATIC, name), "utf8");
+  const script = MODULE.exec(html)?.[1];
+  if (!script) throw new Error(`${name} starts no module`);
+  const styles = [...html.matchAll(/rel="stylesheet" href="\/static\/([^"]+)"/g)].map(([, path]) => path);
+  return { name: name.replace(/\.html$/, ""), html, script, styles };
+}
+
+/** @param {string} text @param {string} version @returns {string} with the version in every address */
+const versioned = (text, version) => text.replace(/(?<=["'`])\/static\//g, `/static/v-${version}/`);
+
+/** @param {string} version @returns {import("esbuild").Plugin} */
+const addresses = (version) => ({
+  name: "addresses",
+  setup({ onLoad }) {
+    onLoad({ filter: /\/static\/.*\.js$/ }, ({ path }) => ({
+      contents: versioned(readFileSync(path, "utf8"), version),
+      loader: "js",
+    }));
+  },
+});
+
+/**
+ * Makes one file of all that a page imports late: which part is asked for first is not known, and many
+ * small files cost more than they spare.
+ *
+ * @param {readonly string[]} modules
+ * @returns {import("esbuild").Plugin}
+ */
+const oneLatePart = (modules) => ({
+  name: "one late part",
+  setup({ onLoad, onResolve }) {
+    onResolve({ filter: /^\./ }, ({ kind }) => (kind === "dynamic-import" ? { path: "late", namespace: "late" } : undefined));
+    onLoad({ filter: /./, namespace: "late" }, () => ({
+      contents: modules.map((path) => `export * from ${JSON.stringify(path)};`).join("\n"),
+      resolveDir: ROOT,
+    }));
+  },
+});
+
+/**
+ * @param {Page} page
+ * @returns {Promise<string[]>} the modules it imports late
+ * @throws {Error} two of them export the same name
+ */
+async function lateModules({ script }) {
+  const { metafile } = await build({
+    entryPoints: [join(STATIC, script)],
+    ...{ absWorkingDir: ROOT, bundle: true, format: "esm", metafile: true, outdir: BUILT, splitting: true, write: false },
+  });
+  const late = Object.values(metafile.outputs).filter(({ entryPoint }) => entryPoint && entryPoint !== `static/${script}`);
+  const names = late.flatMap((output) => output.exports);
+  const twice = names.filter((name, at) => names.indexOf(name) !== at);
+  if (twice.length > 0) throw new Error(`${script}: modules that come late share the names ${twice.join(", ")}`);
+  return late.map(({ entryPoint }) => join(ROOT, /** @type {string} */ (entryPoint)));
+}
+
+/**
+ * @param {Page} page
+ * @param {string} folder
+ * @param {string} version
+ */
+async function buildPage(page, folder, version) {
+  const late = await lateModules(page);
+  const { metafile } = await build({
+    entryPoints: { [`pages/${page.name}`]: join(STATIC, page.script) },
+    ...{ absWorkingDir: ROOT, bundle: true, format: "esm", metafile: true, minify: true, outdir: folder, splitting: true },
+    chunkNames: `pages/${page.name}-[hash]`,
+    plugins: [addresses(version), oneLatePart(late)],
+    target: "es2022",
+  });
+  await build({
+    stdin: { contents: page.styles.map((path) => `@import "./${path}";`).join("\n"), loader: "css", resolveDir: STATIC },
+    ...{ bundle: true, minify: true, outfile: join(folder, "pages", `${page.name}.css`) },
+  });
+  const main = `${relative(ROOT, folder).replaceAll("\\", "/")}/pages/${page.name}.js`;
+  const imported = metafile.outputs[main].imports.filter(({ kind }) => kind === "import-statement");
+  const lines = [
+    ...imported.map(({ path }) => `<link rel="modulepreload" href="/static/pages/${path.split("/").at(-1)}">`),
+    `<script type="module" src="/static/pages/${page.name}.js"></script>`,
+  ];
+  const html = page.html
+    .replace(EARLY_MODULE, "")
+    .replace(STYLE_SHEETS, `<link rel="stylesheet" href="/static/pages/${page.name}.css">\n`)
+    .replace(MODULE, lines.join("\n"));
+  writeFileSync(join(folder, `${page.name}.html`), versioned(html, version));
+}
+
+/** @param {string} folder */
+async function buildLibraries(folder) {
+  for (const [library, modules] of Object.entries(LIBRARIES)) {
+    for (const module of modules) {
+      await build({
+        entryPoints: { index: module },
+        ...{ absWorkingDir: ROOT, bundle: true, format: "esm", minify: true, outdir: join(folder, "vendor", library) },
+        assetNames: "[name]",
+        loader: { ".woff2": "file" },
+      });
+    }
+  }
+  for (const [library, files] of Object.entries(COPIED)) {
+    for (const [path, name] of Object.entries(files)) {
+      cpSync(join(ROOT, "node_modules", path), join(folder, "vendor", library, name));
+    }
+  }
+}
+
+/** @param {string} folder @param {string} version */
+async function buildAll(folder, version) {
+  const names = staticFiles();
+  for (const name of names.filter((name) => !/\.(?:css|html|js)$/.test(name))) {
+    const target = join(folder, name);
+    mkdirSync(dirname(target), { recursive: true });
+    if (name.endsWith(".json")) writeFileSync(target, JSON.stringify(JSON.parse(readFileSync(join(STATIC, name), "utf8"))));
+    else cpSync(join(STATIC, name), target);
+  }
+  await build({
+    entryPoints: Object.fromEntries(SEPARATE.map((name) => [name, join(STATIC, `${name}.js`)])),
+    ...{ bundle: true, format: "iife", minify: true, outdir: folder, target: "es2022" },
+  });
+  const pages = names.filter((name) => name.endsWith(".html")).map(readPage);
+  await Promise.all([...pages.map((page) => buildPage(page, folder, version)), buildLibraries(folder)]);
+}
+
+const sources = fingerprint();
+const version = sha256(JSON.stringify(sources)).slice(0, VERSION_CHARS);
+const folder = join(BUILT, `v-${version}`);
+if (!existsSync(folder)) {
+  const partial = join(BUILT, `partial-${process.pid}`);
+  rmSync(partial, { recursive: true, force: true });
+  await buildAll(partial, version);
+  writeFileSync(join(partial, "manifest.json"), JSON.stringify({ version, sources }));
+  try {
+    renameSync(partial, folder);
+  } catch (error) {
+    if (!existsSync(folder)) throw error;
+    rmSync(partial, { recursive: true }); // another process was faster
+  }
+}
+const all = readdirSync(BUILT).filter((name) => name.startsWith("v-"));
+const newestFirst = all.sort((one, other) => statSync(join(BUILT, other)).mtimeMs - statSync(join(BUILT, one)).mtimeMs);
+for (const old of newestFirst.filter((name) => name !== `v-${version}`).slice(KEPT_VERSIONS - 1)) {
+  rmSync(join(BUILT, old), { recursive: true });
+}

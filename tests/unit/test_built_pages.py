@@ -1,0 +1,144 @@
+"""The build of the pages: what it holds, how much browsers load, and when it is served."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from core.errors import NotFoundError
+from gateway_modules.web.files import LEVEL
+from gateway_modules.web.pages import BUILT_FOLDER, Pages, find_pages
+from tests.browser.looks import PAGES
+from tests.source_tree import ROOT
+from tests.system.test_browser_clients import node
+
+MAX_OPENING_BYTES = 35_000  # JavaScript that a page opens with, compressed
+MAX_BYTES = 150_000  # with all that may come late, libraries included; source: what was asked for
+MAX_FILES = 5  # that the HTML of a page names: styles, icon, one or two scripts, what runs early
+IN_HTML = re.compile(r'(?:src|href)="/static/(v-[0-9a-f]{12})/([^"#]+)"')
+LIBRARY = re.compile(r"\bload\w*\(\"([\w-]+)\"\)")
+CHOSEN = {"onnxruntime"}
+"""Libraries that nobody gets without asking for them: a second voice detector."""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a project's folder with a build that is up to date."""
+    root = tmp_path_factory.mktemp("project")
+    (root / "scripts").mkdir()
+    shutil.copytree(ROOT / "static", root / "static")
+    for name in ("package-lock.json", "scripts/build_pages.mjs"):
+        shutil.copy(ROOT / name, root / name)
+    (root / "node_modules").symlink_to(ROOT / "node_modules")
+    build(root)
+    return root
+
+
+def build(root: Path) -> None:
+    """Build the pages of a project."""
+    subprocess.run([node(), root / "scripts" / "build_pages.mjs"], check=True, cwd=root)
+
+
+def built(root: Path) -> Pages:
+    """Return the pages as the gateway finds them."""
+    return find_pages(root, wants_sources=False)
+
+
+def bytes_sent(path: Path) -> int:
+    """Return how much of a file goes over the network."""
+    return len(gzip.compress(path.read_bytes(), LEVEL))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_opens_with_little_and_can_load_little(root: Path, page: object) -> None:
+    pages = built(root)
+    html = (pages.folder / page.file).read_text(encoding="utf8")  # type: ignore[attr-defined]
+    named = IN_HTML.findall(html.split("<body")[0])
+    assert {version for version, _ in named} == {f"v-{pages.version}"}
+    assert len(named) <= MAX_FILES, named
+    scripts = [pages.folder / name for _, name in named if name.endswith(".js")]
+    assert sum(map(bytes_sent, scripts)) <= MAX_OPENING_BYTES
+    stem = Path(page.file).stem  # type: ignore[attr-defined]
+    everything = sorted({*scripts, *(pages.folder / "pages").glob(f"{stem}*.js")})
+    text = "".join(path.read_text(encoding="utf8") for path in everything)
+    libraries = {name for name in os.listdir(pages.libraries) if f'"{name}"' in text} - CHOSEN
+    everything += [pages.libraries / name / "index.js" for name in libraries]
+    assert sum(bytes_sent(path) for path in everything if path.is_file()) <= MAX_BYTES
+
+
+def test_every_address_in_a_built_file_has_the_version_of_the_build(root: Path) -> None:
+    pages = built(root)
+    for path in [*pages.folder.glob("*.html"), *(pages.folder / "pages").glob("*")]:
+        text = path.read_text(encoding="utf8")
+        assert re.findall(r"""["'`]/static/(?!v-[0-9a-f]{12}/)[^"'`]*""", text) == [], path.name
+
+
+def test_a_build_is_served_while_it_is_up_to_date_and_built_once(root: Path) -> None:
+    before = built(root)
+    assert before.folder.is_relative_to(root / BUILT_FOLDER) and before.version
+    manifest = before.folder / "manifest.json"
+    made_at = manifest.stat().st_mtime_ns
+    build(root)
+    assert manifest.stat().st_mtime_ns == made_at
+    added = root / "static" / "shared" / "added.js"
+    added.write_text("export {};\n")
+    assert built(root) == Pages(root / "static", before.libraries)
+    build(root)
+    after = built(root)
+    assert after.version not in ("", before.version) and before.folder.is_dir()
+    added.unlink()
+    assert built(root) == before
+    assert find_pages(root, wants_sources=True).folder == root / "static"
+
+
+def test_a_broken_manifest_counts_as_no_build(tmp_path: Path) -> None:
+    folder = tmp_path / BUILT_FOLDER / "v-000000000000"
+    folder.mkdir(parents=True)
+    for text in ("", "[]", json.dumps({"version": 1})):
+        (folder / "manifest.json").write_text(text)
+        assert built(tmp_path).folder == tmp_path / "static"
+
+
+# Libraries.
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "marked/index.js",
+        "msgpack/index.js",
+        "noto-sans-sc/index.css",
+        "onnxruntime/index.js",
+        "onnxruntime/ort-wasm-simd-threaded.wasm",
+        "silero/silero_vad.onnx",
+        "uplot/index.css",
+        "uplot/index.js",
+        "wavesurfer/index.js",
+    ],
+)
+def test_installed_libraries_are_found(root: Path, file: str) -> None:
+    assert built(root).library_file(*file.split("/")).is_file()
+
+
+def test_the_style_sheet_of_the_chinese_font_finds_its_parts(root: Path) -> None:
+    sheet = built(root).library_file("noto-sans-sc", "index.css")
+    parts = re.findall(r"url\(([^)]+)\)", sheet.read_text(encoding="utf8"))
+    assert len(parts) > 90 and all((sheet.parent / part.strip("\"'")).is_file() for part in parts)
+
+
+def test_of_a_missing_library_one_learns_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"uplot/index.js is not .*scripts/setup.sh pages"):
+        built(tmp_path).library_file("uplot", "index.js")
+
+
+@pytest.mark.parametrize("name", ["../../manifest.json", "", "../marked/none.js", "/etc/passwd"])
+def test_nothing_outside_the_libraries_is_found(root: Path, name: str) -> None:
+    with pytest.raises(NotFoundError):
+        built(root).library_file("uplot", name)

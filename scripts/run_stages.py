@@ -123,6 +123,7 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
         lacking = [name for name in ("browser", "gates") if name in left_out]
         ignored = [f"--ignore=tests/{name}" for name in lacking]
         yield [pytest_stage("real-time tests", "tests", *ignored, *marks, "-rP")]
+        yield [Stage("stock clients", (*PYTHON, "scripts.stock_clients"))]
 
 
 @dataclass(frozen=True)

@@ -236,6 +236,7 @@ class TokenStats(WireModel):
 
 AnyMessage = TypeVar("AnyMessage")
 
+REASON_MAX_CHARS: Final = 300  # ours: a reason may quote what was sent
 COUNTED_AT_ONCE: Final = MIB  # characters; then a text far beyond the limit is read no further
 
 _TYPE_PROBLEMS = frozenset({"union_tag_invalid", "union_tag_not_found"})
@@ -328,7 +329,8 @@ def explain(error: ValidationError) -> OmniError:
         return UnknownTypeError("The message's type is missing or not known here.")
     if kind in _SYNTAX_PROBLEMS:
         return BadPayloadError("The message is not valid JSON.")
-    sentence = f"{'.'.join(path) or 'message'}: {problem['msg']}"
+    reason = problem["msg"][:REASON_MAX_CHARS]
+    sentence = f"{'.'.join(path) or 'message'}: {reason}"
     names, last = set(path), path[-1] if path else ""
     is_audio = last in _AUDIO_FIELDS or (last == "data" and "audio" in names)
     if names & _CONFIG_FIELDS and (not is_audio or last == "sample_rate"):

@@ -8,9 +8,10 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from core.errors import BadRequestError, ErrorCode, NotFoundError, OmniError
-from core.schemas.common import WireModel, check_json_shape
+from core.schemas.common import REASON_MAX_CHARS, WireModel, check_json_shape
 from core.schemas.queue import ErrorMessage, WarningMessage
 
 OPENAI_CODES: Final[Mapping[ErrorCode, str]] = MappingProxyType(
@@ -145,7 +146,7 @@ def field_error(error: ValidationError, text: str | bytes, invalid: str) -> Fiel
     if not isinstance(given, dict):
         return FieldError(invalid, "This is not a JSON object.")
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    found = [(_path(given, problem["loc"]), problem) for problem in problems]
+    found = [(_path(given, problem), problem) for problem in problems]
     param, problem = found[0]
     for path, other in found[1:]:  # of the forms that a value may have, the one that fits best
         if len(path) > len(param) and path.startswith(param):
@@ -155,7 +156,7 @@ def field_error(error: ValidationError, text: str | bytes, invalid: str) -> Fiel
     if problem["type"] in MISSING:
         message = f"Missing required parameter: '{param}'."
         return FieldError("missing_required_parameter", message, param, known_id)
-    message = f"Invalid value of '{param}': {problem['msg']}."
+    message = f"Invalid value of '{param}': {problem['msg'][:REASON_MAX_CHARS]}."
     return FieldError("invalid_value", message, param, known_id)
 
 
@@ -171,14 +172,14 @@ def event_error(error: ValidationError, text: str, types: Sequence[str]) -> Fiel
 
 
 # Any: whatever the client sent.
-def _path(given: Any, where: Sequence[int | str]) -> str:
+def _path(given: Any, problem: ErrorDetails) -> str:
     """Return the field's name as a client writes it, without the names of our models."""
     path = ""
-    for number, step in enumerate(where):
+    for step in problem["loc"]:
         if isinstance(given, list) and isinstance(step, int) and step < len(given):
             path, given = f"{path}[{step}]", given[step]
         elif isinstance(given, dict) and step in given:
             path, given = f"{path}.{step}" if path else str(step), given[step]
-        elif isinstance(given, dict) and number == len(where) - 1 and isinstance(step, str):
-            path = f"{path}.{step}" if path else step
+    if problem["type"] == "missing":  # the one step that is not there
+        path = f"{path}.{problem['loc'][-1]}" if path else str(problem["loc"][-1])
     return path

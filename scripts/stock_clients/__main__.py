@@ -1,0 +1,203 @@
+"""Runs stock clients, unmodified and in exact versions, against this server: `docs/clients.md`.
+
+Run as `python -m scripts.stock_clients`. The first time it installs them into environments of
+their own below data/. Ends with 0 if every scenario of every client passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+DATA = ROOT / "data" / "stock_clients"
+PYTHON = DATA / "python" / "bin" / "python"
+NODE = DATA / "node"
+TABLE = ROOT / "docs" / "clients.md"
+REQUIREMENTS = HERE / "requirements.txt"
+SOURCE_ONLY = "docopt"  # has no wheel
+SCENARIOS = ("hello", "VAD turn", "barge-in", "tool call", "reconnect")
+LIMIT_S = 1_200.0  # ends what hangs
+HEAD = f"""\
+# Clients
+
+Written by `python -m scripts.stock_clients`, a stage of `./run_tests.sh --all`: the packages as
+they are published, against a gateway and a worker whose engine says fixed words and calls the one
+function that it is offered.
+
+| client | version | protocol | {" | ".join(SCENARIOS)} |
+|---|---|---|{"---|" * len(SCENARIOS)}
+"""
+FOOT = """
+* hello: a text is answered in speech; in GPT-Live an appended text, or the context of a call.
+* VAD turn: speech is answered after it ends; in GPT-Live the model speaks and listens by itself.
+* barge-in: speech ends an answer, which is truncated to what was heard; in GPT-Live the model falls
+  silent.
+* tool call: a function is called, and its output answered. GPT-Live has functions by delegation
+  only, which this server does not offer.
+* reconnect: a session is left in the middle of an answer, and the next one begins at once.
+
+openai-node insists on TLS for Realtime and gets it. Not tried: browsers' WebRTC classes, which need
+`POST /v1/realtime/calls`.
+"""
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client.
+
+    Attributes:
+        name: of its package.
+        program: runs its scenarios.
+    """
+
+    name: str
+    program: str
+
+
+CLIENTS = (
+    Client("openai", "run_openai.py"),
+    Client("openai-agents", "run_agents.py"),
+    Client("livekit-plugins-openai", "run_livekit.py"),
+    Client("pipecat-ai", "run_pipecat.py"),
+    Client("openai (npm)", "run_openai_node.mjs"),
+    Client("@openai/agents (npm)", "run_agents_js.mjs"),
+)
+
+
+@dataclass
+class Results:
+    """What became of one client's scenarios; a problem by protocol and scenario."""
+
+    client: Client
+    problems: dict[str, dict[str, str]] = field(default_factory=dict)
+    log: str = ""
+
+    @property
+    def has_passed(self) -> bool:
+        """Every scenario was run, and passed."""
+        runs = [problem for each in self.problems.values() for problem in each.values()]
+        return bool(runs) and not any(runs)
+
+
+def install() -> None:
+    """Make the environments, unless they hold what is wanted."""
+    wanted = REQUIREMENTS.read_text() + (HERE / "package-lock.json").read_text()
+    stamp = DATA / "installed"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    shutil.rmtree(DATA, ignore_errors=True)
+    NODE.mkdir(parents=True)
+    run = subprocess.check_call
+    run((sys.executable, "-m", "venv", str(DATA / "python")))
+    only = ("--only-binary=:all:", f"--no-binary={SOURCE_ONLY}")
+    run((str(PYTHON), "-m", "pip", "install", "--quiet", *only, "-r", str(REQUIREMENTS)))
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(HERE / name, NODE)
+    run(("npm", "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"), cwd=NODE)
+    stamp.write_text(wanted)
+
+
+async def results_of(client: Client, server: str) -> Results:
+    """Run a client's scenarios."""
+    if client.program.endswith(".py"):
+        command = [str(PYTHON), str(HERE / client.program)]
+    else:  # modules are looked for from where the program lies
+        for name in (client.program, "scenarios.mjs"):
+            shutil.copy(HERE / name, NODE)
+        command = ["node", str(NODE / client.program)]
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        server,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "OPENAI_AGENTS_DISABLE_TRACING": "1"},
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), LIMIT_S)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    made = Results(client, log=output.decode(errors="replace"))
+    for line in made.log.splitlines():
+        if line.startswith('{"scenario"'):
+            result = json.loads(line)
+            protocol, scenario = result["scenario"].split("/")
+            made.problems.setdefault(protocol, {})[scenario] = result["problem"]
+    return made
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that are installed, by package."""
+    lines = [line.split("==") for line in REQUIREMENTS.read_text().splitlines() if "==" in line]
+    found = {name.lower(): version for name, version in lines}
+    packages = json.loads((HERE / "package.json").read_text())["dependencies"]
+    return {**found, **{f"{name} (npm)": version for name, version in packages.items()}}
+
+
+def rows(results: Sequence[Results]) -> Iterator[str]:
+    """Yield the lines of the table."""
+    known = versions()
+    for each in results:
+        for protocol, problems in sorted(each.problems.items(), reverse=True):
+            cells = [_cell(problems.get(scenario)) for scenario in SCENARIOS]
+            about = (each.client.name, known[each.client.name], protocol)
+            yield f"| {' | '.join((*about, *cells))} |\n"
+
+
+def _cell(problem: str | None) -> str:
+    if problem is None:
+        return "–"
+    return "failed" if problem else "passed"
+
+
+async def serve_and_run(folder: Path) -> list[Results]:
+    """Start the server and run all clients beside each other."""
+    server = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.fakes.openai_server", str(folder)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+    )
+    assert server.stdin is not None and server.stdout is not None
+    try:
+        while not (line := await server.stdout.readline()).startswith(b'{"url"'):
+            assert line, "the server has ended"
+        draining = asyncio.create_task(server.stdout.read())
+        async with asyncio.TaskGroup() as group:
+            runs = [group.create_task(results_of(each, line.decode())) for each in CLIENTS]
+        server.stdin.close()
+        await asyncio.gather(server.wait(), draining)
+    finally:
+        if server.returncode is None:
+            server.kill()
+    return [run.result() for run in runs]
+
+
+def main() -> int:
+    """Install, run, write the table; return the exit status."""
+    install()
+    with tempfile.TemporaryDirectory() as folder:
+        results = asyncio.run(serve_and_run(Path(folder)))
+    table = "".join(rows(results))
+    TABLE.write_text(HEAD + table + FOOT, encoding="utf8")
+    print(table)
+    for each in results:
+        if not each.has_passed:
+            print(f"== {each.client.name}\n{each.log}")
+    return 0 if all(each.has_passed for each in results) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,56 @@
+"""What every client's program shares: names of scenarios, and how their results are printed.
+
+Imports nothing but the standard library: the clients live in a virtual environment of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+LIMIT_S = 120.0  # ends what hangs
+PIECE_BYTES = 4_800  # 100 ms
+SILENCE = bytes(PIECE_BYTES)
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where the server is, and somebody's hello as 16-bit samples at 24 kHz."""
+
+    url: str
+    tls_url: str
+    certificate: str
+    speech: str
+
+    @property
+    def ws_url(self) -> str:
+        """The same for sockets."""
+        return self.url.replace("http", "ws", 1)
+
+    @property
+    def pieces(self) -> list[bytes]:
+        """The hello in pieces of 100 ms, with a second and a half of silence behind."""
+        pcm = Path(self.speech).read_bytes()
+        spoken = [pcm[at : at + PIECE_BYTES] for at in range(0, len(pcm), PIECE_BYTES)]
+        return [*spoken, *[SILENCE] * 15]
+
+
+Scenario = Callable[[Server], Awaitable[None]]
+
+
+def main(scenarios: dict[str, Scenario]) -> None:
+    """Run scenarios one after another; print one line of JSON for each."""
+    server = Server(**json.loads(sys.argv[1]))
+    for name, scenario in scenarios.items():
+        try:
+            asyncio.run(asyncio.wait_for(scenario(server), LIMIT_S))
+            problem = ""
+        except BaseException as error:  # a client's own failures are results, too
+            traceback.print_exc()
+            problem = f"{type(error).__name__}: {error}"
+        print(json.dumps({"scenario": name, "problem": problem}), flush=True)

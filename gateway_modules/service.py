@@ -25,6 +25,7 @@ from gateway_modules.admin.security import AccessPolicy, Answer, Masks, mark_adm
 from gateway_modules.admin.trends import Trends
 from gateway_modules.openai.client_secrets import ClientSecrets
 from gateway_modules.openai.transcripts import Transcripts
+from gateway_modules.queue.eta import EtaTracker
 from gateway_modules.queue.eta_store import EtaStore
 from gateway_modules.queue.worker_client import CONNECT_TRIES, WorkerClient
 from gateway_modules.queue.worker_pool import WorkerPool
@@ -110,7 +111,7 @@ class Gateway:
     @property
     def is_open(self) -> bool:
         """The pool runs: new requests are taken."""
-        return self.pool.is_started and not self.pool.is_stopped
+        return self.pool.is_open
 
     @property
     def workers_ready(self) -> int:
@@ -288,9 +289,7 @@ def _pool(settings: Settings, worker_addresses: Sequence[str], eta: EtaStore) ->
         worker_addresses,
         max_queue_size=service.max_queue_size,
         max_waiting_per_client=settings.limits.waiting_per_client,
-        eta_config=eta.load(),
-        ema_alpha=service.eta_ema_alpha,
-        ema_min_samples=service.eta_ema_min_samples,
+        eta_tracker=EtaTracker(eta.load(), service.eta_ema_alpha, service.eta_ema_min_samples),
         client=WorkerClient(
             request_timeout_s=service.request_timeout,
             secret=secret.get_secret_value() if secret is not None else None,

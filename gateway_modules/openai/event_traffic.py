@@ -13,7 +13,7 @@ from core.protocols.events import ClientSaid
 from core.schemas.common import check_json_shape
 from core.schemas.openai_errors import LAST_CODES, error_event
 from core.schemas.queue import ErrorMessage, WarningMessage
-from gateway_modules.queue.line import Place
+from gateway_modules.queue.ticket import Ticket
 from gateway_modules.relay.traffic import SHORT_CHARS, Link, QueueMessage, Traffic, Upward, Verdict
 from gateway_modules.voices.voice_library import VoiceLibrary
 
@@ -47,7 +47,7 @@ class EventTraffic(Traffic):
     def begin(self, text: str | None) -> None:
         """The first event comes later."""
 
-    async def opening(self, held: str, place: Place) -> Upward:
+    async def opening(self, held: str, ticket: Ticket) -> Upward:
         """Pass on what was kept."""
         return await self.upward(held)
 
@@ -63,7 +63,7 @@ class EventTraffic(Traffic):
             return Verdict.PASS
         word = event_type(text)
         if word in STARTS:
-            link.place.note_started()
+            link.ticket.note_started()
         if word == "session.closed":
             return Verdict.LAST
         if word == "error":

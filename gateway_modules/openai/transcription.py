@@ -26,10 +26,8 @@ from core.schemas.worker import TranscriptPassage
 from core.transcription_errors import NotAvailableError
 from gateway_modules.openai.keys import NeedsKey
 from gateway_modules.openai.routes import UNBUFFERED, check_model
-from gateway_modules.queue.line import UPDATE_PERIOD_S
-from gateway_modules.queue.models import QueueTicket
+from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Ticket
 from gateway_modules.queue.worker_connection import WorkerConnection
-from gateway_modules.relay.worker_link import is_anybody_left
 from gateway_modules.service import Gateway, GatewayHere
 from gateway_modules.voices.ref_audio_registry import Sound
 from gateway_modules.web.answers import CLIENT_LEFT, openai_error
@@ -121,14 +119,15 @@ async def _written(
                 yield passage
         return
 
-    async def check(ticket: QueueTicket) -> None:
-        if not is_anybody_left(gateway.pool):
+    async def check(_: Ticket) -> None:
+        if not gateway.pool.is_anybody_left():
             raise NoWorkerError()
 
     session_id = generate_session_id("chat")
-    with gateway.pool.place(RequestType.CHAT, session_id, client=client) as place:
-        worker = await place.wait(check, min(UPDATE_PERIOD_S, gateway.timing.patience_s))
-        place.note_started()
+    pool = gateway.pool
+    with pool.ticket(RequestType.CHAT, session_id, client=client) as ticket:
+        worker = await pool.wait(ticket, check, min(UPDATE_PERIOD_S, gateway.timing.patience_s))
+        ticket.note_started()
         async with aclosing(call(worker, sound.samples, query)) as passages:
             async for passage in passages:
                 yield passage

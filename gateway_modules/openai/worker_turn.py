@@ -21,14 +21,14 @@ from core.errors import (
 )
 from core.schemas.chat import ChatChunk, ChatDone, ChatPrefillDone, ServerMessage
 from core.schemas.queue import SESSION_SECRET_BYTES, ErrorMessage, RequestType
-from gateway_modules.queue.line import UPDATE_PERIOD_S, Place
-from gateway_modules.queue.models import QueueTicket
+from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Ticket
 from gateway_modules.relay.relay import STOP_TEXT
-from gateway_modules.relay.worker_link import is_anybody_left, parts
+from gateway_modules.relay.worker_link import parts
 from gateway_modules.service import Gateway
 from gateway_modules.web.kinds import SocketKind, worker_query
 from recording.names import generate_session_id
 
+CHAT: Final = RequestType.CHAT
 MESSAGE: Final[TypeAdapter[ServerMessage]] = TypeAdapter(ServerMessage)
 ERROR_OF_CODE: Final = MappingProxyType(
     {
@@ -62,18 +62,18 @@ async def reply(
     clock = asyncio.get_running_loop().time
     began_s, moves = clock(), 0
 
-    async def check(ticket: QueueTicket) -> None:
-        if clock() - began_s >= gateway.timing.patience_s and not is_anybody_left(pool):
+    async def check(_: Ticket) -> None:
+        if clock() - began_s >= gateway.timing.patience_s and not pool.is_anybody_left():
             raise NoWorkerError()
 
     period_s = min(UPDATE_PERIOD_S, gateway.timing.patience_s)
     while True:
-        with pool.place(RequestType.CHAT, session_id, client=client, goes_first=moves > 0) as place:
-            worker = await place.wait(check, period_s)
+        with pool.ticket(CHAT, session_id, client=client, goes_first=moves > 0) as ticket:
+            worker = await pool.wait(ticket, check, period_s)
             if not moves:
-                gateway.metrics.waited(RequestType.CHAT.value, clock() - began_s, "assigned")
+                gateway.metrics.waited(CHAT.value, clock() - began_s, "assigned")
             try:
-                async for message in _served(gateway, place, session_id, body, is_over):
+                async for message in _served(gateway, ticket, session_id, body, is_over):
                     yield message
                 gateway.cleanup.request()
                 return
@@ -85,16 +85,16 @@ async def reply(
 
 
 async def _served(
-    gateway: Gateway, place: Place, session_id: str, body: str, is_over: Callable[[], bool]
+    gateway: Gateway, ticket: Ticket, session_id: str, body: str, is_over: Callable[[], bool]
 ) -> AsyncIterator[ReplyMessage]:
     async with gateway.pool.client.connected(
-        place.worker,
+        ticket.worker,
         SocketKind.CHAT.path,
-        worker_query(session_id, RequestType.CHAT),
+        worker_query(session_id, CHAT),
         session_secret=secrets.token_hex(SESSION_SECRET_BYTES),
         tries=gateway.timing.connect_tries,
     ) as socket:
-        place.note_started()
+        ticket.note_started()
         try:
             await socket.send(parts(body))
             has_told = False

@@ -1,4 +1,4 @@
-"""A session that a worker kept: which worker that is, and a place for it past the queue."""
+"""A session that a worker kept: which worker that is, and a ticket for it past the queue."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from core.schemas.queue import RequestType
 from core.schemas.worker import KeptSession
-from gateway_modules.queue.line import Place, QueueEntry
-from gateway_modules.queue.models import STATUS_OF_REQUEST, QueueTicket
+from gateway_modules.queue.models import STATUS_OF_REQUEST
+from gateway_modules.queue.ticket import Ticket
 from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
 from gateway_modules.queue.worker_pool import TICKET_BYTES, WorkerPool
 
@@ -25,8 +25,8 @@ async def find_worker(pool: WorkerPool, session: KeptSession) -> WorkerConnectio
 @contextmanager
 def adopted(
     pool: WorkerPool, worker: WorkerConnection, request_type: RequestType, session_id: str
-) -> Iterator[Place]:
-    """Have the place of a session that a worker kept; it occupies the worker already.
+) -> Iterator[Ticket]:
+    """Have a ticket of a session that a worker kept; it occupies the worker already.
 
     Args:
         pool: Has the worker.
@@ -34,14 +34,10 @@ def adopted(
         request_type: What the session is.
         session_id: Its id.
     """
-    ticket = QueueTicket(
-        f"q_{secrets.token_hex(TICKET_BYTES)}", request_type, session_id, utc_now()
-    )
-    entry = QueueEntry(ticket, asyncio.get_running_loop().create_future())
+    ticket = Ticket(f"q_{secrets.token_hex(TICKET_BYTES)}", request_type, session_id, utc_now())
     worker.adopt(STATUS_OF_REQUEST[request_type], request_type, session_id, ticket.ticket_id)
-    entry.accept(worker, is_cache_hit=False)
-    place = Place(pool, entry)
+    ticket.end_wait(worker)
     try:
-        yield place
+        yield ticket
     finally:
-        place.leave()
+        pool.leave(ticket)

@@ -135,23 +135,25 @@ def remaining_s(eta_s: float, elapsed_s: float) -> float:
     return left_s if left_s > 0 else OVERRUN_FLOOR_S
 
 
-def estimate_waits(running_s: Iterable[float], waiting_s: Iterable[float]) -> list[float]:
-    """Play the queue forward: each request takes the slot that becomes free first.
+class Forecast:
+    """Plays the queue forward: each request takes the slot that becomes free first."""
 
-    Args:
-        running_s: Time left of each occupied slot, s.
-        waiting_s: Expected duration of each waiting request, next first, s.
+    def __init__(self, running_s: Iterable[float]) -> None:
+        """Start with the time left of each occupied slot, s."""
+        self._free_at_s = list(running_s)
+        heapq.heapify(self._free_at_s)
 
-    Returns:
-        Estimated wait of each, s, to a tenth; 0 throughout if no slot is occupied.
-    """
-    slots = list(running_s)
-    if not slots:
-        return [0.0 for _ in waiting_s]
-    heapq.heapify(slots)
-    waits = []
-    for duration_s in waiting_s:
-        free_at_s = slots[0]
-        waits.append(round(max(0.0, free_at_s), 1))
-        heapq.heapreplace(slots, free_at_s + duration_s)
-    return waits
+    def add(self, duration_s: float) -> float:
+        """Put a request behind those before it.
+
+        Args:
+            duration_s: How long it is expected to take, s.
+
+        Returns:
+            Its estimated wait, s, to a tenth; 0 if no slot is occupied.
+        """
+        if not self._free_at_s:
+            return 0.0
+        free_at_s = self._free_at_s[0]
+        heapq.heapreplace(self._free_at_s, free_at_s + duration_s)
+        return round(max(0.0, free_at_s), 1)

@@ -6,20 +6,16 @@ Plain records; nothing here may do I/O, read a clock or import more than the sch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from core.schemas import limits
 from core.schemas.common import WireModel
 from core.schemas.queue import RequestType
 from core.schemas.worker import ModelFacts, WorkerStatus
-
-GatewayWorkerStatus = WorkerStatus
-"""The gateway uses the worker's own words, and `OFFLINE` for one it cannot reach."""
 
 STATUS_OF_REQUEST: Mapping[RequestType, WorkerStatus] = MappingProxyType(
     {
@@ -52,31 +48,10 @@ def request_type_of(name: str) -> RequestType:
     return OLDER_REQUEST_NAMES.get(name) or RequestType(name)
 
 
-@dataclass
-class QueueTicket:
-    """A place in the queue. It lives: the pool keeps position and estimate up to date.
-
-    Attributes:
-        ticket_id: "q_" and 12 hexadecimal digits.
-        request_type: What the place is for.
-        session_id: Whose it is, if known.
-        enqueued_at: When it was drawn, with time zone.
-        position: 1 is next, 0 is assigned (or no longer waiting).
-        estimated_wait_s: Estimated wait from now.
-        cancelled: Given up, by the client, by an administrator or at shutdown.
-    """
-
-    ticket_id: str
-    request_type: RequestType
-    session_id: str | None
-    enqueued_at: datetime
-    position: int = 0
-    estimated_wait_s: float = 0.0
-    cancelled: bool = False
-
-
 class TicketInfo(WireModel):
     """A ticket as the queue administration shows it."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     ticket_id: str = Field(description="Name of the place.")
     request_type: RequestType = Field(description="What it is for.")
@@ -85,19 +60,6 @@ class TicketInfo(WireModel):
     position: int = Field(ge=0, description="1 is next, 0 is assigned.")
     estimated_wait_s: float = Field(ge=0, description="Estimated wait, s.")
     cancelled: bool = Field(False, description="Given up.")
-
-    @classmethod
-    def of(cls, ticket: QueueTicket) -> TicketInfo:
-        """Copy a live ticket."""
-        return cls(
-            ticket_id=ticket.ticket_id,
-            request_type=ticket.request_type,
-            session_id=ticket.session_id,
-            enqueued_at=ticket.enqueued_at,
-            position=ticket.position,
-            estimated_wait_s=ticket.estimated_wait_s,
-            cancelled=ticket.cancelled,
-        )
 
 
 class TicketLookup(WireModel):

@@ -6,16 +6,20 @@ Nothing here awaits, so every change is whole before anyone else runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
+from gateway_modules.queue.dispatch import FreeSlot
+from gateway_modules.queue.eta import OVERRUN_FLOOR_S, remaining_s
 from gateway_modules.queue.models import request_type_of
 from gateway_modules.queue.worker_state import (
     DUPLEX_STATUSES,
+    IN_SERVICE,
     OUT_OF_SERVICE,
+    FreeSlots,
     RunningTask,
     ServiceState,
     Slot,
@@ -23,6 +27,7 @@ from gateway_modules.queue.worker_state import (
 )
 
 MISSES_TO_OFFLINE = 3  # unanswered polls that end the patience with a busy worker; section 3.5
+LOADING_ETA_S = 15.0  # how long a model takes to load; ours
 UNANSWERED = "It did not answer."
 
 
@@ -42,15 +47,7 @@ class WorkerConnection:
         gpu_id: int | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """Describe a worker that has not answered yet: offline, one slot.
-
-        Args:
-            worker_id: Its name.
-            host: Where it listens.
-            port: Where it listens.
-            gpu_id: Its GPU, until it says otherwise.
-            clock: Returns the time with its zone.
-        """
+        """Describe a worker that has not answered yet: offline, with one slot."""
         self.worker_id = worker_id
         self.host = host
         self.port = port
@@ -59,12 +56,7 @@ class WorkerConnection:
         self.service = ServiceState()
         self._gpu_id = gpu_id
         self._clock = clock
-
-    def __repr__(self) -> str:
-        """Show what a log line needs."""
-        return f"<{self.worker_id} {self.host}:{self.port} {self.status.value}>"
-
-    # Where it is and what it does.
+        self._ordered: FreeSlots | None = None  # see `_free`; None: to be sorted again
 
     @property
     def url(self) -> str:
@@ -102,9 +94,9 @@ class WorkerConnection:
     def is_in_service(self) -> bool:
         """It may be given work, if it has room."""
         service = self.service
-        is_ending = service.latest is not None and service.latest.is_draining
-        is_leaving = self.is_draining or service.is_restarting or is_ending
-        return service.status not in OUT_OF_SERVICE and not is_leaving
+        if service.status is not IN_SERVICE or self.is_draining or service.is_restarting:
+            return False
+        return service.latest is None or not service.latest.is_draining
 
     @property
     def is_answering(self) -> bool:
@@ -126,12 +118,15 @@ class WorkerConnection:
         """It has a session."""
         return self.status.is_busy
 
-    # Sessions.
-
     @property
     def tasks(self) -> list[RunningTask]:
         """What it serves for us."""
         return [slot.task for slot in self.slots if slot.task is not None]
+
+    @property
+    def is_serving(self) -> bool:
+        """It serves a session of ours."""
+        return len(self._free.slots) < len(self.slots)
 
     @property
     def oldest_slot(self) -> Slot | None:
@@ -142,44 +137,69 @@ class WorkerConnection:
     @property
     def oldest_task(self) -> RunningTask | None:
         """What it has served longest, None if nothing."""
-        slot = self.oldest_slot
-        return slot.task if slot else None
+        return self.oldest_slot.task if self.oldest_slot else None
 
     @property
     def current_session_id(self) -> str | None:
         """Its oldest session."""
-        task = self.oldest_task
-        return task.session_id if task else None
+        return self.oldest_task.session_id if self.oldest_task else None
 
     @property
-    def current_request_type(self) -> RequestType | None:
-        """What that session is."""
-        task = self.oldest_task
-        return task.request_type if task else None
-
-    @property
-    def task_started_at(self) -> datetime | None:
-        """When that session was assigned, with time zone."""
-        task = self.oldest_task
-        return task.started_at if task else None
-
-    @task_started_at.setter
-    def task_started_at(self, started_at: datetime) -> None:
-        """Move the start of that session; a time without zone is local time."""
-        task = self.oldest_task
-        if task is not None:
-            task.started_at = started_at.astimezone(UTC)
+    def room(self) -> int:
+        """How many sessions may be given to it now."""
+        service = self.service
+        if service.misses or not self.is_in_service:
+            return 0
+        free = len(self._free.slots)
+        if not free:
+            return 0
+        busy = len(self.slots) - free
+        return max(0, min(free, service.capacity - busy - service.other_sessions))
 
     def free_slots(self) -> list[Slot]:
-        """Return the slots that may be given away now.
+        """Return the slots that may be given away now, worth least first.
 
         Sessions that are not ours take the slots that are worth least.
         """
-        if not self.is_in_service or self.is_silent:
-            return []
-        free = sorted((slot for slot in self.slots if slot.task is None), key=lambda s: s.worth)
-        room = self.service.capacity - len(self.tasks) - self.service.other_sessions
-        return free[len(free) - min(len(free), max(0, room)) :]
+        free = self._free.slots
+        return free[len(free) - self.room :]
+
+    def next_slot(self, history_hash: str, room: int) -> Slot:
+        """Return the free slot for a request that continues a history.
+
+        Args:
+            history_hash: The freshest slot that holds it is chosen, else the one worth least.
+            room: What `room` is now, at least one.
+        """
+        free = self._free.slots
+        if history_hash and history_hash in self._free.hashes:
+            for slot in reversed(free[len(free) - room :]):
+                if slot.cached_hash == history_hash:
+                    return slot
+        return free[len(free) - room]
+
+    def offer(self, history_hash: str, room: int) -> FreeSlot:
+        """Return the slot that a request would get here; arguments as of `next_slot`."""
+        free = self._free
+        if not history_hash or history_hash not in free.hashes:
+            history_hash = ""
+            if room in free.offers:
+                return free.offers[room]
+        slot = self.next_slot(history_hash, room)
+        used_s = slot.last_cache_used_at.timestamp() if slot.last_cache_used_at else None
+        busy = len(self.slots) - len(free.slots)
+        offer = FreeSlot(self.worker_id, busy, slot.cached_hash, used_s)
+        if not history_hash:
+            free.offers[room] = offer
+        return offer
+
+    @property
+    def _free(self) -> FreeSlots:
+        if self._ordered is None:
+            free = (slot for slot in self.slots if slot.task is None)
+            ordered = sorted(free, key=lambda slot: slot.worth)
+            self._ordered = FreeSlots(ordered, {slot.cached_hash for slot in ordered})
+        return self._ordered
 
     def slot_of(self, ticket_id: str) -> Slot | None:
         """Return the slot that serves a ticket."""
@@ -187,11 +207,6 @@ class WorkerConnection:
             if slot.task is not None and slot.task.ticket_id == ticket_id:
                 return slot
         return None
-
-    def elapsed_s(self, ticket_id: str) -> float | None:
-        """Return how long it has served a ticket, s; None if it does not."""
-        slot = self.slot_of(ticket_id)
-        return (self._clock() - slot.busy_since).total_seconds() if slot else None
 
     def mark_busy(
         self,
@@ -208,10 +223,10 @@ class WorkerConnection:
         was known of the newest session, so telling the same twice takes one slot only.
 
         Args:
-            status: What it does meanwhile.
-            request_type: What it serves.
-            session_id: Whose it is.
-            ticket_id: The ticket that was assigned.
+            status: For it and the next three see `RunningTask`.
+            request_type: See there.
+            session_id: See there.
+            ticket_id: See there.
             slot: Which slot.
 
         Raises:
@@ -231,7 +246,7 @@ class WorkerConnection:
                     ticket_id=ticket_id or known.ticket_id,
                     session_id=session_id or known.session_id,
                 )
-        slot.task = task
+        slot.task, self._ordered = task, None
         self.service.epoch += 1
         self.service.status = WorkerStatus.IDLE  # who gives it work says it is in service
         return task
@@ -247,14 +262,6 @@ class WorkerConnection:
         self.service.other_sessions = max(0, self.service.other_sessions - 1)
         self.mark_busy(status, request_type, session_id, ticket_id=ticket_id, slot=slot)
 
-    def mark_idle(self) -> None:
-        """Drop every session, this gateway's and others'; a worker out of service stays so."""
-        for slot in self.slots:
-            slot.task = None
-        self.service.other_sessions = 0
-        self.service.epoch += 1
-        self._fit_slots()
-
     def update_duplex_status(self, status: WorkerStatus, ticket_id: str | None = None) -> None:
         """Record that a duplex session was paused or resumed; other statuses are ignored.
 
@@ -268,12 +275,7 @@ class WorkerConnection:
             task.status = status
 
     def vacate(self, slot: Slot, *, must_confirm: bool = False) -> None:
-        """Take a session off its slot.
-
-        Args:
-            slot: The slot.
-            must_confirm: Count the session as another's until the worker says it is gone.
-        """
+        """Take a session off its slot; it counts as another's until the worker confirms its end."""
         if must_confirm and slot.task is not None:
             self.service.other_sessions += 1
             self.service.other_status = slot.task.status
@@ -281,7 +283,23 @@ class WorkerConnection:
         self.service.epoch += 1
         self._fit_slots()
 
-    # Caches.
+    def occupied_s(self, eta_s: Mapping[RequestType, float]) -> list[float]:
+        """Return the time left of each slot that is occupied and will serve the queue afterwards.
+
+        Args:
+            eta_s: How long a request of each type is expected to take, s.
+        """
+        if self.is_draining:
+            return []
+        if self.service.status is WorkerStatus.LOADING:
+            return [LOADING_ETA_S] * self.service.announced_slots
+        if not self.is_in_service:
+            return []
+        now = self._clock()
+        return [
+            remaining_s(eta_s[task.request_type], (now - task.started_at).total_seconds())
+            for task in self.tasks
+        ] + [OVERRUN_FLOOR_S] * self.service.other_sessions
 
     @property
     def cached_hash(self) -> str | None:
@@ -291,6 +309,7 @@ class WorkerConnection:
     @cached_hash.setter
     def cached_hash(self, cached_hash: str | None) -> None:
         self._freshest_slot.cached_hash = cached_hash
+        self._ordered = None
 
     @property
     def last_cache_used_at(self) -> datetime | None:
@@ -302,18 +321,22 @@ class WorkerConnection:
         """Set it; a time without zone is local time."""
         slot = self._freshest_slot
         slot.last_cache_used_at = used_at.astimezone(UTC) if used_at else None
+        self._ordered = None
 
     @property
     def _freshest_slot(self) -> Slot:
         return max(self.slots, key=lambda slot: slot.worth)
 
+    def remember(self, slot: Slot, cached_hash: str | None) -> None:
+        """Record what a slot's cache holds; None: nothing of use."""
+        slot.remember(cached_hash, self._clock())
+        self._ordered = None
+
     def forget_caches(self, *, of_free_slots_only: bool = False) -> None:
         """Record that the caches are empty."""
         for slot in self.slots:
             if slot.task is None or not of_free_slots_only:
-                slot.remember(None, self._clock())
-
-    # Health.
+                self.remember(slot, None)
 
     def observe(self, sample: WorkerHealth, epoch: int) -> None:
         """Take in an answer of the worker.
@@ -365,9 +388,10 @@ class WorkerConnection:
 
     def _fit_slots(self) -> None:
         """Have as many slots as the worker announced, more only while they are in use."""
+        self._ordered = None
         surplus = len(self.slots) - self.service.announced_slots
         self.slots.extend(Slot() for _ in range(-surplus))
         if surplus > 0:
-            free = sorted((slot for slot in self.slots if slot.task is None), key=lambda s: s.worth)
-            dropped = {id(slot) for slot in free[:surplus]}
+            dropped = {id(slot) for slot in self._free.slots[:surplus]}
             self.slots = [slot for slot in self.slots if id(slot) not in dropped]
+        self._ordered = None

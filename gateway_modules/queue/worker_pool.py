@@ -8,54 +8,48 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from datetime import datetime, timedelta
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from types import EllipsisType
 
-from core.errors import NoWorkerError, QueueFullError, ShuttingDownError
-from gateway_modules.queue.dispatch import Assignment, assign
-from gateway_modules.queue.eta import DEFAULT_EMA_ALPHA, DEFAULT_MIN_SAMPLES, EtaTracker
+from core.errors import NoWorkerError, QueueCancelledError, QueueFullError, ShuttingDownError
+from core.schemas.queue import RequestType
+from core.schemas.worker import WorkerStatus
+from gateway_modules.queue import worker_view
+from gateway_modules.queue.addresses import workers_at
+from gateway_modules.queue.dispatch import route
+from gateway_modules.queue.eta import EtaTracker
 from gateway_modules.queue.health import HealthMonitor
-from gateway_modules.queue.line import UPDATE_PERIOD_S, OnWait, Place, QueueEntry, WaitingLine
 from gateway_modules.queue.models import (
+    LONG_REQUESTS,
     STATUS_OF_REQUEST,
     EtaConfig,
     EtaStatus,
     QueueStatus,
-    QueueTicket,
-    ServiceStatus,
     request_type_of,
 )
+from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Estimates, OnWait, Ticket
 from gateway_modules.queue.worker_client import WorkerClient
 from gateway_modules.queue.worker_connection import WorkerConnection, utc_now
-from gateway_modules.queue.worker_set import WorkerSet
-
-__all__ = ["Place", "QueueEntry", "QueueFullError", "WorkerConnection", "WorkerPool"]
 
 TICKET_BYTES = 6  # "q_" and twice as many digits; docs/specification/service.md#3.1
-# Estimates are rounded to a tenth, so reading them more often would show the same.
-REFRESH = timedelta(seconds=0.1)
 
 
-class WorkerPool(WorkerSet):
+class WorkerPool:
     """Owns workers, queue and wait estimates.
 
     The queue holds at most `max_queue_size` waiting requests; one more is refused with
     `QueueFullError`. Order is strictly first come, first served over all request types.
     """
 
-    QueueFullError = QueueFullError
-
     def __init__(
         self,
         worker_addresses: Sequence[str],
         max_queue_size: int = 1000,
-        request_timeout: float = 300.0,
-        eta_config: EtaConfig | None = None,
-        ema_alpha: float = DEFAULT_EMA_ALPHA,
-        ema_min_samples: int = DEFAULT_MIN_SAMPLES,
         *,
+        eta_tracker: EtaTracker | None = None,
         client: WorkerClient | None = None,
         max_waiting_per_client: int = 0,
         clock: Callable[[], datetime] = utc_now,
@@ -65,10 +59,7 @@ class WorkerPool(WorkerSet):
         Args:
             worker_addresses: "host:port" of each; without a port, 22400 and its index.
             max_queue_size: How many requests may wait.
-            request_timeout: Limit of one HTTP call to a worker, s.
-            eta_config: Expected durations.
-            ema_alpha: Weight of the newest measured duration.
-            ema_min_samples: Durations needed before measurements count.
+            eta_tracker: Knows how long requests take.
             client: Calls the workers; the pool closes it.
             max_waiting_per_client: How many requests of one client may wait; 0 is no limit.
             clock: Returns the time with its zone.
@@ -76,24 +67,27 @@ class WorkerPool(WorkerSet):
         Raises:
             ValueError: An address cannot be read or comes twice.
         """
-        super().__init__(worker_addresses, clock)
-        self.client = client or WorkerClient(request_timeout_s=request_timeout)
+        self.workers = workers_at(worker_addresses, clock)
+        self.client = client or WorkerClient()
         self.max_queue_size = max_queue_size
-        self.eta_tracker = EtaTracker(eta_config, ema_alpha, ema_min_samples)
+        self.eta_tracker = eta_tracker or EtaTracker()
         self.is_intake_paused = False
-        self.is_started = False
         self.is_stopped = False
-        self._line = WaitingLine()
-        self._queue = self._line.entries
+        self._clock = clock
+        self._queue: OrderedDict[str, Ticket] = OrderedDict()
         self._monitor = HealthMonitor(self.client.health, self._dispatch_next)
         self._max_waiting_per_client = max_waiting_per_client
-        self._quiet = asyncio.Event()
-        self._estimated_at: datetime | None = None
+        self._estimates = Estimates(self.eta_tracker)
+        self._quiet: asyncio.Event | None = None  # set when nobody waits or is served
 
     async def start(self) -> None:
         """Begin to poll the workers' health."""
-        self.is_started = True
         self._monitor.start(self.workers.values())
+
+    @property
+    def is_open(self) -> bool:
+        """It was started and not stopped."""
+        return self._monitor.is_running and not self.is_stopped
 
     async def stop(self) -> None:
         """Refuse new requests, send away those that wait, end polling. Running ones go on."""
@@ -106,20 +100,53 @@ class WorkerPool(WorkerSet):
     def close_intake(self) -> None:
         """Refuse new requests for good and send away those that wait; polling goes on."""
         self.is_stopped = True
-        self._line.empty()
+        while self._queue:
+            self._queue.popitem(last=False)[1].end_wait(ShuttingDownError())
         self._note_quiet()
 
     async def wait_until_quiet(self, limit_s: float) -> bool:
         """Wait at most `limit_s` until the queue is empty and all workers are idle."""
+        quiet = self._quiet = self._quiet or asyncio.Event()
         self._note_quiet()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                await self._quiet.wait()
-        except TimeoutError:
-            return False
-        return True
+                await quiet.wait()
+        return quiet.is_set()
 
-    # Queueing.
+    @contextmanager
+    def ticket(
+        self,
+        request_type: str,
+        session_id: str | None = None,
+        history_hash: str | None = None,
+        *,
+        client: str | None = None,
+        goes_first: bool = False,
+    ) -> Iterator[Ticket]:
+        """Have a ticket for the block; `wait` for its worker inside.
+
+        However the block ends, the place or the worker's slot is given back.
+
+        Args:
+            request_type: One of `RequestType`, or an older name of one.
+            session_id: Whose request it is.
+            history_hash: History a streaming request continues.
+            client: Whom the wait counts against.
+            goes_first: Its turn had come already, and its worker was lost.
+
+        Raises:
+            QueueFullError: No worker is free and the queue, or the client's share of it, is full.
+            NoWorkerError: Intake is paused.
+            ShuttingDownError: The pool was stopped.
+            ValueError: There is no such request type.
+        """
+        ticket = self.enqueue(
+            request_type, session_id, history_hash, client=client, goes_first=goes_first
+        )
+        try:
+            yield ticket
+        finally:
+            self.leave(ticket)
 
     def enqueue(
         self,
@@ -128,71 +155,68 @@ class WorkerPool(WorkerSet):
         history_hash: str | None = None,
         *,
         client: str | None = None,
-    ) -> tuple[QueueTicket, asyncio.Future[WorkerConnection]]:
-        """Ask for a worker. `assigned` is safer: here the caller must cancel or release itself.
-
-        Args:
-            request_type: One of `RequestType`, or an older name of one.
-            session_id: Whose request it is.
-            history_hash: History a streaming request continues.
-            client: Whom the wait counts against.
-
-        Returns:
-            The ticket, and the future that becomes the worker; it may be done already.
-
-        Raises:
-            QueueFullError: No worker is free and the queue, or the client's share of it, is full.
-            NoWorkerError: Intake is paused.
-            ShuttingDownError: The pool was stopped.
-            ValueError: There is no such request type.
-        """
-        entry = self._enter(request_type, session_id, history_hash, client)
-        return entry.ticket, entry.future
-
-    @asynccontextmanager
-    async def assigned(
-        self,
-        request_type: str,
-        session_id: str | None = None,
-        history_hash: str | None = None,
-        *,
-        client: str | None = None,
-        on_wait: OnWait | None = None,
-        period_s: float = UPDATE_PERIOD_S,
-    ) -> AsyncIterator[Place]:
-        """Wait for a worker, have it for the block, give it back however the block ends.
-
-        Args:
-            request_type: For this and the next three see `enqueue`.
-            session_id: See there.
-            history_hash: See there.
-            client: See there.
-            on_wait: See `Place.wait`.
-            period_s: See there.
-
-        Raises:
-            QueueCancelledError: The ticket was cancelled. The others are those of `enqueue`.
-        """
-        with self.place(request_type, session_id, history_hash, client=client) as place:
-            await place.wait(on_wait, period_s)
-            yield place
-
-    @contextmanager
-    def place(
-        self,
-        request_type: str,
-        session_id: str | None = None,
-        history_hash: str | None = None,
-        *,
-        client: str | None = None,
         goes_first: bool = False,
-    ) -> Iterator[Place]:
-        """Do as `assigned`, but wait in the block; who was assigned a lost worker `goes_first`."""
-        place = Place(self, self._enter(request_type, session_id, history_hash, client, goes_first))
-        try:
-            yield place
-        finally:
-            place.leave()
+    ) -> Ticket:
+        """Draw a ticket that its caller must `leave`; see `ticket`, which does."""
+        kind = request_type_of(request_type)
+        if not goes_first or self.is_stopped:
+            self.check_intake(client)
+        name = f"q_{secrets.token_hex(TICKET_BYTES)}"
+        ticket = Ticket(name, kind, session_id, self._clock(), history_hash or "", client)
+        self._queue[name] = ticket
+        if goes_first:
+            self._queue.move_to_end(name, last=False)
+            self._renumber()
+        else:
+            ticket.position = len(self._queue)
+        self._dispatch_next()
+        if ticket.is_waiting:
+            is_known = self._estimates.is_fresh(self._clock())
+            self.refresh_estimates(is_forced=goes_first)
+            if is_known and not goes_first:
+                self._estimates.add(ticket, self._clock())
+        return ticket
+
+    async def wait(
+        self, ticket: Ticket, on_wait: OnWait | None = None, period_s: float = UPDATE_PERIOD_S
+    ) -> WorkerConnection:
+        """Wait for a ticket's worker.
+
+        Args:
+            ticket: The ticket.
+            on_wait: Awaited if there is a wait at all: first, at every change of position, and
+            period_s: at least so often.
+
+        Raises:
+            QueueCancelledError: The ticket was cancelled.
+            ShuttingDownError: The pool was stopped.
+        """
+        while ticket.is_waiting:
+            ticket.changed.clear()
+            if on_wait is not None:
+                self.refresh_estimates()
+                await on_wait(ticket)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(period_s):
+                    await ticket.changed.wait()
+        if ticket.refusal is not None:
+            raise ticket.refusal
+        return ticket.worker
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give up the wait or give back the worker; the second time nothing happens."""
+        worker, task = ticket.assigned, ticket.task
+        if worker is None:
+            self.cancel(ticket.ticket_id)
+        elif task is not None:
+            elapsed_s = (self._clock() - task.started_at).total_seconds()
+            self.release_worker(
+                worker,
+                duration_s=elapsed_s if task.has_started else None,
+                cached_hash=task.kept_hash,
+                ticket_id=ticket.ticket_id,
+                must_confirm=ticket.request_type in LONG_REQUESTS,
+            )
 
     def cancel(self, ticket_id: str) -> bool:
         """Give up a place in the queue.
@@ -200,10 +224,11 @@ class WorkerPool(WorkerSet):
         Returns:
             Whether it was waiting; a ticket that is unknown or assigned stays as it is.
         """
-        entry = self._queue.pop(ticket_id, None)
-        if entry is None:
+        ticket = self._queue.pop(ticket_id, None)
+        if ticket is None:
             return False
-        entry.give_up()
+        ticket.end_wait(QueueCancelledError())
+        self._renumber()
         self._dispatch_next()
         return True
 
@@ -224,8 +249,7 @@ class WorkerPool(WorkerSet):
             request_type: As what the duration counts; without it, as what was assigned.
             duration_s: How long it took; None leaves the estimates as they are.
             cached_hash: History its cache holds now, None for nothing; left out, as before.
-            ticket_id: Whose slot; without it, the one that has been busy longest. A ticket that
-                holds none changes nothing.
+            ticket_id: Whose slot, if it holds one; without it, the one busy longest.
             must_confirm: Give it away again only when the worker says that the session is gone.
         """
         slot = worker.slot_of(ticket_id) if ticket_id is not None else worker.oldest_slot
@@ -234,21 +258,70 @@ class WorkerPool(WorkerSet):
                 counted_as = request_type or slot.task.request_type
                 self.eta_tracker.record_duration(counted_as, duration_s)
             if not isinstance(cached_hash, EllipsisType):
-                slot.remember(cached_hash, self._clock())
+                worker.remember(slot, cached_hash)
             must_confirm = must_confirm and self._monitor.is_running
             worker.vacate(slot, must_confirm=must_confirm)
             if must_confirm:
                 self._monitor.poke(worker)
         self._dispatch_next()
 
-    def refresh_estimates(self, *, is_forced: bool = False) -> None:
-        """Bring every ticket's estimate up to date, at most ten times a second unless forced."""
-        now = self._clock()
-        last = self._estimated_at
-        if not is_forced and last is not None and abs(now - last) < REFRESH:
+    def check_intake(self, client: str | None) -> None:
+        """Raise what `ticket` would raise for this client now."""
+        if self.is_stopped:
+            raise ShuttingDownError()
+        if self.is_intake_paused:
+            raise NoWorkerError("No new requests are taken at the moment.")
+        if not self._queue and any(worker.room for worker in self.workers.values()):
             return
-        self._estimated_at = now
-        self._line.estimate(self._occupied_s(self.eta_tracker), self.eta_tracker)
+        if len(self._queue) >= self.max_queue_size:
+            raise QueueFullError(f"Queue full ({self.queue_length} requests)")
+        if client and self._max_waiting_per_client:
+            waiting = sum(ticket.client == client for ticket in self._queue.values())
+            if waiting >= self._max_waiting_per_client:
+                raise QueueFullError(f"Queue full ({waiting} of your requests wait already)")
+
+    def _dispatch_next(self) -> None:
+        """Give free slots to the head of the queue: the only place where workers are assigned."""
+        workers = self.workers.values() if self._queue else ()
+        rooms = {worker: room for worker in workers if (room := worker.room)}
+        if rooms:
+            while rooms and self._queue:
+                self._assign(self._queue.popitem(last=False)[1], rooms)
+            self._renumber()
+        self._note_quiet()
+
+    def _assign(self, ticket: Ticket, rooms: dict[WorkerConnection, int]) -> None:
+        """Give a ticket one of the slots of workers that have room."""
+        wanted_hash = ticket.history_hash if ticket.request_type is RequestType.STREAMING else ""
+        chosen = route(wanted_hash, [one.offer(wanted_hash, room) for one, room in rooms.items()])
+        assert chosen is not None, "workers that have room make offers"
+        worker = self.workers[chosen.worker_id]
+        is_hit = bool(wanted_hash) and chosen.cached_hash == wanted_hash
+        slot = worker.next_slot(wanted_hash, rooms[worker])
+        worker.mark_busy(
+            STATUS_OF_REQUEST[ticket.request_type],
+            ticket.request_type,
+            ticket.session_id,
+            ticket_id=ticket.ticket_id,
+            slot=slot,
+        )
+        worker.remember(slot, ticket.history_hash if is_hit else None)
+        ticket.end_wait(worker, is_cache_hit=is_hit)
+        rooms[worker] = worker.room
+        if not rooms[worker]:
+            del rooms[worker]
+
+    def _renumber(self) -> None:
+        """Make positions 1 to n and tell those whose position changed."""
+        for position, ticket in enumerate(self._queue.values(), start=1):
+            if ticket.position != position:
+                ticket.position = position
+                ticket.changed.set()
+
+    def refresh_estimates(self, *, is_forced: bool = False) -> None:
+        """Bring every ticket's estimate up to date; see `Estimates.refresh`."""
+        queue, workers = self._queue.values(), self.workers.values()
+        self._estimates.refresh(queue, workers, self._clock(), is_forced=is_forced)
 
     @property
     def queue_length(self) -> int:
@@ -256,38 +329,30 @@ class WorkerPool(WorkerSet):
         return len(self._queue)
 
     @property
-    def queue_full(self) -> bool:
-        """No more may wait."""
-        return len(self._queue) >= self.max_queue_size
+    def idle_count(self) -> int:
+        """Ready workers without a session."""
+        return sum(worker.is_idle for worker in self.workers.values())
 
-    def get_ticket(self, ticket_id: str) -> QueueTicket | None:
+    @property
+    def busy_count(self) -> int:
+        """Workers with sessions, duplex included."""
+        return sum(worker.is_busy for worker in self.workers.values())
+
+    def get_ticket(self, ticket_id: str) -> Ticket | None:
         """Return a waiting ticket with a fresh estimate, None if it does not wait."""
-        entry = self._queue.get(ticket_id)
-        if entry is None:
-            return None
         self.refresh_estimates()
-        return entry.ticket
+        return self._queue.get(ticket_id)
 
     def get_queue_status(self) -> QueueStatus:
         """Return who waits and what runs, with fresh estimates."""
         self.refresh_estimates()
+        now, workers = self._clock(), self.workers.values()
         return QueueStatus(
             queue_length=self.queue_length,
             max_queue_size=self.max_queue_size,
-            items=self._line.items(self._clock()),
-            running_tasks=self._running_tasks(self.eta_tracker),
+            items=[ticket.item(now) for ticket in self._queue.values()],
+            running_tasks=worker_view.running_tasks(workers, self.eta_tracker, now),
         )
-
-    def get_service_status(self) -> ServiceStatus:
-        """Return all counts at once."""
-        return self._service_status(
-            self.eta_tracker,
-            queue_length=self.queue_length,
-            max_queue_size=self.max_queue_size,
-            is_intake_paused=self.is_intake_paused,
-        )
-
-    # Administration.
 
     def update_eta_config(self, eta_config: EtaConfig) -> EtaStatus:
         """Change expected durations; estimates follow at once."""
@@ -295,26 +360,11 @@ class WorkerPool(WorkerSet):
         self.refresh_estimates(is_forced=True)
         return self.eta_tracker.get_status()
 
-    def pause_intake(self) -> None:
-        """Refuse new requests; those that wait or run go on."""
-        self.is_intake_paused = True
-
-    def resume_intake(self) -> None:
-        """Take new requests again."""
-        self.is_intake_paused = False
-
-    def drain_worker(self, worker_id: str, *, is_draining: bool = True) -> bool:
-        """Give a worker nothing new, or work again; what it serves goes on either way.
-
-        Returns:
-            Whether there is such a worker.
-        """
-        worker = self.workers.get(worker_id)
-        if worker is None:
-            return False
+    def drain_worker(self, worker: WorkerConnection, *, is_draining: bool = True) -> None:
+        """Give a worker nothing new, or work again; what it serves goes on either way."""
         worker.is_draining = is_draining
         self._dispatch_next()
-        return True
+        self.refresh_estimates(is_forced=True)
 
     def recheck(self, worker: WorkerConnection) -> None:
         """Ask a worker how it is now, not at the end of its period; give away what may be."""
@@ -326,74 +376,23 @@ class WorkerPool(WorkerSet):
         worker.suspect()
         self._monitor.poke(worker)
 
-    def _enter(
-        self,
-        request_type: str,
-        session_id: str | None,
-        history_hash: str | None,
-        client: str | None,
-        goes_first: bool = False,
-    ) -> QueueEntry:
-        kind = request_type_of(request_type)
-        if not goes_first or self.is_stopped:
-            self.check_intake(client)
-        entry = QueueEntry(
-            QueueTicket(f"q_{secrets.token_hex(TICKET_BYTES)}", kind, session_id, self._clock()),
-            asyncio.get_running_loop().create_future(),
-            history_hash or "",
-            client,
-        )
-        self._line.add(entry, goes_first=goes_first)
-        entry.future.add_done_callback(lambda _: self._forget_abandoned(entry))
-        self._dispatch_next()
-        return entry
+    def is_served_beside(self, worker: WorkerConnection) -> bool:
+        """Whether another worker is in service, however busy."""
+        return any(other.is_in_service for other in self._beside(worker))
 
-    def check_intake(self, client: str | None) -> None:
-        """Raise what `enqueue` would raise for this client now."""
-        if self.is_stopped:
-            raise ShuttingDownError()
-        if self.is_intake_paused:
-            raise NoWorkerError("No new requests are taken at the moment.")
-        if not self._queue and self._free_slots():
-            return
-        if self.queue_full:
-            raise QueueFullError(f"Queue full ({self.queue_length} requests)")
-        if client and self._max_waiting_per_client:
-            if (waiting := self._line.waiting_of(client)) >= self._max_waiting_per_client:
-                raise QueueFullError(f"Queue full ({waiting} of your requests wait already)")
+    def has_room_beside(self, worker: WorkerConnection) -> bool:
+        """Whether another worker has a free slot now."""
+        return any(other.room for other in self._beside(worker))
 
-    def _dispatch_next(self) -> None:
-        """Give free slots to the head of the queue: the only place where workers are assigned."""
-        self._line.drop_abandoned()
-        free = self._free_slots()
-        for assignment in assign(self._line.head(len(free)), free):
-            self._assign(assignment)
-        self._line.renumber()
-        self.refresh_estimates(is_forced=True)
-        self._note_quiet()
+    def _beside(self, worker: WorkerConnection) -> Iterator[WorkerConnection]:
+        return (other for other in self.workers.values() if other is not worker)
 
-    def _assign(self, assignment: Assignment) -> None:
-        entry = self._queue.pop(assignment.ticket_id)
-        worker = self.workers[assignment.worker_id]
-        slot = worker.slots[assignment.slot_index]
-        ticket = entry.ticket
-        worker.mark_busy(
-            STATUS_OF_REQUEST[ticket.request_type],
-            ticket.request_type,
-            ticket.session_id,
-            ticket_id=ticket.ticket_id,
-            slot=slot,
-        )
-        slot.remember(entry.history_hash if assignment.is_cache_hit else None, self._clock())
-        entry.accept(worker, is_cache_hit=assignment.is_cache_hit)
-
-    def _forget_abandoned(self, entry: QueueEntry) -> None:
-        """Close the gap when a waiter was cancelled while it awaited its future itself."""
-        if entry.ticket.ticket_id in self._queue:
-            self._dispatch_next()
+    def is_anybody_left(self) -> bool:
+        """Whether some worker may take a request sooner or later."""
+        gone = (WorkerStatus.OFFLINE, WorkerStatus.ERROR)
+        return any(w.status not in gone and not w.is_draining for w in self.workers.values())
 
     def _note_quiet(self) -> None:
-        if self._queue or self._has_tasks:
-            self._quiet.clear()
-        else:
-            self._quiet.set()
+        if self._quiet is not None:
+            is_busy = self._queue or any(worker.is_serving for worker in self.workers.values())
+            self._quiet.clear() if is_busy else self._quiet.set()

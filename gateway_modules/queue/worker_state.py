@@ -5,28 +5,42 @@ Nothing here decides anything; `WorkerConnection` does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from core.schemas.queue import RequestType
 from core.schemas.worker import WorkerHealth, WorkerStatus
+from gateway_modules.queue.dispatch import FreeSlot
 
 RESTART_TOLERANCE = timedelta(seconds=2)  # by how much start times of one process may differ
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
+IN_SERVICE = WorkerStatus.IDLE
 OUT_OF_SERVICE = frozenset({WorkerStatus.LOADING, WorkerStatus.ERROR, WorkerStatus.OFFLINE})
 DUPLEX_STATUSES = frozenset({WorkerStatus.DUPLEX_ACTIVE, WorkerStatus.DUPLEX_PAUSED})
 
 
 @dataclass(eq=False)
 class RunningTask:
-    """One session or reply a worker serves."""
+    """One session or reply a worker serves.
+
+    Attributes:
+        ticket_id: The ticket that it was assigned.
+        request_type: What it is.
+        status: What the worker does meanwhile.
+        session_id: Whose it is.
+        started_at: When it was assigned.
+        has_started: It really began, so its duration counts for estimates.
+        kept_hash: History that the slot's cache holds when it ends.
+    """
 
     ticket_id: str
     request_type: RequestType
     status: WorkerStatus
     session_id: str | None
     started_at: datetime
+    has_started: bool = False
+    kept_hash: str | None = None
 
 
 @dataclass(eq=False)
@@ -51,6 +65,21 @@ class Slot:
         """Set what the cache holds; None: nothing of use."""
         self.cached_hash = cached_hash
         self.last_cache_used_at = None if cached_hash is None else now
+
+
+@dataclass(eq=False)
+class FreeSlots:
+    """The slots of a worker that serve nothing, as long as none of them changes.
+
+    Attributes:
+        slots: Worth least first.
+        hashes: Histories that they hold.
+        offers: What is offered to requests that continue none of these, by the worker's room.
+    """
+
+    slots: list[Slot]
+    hashes: set[str | None]
+    offers: dict[int, FreeSlot] = field(default_factory=dict)
 
 
 @dataclass

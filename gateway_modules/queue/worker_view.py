@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from core.schemas.worker import ModelFacts, WorkerStatus
-from gateway_modules.queue.models import LoadState, WorkerCache, WorkerInfo, WorkerSession
+from gateway_modules.queue.eta import EtaTracker
+from gateway_modules.queue.models import (
+    CacheList,
+    LoadState,
+    QueueStatus,
+    RunningTaskInfo,
+    ServiceStatus,
+    WorkerCache,
+    WorkerInfo,
+    WorkerSession,
+)
 from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_state import DUPLEX_STATUSES
 
 HASH_SHOWN_CHARS = 12  # of a history hash, to people; docs/specification/service.md#1.1
 STARTING = "starting"
@@ -20,7 +32,7 @@ def worker_info(worker: WorkerConnection, now: datetime) -> WorkerInfo:
         worker: Which one.
         now: The time, with its zone.
     """
-    service = worker.service
+    service, oldest = worker.service, worker.oldest_task
     latest, (error, error_at) = service.latest, service.last_error or (None, None)
     is_known = latest is not None and worker.status is not WorkerStatus.OFFLINE
     started_at = service.started_at if is_known else None
@@ -30,16 +42,16 @@ def worker_info(worker: WorkerConnection, now: datetime) -> WorkerInfo:
         port=worker.port,
         gpu_id=worker.gpu_id,
         status=worker.status,
-        current_session_id=worker.current_session_id,
+        current_session_id=oldest.session_id if oldest else None,
         total_requests=latest.total_requests if latest else 0,
         avg_inference_time_ms=latest.avg_inference_time_ms if latest else 0.0,
         last_heartbeat=service.last_heartbeat,
-        current_request_type=worker.current_request_type,
-        task_started_at=worker.task_started_at,
+        current_request_type=oldest.request_type if oldest else None,
+        task_started_at=oldest.started_at if oldest else None,
         cached_hash=worker.cached_hash,
         last_cache_used_at=worker.last_cache_used_at,
         slots=service.announced_slots,
-        free_slots=len(worker.free_slots()),
+        free_slots=worker.room,
         is_draining=worker.is_draining,
         error=latest.error if latest else None,
         last_error=error,
@@ -66,17 +78,64 @@ def worker_sessions(worker: WorkerConnection) -> list[WorkerSession]:
     ]
 
 
-def worker_caches(worker: WorkerConnection) -> list[WorkerCache]:
-    """Describe what the caches of a worker's slots hold."""
-    return [
+def caches(workers: Iterable[WorkerConnection]) -> CacheList:
+    """Describe what the caches of the workers' slots hold."""
+    found = [
         WorkerCache(
             worker_id=worker.worker_id,
             status=worker.status,
             cached_hash=f"{slot.cached_hash[:HASH_SHOWN_CHARS]}…" if slot.cached_hash else None,
             last_cache_used_at=slot.last_cache_used_at,
         )
+        for worker in workers
         for slot in worker.slots
     ]
+    return CacheList(workers=found)
+
+
+def running_tasks(
+    workers: Iterable[WorkerConnection], eta_tracker: EtaTracker, now: datetime
+) -> list[RunningTaskInfo]:
+    """Describe what the workers serve."""
+    tasks = []
+    for worker in workers:
+        for task in worker.tasks:
+            elapsed_s = max(0.0, (now - task.started_at).total_seconds())
+            left_s = eta_tracker.get_eta(task.request_type) - elapsed_s
+            tasks.append(
+                RunningTaskInfo(
+                    worker_id=worker.worker_id,
+                    request_type=task.request_type,
+                    session_id=task.session_id,
+                    started_at=task.started_at,
+                    elapsed_s=round(elapsed_s, 1),
+                    estimated_remaining_s=round(max(0.0, left_s), 1),
+                )
+            )
+    return tasks
+
+
+def service_status(
+    workers: Collection[WorkerConnection], queue: QueueStatus, *, is_intake_paused: bool
+) -> ServiceStatus:
+    """Return all counts at once."""
+    statuses = Counter(worker.status for worker in workers)
+    return ServiceStatus(
+        total_workers=len(workers),
+        idle_workers=statuses[WorkerStatus.IDLE],
+        busy_workers=sum(worker.is_busy for worker in workers),
+        free_slots=sum(worker.room for worker in workers),
+        duplex_workers=sum(statuses[status] for status in DUPLEX_STATUSES),
+        loading_workers=statuses[WorkerStatus.LOADING],
+        error_workers=statuses[WorkerStatus.ERROR],
+        offline_workers=statuses[WorkerStatus.OFFLINE],
+        queue_length=queue.queue_length,
+        max_queue_size=queue.max_queue_size,
+        running_tasks=queue.running_tasks,
+        is_intake_paused=is_intake_paused,
+        model=loaded_model(workers),
+        loading=first_loading(workers),
+    )
 
 
 def load_state(worker: WorkerConnection) -> LoadState | None:

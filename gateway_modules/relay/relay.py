@@ -51,7 +51,7 @@ from gateway_modules.relay.message_type import peek_type
 from gateway_modules.relay.notes import RelayNotes
 from gateway_modules.relay.returns import ClientGoneError
 from gateway_modules.relay.traffic import QueueMessage, Traffic, Upward, Verdict
-from gateway_modules.relay.worker_link import Request, WorkerLink, is_anybody_left
+from gateway_modules.relay.worker_link import Request, WorkerLink
 from gateway_modules.web.kinds import SocketKind
 from gateway_modules.web.long_text import size_chars
 
@@ -122,7 +122,7 @@ class Relay:
             QueueingPhase.RELAYING,
         ):
             return None
-        return self._link.place.worker.worker_id
+        return self._link.ticket.worker.worker_id
 
     def post(self, event: Event) -> None:
         """Queue an event for the machine; returns at once."""
@@ -217,8 +217,8 @@ class Relay:
             case ConnectWorker() if self._link is not None:
                 self._link.connect()
             case Forward(text) if self._link is not None:
-                place = self._link.place
-                await self._send_up(self._traffic.opening(text, place))
+                ticket = self._link.ticket
+                await self._send_up(self._traffic.opening(text, ticket))
             case StartRelay():
                 self._is_relaying = True
             case ReleaseWorker(is_clean):
@@ -262,7 +262,7 @@ class Relay:
         link = self._link
         if link is None or not link.is_waiting:
             return
-        if link.waited_s >= self.request.patience_s and not is_anybody_left(self._pool):
+        if link.waited_s >= self.request.patience_s and not self._pool.is_anybody_left():
             await self._end_link()
             self.post(QueueRefused(NoWorkerError()))
             return
@@ -387,7 +387,7 @@ class Relay:
                 await self._pass_up(STOP_TEXT)
                 return ActionResult(success=True, message="It was asked to stop.")
             # On that socket `stop` would end the session; only the reply is to end.
-            worker = self._link.place.worker
+            worker = self._link.ticket.worker
             return await self._pool.client.stop(worker, "half_duplex", self.request.session_id)
         if self.phase in (QueueingPhase.WAITING, QueueingPhase.CONNECTING):
             self.post(ClientSaid("stop", STOP_TEXT))

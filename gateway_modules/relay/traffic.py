@@ -25,7 +25,7 @@ from core.protocols.events import ClientSaid
 from core.schemas import duplex
 from core.schemas.queue import Queued, QueueDone, QueueUpdate
 from core.schemas.worker import WorkerStatus
-from gateway_modules.queue.line import Place
+from gateway_modules.queue.ticket import Ticket
 from gateway_modules.relay.diagnostics import DiagnosticsFile
 from gateway_modules.relay.message_type import parse_type, peek_type
 from gateway_modules.relay.turns import (
@@ -82,8 +82,8 @@ class Link(Protocol):
     """The part of the worker's link that traffic uses."""
 
     @property
-    def place(self) -> Place:
-        """The place in the queue, with a worker by now."""
+    def ticket(self) -> Ticket:
+        """The ticket, with a worker by now."""
         ...
 
     async def send(self, text: str) -> None:
@@ -124,7 +124,7 @@ class Traffic(ABC):
         """
 
     @abstractmethod
-    async def opening(self, held: str, place: Place) -> Upward:
+    async def opening(self, held: str, ticket: Ticket) -> Upward:
         """Return what the worker gets of a message that was held for it.
 
         Raises:
@@ -165,7 +165,7 @@ class LiveTraffic(Traffic):
     def begin(self, text: str | None) -> None:
         """The first message comes later."""
 
-    async def opening(self, held: str, place: Place) -> Upward:
+    async def opening(self, held: str, ticket: Ticket) -> Upward:
         """Put sounds in place of the names of voices."""
         return await self.upward(held)
 
@@ -186,12 +186,12 @@ class LiveTraffic(Traffic):
         match peek_type(text):
             case "prepared":
                 self._is_prepared = True
-                link.place.note_started()
+                link.ticket.note_started()
                 self._begin_diagnostics(text)
             case "paused":
-                link.place.update_status(WorkerStatus.DUPLEX_PAUSED)
+                link.ticket.update_status(WorkerStatus.DUPLEX_PAUSED)
             case "resumed":
-                link.place.update_status(WorkerStatus.DUPLEX_ACTIVE)
+                link.ticket.update_status(WorkerStatus.DUPLEX_ACTIVE)
             case word if word in LAST_WORDS:
                 return Verdict.LAST
         return Verdict.PASS
@@ -233,9 +233,9 @@ class TurnTraffic(Traffic):
         self.history_hash = self._turn.history_hash if self._turn else ""
         self.session_secret = self._turn.prefill.session_secret if self._turn else None
 
-    async def opening(self, held: str, place: Place) -> Upward:
+    async def opening(self, held: str, ticket: Ticket) -> Upward:
         """Send the last message alone if the worker's cache should hold the others."""
-        return Upward(await self._prefill(is_cache_hit=place.is_cache_hit))
+        return Upward(await self._prefill(is_cache_hit=ticket.is_cache_hit))
 
     async def upward(self, text: str) -> Upward:
         """Track stops, the end, and what makes the cache's content uncertain."""
@@ -256,11 +256,11 @@ class TurnTraffic(Traffic):
                     await link.send(await self._prefill(is_cache_hit=False))
                 return Verdict.DROP
             case "prefill_done":
-                link.place.note_started()
+                link.ticket.note_started()
             case "done":
                 turn, self._turn = self._turn, None
                 if turn is not None and self._is_plain:
-                    link.place.retain(await off_loop(turn.is_heavy, turn.hash_after, text))
+                    link.ticket.retain(await off_loop(turn.is_heavy, turn.hash_after, text))
                 return Verdict.DONE
             case "error":
                 return Verdict.LAST
@@ -296,7 +296,7 @@ class ChatTraffic(Traffic):
         if self._read[0] == text:
             self._request, self._read = self._read[1], NOTHING_READ
 
-    async def opening(self, held: str, place: Place) -> Upward:
+    async def opening(self, held: str, ticket: Ticket) -> Upward:
         """Send the request."""
         return Upward(self._request)
 
@@ -308,9 +308,9 @@ class ChatTraffic(Traffic):
         """Wait for the end of the reply."""
         match peek_type(text):
             case "prefill_done" | "chunk":
-                link.place.note_started()
+                link.ticket.note_started()
             case "done":
-                link.place.note_started()
+                link.ticket.note_started()
                 return Verdict.DONE
             case "error":
                 return Verdict.LAST

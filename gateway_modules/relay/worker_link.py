@@ -27,6 +27,7 @@ from core.errors import (
 from core.protocols.events import (
     Assigned,
     Event,
+    Place,
     PlaceChanged,
     PlaceTaken,
     QueueRefused,
@@ -35,13 +36,12 @@ from core.protocols.events import (
     WorkerFailed,
     WorkerMissed,
 )
-from core.protocols.events import Place as PlaceReport
 from core.schemas.queue import LAST_SEQ, RequestType
-from core.schemas.worker import KeptSession, WorkerStatus
+from core.schemas.worker import KeptSession
 from gateway_modules.queue.adoption import adopted, find_worker
-from gateway_modules.queue.line import Place
-from gateway_modules.queue.models import QueueTicket
+from gateway_modules.queue.ticket import Ticket
 from gateway_modules.queue.worker_client import CONNECT_TRIES
+from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
 from gateway_modules.web.kinds import SocketKind, worker_query
 from gateway_modules.web.long_text import PART_CHARS, parts_of, size_chars
@@ -131,7 +131,7 @@ class WorkerLink:
         self._on_text = on_text
         self._may_connect = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._place: Place | None = None
+        self._ticket: Ticket | None = None
         self._socket: ClientConnection | None = None
         self._has_reported = False
         self._is_end_expected = False
@@ -139,15 +139,15 @@ class WorkerLink:
         self._began_s = asyncio.get_running_loop().time()
 
     @property
-    def place(self) -> Place:
-        """The place in the queue; ask only after the machine heard of it."""
-        assert self._place is not None, "no place was taken"
-        return self._place
+    def ticket(self) -> Ticket:
+        """The ticket; ask only after the machine heard of it."""
+        assert self._ticket is not None, "no ticket was drawn"
+        return self._ticket
 
     @property
     def is_waiting(self) -> bool:
-        """A place is held and no worker is there."""
-        return self._place is not None and not self._place.is_assigned
+        """A ticket is held and no worker is there."""
+        return self._ticket is not None and self._ticket.is_waiting
 
     @property
     def waited_s(self) -> float:
@@ -189,19 +189,19 @@ class WorkerLink:
         """Let it reach the worker."""
         self._may_connect.set()
 
-    def report(self) -> PlaceReport:
+    def report(self) -> Place:
         """Return the request's place in the queue."""
         self._pool.refresh_estimates()
-        return self._report(self.place.ticket)
+        return self._report(self.ticket)
 
     def settle(self, *, is_clean: bool) -> None:
         """Say before the end whether what the worker's cache holds is known."""
-        if self._place is None or not self._place.is_assigned:
+        if self._ticket is None:
             return
         if not is_clean:
-            self._place.retain("")
-        elif self._socket is None and self._place.is_cache_hit:
-            self._place.retain(self._request.history_hash)  # it was given nothing
+            self._ticket.retain("")
+        elif self._socket is None and self._ticket.is_cache_hit:
+            self._ticket.retain(self._request.history_hash)  # it was given nothing
 
     def expect_end(self) -> None:
         """The client said goodbye: the worker may close without a word."""
@@ -223,24 +223,24 @@ class WorkerLink:
     async def run(self) -> None:
         """Queue, wait, reach the worker, and pass on what it says until it is ended."""
         try:
-            with await self._enter() as place:
-                self._place = place
-                worker = await place.wait(self._on_wait, NEVER_S)
+            with await self._enter() as ticket:
+                self._ticket = ticket
+                worker = await self._pool.wait(ticket, self._on_wait, NEVER_S)
                 is_resumed = self._absence.last_seq is not None
                 await self._post(Assigned(worker.worker_id, is_resumed=is_resumed))
                 await self._may_connect.wait()
-                end = await self._serve(place)
+                end = await self._serve(ticket)
                 while self._absence.is_held:
                     await self._absence.ended.wait()
                     self._absence.is_held = False
-                    end = await self._serve(place)
+                    end = await self._serve(ticket)
                 await self._post(end)
                 await asyncio.Event().wait()  # the machine ends this when it has decided
         except OmniError as error:
             await self._post(QueueRefused(error))
 
-    async def _enter(self) -> AbstractContextManager[Place]:
-        """Return a place in the queue, or that of a session which a worker has kept.
+    async def _enter(self) -> AbstractContextManager[Ticket]:
+        """Return a ticket of the queue, or one of a session which a worker has kept.
 
         Raises:
             SessionExpiredError: No worker has the session that is to go on.
@@ -257,7 +257,7 @@ class WorkerLink:
             if self._absence.last_seq > 0:
                 raise SessionExpiredError()
             self._absence.last_seq = None  # it waited in the queue, or had only just a worker
-        return pool.place(
+        return pool.ticket(
             request.request_type,
             request.session_id,
             request.history_hash,
@@ -265,14 +265,14 @@ class WorkerLink:
             goes_first=request.goes_first,
         )
 
-    async def _on_wait(self, ticket: QueueTicket) -> None:
+    async def _on_wait(self, ticket: Ticket) -> None:
         event = PlaceChanged if self._has_reported else PlaceTaken
         self._has_reported = True
         await self._post(event(self._report(ticket)))
 
-    async def _serve(self, place: Place) -> Event:
+    async def _serve(self, ticket: Ticket) -> Event:
         """Have a socket to the worker for as long as it lives; return how it ended."""
-        request, worker = self._request, place.worker
+        request, worker = self._request, ticket.worker
         query = {**worker_query(request.session_id, request.request_type), **request.query}
         if self._absence.last_seq is not None:
             query[LAST_SEQ] = str(self._absence.last_seq)
@@ -291,13 +291,13 @@ class WorkerLink:
                     await self._post(WorkerConnected())
                 if self._absence.is_held:  # the client left meanwhile, or came back once more
                     await socket.close(CloseCode.SHUTDOWN)
-                return await self._listen(socket, place)
+                return await self._listen(socket, worker)
         except WorkerUnreachableError as error:
             self._pool.report_unreachable(worker)
             is_another_there = self._pool.is_served_beside(worker)
             return WorkerMissed(error) if is_another_there else WorkerFailed(error)
 
-    async def _listen(self, socket: ClientConnection, place: Place) -> Event:
+    async def _listen(self, socket: ClientConnection, worker: WorkerConnection) -> Event:
         try:
             while True:
                 text = await socket.recv(decode=True)
@@ -310,16 +310,16 @@ class WorkerLink:
         if self._is_end_expected or self._absence.is_held:
             return WorkerClosed(code or CloseCode.NORMAL, reason)
         structlog.get_logger("relay").warning(
-            "worker lost", worker_id=place.worker.worker_id, code=code, reason=reason
+            "worker lost", worker_id=worker.worker_id, code=code, reason=reason
         )
         if code == CloseCode.TRY_LATER:
             return WorkerFailed(NoWorkerError("The worker is busy. Please try again later."))
         if code != CloseCode.NORMAL:  # which a client may bring about, and every worker can say
-            self._pool.report_unreachable(place.worker)
+            self._pool.report_unreachable(worker)
         return WorkerFailed(WorkerLostError())
 
-    def _report(self, ticket: QueueTicket) -> PlaceReport:
-        return PlaceReport(
+    def _report(self, ticket: Ticket) -> Place:
+        return Place(
             ticket_id=ticket.ticket_id,
             position=ticket.position,
             estimated_wait_s=ticket.estimated_wait_s,
@@ -332,11 +332,3 @@ async def parts(text: str) -> AsyncIterator[str]:
     for part in parts_of(text):
         yield part
         await asyncio.sleep(0)  # the system may take each part at once, without any wait
-
-
-def is_anybody_left(pool: WorkerPool) -> bool:
-    """Whether some worker may take a request sooner or later."""
-    gone = (WorkerStatus.OFFLINE, WorkerStatus.ERROR)
-    return any(
-        worker.status not in gone and not worker.is_draining for worker in pool.workers.values()
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from gateway_modules.admin.security import mark_admin
 from gateway_modules.queue.models import WorkerInfo
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_pool import WorkerPool
+from gateway_modules.queue.worker_view import worker_info
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere
 from gateway_modules.web.answers import problems
 from recording.cleanup import CleanupReport, cleanup_sessions
@@ -179,31 +181,31 @@ async def intake(gateway: GatewayHere) -> Intake:
 @admin_router.put("/intake")
 async def set_intake(body: Intake, gateway: GatewayHere) -> Intake:
     """Refuse new requests, or take them again."""
-    if body.paused:
-        gateway.pool.pause_intake()
-    else:
-        gateway.pool.resume_intake()
+    gateway.pool.is_intake_paused = body.paused
     return body
 
 
 @admin_router.put("/workers/{worker_id}", responses=problems(404, 422))
 async def set_worker(worker_id: Name, body: Draining, gateway: GatewayHere) -> WorkerInfo:
     """Give a worker nothing new, or work again."""
-    if not gateway.pool.drain_worker(worker_id, is_draining=body.draining):
+    worker = _worker(gateway, worker_id)
+    gateway.pool.drain_worker(worker, is_draining=body.draining)
+    return worker_info(worker, datetime.now(UTC))
+
+
+def _worker(gateway: Gateway, worker_id: str) -> WorkerConnection:
+    worker = gateway.pool.workers.get(worker_id)
+    if worker is None:
         raise NotFoundError("There is no such worker.")
-    worker = gateway.pool.get_worker(worker_id)
-    assert worker is not None, "it was there just now"
-    return gateway.pool.describe(worker)
+    return worker
 
 
 @admin_router.post("/workers/{worker_id}/restart", responses=problems(404, 409, 429, 502, 503, 504))
 async def restart(worker_id: Name, gateway: GatewayHere) -> WorkerInfo:
     """Let a worker finish what it serves, then end it; its launcher starts it again."""
-    worker = gateway.pool.get_worker(worker_id)
-    if worker is None:
-        raise NotFoundError("There is no such worker.")
+    worker = _worker(gateway, worker_id)
     await restart_worker(gateway.pool, worker)
-    return gateway.pool.describe(worker)
+    return worker_info(worker, datetime.now(UTC))
 
 
 @admin_router.post("/sessions/{session_id}/stop", responses=problems(404))

@@ -22,11 +22,9 @@ from core.schemas.common import WireModel, parse_message
 from core.schemas.queue import SESSION_SECRET_BYTES, SESSION_SECRET_HEADER, RequestType
 from gateway_modules.admin.app_registry import TURN_BASED
 from gateway_modules.admin.security import mark_admin
-from gateway_modules.queue.line import UPDATE_PERIOD_S
-from gateway_modules.queue.models import QueueTicket
+from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Ticket
 from gateway_modules.relay.live_sessions import LiveRelay
 from gateway_modules.relay.turns import confined_tts
-from gateway_modules.relay.worker_link import is_anybody_left
 from gateway_modules.service import Gateway, GatewayHere, only_admins
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.answers import CLIENT_LEFT, problems
@@ -38,6 +36,7 @@ from recording.names import generate_session_id
 CHAT_REQUEST: Final[TypeAdapter[ChatRequest]] = TypeAdapter(ChatRequest)
 MS_PER_S: Final = 1_000
 
+CHAT: Final = RequestType.CHAT
 router = APIRouter(tags=["inference"])
 
 
@@ -130,19 +129,19 @@ async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatRespon
     began_s = clock()
     patience_s, max_moves = gateway.timing.patience_s, gateway.timing.queueing.max_moves
 
-    async def check(ticket: QueueTicket) -> None:
-        if clock() - began_s >= patience_s and not is_anybody_left(pool):
+    async def check(_: Ticket) -> None:
+        if clock() - began_s >= patience_s and not pool.is_anybody_left():
             raise NoWorkerError()
 
     moves, estimated_s = 0, 0.0
     while True:
-        with pool.place(RequestType.CHAT, session_id, client=client, goes_first=moves > 0) as place:
+        with pool.ticket(CHAT, session_id, client=client, goes_first=moves > 0) as ticket:
             if not moves:
-                estimated_s = place.ticket.estimated_wait_s
-            worker = await place.wait(check, min(UPDATE_PERIOD_S, patience_s))
+                estimated_s = ticket.estimated_wait_s
+            worker = await pool.wait(ticket, check, min(UPDATE_PERIOD_S, patience_s))
             waited_s = clock() - began_s
             if not moves:
-                gateway.metrics.waited(RequestType.CHAT.value, waited_s, "assigned")
+                gateway.metrics.waited(CHAT.value, waited_s, "assigned")
             try:
                 reply = await pool.client.chat(worker, body, secret)
             except (WorkerUnreachableError, NoWorkerError) as error:
@@ -153,7 +152,7 @@ async def _answer(gateway: Gateway, body: str, client: str) -> GatewayChatRespon
                     raise
                 moves += 1
                 continue
-            place.note_started()
+            ticket.note_started()
         gateway.cleanup.request()
         return GatewayChatResponse(
             **dict(reply),

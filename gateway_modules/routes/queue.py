@@ -13,6 +13,7 @@ from starlette.responses import Response
 from core.errors import NoWorkerError
 from core.metrics import CONTENT_TYPE, exposition
 from core.schemas.common import WireModel
+from gateway_modules.queue import worker_view
 from gateway_modules.queue.models import (
     CacheList,
     EtaConfig,
@@ -80,14 +81,18 @@ async def metrics(gateway: GatewayHere) -> Response:
 async def status(gateway: GatewayHere, view: ViewHere) -> ServiceStatus:
     """Count workers, requests that wait, and requests that are served."""
     check_open(gateway)
-    return view.of(gateway.pool.get_service_status())
+    pool = gateway.pool
+    workers, queue = pool.workers.values(), pool.get_queue_status()
+    counts = worker_view.service_status(workers, queue, is_intake_paused=pool.is_intake_paused)
+    return view.of(counts)
 
 
 @router.get("/workers", responses=problems(503))
 async def workers(gateway: GatewayHere, view: ViewHere) -> WorkerList:
     """Describe every worker."""
     check_open(gateway)
-    infos = gateway.pool.get_all_workers()
+    now = datetime.now(UTC)
+    infos = [worker_view.worker_info(worker, now) for worker in gateway.pool.workers.values()]
     return view.of(WorkerList(total=len(infos), workers=infos))
 
 
@@ -96,7 +101,7 @@ async def workers(gateway: GatewayHere, view: ViewHere) -> WorkerList:
 async def cache(gateway: GatewayHere, view: ViewHere) -> CacheList:
     """Say which histories the workers' caches hold; only administrators see their hashes."""
     check_open(gateway)
-    return view.of(gateway.pool.get_caches())
+    return view.of(worker_view.caches(gateway.pool.workers.values()))
 
 
 @router.get("/sessions", responses=problems(503))
@@ -114,7 +119,7 @@ async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
             messages_hash=one.cached_hash,
             last_active=one.last_cache_used_at,
         )
-        for one in gateway.pool.get_caches().workers
+        for one in worker_view.caches(gateway.pool.workers.values()).workers
         if one.cached_hash is not None
     ]
     everything = [*gateway.live.infos(), *remembered]
@@ -135,7 +140,7 @@ async def ticket(ticket_id: str, gateway: GatewayHere, view: ViewHere) -> Ticket
     found = gateway.pool.get_ticket(ticket_id)
     if found is None:
         return TicketLookup(found=False, message="This ticket does not wait.")
-    return view.of(TicketLookup(found=True, ticket=TicketInfo.of(found)))
+    return view.of(TicketLookup(found=True, ticket=TicketInfo.model_validate(found)))
 
 
 @router.delete(

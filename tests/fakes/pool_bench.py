@@ -10,9 +10,10 @@ from datetime import timedelta
 from hypothesis.stateful import RuleBasedStateMachine
 
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue.models import QueueTicket
+from gateway_modules.queue.ticket import Ticket
 from gateway_modules.queue.worker_client import WorkerClient
-from gateway_modules.queue.worker_pool import WorkerConnection, WorkerPool
+from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_pool import WorkerPool
 from tests.fakes.pool_model import ModelAnswer, ModelWorker, PoolModel
 from tests.fakes.pools import answer
 from tests.fakes.virtual_time import FakeClock, VirtualTimeLoop, let_others_run
@@ -39,8 +40,7 @@ class PoolBench(RuleBasedStateMachine):
         super().__init__()
         self.clock = FakeClock(tick=timedelta(microseconds=1))
         self.runner = asyncio.Runner(loop_factory=VirtualTimeLoop)
-        self.tickets: list[QueueTicket] = []
-        self.futures: list[asyncio.Future[WorkerConnection]] = []
+        self.tickets: list[Ticket] = []
         self.handlers: list[asyncio.Task[None]] = []
         self.doors: dict[int, asyncio.Future[str]] = {}
         self.burst: list[Act] = []
@@ -132,8 +132,8 @@ class PoolBench(RuleBasedStateMachine):
     def compare(self) -> None:
         """Compare queue, assignments, slots and caches."""
         model, waiting = self.model, list(self.pool._queue.values())
-        assert [entry.ticket for entry in waiting] == [self.tickets[one] for one in model.queue]
-        assert [entry.ticket.position for entry in waiting] == list(range(1, len(waiting) + 1))
+        assert waiting == [self.tickets[one] for one in model.queue]
+        assert [ticket.position for ticket in waiting] == list(range(1, len(waiting) + 1))
         assert len(waiting) <= model.capacity
         assert all(ticket.estimated_wait_s >= 0 for ticket in self.tickets)
         last_served = max(self.ever_served(), default=-1)
@@ -142,7 +142,7 @@ class PoolBench(RuleBasedStateMachine):
             self.compare_worker(worker, expected)
             assert not (waiting and worker.free_slots()), "somebody waits for nothing"
         for number, index in model.served_by.items():
-            assert self.futures[number].result() is self.workers[index]
+            assert self.tickets[number].worker is self.workers[index]
 
     def compare_worker(self, worker: WorkerConnection, expected: ModelWorker) -> None:
         """Compare one worker with its model."""
@@ -162,8 +162,4 @@ class PoolBench(RuleBasedStateMachine):
 
     def ever_served(self) -> list[int]:
         """Requests that were given a worker."""
-        return [
-            number
-            for number, future in enumerate(self.futures)
-            if future.done() and not future.cancelled()
-        ]
+        return [number for number, ticket in enumerate(self.tickets) if ticket.assigned is not None]

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
 from core.schemas.worker import WorkerHealth, WorkerStatus
-from gateway_modules.queue.models import EtaConfig, GatewayWorkerStatus
-from gateway_modules.queue.worker_pool import WorkerConnection, WorkerPool
+from gateway_modules.queue.eta import EtaTracker
+from gateway_modules.queue.models import EtaConfig, ServiceStatus
+from gateway_modules.queue.ticket import OnWait, Ticket
+from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_pool import WorkerPool
+from gateway_modules.queue.worker_view import service_status
 from tests.fakes.virtual_time import FakeClock
 
 ETA = EtaConfig(eta_chat_s=10.0, eta_streaming_s=15.0, eta_duplex_s=90.0)
@@ -32,17 +40,70 @@ def make_pool(
     pool = WorkerPool(
         worker_addresses=[f"localhost:{22400 + number}" for number in range(workers)],
         max_queue_size=max_queue_size,
-        eta_config=ETA,
+        eta_tracker=EtaTracker(ETA),
         clock=clock or FakeClock(),
         max_waiting_per_client=max_waiting_per_client,
     )
     for worker in pool.workers.values():
         if slots > 1:
             hear(worker, WorkerStatus.IDLE, slots=slots)
-        worker.status = GatewayWorkerStatus.IDLE
+        worker.status = WorkerStatus.IDLE
         if are_busy:
-            worker.mark_busy(GatewayWorkerStatus.DUPLEX_ACTIVE, "duplex")
+            worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex")
     return pool
+
+
+class Outcome:
+    """What a ticket came to, for tests that draw one without a block to hold it."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        """Watch a ticket."""
+        self.ticket = ticket
+
+    def done(self) -> bool:
+        """It does not wait any more."""
+        return not self.ticket.is_waiting
+
+    def cancelled(self) -> bool:
+        """It was refused."""
+        return self.ticket.refusal is not None
+
+    def result(self) -> WorkerConnection:
+        """Return the worker."""
+        return self.ticket.worker
+
+
+def ask(pool: WorkerPool, *args: Any, **options: Any) -> tuple[Ticket, Outcome]:
+    """Draw a ticket as `WorkerPool.enqueue` does."""
+    ticket = pool.enqueue(*args, **options)
+    return ticket, Outcome(ticket)
+
+
+@asynccontextmanager
+async def assigned(
+    pool: WorkerPool, *args: Any, on_wait: OnWait | None = None, **options: Any
+) -> AsyncIterator[Ticket]:
+    """Have a ticket and its worker for the block."""
+    with pool.ticket(*args, **options) as ticket:
+        await pool.wait(ticket, on_wait)
+        yield ticket
+
+
+def count(pool: WorkerPool, status: WorkerStatus) -> int:
+    """Return how many workers have a status."""
+    return sum(worker.status is status for worker in pool.workers.values())
+
+
+def status_of(pool: WorkerPool) -> ServiceStatus:
+    """Return all counts at once."""
+    workers, queue = pool.workers.values(), pool.get_queue_status()
+    return service_status(workers, queue, is_intake_paused=pool.is_intake_paused)
+
+
+def end_sessions(worker: WorkerConnection) -> None:
+    """Take everything off a worker, unnoticed by the pool."""
+    for slot in worker.slots:
+        worker.vacate(slot)
 
 
 def workers_of(pool: WorkerPool) -> list[WorkerConnection]:

@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from core.schemas.queue import RequestType
+from core.schemas.worker import WorkerStatus
 from gateway_modules.admin.log_tail import LOGS_FOLDER
+from gateway_modules.queue.worker_view import loaded_model
 from recording.folder import write_meta
 from recording.names import recording_folder
 from recording.records import Meta, Status
 from tests.fakes.gateway_stage import Stage, on_stage, until
+from tests.fakes.pools import count
 
 TOKEN = "a long enough token"
 ADMIN = {"X-Admin-Token": TOKEN}
@@ -49,7 +52,9 @@ async def test_status_tells_which_model_is_loaded_and_how_loading_goes(stage: St
     pool = stage.gateway.pool
     for worker in pool.workers.values():
         pool.recheck(worker)
-    await until(lambda: pool.loading_count == 1 and pool.get_service_status().model)
+    await until(
+        lambda: count(pool, WorkerStatus.LOADING) == 1 and loaded_model(pool.workers.values())
+    )
     status = (await stage.http.get("/status")).json()
     assert status["model"]["kind"] == "tiny_random" and status["model"]["is_demonstration"] is True
     assert status["loading"] == {

@@ -10,6 +10,7 @@ import pytest
 
 from core.schemas.worker import WorkerStatus
 from tests.fakes.gateway_stage import Stage, on_stage, until
+from tests.fakes.pools import count
 
 REQUEST = {"messages": [{"role": "user", "content": "Hi"}]}
 
@@ -125,7 +126,7 @@ async def test_without_any_worker_nobody_waits_for_ever(stage: Stage) -> None:
     stage.worker.script.status = "error"
     for worker in stage.gateway.pool.workers.values():
         stage.gateway.pool.report_unreachable(worker)
-    await until(lambda: stage.gateway.pool.error_count == 1)
+    await until(lambda: count(stage.gateway.pool, WorkerStatus.ERROR) == 1)
     answer = await stage.http.post("/api/chat", json=REQUEST)
     assert (answer.status_code, answer.json()["code"]) == (503, "no_worker")
 
@@ -199,7 +200,7 @@ async def test_leaving_a_chat_socket_frees_the_worker(stage: Stage) -> None:
     async with stage.client("/ws/chat") as client:
         await client.connection.send(json.dumps(REQUEST))
         await client.expect("queue_done", "prefill_done")
-        assert stage.gateway.pool.get_all_workers()[0].status is WorkerStatus.BUSY_CHAT
+        assert stage.gateway.pool.workers["worker_0"].status is WorkerStatus.BUSY_CHAT
     await stage.check_quiet()
     assert stage.gateway.pool.idle_count == 1
 

@@ -11,7 +11,6 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from core.schemas.worker import WorkerStatus
-from gateway_modules.queue.models import GatewayWorkerStatus
 from gateway_modules.relay.client_wire import Pace
 from recording.names import DIAGNOSTICS_FILE, recording_folder
 from tests.fakes.fake_worker import SECOND_OF_SOUND
@@ -124,10 +123,10 @@ async def test_a_pause_shows_in_the_workers_status(stage: Stage) -> None:
         await prepare(client)
         await client.say("pause")
         await client.expect("paused")
-        assert workers_statuses(stage) == [GatewayWorkerStatus.DUPLEX_PAUSED]
+        assert workers_statuses(stage) == [WorkerStatus.DUPLEX_PAUSED]
         await client.say("resume")
         await client.expect("resumed")
-        assert workers_statuses(stage) == [GatewayWorkerStatus.DUPLEX_ACTIVE]
+        assert workers_statuses(stage) == [WorkerStatus.DUPLEX_ACTIVE]
 
 
 @on_stage()

@@ -81,7 +81,7 @@ async def test_a_body_of_too_many_values_reaches_no_parser(stage: Stage, path: s
 @on_stage()
 async def test_a_client_cannot_put_a_worker_out_of_service(stage: Stage) -> None:
     """A worker closes with 1000 when its client says so, in whatever words the client chose."""
-    worker = stage.gateway.pool.get_all_workers()[0]
+    worker = stage.gateway.pool.workers["worker_0"]
     async with stage.client("/ws/streaming/s_1") as client:
         await client.say("prefill", messages=[{"role": "user", "content": "Hi"}])
         await client.expect("queue_done", "prefill_done")

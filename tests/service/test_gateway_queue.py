@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from core.schemas.worker import WorkerStatus
 from tests.fakes.gateway_stage import HURRY, Client, Stage, on_stage, until
+from tests.fakes.pools import count
 
 LIVE = "/ws/duplex/adx_"
 
@@ -174,7 +176,7 @@ async def test_without_any_worker_nobody_waits_for_ever(stage: Stage) -> None:
     for worker in stage.gateway.pool.workers.values():
         stage.gateway.pool.report_unreachable(worker)
     stage.worker.script.status = "error"
-    await until(lambda: stage.gateway.pool.error_count == 1)
+    await until(lambda: count(stage.gateway.pool, WorkerStatus.ERROR) == 1)
     async with stage.client(f"{LIVE}1") as client:
         await client.expect("queued")
         error = await client.expect_after("error", "queue_update")

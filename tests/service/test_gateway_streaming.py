@@ -256,7 +256,7 @@ async def test_a_close_ends_it_without_an_error(stage: Stage) -> None:
     async with stage.client(PATH) as client:
         await client.say("prefill", messages=[user("Hi")])
         await client.expect("queue_done", "prefill_done")
-        assert stage.gateway.pool.get_all_workers()[0].status is WorkerStatus.BUSY_STREAMING
+        assert stage.gateway.pool.workers["worker_0"].status is WorkerStatus.BUSY_STREAMING
         await client.say("close")
         assert await client.expect_end() == (1000, "")
 

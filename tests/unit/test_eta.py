@@ -12,7 +12,7 @@ from gateway_modules.queue.eta import (
     OVERRUN_FLOOR_S,
     UNKNOWN_ETA_S,
     EtaTracker,
-    estimate_waits,
+    Forecast,
     remaining_s,
 )
 from gateway_modules.queue.models import EtaConfig
@@ -150,16 +150,21 @@ def test_a_task_that_overran_is_given_a_floor() -> None:
     assert remaining_s(15.0, 99.0) == OVERRUN_FLOOR_S
 
 
+def waits_of(running_s: list[float], waiting_s: list[float]) -> list[float]:
+    forecast = Forecast(running_s)
+    return [forecast.add(duration_s) for duration_s in waiting_s]
+
+
 def test_two_workers_and_three_waiting() -> None:
-    assert estimate_waits([15.0, 10.0], [20.0, 20.0, 20.0]) == [10.0, 15.0, 30.0]
+    assert waits_of([15.0, 10.0], [20.0, 20.0, 20.0]) == [10.0, 15.0, 30.0]
 
 
 def test_without_an_occupied_slot_nobody_waits() -> None:
-    assert estimate_waits([], [20.0, 20.0]) == [0.0, 0.0]
+    assert waits_of([], [20.0, 20.0]) == [0.0, 0.0]
 
 
 def test_estimates_are_told_to_a_tenth() -> None:
-    assert estimate_waits([1.26], [1.0]) == [1.3]
+    assert waits_of([1.26], [1.0]) == [1.3]
 
 
 seconds = st.floats(0.1, 1000)
@@ -167,7 +172,7 @@ seconds = st.floats(0.1, 1000)
 
 @given(st.lists(seconds, min_size=1, max_size=5), st.lists(seconds, max_size=20))
 def test_waits_never_shrink_along_the_queue(running: list[float], waiting: list[float]) -> None:
-    waits = estimate_waits(running, waiting)
+    waits = waits_of(running, waiting)
     assert len(waits) == len(waiting)
     assert waits == sorted(waits)
     assert waits[:1] == [round(min(running), 1)][: len(waits)]

@@ -18,8 +18,9 @@ from gateway_modules.queue.health import (
     poll_delay_s,
 )
 from gateway_modules.queue.worker_client import HEALTH_TIMEOUT_S, WorkerClient
-from gateway_modules.queue.worker_pool import WorkerConnection, WorkerPool
-from tests.fakes.pools import answer, hear
+from gateway_modules.queue.worker_connection import WorkerConnection
+from gateway_modules.queue.worker_pool import WorkerPool
+from tests.fakes.pools import answer, ask, assigned, hear
 from tests.fakes.virtual_time import in_virtual_time, let_others_run
 
 Script = list[WorkerStatus | None]
@@ -52,7 +53,7 @@ def make(script: Script) -> tuple[WorkerPool, WorkerConnection, ScriptedClient]:
 @in_virtual_time
 async def test_a_worker_is_asked_every_two_seconds_until_idle_then_every_five() -> None:
     pool, worker, client = make([None, WorkerStatus.LOADING, WorkerStatus.IDLE])
-    _, future = pool.enqueue("chat")
+    _, future = ask(pool, "chat")
     await pool.start()
     await asyncio.sleep(3)
     assert worker.status is WorkerStatus.LOADING
@@ -99,17 +100,17 @@ async def test_a_busy_worker_that_is_stopped_is_offline_within_fifteen_seconds()
     worker = pool.workers["worker_0"]
     await pool.start()
     await let_others_run(20)
-    async with pool.assigned("omni_duplex"):
+    async with assigned(pool, "omni_duplex"):
         stopped.sessions = 1
         await asyncio.sleep(PERIOD_S + 0.5)
         assert len(worker.free_slots()) == 1
         stopped.may_answer.clear()
         await asyncio.sleep(PERIOD_S + HEALTH_TIMEOUT_S)
-        _, waiting = pool.enqueue("chat")
+        _, waiting = ask(pool, "chat")
         assert worker.status is WorkerStatus.DUPLEX_ACTIVE, "it may only be busy"
         await asyncio.sleep(5)
         assert worker.status is WorkerStatus.OFFLINE
-        assert worker.current_request_type == "omni_duplex"
+        assert [task.request_type for task in worker.tasks] == ["omni_duplex"]
         assert not waiting.done()
         stopped.may_answer.set()
         await asyncio.sleep(IMPATIENT_PERIOD_S + 0.5)
@@ -125,7 +126,7 @@ async def test_a_busy_worker_that_is_stopped_for_a_moment_stays_in_service() -> 
     worker = pool.workers["worker_0"]
     await pool.start()
     await let_others_run(20)
-    async with pool.assigned("omni_duplex"):
+    async with assigned(pool, "omni_duplex"):
         stopped.sessions = 1
         stopped.may_answer.clear()
         await asyncio.sleep(PERIOD_S + HEALTH_TIMEOUT_S + SILENT_PERIOD_S)
@@ -143,8 +144,8 @@ async def test_after_a_long_session_the_worker_is_asked_until_it_is_idle() -> No
     pool, worker, client = make([WorkerStatus.IDLE, busy, busy, WorkerStatus.IDLE])
     await pool.start()
     await let_others_run()
-    async with pool.assigned("omni_duplex"):
-        _, future = pool.enqueue("chat")
+    async with assigned(pool, "omni_duplex"):
+        _, future = ask(pool, "chat")
     assert not future.done()
     assert worker.status is busy
     await asyncio.sleep(CONFIRM_PERIOD_S)
@@ -160,7 +161,7 @@ async def test_patience_with_a_session_that_does_not_end_wears_off() -> None:
     pool, worker, client = make([WorkerStatus.IDLE, WorkerStatus.DUPLEX_ACTIVE])
     await pool.start()
     await let_others_run()
-    async with pool.assigned("omni_duplex"):
+    async with assigned(pool, "omni_duplex"):
         pass
     await asyncio.sleep(11)
     gaps = [
@@ -177,8 +178,8 @@ async def test_after_a_short_request_the_worker_is_free_at_once() -> None:
     pool, _, _ = make([WorkerStatus.IDLE])
     await pool.start()
     await let_others_run()
-    async with pool.assigned("streaming"):
-        _, future = pool.enqueue("chat")
+    async with assigned(pool, "streaming"):
+        _, future = ask(pool, "chat")
     assert future.done()
     await pool.stop()
 

@@ -36,7 +36,7 @@ from gateway_modules.voices.ref_audio_registry import RefAudioRegistry, SoundDec
 from gateway_modules.voices.voice_library import VoiceLibrary
 from gateway_modules.web.kinds import SizeLimits, SocketKind
 from tests.fakes.awaits import Awaits
-from tests.fakes.pools import make_pool
+from tests.fakes.pools import ask, make_pool
 from tests.fakes.virtual_time import VirtualTimeLoop
 
 # A task cancelled before its first step never runs what the counter of awaits wrapped.
@@ -210,7 +210,7 @@ class Scene:
 
     async def play(self) -> None:
         """Run a whole session; somebody else has the worker at first."""
-        other, _ = self.pool.enqueue("duplex")
+        other, _ = ask(self.pool, "duplex")
         script = asyncio.create_task(self._script(other.ticket_id))
         await self.websocket.accept()
         self.running = asyncio.create_task(self.relay.run())

@@ -12,7 +12,7 @@ from core.metrics import GatewayMetrics
 from core.schemas.duplex import Result
 from gateway_modules.admin.trends import POINTS, Trends, quantile
 from gateway_modules.relay.notes import RelayNotes
-from tests.fakes.pools import make_pool
+from tests.fakes.pools import ask, make_pool
 from tests.fakes.virtual_time import FakeClock, in_virtual_time
 
 
@@ -21,8 +21,8 @@ async def test_a_point_tells_sessions_queue_units_and_refusals() -> None:
     clock, metrics = FakeClock(), GatewayMetrics(CollectorRegistry())
     pool = make_pool(clock=clock)
     trends = Trends(pool, metrics, clock=lambda: 1_000.0)
-    pool.enqueue("omni_duplex")
-    pool.enqueue("chat")
+    ask(pool, "omni_duplex")
+    ask(pool, "chat")
     clock.advance(7)
     for duration_ms in range(1, 101):
         metrics.unit("omni_duplex", duration_ms)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from core.schemas.worker import WorkerStatus
-from gateway_modules.queue.models import STATUS_OF_REQUEST, GatewayWorkerStatus, request_type_of
+from gateway_modules.queue.models import STATUS_OF_REQUEST, request_type_of
 from gateway_modules.queue.worker_connection import WorkerConnection
 from gateway_modules.queue.worker_view import worker_info
 from tests.fakes.pools import answer, hear
@@ -25,7 +25,7 @@ def make_worker(clock: FakeClock | None = None, *, slots: int = 1) -> WorkerConn
 
 def test_a_worker_nobody_has_heard_of_is_offline() -> None:
     worker = WorkerConnection("worker_0", "localhost", 22400)
-    assert worker.status is GatewayWorkerStatus.OFFLINE
+    assert worker.status is WorkerStatus.OFFLINE
     assert worker.free_slots() == []
 
 
@@ -103,7 +103,7 @@ def test_a_busy_worker_is_offline_after_three_misses_in_a_row() -> None:
     worker.observe_miss()
     assert worker.status is WorkerStatus.OFFLINE
     assert worker.current_session_id == "s"
-    worker.mark_idle()
+    worker.vacate(worker.slots[0])
     assert worker.status is WorkerStatus.OFFLINE
 
 
@@ -203,13 +203,16 @@ def test_the_oldest_session_stands_for_the_worker() -> None:
     worker.mark_busy(WorkerStatus.BUSY_CHAT, "chat", "first", ticket_id="1")
     clock.advance(5)
     worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "duplex", "second", ticket_id="2")
-    assert (worker.current_session_id, worker.current_request_type) == ("first", "chat")
-    assert worker.elapsed_s("1") == 5.0
-    assert worker.elapsed_s("3") is None
+    oldest = worker.oldest_task
+    assert oldest is not None
+    assert (oldest.session_id, oldest.request_type) == ("first", "chat")
+    assert oldest.started_at == clock.now - timedelta(seconds=5)
+    assert worker.slot_of("3") is None
     slot = worker.slot_of("1")
     assert slot is not None
     worker.vacate(slot)
-    assert (worker.status, worker.task_started_at) == (WorkerStatus.DUPLEX_ACTIVE, clock.now)
+    assert worker.status is WorkerStatus.DUPLEX_ACTIVE
+    assert [task.started_at for task in worker.tasks] == [clock.now]
 
 
 # Caches.
@@ -278,11 +281,6 @@ def test_times_without_a_zone_are_local() -> None:
     assert worker.last_cache_used_at == local.astimezone()
     worker.last_cache_used_at = None
     assert worker.last_cache_used_at is None
-    worker.task_started_at = local
-    assert worker.task_started_at is None
-    worker.mark_busy(WorkerStatus.BUSY_CHAT, "chat")
-    worker.task_started_at = local - timedelta(seconds=5)
-    assert worker.task_started_at == (local - timedelta(seconds=5)).astimezone()
 
 
 def test_pausing_is_for_duplex_only() -> None:

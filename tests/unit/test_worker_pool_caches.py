@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.fakes.pools import make_pool, workers_of
+from gateway_modules.queue.worker_view import caches
+from tests.fakes.pools import ask, make_pool, workers_of
 from tests.fakes.virtual_time import FakeClock, in_virtual_time
 
 
@@ -16,7 +17,7 @@ async def test_a_streaming_request_finds_its_history() -> None:
     first, second = workers_of(pool)
     second.cached_hash = "A"
     second.last_cache_used_at = datetime.now()
-    _, future = pool.enqueue("streaming", history_hash="A")
+    _, future = ask(pool, "streaming", history_hash="A")
     assert future.result() is second
     assert second.cached_hash == "A"
     assert first.is_idle
@@ -29,10 +30,10 @@ async def test_a_hit_refreshes_the_time_of_its_cache() -> None:
     first, second = workers_of(pool)
     first.cached_hash, first.last_cache_used_at = "A", clock.now - timedelta(minutes=10)
     second.cached_hash, second.last_cache_used_at = "B", clock.now - timedelta(minutes=5)
-    _, future = pool.enqueue("streaming", history_hash="A")
+    _, future = ask(pool, "streaming", history_hash="A")
     pool.release_worker(future.result(), duration_s=1.0)
     assert first.last_cache_used_at == clock.now
-    assert pool.enqueue("streaming", history_hash="C")[1].result() is second
+    assert ask(pool, "streaming", history_hash="C")[1].result() is second
     assert second.cached_hash is None
 
 
@@ -42,7 +43,7 @@ async def test_a_worker_without_a_cache_is_preferred(kind: str) -> None:
     pool = make_pool(2)
     first, second = workers_of(pool)
     first.cached_hash, first.last_cache_used_at = "A", datetime.now()
-    assert pool.enqueue(kind, history_hash="B")[1].result() is second
+    assert ask(pool, kind, history_hash="B")[1].result() is second
     assert first.cached_hash == "A"
 
 
@@ -53,7 +54,7 @@ async def test_the_cache_used_longest_ago_is_given_up(kind: str) -> None:
     first, second = workers_of(pool)
     first.cached_hash, first.last_cache_used_at = "A", datetime.now()
     second.cached_hash, second.last_cache_used_at = "B", datetime.now() - timedelta(hours=1)
-    assert pool.enqueue(kind, history_hash="C")[1].result() is second
+    assert ask(pool, kind, history_hash="C")[1].result() is second
     assert (second.cached_hash, second.last_cache_used_at) == (None, None)
     assert first.cached_hash == "A"
 
@@ -66,7 +67,7 @@ async def test_two_users_keep_to_their_workers() -> None:
     for turn in range(4):
         for user in seen:
             asked = f"{user} {turn}" if turn else ""
-            _, future = pool.enqueue("streaming", user, asked)
+            _, future = ask(pool, "streaming", user, asked)
             worker = future.result()
             seen[user].add(worker.worker_id)
             clock.advance(1)
@@ -78,10 +79,10 @@ async def test_two_users_keep_to_their_workers() -> None:
 @in_virtual_time
 async def test_a_release_sets_or_clears_the_hash() -> None:
     pool = make_pool()
-    worker = pool.enqueue("streaming")[1].result()
+    worker = ask(pool, "streaming")[1].result()
     pool.release_worker(worker, cached_hash="new")
     assert worker.cached_hash == "new"
-    pool.enqueue("streaming", history_hash="new")
+    ask(pool, "streaming", history_hash="new")
     pool.release_worker(worker, cached_hash=None)
     assert (worker.cached_hash, worker.last_cache_used_at) == (None, None)
 
@@ -90,7 +91,7 @@ async def test_a_release_sets_or_clears_the_hash() -> None:
 async def test_caches_are_shown_shortened() -> None:
     pool = make_pool(2)
     workers_of(pool)[0].cached_hash = "0123456789abcdef"
-    shown = pool.get_caches().workers
+    shown = caches(pool.workers.values()).workers
     assert [cache.cached_hash for cache in shown] == ["0123456789ab…", None]
 
 
@@ -101,7 +102,7 @@ async def test_caches_are_shown_shortened() -> None:
 async def test_slots_are_filled_evenly_and_released_by_ticket() -> None:
     pool = make_pool(2, slots=2)
     first, second = workers_of(pool)
-    places = [pool.enqueue("duplex", f"s{number}") for number in range(5)]
+    places = [ask(pool, "duplex", f"s{number}") for number in range(5)]
     assert [future.result().worker_id for _, future in places[:4]] == [
         "worker_0",
         "worker_1",
@@ -113,9 +114,9 @@ async def test_slots_are_filled_evenly_and_released_by_ticket() -> None:
     assert [task.session_id for task in first.tasks] == ["s0", "s2"]
     pool.release_worker(first, ticket_id=places[2][0].ticket_id)
     assert {task.session_id for task in first.tasks} == {"s0", "s4"}
-    assert [info.free_slots for info in pool.get_all_workers()] == [0, 0]
+    assert [worker.room for worker in workers_of(pool)] == [0, 0]
     pool.release_worker(second, ticket_id=places[1][0].ticket_id)
-    assert [info.free_slots for info in pool.get_all_workers()] == [0, 1]
+    assert [worker.room for worker in workers_of(pool)] == [0, 1]
     assert pool.idle_count == 0
 
 
@@ -125,11 +126,11 @@ async def test_each_slot_remembers_its_own_history() -> None:
     pool = make_pool(slots=2, clock=clock)
     (worker,) = workers_of(pool)
     for name in ("A", "B"):
-        ticket, _ = pool.enqueue("streaming")
+        ticket, _ = ask(pool, "streaming")
         clock.advance(1)
         pool.release_worker(worker, cached_hash=name, ticket_id=ticket.ticket_id)
     for name in ("A", "B"):
-        with pool.place("streaming", history_hash=name) as place:
-            assert place.is_cache_hit
-            place.retain(name)
-    assert [cache.cached_hash for cache in pool.get_caches().workers] == ["A…", "B…"]
+        with pool.ticket("streaming", history_hash=name) as ticket:
+            assert ticket.is_cache_hit
+            ticket.retain(name)
+    assert [cache.cached_hash for cache in caches(pool.workers.values()).workers] == ["A…", "B…"]

@@ -15,8 +15,8 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from core.errors import NoWorkerError, QueueCancelledError, QueueFullError
 from core.schemas.worker import WorkerStatus
-from gateway_modules.queue.models import LONG_REQUESTS, QueueTicket
-from gateway_modules.queue.worker_pool import Place, WorkerConnection
+from gateway_modules.queue.models import LONG_REQUESTS
+from gateway_modules.queue.ticket import Ticket
 from tests.fakes.pool_bench import SETTLED, PoolBench
 from tests.fakes.pool_model import ModelAnswer, ModelRequest
 
@@ -52,13 +52,11 @@ class PoolMachine(PoolBench):
         self,
         verdict: str,
         request: ModelRequest,
-        ticket: QueueTicket,
-        future: asyncio.Future[WorkerConnection],
+        ticket: Ticket,
     ) -> int:
         """Tell the model of a request the pool took; return its number."""
         assert verdict == "yes"
         self.tickets.append(ticket)
-        self.futures.append(future)
         number = len(self.tickets) - 1
         self.model.enqueue(number, request)
         return number
@@ -70,12 +68,12 @@ class PoolMachine(PoolBench):
         def act(kind: str, history: str) -> None:
             verdict = self.model.admits()
             try:
-                ticket, future = self.pool.enqueue(kind, history_hash=history)
+                ticket = self.pool.enqueue(kind, history_hash=history)
             except (QueueFullError, NoWorkerError) as error:
                 assert verdict == error.code
             else:
                 request = ModelRequest(kind == "streaming", history)
-                self.admitted(verdict, request, ticket, future)
+                self.admitted(verdict, request, ticket)
 
         for kind, history in wanted:
             self.now(partial(act, kind, history), together=together)
@@ -95,27 +93,27 @@ class PoolMachine(PoolBench):
         """Wait, work until the door opens, leave; may be cancelled anywhere."""
         verdict = self.model.admits()
         try:
-            with self.pool.place(kind, history_hash=history) as place:
+            with self.pool.ticket(kind, history_hash=history) as ticket:
                 request = ModelRequest(kind == "streaming", history)
-                number = self.admitted(verdict, request, place.ticket, place._entry.future)
-                await self.work(number, place)
+                number = self.admitted(verdict, request, ticket)
+                await self.work(number, ticket)
         except QueueCancelledError:
             assert self.tickets[number].cancelled
         except (QueueFullError, NoWorkerError) as error:
             assert verdict == error.code
 
-    async def work(self, number: int, place: Place) -> None:
-        """Hold a place until cancelled, sent away or let out."""
+    async def work(self, number: int, ticket: Ticket) -> None:
+        """Hold a ticket until cancelled, sent away or let out."""
         door = self.doors[number] = asyncio.get_running_loop().create_future()
         cache = ""
         try:
-            await place.wait()
-            assert place.is_cache_hit == (number in self.model.hits)
-            place.note_started()
+            await self.pool.wait(ticket)
+            assert ticket.is_cache_hit == (number in self.model.hits)
+            ticket.note_started()
             cache = await door
-            place.retain(cache)
+            ticket.retain(cache)
         finally:
-            place.leave()
+            self.pool.leave(ticket)
             confirms = self.tickets[number].request_type in LONG_REQUESTS
             self.model.leave(number, cache or None, keeps=False, confirms=confirms)
             del self.doors[number]
@@ -145,20 +143,15 @@ class PoolMachine(PoolBench):
         self.settle(turns)
 
     @precondition(lambda self: self.model.queue)
-    @rule(pick=picks, is_abandoned=at_once, together=at_once)
-    def leave_the_queue(self, pick: int, is_abandoned: bool, together: bool) -> None:
-        """An administrator cancels a ticket, or a future is cancelled by whoever awaited it."""
+    @rule(pick=picks, together=at_once)
+    def leave_the_queue(self, pick: int, together: bool) -> None:
+        """An administrator cancels a ticket."""
 
         def act() -> None:
             number = pick % len(self.tickets)
             was_waiting = number in self.model.queue
-            if not is_abandoned:
-                assert self.pool.cancel(self.tickets[number].ticket_id) == was_waiting
-                self.drop(number, only_if=was_waiting)
-            elif was_waiting and number not in self.doors:
-                self.futures[number].cancel()
-                self.pool._dispatch_next()
-                self.drop(number)
+            assert self.pool.cancel(self.tickets[number].ticket_id) == was_waiting
+            self.drop(number, only_if=was_waiting)
 
         self.now(act, together=together)
 
@@ -183,7 +176,7 @@ class PoolMachine(PoolBench):
         """Release a worker twice; the second time must not matter."""
         for _ in range(2):
             self.pool.release_worker(
-                self.futures[number].result(),
+                self.tickets[number].worker,
                 duration_s=1.0,
                 cached_hash=... if keeps else cache,
                 ticket_id=self.tickets[number].ticket_id,
@@ -238,7 +231,7 @@ class PoolMachine(PoolBench):
             self.set_draining(pick % len(self.workers), False)
             self.say_idle(pick % len(self.workers), slots)
 
-        self.pool.resume_intake()
+        self.pool.is_intake_paused = False
         self.model.is_paused = False
         self.now(act, together=together)
 
@@ -263,7 +256,7 @@ class PoolMachine(PoolBench):
                 self.clock.advance(60)
                 self.starts[index] = self.clock.now
             case "pause":
-                self.pool.pause_intake()
+                self.pool.is_intake_paused = True
                 self.model.is_paused = True
 
     def miss(self, index: int) -> None:
@@ -280,7 +273,7 @@ class PoolMachine(PoolBench):
 
     def set_draining(self, index: int, is_draining: bool) -> None:
         """Take a worker out of use, or back into it."""
-        assert self.pool.drain_worker(f"worker_{index}", is_draining=is_draining)
+        self.pool.drain_worker(self.workers[index], is_draining=is_draining)
         self.model.workers[index].is_draining = is_draining
         self.model.dispatch()
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from core.errors import NoWorkerError, ShuttingDownError
-from gateway_modules.queue.models import EtaConfig, GatewayWorkerStatus
+from core.schemas.worker import WorkerStatus
+from gateway_modules.queue.eta import EtaTracker
+from gateway_modules.queue.models import EtaConfig
 from gateway_modules.queue.worker_pool import WorkerPool
-from tests.fakes.pools import make_pool, workers_of
+from tests.fakes.pools import ask, count, end_sessions, make_pool, status_of, workers_of
 from tests.fakes.virtual_time import FakeClock, in_virtual_time, let_others_run
 
 
 @in_virtual_time
 async def test_estimates_grow_with_the_position() -> None:
     pool = make_pool(are_busy=True)
-    waits = [pool.enqueue("chat")[0].estimated_wait_s for _ in range(3)]
+    waits = [ask(pool, "chat")[0].estimated_wait_s for _ in range(3)]
     assert waits == [90.0, 100.0, 110.0]
 
 
@@ -25,9 +27,9 @@ async def test_estimates_grow_with_the_position() -> None:
 async def test_estimates_shrink_as_tasks_progress() -> None:
     clock = FakeClock()
     pool = make_pool(clock=clock)
-    pool.enqueue("streaming")
+    ask(pool, "streaming")
     clock.advance(5)
-    ticket, _ = pool.enqueue("chat")
+    ticket, _ = ask(pool, "chat")
     assert ticket.estimated_wait_s == 10.0
     clock.advance(3)
     again = pool.get_ticket(ticket.ticket_id)
@@ -39,13 +41,13 @@ async def test_estimates_shrink_as_tasks_progress() -> None:
 
 
 @in_virtual_time
-async def test_a_start_time_may_be_set_from_outside() -> None:
-    pool = WorkerPool(["localhost:1"], eta_config=EtaConfig(eta_chat_s=15.0))
+async def test_estimates_count_from_the_start_of_what_runs() -> None:
+    pool = WorkerPool(["localhost:1"], eta_tracker=EtaTracker(EtaConfig(eta_chat_s=15.0)))
     (worker,) = workers_of(pool)
-    worker.status = GatewayWorkerStatus.IDLE
-    pool.enqueue("chat")
-    worker.task_started_at = datetime.now() - timedelta(seconds=5)
-    ticket, _ = pool.enqueue("chat")
+    worker.status = WorkerStatus.IDLE
+    ask(pool, "chat")
+    worker.tasks[0].started_at -= timedelta(seconds=5)
+    ticket, _ = ask(pool, "chat")
     assert 9.0 <= ticket.estimated_wait_s <= 10.1
     (task,) = pool.get_queue_status().running_tasks
     assert 9.0 <= task.estimated_remaining_s <= 10.1
@@ -55,9 +57,9 @@ async def test_a_start_time_may_be_set_from_outside() -> None:
 async def test_an_overrun_task_counts_with_a_floor_and_is_shown_with_zero() -> None:
     clock = FakeClock()
     pool = make_pool(clock=clock)
-    pool.enqueue("chat")
+    ask(pool, "chat")
     clock.advance(20)
-    assert pool.enqueue("chat")[0].estimated_wait_s == 15.0
+    assert ask(pool, "chat")[0].estimated_wait_s == 15.0
     (task,) = pool.get_queue_status().running_tasks
     assert (task.elapsed_s, task.estimated_remaining_s) == (20.0, 0.0)
 
@@ -67,19 +69,19 @@ async def test_two_staggered_workers_and_three_waiting() -> None:
     clock = FakeClock()
     pool = make_pool(2, clock=clock)
     pool.update_eta_config(EtaConfig(eta_chat_s=20.0))
-    pool.enqueue("chat")
+    ask(pool, "chat")
     clock.advance(5)
-    pool.enqueue("chat")
+    ask(pool, "chat")
     clock.advance(5)
-    waits = [pool.enqueue("chat")[0].estimated_wait_s for _ in range(3)]
+    waits = [ask(pool, "chat")[0].estimated_wait_s for _ in range(3)]
     assert waits == [10.0, 15.0, 30.0]
 
 
 @in_virtual_time
 async def test_new_settings_change_estimates_at_once() -> None:
     pool = make_pool()
-    pool.enqueue("chat")
-    ticket, _ = pool.enqueue("chat")
+    ask(pool, "chat")
+    ticket, _ = ask(pool, "chat")
     status = pool.update_eta_config(EtaConfig(eta_chat_s=42.0))
     assert ticket.estimated_wait_s == 42.0
     assert (status.config.eta_chat_s, status.config.eta_streaming_s) == (42.0, 15.0)
@@ -88,13 +90,13 @@ async def test_new_settings_change_estimates_at_once() -> None:
 @in_virtual_time
 async def test_a_loading_worker_counts_as_soon_free_and_a_draining_one_never() -> None:
     pool = make_pool(2, are_busy=True)
-    workers_of(pool)[1].mark_idle()
-    workers_of(pool)[1].status = GatewayWorkerStatus.LOADING
-    assert pool.enqueue("chat")[0].estimated_wait_s == 15.0
-    pool.drain_worker("worker_1")
-    assert pool.enqueue("chat")[0].estimated_wait_s == 100.0
-    pool.drain_worker("worker_0")
-    assert pool.enqueue("chat")[0].estimated_wait_s == 0.0
+    end_sessions(workers_of(pool)[1])
+    workers_of(pool)[1].status = WorkerStatus.LOADING
+    assert ask(pool, "chat")[0].estimated_wait_s == 15.0
+    pool.drain_worker(workers_of(pool)[1])
+    assert ask(pool, "chat")[0].estimated_wait_s == 100.0
+    pool.drain_worker(workers_of(pool)[0])
+    assert ask(pool, "chat")[0].estimated_wait_s == 0.0
 
 
 # Status.
@@ -103,8 +105,8 @@ async def test_a_loading_worker_counts_as_soon_free_and_a_draining_one_never() -
 @in_virtual_time
 async def test_queue_status_and_look_up() -> None:
     pool = make_pool(2, are_busy=True)
-    pool.enqueue("chat")
-    ticket, _ = pool.enqueue("streaming", session_id="s1")
+    ask(pool, "chat")
+    ticket, _ = ask(pool, "streaming", session_id="s1")
     status = pool.get_queue_status()
     assert (status.queue_length, status.max_queue_size) == (2, 1000)
     assert [item.request_type for item in status.items] == ["chat", "streaming"]
@@ -119,21 +121,20 @@ async def test_service_status_counts_every_worker_once() -> None:
     pool = make_pool(7)
     states = ["idle", "loading", "error", "offline", "busy_chat", "duplex_active", "duplex_paused"]
     for worker, state in zip(workers_of(pool), states, strict=True):
-        worker.status = GatewayWorkerStatus(state)
-    told = pool.get_service_status()
+        worker.status = WorkerStatus(state)
+    told = status_of(pool)
     assert told.total_workers == 7
     assert (told.idle_workers, told.loading_workers, told.error_workers) == (1, 1, 1)
     assert (told.offline_workers, told.busy_workers, told.duplex_workers) == (1, 3, 2)
-    assert (pool.loading_count, pool.error_count, pool.offline_count) == (1, 1, 1)
 
 
 @in_virtual_time
 async def test_only_a_worker_in_service_is_given_work() -> None:
-    for state in GatewayWorkerStatus:
+    for state in WorkerStatus:
         pool = make_pool()
         (worker,) = workers_of(pool)
         worker.status = state
-        assert pool.enqueue("chat")[1].done() == (state is GatewayWorkerStatus.IDLE)
+        assert ask(pool, "chat")[1].done() == (state is WorkerStatus.IDLE)
 
 
 def test_addresses() -> None:
@@ -141,9 +142,7 @@ def test_addresses() -> None:
     found = [(worker.host, worker.port) for worker in workers_of(pool)]
     assert found == [("gpu1", 22400), ("gpu1", 9000), ("::1", 7), ("10.0.0.1", 22400)]
     assert pool.workers["worker_2"].url == "http://[::1]:7"
-    assert pool.get_worker("worker_1") is pool.workers["worker_1"]
-    assert pool.get_worker("worker_9") is None
-    assert pool.offline_count == 4
+    assert count(pool, WorkerStatus.OFFLINE) == 4
     for wrong in ("", "a/b", "a:b", "http://a:1"):
         with pytest.raises(ValueError, match=r"."):
             WorkerPool([wrong])
@@ -158,42 +157,41 @@ def test_addresses() -> None:
 async def test_paused_intake_refuses_the_new_and_serves_the_rest() -> None:
     pool = make_pool(are_busy=True)
     (worker,) = workers_of(pool)
-    _, future = pool.enqueue("chat")
-    pool.pause_intake()
+    _, future = ask(pool, "chat")
+    pool.is_intake_paused = True
     with pytest.raises(NoWorkerError):
-        pool.enqueue("chat")
-    assert pool.get_service_status().is_intake_paused
+        ask(pool, "chat")
+    assert status_of(pool).is_intake_paused
     pool.release_worker(worker)
     assert future.done()
-    pool.resume_intake()
-    assert pool.enqueue("chat")[0].position == 1
+    pool.is_intake_paused = False
+    assert ask(pool, "chat")[0].position == 1
 
 
 @in_virtual_time
 async def test_a_drained_worker_finishes_and_gets_nothing_new() -> None:
     pool = make_pool(2)
-    _, future = pool.enqueue("duplex")
+    _, future = ask(pool, "duplex")
     worker = future.result()
-    assert pool.drain_worker(worker.worker_id)
+    pool.drain_worker(worker)
     assert worker.is_busy
     pool.release_worker(worker)
-    assert pool.enqueue("chat")[1].result() is not worker
-    assert pool.enqueue("chat")[0].position == 1
-    assert pool.describe(worker).is_draining
-    assert not pool.drain_worker("worker_9")
+    assert ask(pool, "chat")[1].result() is not worker
+    assert ask(pool, "chat")[0].position == 1
+    assert worker.is_draining
 
 
 @in_virtual_time
 async def test_stop_sends_everybody_away_once() -> None:
     pool = make_pool(are_busy=True)
-    places = [pool.enqueue("chat") for _ in range(3)]
+    places = [ask(pool, "chat") for _ in range(3)]
     await pool.stop()
     assert all(future.cancelled() for _, future in places)
     assert all(ticket.cancelled for ticket, _ in places)
     assert pool.queue_length == 0
     assert pool.busy_count == 1
     with pytest.raises(ShuttingDownError):
-        pool.enqueue("chat")
+        ask(pool, "chat")
     await pool.stop()
 
 
@@ -201,7 +199,7 @@ async def test_stop_sends_everybody_away_once() -> None:
 async def test_quiet_is_when_nobody_waits_or_is_served() -> None:
     pool = make_pool(are_busy=True)
     (worker,) = workers_of(pool)
-    ticket, _ = pool.enqueue("chat")
+    ticket, _ = ask(pool, "chat")
     assert not await pool.wait_until_quiet(5.0)
     waiting = asyncio.create_task(pool.wait_until_quiet(60.0))
     await let_others_run()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
 
 import pytest
 
-from gateway_modules.queue.models import GatewayWorkerStatus
-from gateway_modules.queue.worker_pool import QueueFullError, WorkerPool
-from tests.fakes.pools import make_pool, workers_of
+from core.errors import QueueFullError
+from core.schemas.worker import WorkerStatus
+from gateway_modules.queue.worker_pool import WorkerPool
+from tests.fakes.pools import ask, make_pool, workers_of
 from tests.fakes.virtual_time import in_virtual_time
 
 KINDS = ["chat", "streaming", "duplex"]
@@ -19,11 +24,11 @@ async def be_served(
     pool: WorkerPool, kind: str, served: list[str], *, marks_again: bool = False
 ) -> None:
     """Wait, work for a moment, release; some callers mark their worker busy once more."""
-    _, future = pool.enqueue(kind, history_hash="h" if kind == "streaming" else None)
-    worker = await future
+    ticket = pool.enqueue(kind, history_hash="h" if kind == "streaming" else None)
+    worker = await pool.wait(ticket)
     await asyncio.sleep(random.Random(len(served)).uniform(0.001, 0.01))
     if marks_again:
-        worker.mark_busy(GatewayWorkerStatus.BUSY_CHAT, kind)
+        worker.mark_busy(WorkerStatus.BUSY_CHAT, kind)
     served.append(kind)
     pool.release_worker(worker, kind, 0.01)
 
@@ -39,7 +44,7 @@ async def test_a_hundred_at_once_get_a_hundred_positions() -> None:
     pool = make_pool(3, max_queue_size=200, are_busy=True)
 
     async def enqueue() -> int:
-        return pool.enqueue("chat")[0].position
+        return ask(pool, "chat")[0].position
 
     positions = await asyncio.gather(*[enqueue() for _ in range(100)])
     assert sorted(positions) == list(range(1, 101))
@@ -65,7 +70,7 @@ async def test_two_hundred_are_served_by_three_workers(marks_again: bool) -> Non
 @in_virtual_time
 async def test_fifty_rapid_releases() -> None:
     pool = make_pool(3, are_busy=True)
-    futures = [pool.enqueue("chat")[1] for _ in range(50)]
+    futures = [ask(pool, "chat")[1] for _ in range(50)]
     while any(worker.is_busy for worker in workers_of(pool)):
         for worker in workers_of(pool):
             pool.release_worker(worker, "chat", 0.1)
@@ -89,7 +94,7 @@ async def test_fifty_of_each_type() -> None:
 async def test_cancelling_half_serves_the_other_half() -> None:
     pool = make_pool(are_busy=True)
     (worker,) = workers_of(pool)
-    places = [pool.enqueue("chat") for _ in range(100)]
+    places = [ask(pool, "chat") for _ in range(100)]
     for ticket, _ in places[::2]:
         assert pool.cancel(ticket.ticket_id)
     assert pool.queue_length == 50
@@ -103,7 +108,7 @@ async def test_cancelling_half_serves_the_other_half() -> None:
 @in_virtual_time
 async def test_cancelling_all_empties_the_queue() -> None:
     pool = make_pool(are_busy=True)
-    for ticket, _ in [pool.enqueue("chat") for _ in range(50)]:
+    for ticket, _ in [ask(pool, "chat") for _ in range(50)]:
         pool.cancel(ticket.ticket_id)
     assert pool.queue_length == 0
 
@@ -112,9 +117,9 @@ async def test_cancelling_all_empties_the_queue() -> None:
 async def test_mixed_types_fill_the_queue_alike() -> None:
     pool = make_pool(max_queue_size=5, are_busy=True)
     for kind in ["chat", "streaming", "duplex", "chat", "streaming"]:
-        pool.enqueue(kind, history_hash="h")
+        ask(pool, kind, history_hash="h")
     with pytest.raises(QueueFullError):
-        pool.enqueue("duplex")
+        ask(pool, "duplex")
 
 
 @in_virtual_time
@@ -138,7 +143,7 @@ async def test_a_hundred_one_after_the_other_between_releases() -> None:
 async def test_positions_have_no_holes_whatever_happens() -> None:
     pool = make_pool(2, max_queue_size=50, are_busy=True)
     draw = random.Random(7)
-    waiting = [pool.enqueue("chat")[0] for _ in range(20)]
+    waiting = [ask(pool, "chat")[0] for _ in range(20)]
     for _ in range(300):
         match draw.choice(["cancel", "release", "enqueue"]):
             case "cancel" if pool.queue_length:
@@ -146,7 +151,43 @@ async def test_positions_have_no_holes_whatever_happens() -> None:
                 assert pool.cancel(chosen.ticket_id)
             case "release":
                 pool.release_worker(draw.choice(workers_of(pool)))
-            case "enqueue" if not pool.queue_full:
-                waiting.append(pool.enqueue(draw.choice(KINDS))[0])
+            case "enqueue" if pool.queue_length < pool.max_queue_size:
+                waiting.append(ask(pool, draw.choice(KINDS))[0])
         positions = [item.position for item in pool.get_queue_status().items]
         assert positions == list(range(1, pool.queue_length + 1))
+
+
+def calls_of(act: Callable[[], object]) -> int:
+    """Count the functions that Python and C call for it."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+SMALL, LARGE = (8, 2), (64, 58)  # workers, slots of each
+CALLS_PER_WORKER = 20
+
+
+@in_virtual_time
+@pytest.mark.parametrize("occupied", [0.0, 0.9, 1.0])
+async def test_dispatch_looks_at_workers_and_not_at_their_sessions(occupied: float) -> None:
+    """Health answers, releases and polls call it hundreds of times a second on a large service."""
+    for workers, slots in (SMALL, LARGE):
+        pool = make_pool(workers, slots=slots, max_queue_size=10_000)
+        tickets = [pool.enqueue("omni_duplex") for _ in range(int(workers * slots * occupied))]
+        for _ in range(500 if occupied == 1.0 else 0):
+            pool.enqueue("omni_duplex")
+        pool._dispatch_next()  # orders the free slots of those that changed
+        assert calls_of(pool._dispatch_next) <= CALLS_PER_WORKER * workers
+        if occupied == 0.9:
+            assert calls_of(partial(pool.enqueue, "chat")) <= CALLS_PER_WORKER * workers + 500
+            pool.leave(tickets[0])

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from core.errors import QueueCancelledError, ShuttingDownError
-from gateway_modules.queue.line import UPDATE_PERIOD_S
-from gateway_modules.queue.models import GatewayWorkerStatus, QueueTicket
+from core.schemas.worker import WorkerStatus
+from gateway_modules.queue.ticket import UPDATE_PERIOD_S, Ticket
 from gateway_modules.queue.worker_pool import WorkerPool
-from tests.fakes.pools import make_pool, workers_of
+from tests.fakes.pools import ask, assigned, make_pool, workers_of
 from tests.fakes.virtual_time import FakeClock, in_virtual_time, let_others_run
 
 MAX_TURNS = 30  # far more turns of the loop than any scenario here takes
@@ -20,9 +20,9 @@ MAX_TURNS = 30  # far more turns of the loop than any scenario here takes
 @in_virtual_time
 async def test_the_worker_is_ours_for_the_block() -> None:
     pool = make_pool()
-    async with pool.assigned("chat", "someone") as place:
-        assert place.is_assigned
-        assert place.worker.current_session_id == "someone"
+    async with assigned(pool, "chat", "someone") as ticket:
+        assert ticket.assigned
+        assert ticket.worker.current_session_id == "someone"
         assert pool.idle_count == 0
     assert pool.idle_count == 1
 
@@ -31,7 +31,7 @@ async def test_the_worker_is_ours_for_the_block() -> None:
 async def test_an_error_in_the_block_gives_the_worker_back() -> None:
     pool = make_pool()
     with pytest.raises(ZeroDivisionError):
-        async with pool.assigned("chat"):
+        async with assigned(pool, "chat"):
             _ = 1 / 0
     assert pool.idle_count == 1
 
@@ -41,15 +41,15 @@ async def test_who_waits_is_told_at_once_then_at_changes_and_every_three_seconds
     clock = FakeClock()
     pool = make_pool(are_busy=True, clock=clock)
     (worker,) = workers_of(pool)
-    ahead, _ = pool.enqueue("chat")
+    ahead, _ = ask(pool, "chat")
     loop = asyncio.get_running_loop()
     told: list[tuple[float, int, float]] = []
 
-    async def tell(ticket: QueueTicket) -> None:
+    async def tell(ticket: Ticket) -> None:
         told.append((loop.time(), ticket.position, ticket.estimated_wait_s))
 
     async def wait() -> None:
-        async with pool.assigned("chat", on_wait=tell):
+        async with assigned(pool, "chat", on_wait=tell):
             pass
 
     task = asyncio.create_task(wait())
@@ -64,10 +64,10 @@ async def test_who_waits_is_told_at_once_then_at_changes_and_every_three_seconds
 
 @in_virtual_time
 async def test_who_is_served_at_once_is_told_nothing() -> None:
-    async def tell(ticket: QueueTicket) -> None:
+    async def tell(ticket: Ticket) -> None:
         raise AssertionError(ticket)
 
-    async with make_pool().assigned("chat", on_wait=tell):
+    async with assigned(make_pool(), "chat", on_wait=tell):
         pass
 
 
@@ -77,7 +77,7 @@ async def test_a_cancelled_ticket_is_an_error_not_a_cancellation(kind: str) -> N
     pool = make_pool(are_busy=True)
 
     async def wait() -> None:
-        async with pool.assigned("chat"):
+        async with assigned(pool, "chat"):
             raise AssertionError("assigned")
 
     task = asyncio.create_task(wait())
@@ -94,11 +94,11 @@ async def test_a_cancelled_ticket_is_an_error_not_a_cancellation(kind: str) -> N
 async def test_only_sessions_that_began_teach_the_estimates() -> None:
     clock = FakeClock()
     pool = make_pool(clock=clock)
-    async with pool.assigned("chat"):
+    async with assigned(pool, "chat"):
         clock.advance(5)
     assert pool.eta_tracker.get_status().ema_chat_samples == 0
-    async with pool.assigned("chat") as place:
-        place.note_started()
+    async with assigned(pool, "chat") as ticket:
+        ticket.note_started()
         clock.advance(7)
     assert pool.eta_tracker.get_status().ema_chat_s == 7.0
 
@@ -107,13 +107,13 @@ async def test_only_sessions_that_began_teach_the_estimates() -> None:
 async def test_the_cache_is_kept_only_if_the_holder_says_so() -> None:
     pool = make_pool()
     (worker,) = workers_of(pool)
-    async with pool.assigned("streaming", history_hash="A") as place:
-        assert not place.is_cache_hit
-        place.retain("B")
+    async with assigned(pool, "streaming", history_hash="A") as ticket:
+        assert not ticket.is_cache_hit
+        ticket.retain("B")
     assert worker.cached_hash == "B"
     with pytest.raises(ZeroDivisionError):
-        async with pool.assigned("streaming", history_hash="B") as place:
-            assert place.is_cache_hit
+        async with assigned(pool, "streaming", history_hash="B") as ticket:
+            assert ticket.is_cache_hit
             _ = 1 / 0
     assert worker.cached_hash is None
 
@@ -122,27 +122,27 @@ async def test_the_cache_is_kept_only_if_the_holder_says_so() -> None:
 async def test_pausing_shows_in_the_status_of_its_own_session() -> None:
     pool = make_pool(slots=2)
     (worker,) = workers_of(pool)
-    async with pool.assigned("audio_duplex"), pool.assigned("omni_duplex") as place:
-        place.update_status(GatewayWorkerStatus.DUPLEX_PAUSED)
+    async with assigned(pool, "audio_duplex"), assigned(pool, "omni_duplex") as ticket:
+        ticket.update_status(WorkerStatus.DUPLEX_PAUSED)
         paused = [task.status for task in worker.tasks]
         assert sorted(paused) == ["duplex_active", "duplex_paused"]
-        place.update_status(GatewayWorkerStatus.DUPLEX_ACTIVE)
-        assert {task.status for task in worker.tasks} == {GatewayWorkerStatus.DUPLEX_ACTIVE}
-        place.update_status(GatewayWorkerStatus.IDLE)
-        assert worker.status is GatewayWorkerStatus.DUPLEX_ACTIVE
-    async with pool.assigned("chat") as place:
-        place.update_status(GatewayWorkerStatus.DUPLEX_PAUSED)
-        assert worker.status is GatewayWorkerStatus.BUSY_CHAT
+        ticket.update_status(WorkerStatus.DUPLEX_ACTIVE)
+        assert {task.status for task in worker.tasks} == {WorkerStatus.DUPLEX_ACTIVE}
+        ticket.update_status(WorkerStatus.IDLE)
+        assert worker.status is WorkerStatus.DUPLEX_ACTIVE
+    async with assigned(pool, "chat") as ticket:
+        ticket.update_status(WorkerStatus.DUPLEX_PAUSED)
+        assert worker.status is WorkerStatus.BUSY_CHAT
 
 
 @in_virtual_time
 async def test_a_client_that_leaves_the_queue_takes_no_worker() -> None:
     pool = make_pool(are_busy=True)
     (worker,) = workers_of(pool)
-    with pool.place("chat") as place:
-        assert place.ticket.position == 1
+    with pool.ticket("chat") as ticket:
+        assert ticket.position == 1
     assert pool.queue_length == 0
-    assert place.ticket.cancelled
+    assert ticket.cancelled
     pool.release_worker(worker)
     assert pool.idle_count == 1
 
@@ -153,22 +153,22 @@ Scenario = Callable[[WorkerPool], Awaitable[None]]
 async def hold(pool: WorkerPool) -> None:
     """Wait, work over several awaits, end."""
 
-    async def tell(ticket: QueueTicket) -> None:
+    async def tell(ticket: Ticket) -> None:
         await asyncio.sleep(0)
 
-    async with pool.assigned("streaming", history_hash="A", on_wait=tell) as place:
-        place.note_started()
+    async with assigned(pool, "streaming", history_hash="A", on_wait=tell) as ticket:
+        ticket.note_started()
         for _ in range(3):
             await asyncio.sleep(0)
-        place.retain("B")
+        ticket.retain("B")
         await asyncio.sleep(0)
 
 
 async def wait_first(pool: WorkerPool) -> None:
     """The same with the waiting inside the block."""
-    with pool.place("half_duplex_audio") as place:
+    with pool.ticket("half_duplex_audio") as ticket:
         await asyncio.sleep(0)
-        await place.wait()
+        await pool.wait(ticket)
         await asyncio.sleep(0)
 
 
@@ -199,7 +199,7 @@ def test_a_holder_cancelled_at_any_await_leaves_nothing_behind(
         await asyncio.wait([task])
         assert pool.queue_length == 0
         assert not worker.tasks
-        assert pool.enqueue("chat")[1].done(), "the worker is lost"
+        assert ask(pool, "chat")[1].done(), "the worker is lost"
         return task.cancelled()
 
     was_cancelled = [cancel_after(turns) for turns in range(MAX_TURNS)]

@@ -36,7 +36,12 @@ from gateway_modules.session_files import SessionFiles
 from gateway_modules.voices.presets import PresetLibrary
 from gateway_modules.voices.ref_audio_registry import RefAudioRegistry, SoundDecoder
 from gateway_modules.voices.voice_library import VoiceLibrary, find_default_voice
-from gateway_modules.web.connections import CONNECTIONS_PER_SOCKET, Connections, connection_limit
+from gateway_modules.web.connections import (
+    CONNECTIONS_PER_SOCKET,
+    Connections,
+    RefusalLog,
+    connection_limit,
+)
 from gateway_modules.web.files import WebFiles
 from gateway_modules.web.kinds import SizeLimits, SocketKind
 from gateway_modules.web.languages import Languages
@@ -82,6 +87,7 @@ class Gateway:
     pool: WorkerPool
     live: LiveSessions
     connections: Connections
+    refusals: RefusalLog
     bytes_held: ByteBudget
     access: AccessPolicy
     apps: AppRegistry
@@ -166,14 +172,16 @@ def build_gateway(
     registry = new_registry()
     eta = EtaStore(data_dir / ETA_FILE, settings.service)
     pool, metrics = _pool(settings, worker_addresses, eta), GatewayMetrics(registry)
+    connections = _connections(limits, access)
+    # Half of the connections at most, so that one more socket can be accepted and told why not.
+    sockets = max(1, min(limits.max_connections, connections.limit // 2))
     return Gateway(
         settings=settings,
         timing=timing,
         pool=pool,
-        live=LiveSessions(
-            limits.max_connections, limits.connections_per_client, timing.takeover_grace_s
-        ),
-        connections=_connections(limits, access),
+        live=LiveSessions(sockets, limits.connections_per_client, timing.takeover_grace_s),
+        connections=connections,
+        refusals=RefusalLog(),
         bytes_held=ByteBudget(limits.bytes_held, limits.bytes_held_per_client),
         access=access,
         apps=AppRegistry(data_dir / APP_STATE_FILE),

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import structlog
-from fastapi import APIRouter, WebSocket
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from core.errors import (
     AppDisabledError,
     NoWorkerError,
     OmniError,
+    RateLimitedError,
     SessionExpiredError,
 )
 from core.logging_setup import log_context
@@ -75,8 +75,12 @@ async def chat(websocket: WebSocket) -> None:
 
 
 async def close_unaccepted(websocket: WebSocket, error: OmniError) -> None:
-    """Refuse a handshake as browsers' pages expect it."""
-    await websocket.close(int(error.close_code), error.message)
+    """Refuse a client; one that may try again later has to know that, so it is let in to hear."""
+    with suppress(WebSocketDisconnect, RuntimeError, OSError):  # it may be gone by now
+        if isinstance(error, RateLimitedError):
+            await websocket.accept()
+            await websocket.send_text(ErrorMessage.of(error).to_json())
+        await websocket.close(int(error.close_code), error.message)
 
 
 @dataclass(frozen=True)
@@ -250,4 +254,4 @@ async def _refuse(wire: ClientWire, traffic: Traffic, error: OmniError) -> None:
 
 def _note_refusal(gateway: Gateway, error: OmniError) -> None:
     gateway.metrics.error(error.code)
-    structlog.get_logger("relay").warning("client refused", error_code=error.code.value)
+    gateway.refusals.warn("client refused", error_code=error.code.value)

@@ -6,10 +6,14 @@ Counted for the whole server, since every connection takes a file descriptor tha
 from __future__ import annotations
 
 import asyncio
+import math
 import resource
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Final, TypeAlias
+
+import structlog
 
 # For log, recordings, workers and whatever libraries open.
 DESCRIPTORS_RESERVED: Final = 256
@@ -19,6 +23,28 @@ DESCRIPTORS_WANTED: Final = 65_536
 # A browser keeps up to six connections for files beside its socket, hence more than sockets.
 CONNECTIONS_PER_SOCKET: Final = 8
 READ_BYTES: Final = 4 * 1024  # bounds what one client makes us parse before others have a turn
+
+
+REFUSALS_PERIOD_S: Final = 1.0
+
+
+class RefusalLog:
+    """Warns of what was refused, once a second at most: a flood must not fill the disk."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start with nothing refused; `clock` returns seconds."""
+        self._clock = clock
+        self._next_s = -math.inf
+        self._unwritten = 0
+
+    def warn(self, event: str, **fields: object) -> None:
+        """Write a line, with the number of those since the last one that were not written."""
+        now_s = self._clock()
+        if now_s < self._next_s:
+            self._unwritten += 1
+            return
+        structlog.get_logger("refused").warning(event, more=self._unwritten, **fields)
+        self._next_s, self._unwritten = now_s + REFUSALS_PERIOD_S, 0
 
 
 Peer: TypeAlias = tuple[str, int]
@@ -42,6 +68,7 @@ class Connections:
             client_of: Turns a peer's address into the client it counts for; "" for none.
         """
         self.limit = limit
+        self.refusals = RefusalLog()
         self._per_client = per_client
         self._client_of = client_of
         self._open: dict[Peer, tuple[str, asyncio.Transport]] = {}

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import h11
-import structlog
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -89,7 +88,7 @@ class GatewayHttpProtocol(BoundedReads, H11Protocol):
         """Count the connection, or close it; with TLS the handshake comes next."""
         self._peer = self._limits.admit(transport)
         if self._peer is None:
-            structlog.get_logger("http").warning("connection refused", open=len(self._limits))
+            self._limits.refusals.warn("connection refused", open=len(self._limits))
             transport.abort()
         elif self._tls is None:
             self._begin(transport)

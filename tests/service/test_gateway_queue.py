@@ -264,9 +264,9 @@ async def test_pages_of_other_sites_are_refused(stage: Stage) -> None:
 async def test_there_are_no_more_connections_than_allowed(stage: Stage) -> None:
     async with stage.client(f"{LIVE}1") as first:
         await first.expect("queue_done")
-        with pytest.raises(InvalidStatus):
-            async with stage.client(f"{LIVE}2"):
-                pass
+        async with stage.client(f"{LIVE}2") as second:
+            assert (await second.expect("error"))["code"] == "rate_limited"
+            assert (await second.expect_end())[0] == 1013
     await until(lambda: not stage.gateway.live.relays())
     async with stage.client(f"{LIVE}3") as third:
         await third.expect_after("queue_done", "queued", "queue_update")

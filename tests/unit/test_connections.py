@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import struct
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
+from structlog.testing import capture_logs
 
-from gateway_modules.web.connections import READ_BYTES, Connections
+from gateway_modules.web.connections import (
+    DESCRIPTORS_EACH,
+    DESCRIPTORS_RESERVED,
+    READ_BYTES,
+    Connections,
+    RefusalLog,
+    connection_limit,
+)
 from gateway_modules.web.http_protocol import LIMITS_S, SLOWEST_BYTES_PER_S, Owed
 from gateway_modules.web.socket_server import SMALL_FRAMES_AT_ONCE
 from tests.fakes.raw_connection import RawConnection
@@ -195,3 +204,29 @@ async def test_a_handshake_that_cannot_be_served_is_answered_and_closed(handshak
     await let_others_run()
     assert connection.sent.startswith(b"HTTP/1.1 4")
     assert not connection.is_open
+
+
+def test_a_flood_of_refusals_writes_one_line_a_second() -> None:
+    now_s = 0.0
+    log = RefusalLog(lambda: now_s)
+    with capture_logs() as lines:
+        for step in range(1_000):
+            now_s = step / 400  # for two seconds and a half
+            log.warn("connection refused", open=5)
+    assert [line["more"] for line in lines] == [0, 399, 399]
+
+
+def test_connections_leave_files_for_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {"soft": 512, "hard": 900}
+
+    def set_limit(kind: int, wanted: tuple[int, int]) -> None:
+        limits["soft"] = wanted[0]
+
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits["soft"], limits["hard"]))
+    monkeypatch.setattr(resource, "setrlimit", set_limit)
+    allowed = connection_limit(2_000)
+    assert limits["soft"] == 900
+    assert allowed * DESCRIPTORS_EACH + DESCRIPTORS_RESERVED <= 900
+    assert allowed == (900 - DESCRIPTORS_RESERVED) // DESCRIPTORS_EACH
+    limits["hard"] = resource.RLIM_INFINITY
+    assert connection_limit(100) == 200

@@ -1,0 +1,72 @@
+"""Measures what giving away a free slot costs the gateway: `python -m benchmarks.dispatch`.
+
+Pools exist in this process only; no worker is asked for anything. The time is the processor's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from core.schemas.worker import WorkerHealth, WorkerStatus
+from gateway_modules.queue.ticket import Ticket
+from gateway_modules.queue.worker_pool import WorkerPool
+
+SLOTS: Final = 58  # of one worker on an H200, by its memory
+WORKERS: Final = (64, 800)
+OCCUPIED: Final = (0.0, 0.9, 1.0)
+WAITING: Final = 500  # requests, where every slot is occupied
+ROUNDS: Final = 50
+MS: Final = 1_000
+
+
+def filled(workers: int, occupied: float) -> WorkerPool:
+    """Return a pool with so many workers and this share of their slots occupied."""
+    pool = WorkerPool([f"worker{index}:1" for index in range(workers)], max_queue_size=2 * WAITING)
+    health = WorkerHealth(status="healthy", worker_status=WorkerStatus.IDLE, slots=SLOTS)
+    for worker in pool.workers.values():
+        worker.observe(health, worker.service.epoch)
+        for index in range(round(SLOTS * occupied)):
+            name = f"{worker.worker_id}.{index}"
+            worker.mark_busy(WorkerStatus.DUPLEX_ACTIVE, "audio_duplex", ticket_id=name)
+        assert worker.room == SLOTS - round(SLOTS * occupied)
+    for _ in range(WAITING if occupied == 1.0 else 0):
+        pool.enqueue("audio_duplex")
+    return pool
+
+
+def mean_ms(act: Callable[[], object]) -> float:
+    """Return what a call costs, ms."""
+    began_s = time.process_time()
+    for _ in range(ROUNDS):
+        act()
+    return (time.process_time() - began_s) / ROUNDS * MS
+
+
+def main() -> None:
+    """Print a table."""
+    table = Table("workers", "occupied", "poll or end, ms", "begin and end, ms")
+    for workers in WORKERS:
+        for occupied in OCCUPIED:
+            pool = filled(workers, occupied)
+
+            def one_session(pool: WorkerPool = pool) -> None:
+                ticket: Ticket = pool.enqueue("audio_duplex")
+                pool.leave(ticket)
+
+            poll_ms = mean_ms(pool._dispatch_next)
+            table.add_row(
+                f"{workers} × {SLOTS}",
+                f"{occupied:.0%}",
+                f"{poll_ms:.3f}",
+                f"{mean_ms(one_session):.3f}",
+            )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

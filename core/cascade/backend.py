@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # it imports the tensor library
     from core.processors.backend import RealBackend
     from core.processors.view import Threads
 
-LANGUAGE_NAME: Final = "Qwen2.5-Coder-0.5B-Instruct"
+LANGUAGE_NAME: Final = "Qwen2.5-Coder 0.5B"
 LOOK_S: Final = 5.0  # ours: between two looks for the files
 TRY_SAYING: Final = (
     "Hello, who are you?",
@@ -149,7 +149,7 @@ class CascadeBackend:
         parts = self._parts
         if parts is None:
             return self._base.facts()
-        names = f"Whisper tiny.en → {parts.language.name} → {parts.voice.name}"
+        names = " → ".join(parts.names)
         return ModelFacts(name=names, kind=ModelKind.CASCADE, device="cpu", try_saying=TRY_SAYING)
 
     def close(self) -> None:

@@ -170,6 +170,11 @@ class CascadeDuplexView(CascadeView):
         system = f"{system_prompt or DEFAULT_PROMPT} {suffix_text or ''}".strip()
         return await self._feed(Line("system", system))
 
+    @property
+    def recently_said(self) -> tuple[str, ...]:
+        """The last words that were handed out, by which an echo is known."""
+        return tuple(self._listening.said)
+
     def stop(self) -> None:
         """End the reply under way."""
         super().stop()
@@ -350,7 +355,7 @@ class _Listening:
         self.has_break = False
         self._listens_for = listens_for
         self._unheard = np.zeros(0, np.float32)
-        self._said: deque[str] = deque(maxlen=SAID_WORDS_MAX)
+        self.said: deque[str] = deque(maxlen=SAID_WORDS_MAX)
         self._heard_until_s = (
             0.0  # when the cascade's own sound ends, on the clock of what is heard
         )
@@ -373,13 +378,13 @@ class _Listening:
 
     def spoke(self, text: str, length_s: float) -> None:
         """Note what is being played."""
-        self._said.extend(words_of(text))
+        self.said.extend(words_of(text))
         self._heard_until_s = max(self._heard_until_s, self.hearing.heard_s) + length_s
 
     def is_echo(self, text: str) -> bool:
         """Return whether the user's turn began within the cascade's own sound, and repeats it."""
         is_within = self.hearing.began_s < self._heard_until_s + ECHO_TAIL_S
-        return is_within and is_echo(text, self._said)
+        return is_within and is_echo(text, self.said)
 
 
 def _with_blanks(text: str) -> list[str]:

@@ -41,6 +41,8 @@ class ChatEndpoint:
         name: of its model.
     """
 
+    is_small = False  # whoever configures one chooses it
+
     def __init__(
         self,
         url: str,
@@ -188,6 +190,8 @@ class LocalLanguage:
     Attributes:
         name: of the model.
     """
+
+    is_small = True
 
     def __init__(self, process: LlamaProcess, name: str) -> None:
         self.name = name

@@ -15,13 +15,16 @@ CONVERSATIONS: Final = 2  # prompts kept: of the conversation, and of a request 
 CONTEXT_TOKENS: Final = 4_096  # of each
 BATCH_TOKENS: Final = 256  # smaller than usual, which saves memory and costs a CPU nothing
 THREADS_MAX: Final = 4  # more hardly help a model of this size
+# Its threads wait for each other after each layer without sleeping. Where one of them has to share
+# its core with the worker or a browser, two are many times slower than one.
+CORES_LEFT: Final = 1
 
 
 def main() -> None:
     """Serve the model file named on the command line, and tell the address."""
     path = sys.argv[1]
     key = sys.stdin.readline().strip()
-    threads = min(THREADS_MAX, len(os.sched_getaffinity(0)))
+    threads = max(1, min(THREADS_MAX, len(os.sched_getaffinity(0)) - CORES_LEFT))
     params = xllamacpp.CommonParams()
     params.model.path = path
     params.api_keys = [key]

@@ -46,7 +46,13 @@ class Sampling:
 
 
 class Language(Protocol):
-    """Continues a conversation in words."""
+    """Continues a conversation in words.
+
+    Attributes:
+        is_small: it invents what it does not know, so that some answers are given for it.
+    """
+
+    is_small: bool
 
     @property
     def name(self) -> str:
@@ -116,3 +122,8 @@ class Parts:
     eyes: Eyes | None = None
     default_voice: FloatArray | None = None
     now: Callable[[], datetime] = datetime.now
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """What hears, answers and speaks, for people."""
+        return "Whisper tiny", self.language.name, self.voice.name

@@ -93,27 +93,23 @@ SIGHT: Final = re.compile(
 )
 PICTURE_MARK: Final = "(Of the picture: "
 UNSEEN: Final = "you cannot make out what is on it. Say so."
-# What a small model gets wrong unless it is told beside the question.
-FACTS: Final = (
-    (
-        re.compile(
-            r"\b(weather|forecast|raining|news|headlines|stock|traffic|score|temperature outside)\b"
-        ),
-        "You cannot look this up. Say so in one short sentence.",
-    ),
-    (
-        re.compile(
-            r"\b(who|what) are you\b|\b(what|which) (\w+ )?model\b|\bare you (an? |the )?(\w+ )?"
-            r"(chatgpt|gpt|ai|human|person|robot|real|minicpm|qwen|siri|alexa|model)\b"
-            r"|\byour name\b|\bwho (made|built|created) you\b"
-        ),
-        "You are a stand-in of three small models, not MiniCPM-o: one hears, Qwen2.5-Coder 0.5B "
-        "thinks, and one speaks. You have no other name. Say so in your own words.",
-    ),
+LOOKING_UP: Final = re.compile(
+    r"\b(weather|forecast|news|headlines|traffic|stock price)\b.*"
+    r"\b(today|tonight|now|tomorrow|this week|in|for|like|latest|here)\b"
+    r"|\b(what|how|tell)\b.{0,24}\b(weather|news|headlines|forecast|traffic)\b"
+    r"|\bis it (raining|snowing|cold|hot|warm)\b"
+    r"|\bwho won\b.*\b(today|yesterday|last night)\b"
 )
-BLIND: Final = "You see nothing: there is no picture. Say so."
-MY_NAME: Final = re.compile(r"\bmy name\b.*\?|\bwho am i\b")
+IDENTITY: Final = re.compile(
+    r"\b(who|what) are you\b|\b(what|which) (\w+ )?(model|ai) are you\b"
+    r"|\bare you (an? |the )?(\w+ )?"
+    r"(chatgpt|gpt|ai|human|person|robot|bot|real|minicpm|qwen|siri|alexa|model)\b"
+    r"|\byour name\b|\bwho (made|built|created) you\b"
+)
+MY_NAME: Final = re.compile(r"\bwho am i\b|\bmy name\b.*\?|\b(what's|know) my name\b")
 NAMED: Final = re.compile(r"\b(?:[Mm]y name is|[Mm]y name's|[Cc]all me) ([A-Z][a-z]+)")
+CANNOT_LOOK_UP: Final = "I'm sorry, I can't look things up, so I don't know that."
+BLIND: Final = "I can't see anything: there is no picture, so perhaps the camera is off."
 
 
 def asks_to_see(question: str) -> bool:
@@ -121,18 +117,24 @@ def asks_to_see(question: str) -> bool:
     return SIGHT.search(question.lower()) is not None
 
 
-def with_facts(question: str, said: Sequence[Line] = ()) -> str:
-    """Return a question with what the model has to know to answer it truly.
+def known_answer(lines: Sequence[Line], names: Sequence[str]) -> str | None:
+    """Return the true answer to a question that a small model answers with inventions.
 
     Args:
-        question: the user's newest line.
-        said: the lines before it.
+        lines: of the conversation; the newest is the question.
+        names: of what hears, answers and speaks.
     """
-    asked = question.lower()
-    facts = [fact for pattern, fact in FACTS if pattern.search(asked)]
+    question, asked = lines[-1].content, lines[-1].content.lower().replace("’", "'")
+    if LOOKING_UP.search(asked):
+        return CANNOT_LOOK_UP
+    if IDENTITY.search(asked):
+        return (
+            "I'm a stand-in of three small models, not MiniCPM-o: "
+            f"{names[0]} hears you, {names[1]} thinks, and {names[2]} speaks."
+        )
     if asks_to_see(question) and PICTURE_MARK not in question:
-        facts.append(BLIND)
-    names = [name for line in said if line.role == "user" for name in NAMED.findall(line.content)]
-    if names and MY_NAME.search(asked):
-        facts.append(f'Answer: "Your name is {names[-1]}."')
-    return f"{question} ({' '.join(facts)})" if facts else question
+        return BLIND
+    said = " ".join(line.content for line in lines if line.role == "user")
+    if MY_NAME.search(asked) and (known := NAMED.findall(said)):
+        return f"Your name is {known[-1]}."
+    return None

@@ -28,9 +28,9 @@ from core.cascade.prompts import (
     UNSEEN,
     count_tokens,
     fitting,
+    known_answer,
     prompt_of,
     tokens_of,
-    with_facts,
 )
 from core.cascade.turns import heard_text
 from core.cascade.voice import Sentences
@@ -60,7 +60,7 @@ if TYPE_CHECKING:  # it imports the tensor library
 MS_PER_S: Final = 1_000
 SPOKEN_TOKENS_MAX: Final = 120  # ours: half a minute; nobody listens longer without a word
 # Settings are made for a model of eight billion parameters; a small one wanders off at their heat.
-COOLING: Final = 0.4
+COOLING: Final = 0.25
 NOT_HEARD: Final = "Sorry, I didn't catch that."
 HEARING: Final = TranscriptionOptions(language="en")
 
@@ -196,8 +196,11 @@ class CascadeView:
         A spoken reply that reaches its limit ends with its last whole sentence.
         """
         lines = prompt_of(self._lines, self._began)
-        if lines[-1].role == "user":
-            lines[-1] = Line("user", with_facts(lines[-1].content, lines[:-1]))
+        if self._parts.language.is_small and lines[-1].role == "user":
+            known = known_answer(lines, self._parts.names)
+            if known is not None:
+                yield known
+                return
         if reply_start:
             yield reply_start
             left = sampling.max_tokens - count_tokens(reply_start)

@@ -55,6 +55,7 @@ class ScriptedLanguage:
     samplings: list[Sampling] = field(default_factory=list)
     ended: int = 0  # streams that are over or closed
     name: str = "script"
+    is_small: bool = True
     is_closed: bool = False
 
     async def stream(self, lines: Sequence[Line], sampling: Sampling) -> AsyncGenerator[str, None]:

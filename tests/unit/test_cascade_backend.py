@@ -158,7 +158,7 @@ def test_new_conversations_get_the_cascade_when_it_has_come(
         assert isinstance(made.open_duplex(threads), CascadeDuplexView)
         told = made.facts()
         assert told.kind is ModelKind.CASCADE and told.is_demonstration
-        assert told.name == "Whisper tiny.en → script → tone"
+        assert told.name == "Whisper tiny → script → tone"
 
     asyncio.run(scenario())
     count = len(looks)

@@ -13,7 +13,14 @@ import pytest
 from core.audio import encode_wire_audio
 from core.cascade.chat import CascadeChatView
 from core.cascade.parts import Line, Parts
-from core.cascade.prompts import CONTEXT_TOKENS, EXAMPLES, fitting, prompt_of, with_facts
+from core.cascade.prompts import (
+    CONTEXT_TOKENS,
+    EXAMPLES,
+    PICTURE_MARK,
+    fitting,
+    known_answer,
+    prompt_of,
+)
 from core.cascade.talk import (
     NOT_HEARD,
     SPOKEN_TOKENS_MAX,
@@ -63,9 +70,7 @@ async def voice_chat(parts: Parts) -> CascadeHalfDuplexView:
 
 
 def test_a_voice_chat_speaks_sentence_by_sentence_and_remembers() -> None:
-    parts = scripted(
-        "Hello Anna. Nice to meet you!", "Your name is Anna.", heard=["My name is Anna.", "Who?"]
-    )
+    parts = scripted("Hello Anna. Nice to meet you!", "I see.", heard=["My name is Anna.", "And?"])
 
     async def scenario() -> None:
         view = await voice_chat(parts)
@@ -82,7 +87,7 @@ def test_a_voice_chat_speaks_sentence_by_sentence_and_remembers() -> None:
         assert [line.content for line in asked[-3:]] == [
             "My name is Anna.",
             "Hello Anna. Nice to meet you!",
-            "Who?",
+            "And?",
         ]
         assert asked[0].role == "system" and asked[0].content.endswith("Be kind.")
 
@@ -277,21 +282,39 @@ def test_a_long_conversation_forgets_its_beginning_and_never_its_instructions() 
 @pytest.mark.parametrize(
     ("question", "told"),
     [
-        ("What's the weather in Paris right now?", "cannot look this up"),
-        ("Which model are you?", "not MiniCPM-o"),
+        ("What's the weather in Paris right now?", "can't look things up"),
+        ("Tell me the news.", "can't look things up"),
+        ("Is it raining?", "can't look things up"),
+        ("Which model are you?", "ears hears you, brain thinks, and mouth speaks"),
+        ("Hello, who are you?", "not MiniCPM-o"),
         ("What do you see?", "no picture"),
+        (f"What do you see? {PICTURE_MARK}a circle)", None),
         ("What is my name?", "Your name is Anna."),
-        ("What's the capital of France?", ""),
-        ("How many days does a leap year have?", ""),
+        ("Do you know my name?", "Your name is Anna."),
+        ("What's the capital of France?", None),
+        ("How many days does a leap year have?", None),
+        ("Why does the weather change?", None),
+        ("My name is Bob.", None),
     ],
 )
-def test_what_a_small_model_cannot_know_is_told_beside_the_question(
-    question: str, told: str
-) -> None:
-    said = [Line("user", "Hello, my name is Anna."), Line("assistant", "My name is Bob.")]
-    answer = with_facts(question, said)
-    assert answer.startswith(question) and told in answer
-    assert (answer == question) is (told == "")
+def test_a_small_model_is_not_asked_what_it_would_invent(question: str, told: str | None) -> None:
+    lines = [
+        Line("user", "Hello, my name is Anna."),
+        Line("assistant", "Hi."),
+        Line("user", question),
+    ]
+    answer = known_answer(lines, ("ears", "brain", "mouth"))
+    assert answer is None if told is None else answer is not None and told in answer
+
+
+def test_a_chosen_model_answers_everything_itself() -> None:
+    async def scenario() -> None:
+        parts = scripted("I am Large.")
+        language_of(parts).is_small = False
+        request = ChatRequest(messages=[Message(role=Role.USER, content="Who are you?")])
+        assert (await CascadeChatView(parts, LoopThreads()).respond(request)).text == "I am Large."
+
+    run(scenario())
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,7 @@ def create_app(
         docs_url=None,  # its page would come from other sites; ours is at /api/docs
         redoc_url=None,
         openapi_url="/api/openapi.json",
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
     )
     app.state.gateway = gateway

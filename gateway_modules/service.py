@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final
 
-from fastapi import Depends
+from fastapi import Depends, Security
+from fastapi.security import APIKeyHeader
 from prometheus_client import CollectorRegistry
 from starlette.requests import HTTPConnection
 
@@ -21,7 +22,13 @@ from gateway_modules.admin.admin_sessions import ensure_admin_token
 from gateway_modules.admin.app_registry import AppRegistry
 from gateway_modules.admin.audit import AUDIT_FILE, AuditLog
 from gateway_modules.admin.log_tail import LogTail
-from gateway_modules.admin.security import AccessPolicy, Answer, Masks, mark_admin
+from gateway_modules.admin.security import (
+    ADMIN_HEADER,
+    AccessPolicy,
+    Answer,
+    Masks,
+    mark_admin,
+)
 from gateway_modules.admin.trends import Trends
 from gateway_modules.openai.client_secrets import ClientSecrets
 from gateway_modules.openai.transcripts import Transcripts
@@ -218,7 +225,18 @@ GatewayHere = Annotated[Gateway, Depends(gateway_of)]
 """A route's parameter: the gateway it belongs to."""
 
 
-def only_admins(connection: HTTPConnection) -> None:
+ADMIN_TOKEN: Final = APIKeyHeader(
+    name=ADMIN_HEADER,
+    scheme_name="AdminToken",
+    description="The administrator's token; a browser that has logged in sends a cookie instead.",
+    auto_error=False,
+)
+
+
+def only_admins(
+    connection: HTTPConnection,
+    _described: Annotated[str | None, Security(ADMIN_TOKEN)] = None,
+) -> None:
     """Let administrators pass, and have the audit note what they change; a dependency of routes.
 
     Raises:

@@ -97,7 +97,7 @@ async def workers(gateway: GatewayHere, view: ViewHere) -> WorkerList:
 
 
 @router.get("/cache", responses=problems(503))
-@router.get("/api/cache", responses=problems(503))
+@router.get("/api/cache", name="api_cache", responses=problems(503))
 async def cache(gateway: GatewayHere, view: ViewHere) -> CacheList:
     """Say which histories the workers' caches hold; only administrators see their hashes."""
     check_open(gateway)
@@ -105,7 +105,7 @@ async def cache(gateway: GatewayHere, view: ViewHere) -> CacheList:
 
 
 @router.get("/sessions", responses=problems(503))
-@router.get("/api/sessions", responses=problems(503))
+@router.get("/api/sessions", name="api_sessions", responses=problems(503))
 async def sessions(gateway: GatewayHere, view: ViewHere) -> SessionList:
     """List who is connected, and the conversations that workers still remember.
 

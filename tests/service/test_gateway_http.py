@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 
 from gateway import create_app
+from gateway_modules.admin.security import ADMIN_HEADER
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, settings_for, until
 
 TOKEN = "a long enough token"
@@ -256,6 +257,14 @@ async def test_the_interface_is_described(stage: Stage) -> None:
     for path, methods in document["paths"].items():
         for method, route in methods.items():
             assert route.get("description"), f"{method} {path} is not described"
+    routes = [route for methods in document["paths"].values() for route in methods.values()]
+    ids = [route["operationId"] for route in routes]
+    assert sorted(set(ids)) == sorted(ids) and all(name.isidentifier() for name in ids)
+    schemes = document["components"]["securitySchemes"]
+    assert (schemes["AdminToken"]["in"], schemes["AdminToken"]["name"]) == ("header", ADMIN_HEADER)
+    for path, method in (("/api/config/eta", "put"), ("/api/assets/ref_audio", "post")):
+        assert document["paths"][path][method]["security"] == [{"AdminToken": []}]
+    assert "security" not in document["paths"]["/health"]["get"]
     text = json.dumps(document)
     known = document["components"]["schemas"]
     names = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}

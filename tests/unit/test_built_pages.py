@@ -15,7 +15,7 @@ import pytest
 from core.errors import NotFoundError
 from gateway_modules.web.files import LEVEL
 from gateway_modules.web.pages import BUILT_FOLDER, Pages, find_pages
-from tests.browser.looks import PAGES
+from tests.browser.looks import PAGES, PageKind
 from tests.source_tree import ROOT
 from tests.system.test_browser_clients import node
 
@@ -23,7 +23,6 @@ MAX_OPENING_BYTES = 35_000  # JavaScript that a page opens with, compressed
 MAX_BYTES = 150_000  # with all that may come late, libraries included; source: what was asked for
 MAX_FILES = 5  # that the HTML of a page names: styles, icon, one or two scripts, what runs early
 IN_HTML = re.compile(r'(?:src|href)="/static/(v-[0-9a-f]{12})/([^"#]+)"')
-LIBRARY = re.compile(r"\bload\w*\(\"([\w-]+)\"\)")
 CHOSEN = {"onnxruntime"}
 """Libraries that nobody gets without asking for them: a second voice detector."""
 
@@ -57,15 +56,15 @@ def bytes_sent(path: Path) -> int:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_opens_with_little_and_can_load_little(root: Path, page: object) -> None:
+def test_a_page_opens_with_little_and_can_load_little(root: Path, page: PageKind) -> None:
     pages = built(root)
-    html = (pages.folder / page.file).read_text(encoding="utf8")  # type: ignore[attr-defined]
+    html = (pages.folder / page.file).read_text(encoding="utf8")
     named = IN_HTML.findall(html.split("<body")[0])
     assert {version for version, _ in named} == {f"v-{pages.version}"}
     assert len(named) <= MAX_FILES, named
     scripts = [pages.folder / name for _, name in named if name.endswith(".js")]
     assert sum(map(bytes_sent, scripts)) <= MAX_OPENING_BYTES
-    stem = Path(page.file).stem  # type: ignore[attr-defined]
+    stem = Path(page.file).stem
     everything = sorted({*scripts, *(pages.folder / "pages").glob(f"{stem}*.js")})
     text = "".join(path.read_text(encoding="utf8") for path in everything)
     libraries = {name for name in os.listdir(pages.libraries) if f'"{name}"' in text} - CHOSEN

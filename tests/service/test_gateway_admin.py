@@ -204,11 +204,14 @@ async def test_the_last_hour_is_told_as_columns(stage: Stage) -> None:
         stage.gateway.trends.take()
     assert (await stage.http.get("/api/admin/history")).status_code == 401
     answer = await stage.http.get("/api/admin/history", headers=ADMIN)
-    told = answer.json()
-    assert len(told["t"]) == 1 and told["period_s"] == 10
-    assert told["series"]["sessions.omni_duplex"] == [1]
-    assert told["series"]["unit.p50_ms"] == told["series"]["unit.p99_ms"] == [321.5]
-    assert all(len(column) == 1 for column in told["series"].values())
+    history = answer.json()
+    columns, points = history["series"], len(history["t"])  # more than one on a slow machine
+    assert points >= 1 and history["period_s"] == 10
+    assert all(len(column) == points for column in columns.values())
+    assert 1 in columns["sessions.omni_duplex"]
+    for share in ("p50", "p99"):
+        measured = [value for value in columns[f"unit.{share}_ms"] if value is not None]
+        assert measured == [321.5]
     assert answer.headers["cache-control"] == "no-store"
 
 

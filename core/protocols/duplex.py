@@ -6,12 +6,13 @@ result leaves before its bookkeeping, and no unit begins before the bookkeeping 
 
 from __future__ import annotations
 
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any, Final
 
 from core.endpointing import SpeechStarted
-from core.errors import ContextFullError, ErrorCode, OutOfOrderError
-from core.protocols.duplex_units import DuplexLimits, DuplexUnits
+from core.errors import ContextFullError, OutOfOrderError
+from core.protocols.duplex_context import DuplexContext, DuplexPhase, UnitPhase
+from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import (
     Close,
     Effect,
@@ -26,7 +27,6 @@ from core.protocols.effects import (
 from core.protocols.events import (
     Detected,
     FinalizeDone,
-    Opened,
     Prefetched,
     PrefillDone,
     Received,
@@ -38,61 +38,40 @@ from core.protocols.events import (
 from core.protocols.machine import (
     ENDING,
     FAILURE,
-    LiveMachine,
     SessionNames,
     SoundPace,
     common_rows,
     live_rows,
 )
+from core.protocols.rebase import CountTokens
 from core.protocols.tables import SAME, Index, Row, index_rows
 from core.schemas.duplex import (
     AudioChunk,
     Interrupted,
     Pause,
     Paused,
-    Prepare,
-    Prepared,
     Resumed,
-    Stopped,
     Timeout,
     VideoFrame,
 )
-from core.schemas.queue import WarningMessage
+from core.schemas.limits import audio_samples
 from core.schemas.worker import WorkerStatus
 
 
-class DuplexPhase(StrEnum):
-    """Where a duplex session stands."""
-
-    WAITING = "waiting"
-    PREPARING = "preparing"
-    ACTIVE = "active"
-    PAUSED = "paused"
-    STOPPING = "stopping"
-    CLOSED = "closed"
-
-
-class UnitPhase(StrEnum):
-    """What the engine does for the session's present unit."""
-
-    IDLE = "idle"
-    STEPPING = "stepping"
-    FINALIZING = "finalizing"
-
-
-class DuplexMachine(LiveMachine[DuplexPhase]):
+class DuplexMachine(DuplexContext):
     """The rules of one `/ws/duplex` session."""
 
-    def __init__(self, names: SessionNames, limits: DuplexLimits | None = None) -> None:
-        self._limits = limits or DuplexLimits()
-        phases = (DuplexPhase.WAITING, DuplexPhase.STOPPING, DuplexPhase.CLOSED)
-        super().__init__(names, *phases, self._limits.stop_grace_s)
-        self._prepare = Prepare()
-        self._units = DuplexUnits(self._limits)
+    def __init__(
+        self,
+        names: SessionNames,
+        limits: DuplexLimits | None = None,
+        count_tokens: CountTokens = len,
+        *,
+        keeps_history: bool = True,
+    ) -> None:
+        super().__init__(names, limits, count_tokens, keeps_history=keeps_history)
         self._pace = SoundPace()
         self._held_result: StepDone | None = None  # waits for its bookkeeping
-        self._ready_s = 0.0  # when `prepared` was sent
-        self._since_s = 0.0  # when the pause began, or audio last came
 
     @property
     def status(self) -> WorkerStatus:
@@ -111,53 +90,13 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
     def _row(self, kind: str) -> Row[Any, Effect] | None:
         return ROWS.get((self._phase, kind))
 
-    def _stopped_message(self) -> Stopped:
-        names = self._names
-        return Stopped(session_id=names.session_id, recording_session_id=names.recording_session_id)
-
-    # --- preparation ---
-
-    def open(self, event: Opened) -> list[Effect]:
-        """The client has so long to prepare."""
-        return [StartTimer(TimerName.PREPARE, self._limits.prepare_timeout_s)]
-
-    def prepare(self, event: Received) -> list[Effect]:
-        """Feed the system prompt."""
-        assert isinstance(event.message, Prepare)
-        self._prepare = event.message
-        self._phase = DuplexPhase.PREPARING
-        return [StopTimer(TimerName.PREPARE), self._begin(Prefill(self._prepare))]
-
-    def prepared(self, event: PrefillDone) -> list[Effect]:
-        """The client may begin."""
-        self._work = None
-        self._phase = DuplexPhase.ACTIVE
-        self._ready_s = self._since_s = event.at_s
-        message = Prepared(
-            prompt_length=event.prompt_length,
-            prompt_tokens=event.input_tokens,
-            recording_session_id=self._names.recording_session_id,
-            session_id=self._names.session_id,
-            session_secret=self._names.session_secret,
-            chunk_ms=self._prepare.config.chunk_ms,
-            max_kv_tokens=self._limits.max_kv_tokens,
-            pause_timeout=self._limits.pause_timeout_s,
-        )
-        effects: list[Effect] = [Send(message)]
-        if unknown := self._prepare.config.unknown_keys:
-            text = f"These settings are not known and were left out: {', '.join(unknown)}."
-            effects.append(Send(WarningMessage(code=ErrorCode.BAD_CONFIG, message=text)))
-        effects += self._restart_idle_timer()
-        if self._limits.max_session_s > 0:
-            effects.append(StartTimer(TimerName.SESSION, self._limits.max_session_s))
-        return [*effects, *self._units.prefetch()]
-
     # --- input ---
 
     def chunk(self, event: Received) -> list[Effect]:
         """Take in a unit's audio; begin the unit if nothing stands in its way."""
         assert isinstance(event.message, AudioChunk)
         self._since_s = event.at_s
+        self._heard_samples += audio_samples(event.message.audio)
         # A chunk that is too short takes the engine as long as a whole unit.
         shortest_ms = self._prepare.config.chunk_ms
         if problem := self._pace.take(event.message.audio, event.at_s, shortest_ms):
@@ -190,6 +129,8 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         """Break the model off if the user begins to speak while it speaks."""
         self._units.detected()
         began = any(isinstance(happening, SpeechStarted) for happening in event.happenings)
+        if began:
+            self._note_speech()
         effects: list[Effect] = [Interrupt()] if began and self._units.is_speaking else []
         return [*effects, *self._units.detect_next(), *self._begin_unit(event.at_s)]
 
@@ -209,9 +150,15 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         if not self._prepare.deferred_finalize:
             self._held_result = event
             return [self._begin(Finalize())]
-        effects: list[Effect] = [Send(self._units.result(event, event.at_s))]
+        effects = [self._result(event, event.at_s)]
         full = self._if_full(event.kv_tokens, effects)
         return full or [*effects, self._begin(Finalize())]
+
+    def rebased(self, event: PrefillDone) -> list[Effect]:
+        """The conversation goes on where it was."""
+        self._work = None
+        self.rebase.done()
+        return self._begin_unit(event.at_s)
 
     def finalize_done(self, event: FinalizeDone) -> list[Effect]:
         """The next unit may begin."""
@@ -219,8 +166,7 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         effects: list[Effect] = []
         self._units.finalized(event.finalize_ms)
         if self._held_result is not None:
-            result = self._units.result(self._held_result, event.at_s)
-            effects.append(Send(result))
+            effects.append(self._result(self._held_result, event.at_s))
             self._held_result = None
         full = self._if_full(event.kv_tokens, effects)
         return full or [*effects, *self._begin_unit(event.at_s)]
@@ -279,11 +225,35 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         """The engine works for this session, be it on a picture alone."""
         return super().is_working or self._units.is_prefetching
 
+    def _result(self, event: StepDone, now_s: float) -> Effect:
+        """Tell what the model did in a unit, and note what it said."""
+        result = self._units.result(event, now_s)
+        if self._keeps_history and result.text:
+            self._said.append(result.text)
+        return Send(result)
+
+    def begin_anew(self) -> list[Effect]:
+        """Begin a conversation that knows what was said, if there are words this one lacks."""
+        is_busy = self._work is not None or self._units.is_speaking
+        if self._phase != DuplexPhase.ACTIVE or is_busy or not self.rebase.is_stale:
+            return []
+        return [self._begin(Prefill(self.rebase.begin()))]
+
+    def _restart_idle_timer(self) -> list[Effect]:
+        limit_s = self._limits.idle_timeout_s
+        return [StartTimer(TimerName.IDLE, limit_s)] if limit_s > 0 else []
+
     def _begin_unit(self, now_s: float) -> list[Effect]:
         if self._phase != DuplexPhase.ACTIVE or self._work is not None:
             return []
+        if anew := self.begin_anew():
+            return anew
         effects, step = self._units.begin_next(now_s)
-        return effects if step is None else [*effects, self._begin(step)]
+        if step is None:
+            return effects
+        step = replace(step, must_speak=self.rebase.must_speak)
+        self.rebase.must_speak = False
+        return [*effects, self._begin(step)]
 
     def _if_full(self, kv_tokens: int, effects: list[Effect]) -> list[Effect]:
         """Return the end of the session if the context is full; else add a warning at most."""
@@ -295,10 +265,6 @@ class DuplexMachine(LiveMachine[DuplexPhase]):
         effects += self._warn_if_nearly_full(left, self._limits.kv_reserve_tokens)
         return []
 
-    def _restart_idle_timer(self) -> list[Effect]:
-        limit_s = self._limits.idle_timeout_s
-        return [StartTimer(TimerName.IDLE, limit_s)] if limit_s > 0 else []
-
 
 WAITING, PREPARING = (DuplexPhase.WAITING,), (DuplexPhase.PREPARING,)
 ACTIVE, PAUSED = (DuplexPhase.ACTIVE,), (DuplexPhase.PAUSED,)
@@ -308,7 +274,7 @@ CLOSED: Final = DuplexPhase.CLOSED
 STAY_OR_CLOSE: Final = f"{SAME} {CLOSED}"
 STOP: Final = "Cancel StartTimer(stopping) Send(stopped) Release Close"
 TIMEOUT: Final = "Cancel Send(timeout) Release Close"
-UNIT: Final = "StartTimer(frame) StopTimer(frame) Step"
+UNIT: Final = "StartTimer(frame) StopTimer(frame) Step Prefill"
 ENDS_OF_WORK: Final = "prefill_done turn_failed step_done finalize_done engine_failed"
 
 TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
@@ -347,13 +313,17 @@ TABLE: Final[tuple[Row[DuplexMachine, Effect], ...]] = (
         (*PREPARING, *ACTIVE),
         "video_frame",
         SAME,
-        "Send(warning) StopTimer(frame) Step Prefetch",
+        "Send(warning) StopTimer(frame) Step Prefill Prefetch",
         DuplexMachine.frame,
     ),
     Row(PAUSED, "audio_chunk", SAME, "Send(warning)", DuplexMachine.drop_while_paused),
     Row(PAUSED, "video_frame", SAME, "Send(warning)", DuplexMachine.drop_while_paused),
-    Row(RUNNING[2:], "frame_timer", SAME, "Step", DuplexMachine.frame_is_late),
+    Row(RUNNING[:2], "text_input", SAME, "Send(warning)", DuplexMachine.not_prepared),
+    Row(RUNNING[2:], "text_input", SAME, "Send(text_added) Send(warning)", DuplexMachine.text),
+    Row(RUNNING[2:], "prefill_done", SAME, UNIT, DuplexMachine.rebased),
+    Row(RUNNING[2:], "frame_timer", SAME, "Step Prefill", DuplexMachine.frame_is_late),
     Row(RUNNING[2:], "detected", SAME, f"Interrupt Detect {UNIT}", DuplexMachine.detected),
+    Row(RUNNING[2:], "transcribed", SAME, "Send(user_transcript)", DuplexMachine.transcribed),
     Row(RUNNING[2:], "prefetched", SAME, "Prefetch", DuplexMachine.prefetched),
     Row(RUNNING[2:], "sound_ready", SAME, "Send(result_part)", DuplexMachine.sound_ready),
     Row(

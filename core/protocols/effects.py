@@ -109,6 +109,7 @@ class Step:
     frames: tuple[Frame, ...]  # oldest first
     index: int  # number of the unit, from 0
     due_s: float  # when the next unit's input may be complete, on the events' clock
+    must_speak: bool = False  # whatever the client asks for
 
 
 @dataclass(frozen=True, slots=True)

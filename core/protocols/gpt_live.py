@@ -11,7 +11,7 @@ from typing import Final
 
 from core.errors import CloseCode, ErrorCode
 from core.protocols import duplex as duplex_rules
-from core.protocols.duplex import DuplexPhase
+from core.protocols.duplex_context import DuplexPhase
 from core.protocols.duplex_units import DuplexLimits
 from core.protocols.effects import Close, Effect, Send, StartTimer
 from core.protocols.events import (
@@ -285,13 +285,14 @@ class GptLiveMachine:
     def rebased(self, event: PrefillDone) -> list[Effect]:
         """Words that were appended are in."""
         talk = self._talk
+        effects = talk.handle(event)
         sent = [
             self._events.acknowledged(
                 f"{words.purpose}.appended", words.event_id, talk.input.heard_ms
             )
-            for words in talk.rebased()
+            for words in talk.rebase.take_done()
         ]
-        return [*sent, *self._said(talk.go_on(event.at_s))]
+        return [*sent, *self._said([*effects, *talk.go_on(event.at_s)])]
 
     def pass_on(self, event: Event) -> list[Effect]:
         """Tell the duplex mode."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from core.protocols.duplex import DuplexPhase
+from core.protocols.duplex_context import DuplexPhase
 from core.protocols.effects import Effect
 from core.protocols.rebase import Append
 from core.protocols.tables import SAME, Row

@@ -311,6 +311,7 @@ TABLE: Final[tuple[Row[HalfDuplexMachine, Effect], ...]] = (
     Row(GENERATING, "interrupt", SAME, "Interrupt", HalfDuplexMachine.interrupt),
     Row(GENERATING, "stop_requested", SAME, "Interrupt", HalfDuplexMachine.interrupt),
     Row(RUNNING[2:], "session_timer", CLOSED, TIMEOUT, HalfDuplexMachine.time_out_session),
+    Row(RUNNING[2:], "transcribed", SAME, "Send(user_transcript)", HalfDuplexMachine.transcribed),
     *live_rows(RUNNING, HalfDuplexPhase.STOPPING, CLOSED, ENDS_OF_WORK),
     *common_rows(OPEN, CLOSED),
 )

@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from core.endpointing import SpeechStarted
-from core.protocols.duplex import DuplexMachine, DuplexPhase, UnitPhase
+from core.protocols.duplex import DuplexMachine
+from core.protocols.duplex_context import DuplexPhase, UnitPhase
 from core.protocols.duplex_units import DuplexLimits
-from core.protocols.effects import Cancel, Detect, Effect, Prefill, Send
+from core.protocols.effects import Detect, Effect, Prefill, Send
 from core.protocols.events import Detected, Event, Received
 from core.protocols.live_input import LiveInput
 from core.protocols.machine import SessionNames
 from core.protocols.paced_sender import PacedSender, Piece
-from core.protocols.rebase import USER_SPOKE, Append, Appended, CountTokens, Rebase, Speaker
+from core.protocols.rebase import USER_SPOKE, CountTokens, Rebase, Speaker
 from core.schemas import duplex
 from core.schemas.queue import Interrupt, UserTranscript
 
@@ -33,17 +34,13 @@ class _State:
     Attributes:
         model_speaks: it is in the middle of a turn.
         drops_unit: the sound of the present unit is not wanted any more.
-        must_speak: the next unit speaks.
         is_detecting: voice detection has a piece of sound.
-        is_rebasing: a new duplex session is being prepared.
         is_played_over: the model is not heard, and does not hear.
     """
 
     model_speaks: bool = False
     drops_unit: bool = False
-    must_speak: bool = False
     is_detecting: bool = False
-    is_rebasing: bool = False
     is_played_over: bool = False
 
 
@@ -54,7 +51,6 @@ class LiveTalk:
         machine: the rules of units.
         input: what the client says.
         sender: what the client is to hear.
-        rebase: words that reach the model between units.
         seen: events of the duplex machine since this was last emptied, with their effects.
         kv_share: how full the context is.
     """
@@ -72,14 +68,17 @@ class LiveTalk:
         """
         self._transcribes = transcribes
         self._limits = replace(limits, prepare_timeout_s=START_S, stop_grace_s=STOP_S)
-        self._count = count
         self._state = _State()
-        self.machine = DuplexMachine(names, self._limits)
+        self.machine = DuplexMachine(names, self._limits, count, keeps_history=False)
         self.input = LiveInput()
         self.sender = PacedSender()
-        self.rebase = Rebase(duplex.Prepare(), count)
         self.seen: list[tuple[Event, Sequence[Effect]]] = []
         self.kv_share = 0.0
+
+    @property
+    def rebase(self) -> Rebase:
+        """Words that reach the model between units."""
+        return self.machine.rebase
 
     @property
     def is_active(self) -> bool:
@@ -96,11 +95,10 @@ class LiveTalk:
             said: What was said before it.
             at_s: The time.
         """
-        self.rebase = Rebase(first, self._count)
         for speaker, text in said:
             self.rebase.history.add(speaker, text)
         self.input.begin(at_s)
-        return self.handle(Received(self.rebase.first_prompt(), at_s=at_s))
+        return self.handle(Received(first, at_s=at_s))
 
     def begin(self, at_s: float) -> None:
         """Start the clocks: the client may hear and be heard."""
@@ -144,7 +142,7 @@ class LiveTalk:
         """Fall silent: drop what has not left, and let the next unit listen."""
         self.sender.drop()
         self._state.drops_unit = self.machine.unit is UnitPhase.STEPPING
-        self._state.must_speak = False
+        self.rebase.must_speak = False
         return self.handle(Received(Interrupt(), at_s=at_s))
 
     def play_over(self, samples: bytes, at_s: float) -> list[Effect]:
@@ -159,44 +157,28 @@ class LiveTalk:
         """Let the model be heard again."""
         self._state.is_played_over = False
 
-    def rebased(self) -> list[Appended]:
-        """The new duplex session goes on where the last one ended; return what is in it now."""
-        if not self._state.is_rebasing:
-            return []
-        self._state.is_rebasing = False
-        done = self.rebase.done()
-        self._state.must_speak |= any(words.purpose is Append.COMMENTARY for words in done)
-        return done
-
     def handle(self, event: Event) -> list[Effect]:
         """Let the duplex machine take in an event; what it says of units stays here."""
         made = self.machine.handle(event)
         self.seen.append((event, made))
-        effects = [kept for effect in made if (kept := self._taken_in(effect)) is not None]
-        is_cancelled = any(isinstance(effect, Cancel) for effect in made)
-        if self._state.is_rebasing and self.machine.is_closed and not is_cancelled:
-            return [Cancel(), *effects]  # the duplex machine does not know of this work
-        return effects
+        return self._passed_on(made)
 
     # --- helpers ---
 
+    def _passed_on(self, made: Sequence[Effect]) -> list[Effect]:
+        return [kept for effect in made if (kept := self._taken_in(effect)) is not None]
+
     def _feed(self, at_s: float) -> list[Effect]:
         """Give the duplex machine the units that are full, unless a new session comes first."""
-        state = self._state
-        if state.is_rebasing:
+        if self.machine.is_preparing:
             return []
-        if self.rebase.is_stale and not state.model_speaks:
-            if self.machine.unit is not UnitPhase.IDLE:
-                return []
-            state.is_rebasing = True
-            return [self._with_detector(self.rebase.begin())]
-        if state.must_speak:
+        effects = self._passed_on(self.machine.begin_anew())
+        if effects:
+            return effects
+        if self.rebase.must_speak:
             self.input.fill_unit()
-        effects: list[Effect] = []
         while (unit := self.input.take_unit()) is not None:
-            chunk = duplex.AudioChunk(audio=unit, force_speak=state.must_speak)
-            state.must_speak = False
-            effects += self.handle(Received(chunk, at_s=at_s))
+            effects += self.handle(Received(duplex.AudioChunk(audio=unit), at_s=at_s))
         return effects
 
     def _detect_next(self) -> list[Effect]:

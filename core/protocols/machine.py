@@ -392,7 +392,6 @@ def live_rows(
             Row((stopping,), event, closed, stopped, machine.end_work_and_stop)
             for event in ends_of_work.split()
         ),
-        Row(running[2:], "transcribed", SAME, "Send(user_transcript)", machine.transcribed),
         Row((stopping,), "stopping_timer", closed, stopped, machine.finish_stop),
         Row((stopping,), "stop", SAME, "", machine.ignore),
         Row((stopping,), "stop_requested", SAME, "", machine.ignore),

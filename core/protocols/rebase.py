@@ -18,6 +18,7 @@ from core.schemas.duplex import Prepare
 HISTORY_TOKENS: Final = 1_024  # ours: of what was said so far
 APPENDED_TOKENS: Final = 2_048  # ours: of instructions and facts that came later
 ITEMS_MAX: Final = 256
+ITEM_MAX_CHARS: Final = 1_000  # ours: of what one says in a row, the end is kept
 USER_SPOKE: Final = "[the user spoke]"
 
 CountTokens = Callable[[str], int]
@@ -68,7 +69,7 @@ class SpokenHistory:
             _, before = self._items.pop()
             is_same = speaker is Speaker.USER and text == before == USER_SPOKE
             text = before if is_same else before + text
-        self._items.append((speaker, text))
+        self._items.append((speaker, text[-ITEM_MAX_CHARS:]))
 
     def write_down(self, text: str) -> None:
         """Put words in the place of the newest speech of the user that has none yet."""
@@ -94,7 +95,10 @@ class Rebase:
     """The prompt of a duplex session in a talk whose words change.
 
     Attributes:
+        first: what the first session begins with.
         history: what was said so far.
+        is_stale: a new session has to begin.
+        must_speak: the next unit speaks.
     """
 
     def __init__(self, first: Prepare, count_tokens: CountTokens) -> None:
@@ -104,22 +108,36 @@ class Rebase:
             first: What the first session begins with.
             count_tokens: Counts as the model does.
         """
+        self.first = first
         self.history = SpokenHistory(count_tokens)
-        self._first = first
+        self.is_stale = False
+        self.must_speak = False
         self._count = count_tokens
         self._kept: list[Appended] = []  # instructions and facts
         self._waiting: list[Appended] = []  # not in the present session's prompt yet
         self._going_in: list[Appended] = []  # in the prompt that is being fed
-        self._is_asked = False
-
-    @property
-    def is_stale(self) -> bool:
-        """A new session has to begin."""
-        return self._is_asked or bool(self._waiting)
+        self._done: list[Appended] = []  # in it, and not acknowledged yet
+        self._typed_chars = 0  # not in the present session's prompt yet
+        self._must_speak_then = False  # once they are
 
     def ask(self) -> None:
         """Have a new session begin though no words were appended."""
-        self._is_asked = True
+        self.is_stale = True
+
+    def type(self, text: str, *, must_speak: bool) -> bool:
+        """Take in what the user typed; say whether it found room.
+
+        Args:
+            text: The words.
+            must_speak: The first unit that knows them speaks.
+        """
+        if self._typed_chars + len(text) > ITEM_MAX_CHARS:
+            return False
+        self._typed_chars += len(text) + 1
+        self._must_speak_then |= must_speak
+        self.history.add(Speaker.USER, f" {text}")
+        self.is_stale = True
+        return True
 
     def has_room(self, words: Appended) -> bool:
         """Whether words can still be appended."""
@@ -129,38 +147,47 @@ class Rebase:
     def append(self, words: Appended) -> None:
         """Take in words; they are in the prompt of the next session."""
         self._waiting.append(words)
+        self.is_stale = True
 
     def begin(self) -> Prepare:
         """Return what the new session begins with."""
-        self._going_in, self._waiting, self._is_asked = self._waiting, [], False
+        self._going_in, self._waiting, self.is_stale = self._waiting, [], False
+        self._typed_chars = 0
         self._kept += [each for each in self._going_in if each.purpose is not Append.COMMENTARY]
-        return self._first.model_copy(
+        return self.first.model_copy(
             update={
                 "prefix_system_prompt": self._instructions(),
-                "suffix_system_prompt": self._context() or None,
+                "suffix_system_prompt": self._suffix(),
                 # The first units of a talk listen; this is the middle of one.
-                "config": self._first.config.model_copy(update={"force_listen_count": 0}),
+                "config": self.first.config.model_copy(update={"force_listen_count": 0}),
             }
         )
 
-    def done(self) -> list[Appended]:
-        """The new session has begun; return what is in its prompt for the first time."""
+    def done(self) -> None:
+        """The new session has begun."""
         done, self._going_in = self._going_in, []
+        self.must_speak |= self._must_speak_then
+        self._must_speak_then = False
         for each in done:
             if each.purpose is Append.COMMENTARY:
+                self.must_speak = True
                 self.history.add(Speaker.DEVELOPER, each.text)
+        self._done += done
+
+    def take_done(self) -> list[Appended]:
+        """Hand out what is in the prompt for the first time since this was asked."""
+        done, self._done = self._done, []
         return done
 
     def first_prompt(self) -> Prepare:
         """Return what the first session begins with, with what was said before it."""
-        context = self._context() or None
-        return self._first.model_copy(update={"suffix_system_prompt": context})
+        return self.first.model_copy(update={"suffix_system_prompt": self._suffix()})
 
     def _instructions(self) -> str:
         later = [each.text for each in self._kept if each.purpose is Append.INSTRUCTIONS]
-        return "\n".join([text for text in (self._first.prefix_system_prompt, *later) if text])
+        return "\n".join([text for text in (self.first.prefix_system_prompt, *later) if text])
 
-    def _context(self) -> str:
+    def _suffix(self) -> str | None:
         """Return what is told after the voice sample."""
         known = [each.text for each in self._kept if each.purpose is Append.THINKING]
         said = self.history.lines()
@@ -170,4 +197,4 @@ class Rebase:
             *(("\n\nprevious: " + "\n".join(said),) if said else ()),
             *(f"\n\nSpeak about this now: {text}" for text in now),
         ]
-        return "".join(parts)
+        return "".join([self.first.suffix_system_prompt or "", *parts]) or None

@@ -143,6 +143,26 @@ class VideoFrame(WireModel):
     )
 
 
+class TextInput(WireModel):
+    """What the user typed; known from the model's next pause on."""
+
+    type: Literal["text_input"] = Field("text_input", description="Kind of message.")
+    text: str = Field(
+        max_length=limits.TEXT_MAX_CHARS, description="The words, at most 1,000 characters."
+    )
+    force_speak: bool = Field(
+        True, description="The model must speak in the first unit that knows it."
+    )
+
+
+class TextAdded(WireModel):
+    """Answer to text_input: it is taken."""
+
+    type: Literal["text_added"] = Field("text_added", description="Kind of message.")
+    text: str = Field(description="The words, without the space around them.")
+    start_ms: int = Field(ge=0, description="How long the sound was that was sent before, ms.")
+
+
 class Pause(WireModel):
     """Suspend the session."""
 
@@ -255,6 +275,7 @@ ClientMessage = Annotated[
     Prepare
     | AudioChunk
     | VideoFrame
+    | TextInput
     | Pause
     | Resume
     | Interrupt
@@ -279,6 +300,7 @@ ServerMessage = Annotated[
     | Interrupted
     | Stopped
     | Timeout
+    | TextAdded
     | UserTranscript
     | WarningMessage
     | ErrorMessage,

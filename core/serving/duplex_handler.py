@@ -262,7 +262,7 @@ class DuplexHandler(SessionHandler[AnyDuplexView]):
             pictures,
             effect.chunk.max_slice_nums,
             force_listen=effect.chunk.force_listen,
-            force_speak=effect.chunk.force_speak,
+            force_speak=effect.must_speak or effect.chunk.force_speak,
             due_s=effect.due_s,
             on_sound=emit_sound,
         )

@@ -140,6 +140,8 @@ class DuplexRecording(RecordingObserver[DuplexSessionRecorder]):
                 arrived_ms = self._arrivals_ms.pop(id(chunk), None)
                 pictures = [frame.data for frame in frames]
                 recorder.record_input(index, chunk.audio, pictures, receive_ts_ms=arrived_ms)
+            case Send(duplex.TextAdded(type=kind, text=text, start_ms=start_ms)):
+                recorder.record_words(kind, text, start_ms)
             case Send(duplex.ResultPart() as part):
                 self._early.append(part.audio_data)
             case Send(duplex.Result() as result):

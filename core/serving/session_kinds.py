@@ -312,7 +312,7 @@ class SessionBuilder:
             case SocketKind.HALF_DUPLEX:
                 return HalfDuplexMachine(names, rules.half_duplex)
             case SocketKind.DUPLEX:
-                return DuplexMachine(names, rules.duplex)
+                return DuplexMachine(names, rules.duplex, self.runtime.backend.count_tokens)
             case SocketKind.LIVE:
                 count = self.runtime.backend.count_tokens
                 writes = self.runtime.transcriber is not None

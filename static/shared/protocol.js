@@ -421,6 +421,13 @@
  * @property {string} frame Base64 of a JPEG, PNG or WebP picture, at most 4 MiB and 4096 px a side.
  */
 
+/** What the user typed; known from the model's next pause on.
+ * @typedef {Object} TextInput
+ * @property {"text_input"} type Kind of message.
+ * @property {string} text The words, at most 1,000 characters.
+ * @property {boolean} [force_speak] The model must speak in the first unit that knows it.
+ */
+
 /** Suspend the session.
  * @typedef {Object} Pause
  * @property {"pause"} type Kind of message.
@@ -517,6 +524,13 @@
  * @property {string} session_id The session.
  */
 
+/** Answer to text_input: it is taken.
+ * @typedef {Object} TextAdded
+ * @property {"text_added"} type Kind of message.
+ * @property {string} text The words, without the space around them.
+ * @property {number} start_ms How long the sound was that was sent before, ms.
+ */
+
 /** The one request of a `/ws/chat` connection; its type may be left out.
  * @typedef {Object} ChatSocketRequest
  * @property {"chat"} [type] Kind of message.
@@ -573,11 +587,11 @@
  */
 
 /** What the client says on /ws/duplex/{session_id}.
- * @typedef {DuplexPrepare | DuplexAudioChunk | VideoFrame | Pause | Resume | Interrupt | Stop | ClientDiagnostic | Heartbeat} DuplexClientMessage
+ * @typedef {DuplexPrepare | DuplexAudioChunk | VideoFrame | TextInput | Pause | Resume | Interrupt | Stop | ClientDiagnostic | Heartbeat} DuplexClientMessage
  */
 
 /** What the server says on /ws/duplex/{session_id}.
- * @typedef {Queued | QueueUpdate | QueueDone | SessionResumable | SessionResumed | DuplexPrepared | ResultPart | Result | Paused | Resumed | Interrupted | DuplexStopped | DuplexTimeout | UserTranscript | WarningMessage | ErrorMessage} DuplexServerMessage
+ * @typedef {Queued | QueueUpdate | QueueDone | SessionResumable | SessionResumed | DuplexPrepared | ResultPart | Result | Paused | Resumed | Interrupted | DuplexStopped | DuplexTimeout | TextAdded | UserTranscript | WarningMessage | ErrorMessage} DuplexServerMessage
  */
 
 /** What the client says on /ws/chat.

@@ -167,6 +167,12 @@ def record_omni(system: RunningSystem, questions: Sequence[str] = ("sight",)) ->
     # On a thread of its own: Playwright's loop runs on this one.
     with ThreadPoolExecutor(1) as pool:
         recording_id = pool.submit(lambda: asyncio.run(_talk(system, questions))).result()
+    wait_until_recorded(system, recording_id)
+    return recording_id
+
+
+def wait_until_recorded(system: RunningSystem, recording_id: str) -> None:
+    """Wait until a recording is finished, its replay too."""
 
     def is_ready() -> bool:
         url = f"{system.url}/api/sessions/{recording_id}"
@@ -174,4 +180,3 @@ def record_omni(system: RunningSystem, questions: Sequence[str] = ("sight",)) ->
         return answer.status_code == httpx.codes.OK and answer.json()["status"] == "ready"
 
     wait_until(f"the recording {recording_id} is ready", is_ready, FINISH_LIMIT_S)
-    return recording_id

@@ -43,7 +43,7 @@ test("leaving the queue says so and ends as cancelled", () => {
   session.start(START);
   sockets.last().open();
   sockets.last().hear(queued(1));
-  session.cancelQueue();
+  session.stop();
   assert.deepEqual(sockets.last().kinds, ["stop"]);
   sockets.last().hear({ type: "stopped", session_id: "s", recording_session_id: null });
   assert.deepEqual(ended().map(({ code, isByUser }) => [code, isByUser]), [["cancelled", true]]);

@@ -10,11 +10,12 @@ import pytest
 
 from core.endpointing import SpeechStarted
 from core.errors import GenerationFailedError, PictureError
-from core.protocols.effects import Close
+from core.protocols.effects import Cancel, Close
 from core.protocols.events import (
     Disconnected,
     EngineFailed,
     Noticed,
+    PrefillDone,
     Received,
     Segment,
     ShuttingDown,
@@ -207,7 +208,7 @@ def test_l4_commentary_is_spoken_of_at_once(live: LiveScene) -> None:
     assert told["type"] == "session.commentary.appended"
     assert (told["client_event_id"], told["start_ms"], told["end_ms"]) == ("e1", 300, 300)
     assert "Speak about this now: Greet the caller." in live.prompts[-1].suffix_system_prompt
-    assert [step.chunk.force_speak for step in live.steps] == [True]
+    assert [step.must_speak for step in live.steps] == [True]
     live.run(1.2)
     assert samples(live).any()
     live.run(3.0)
@@ -314,9 +315,11 @@ def test_l6_a_unit_under_way_is_waited_for_a_second_at_most(live: LiveScene) -> 
 def test_a_session_that_ends_during_a_rebase_cancels_it(live: LiveScene) -> None:
     live.is_held = True
     append(live, "thinking")
-    assert kinds(live.say("session.close")) == ["session.closed"]
+    assert live.say("session.close") == []
+    assert isinstance(live.stage.effects[0], Cancel)
+    assert kinds(live.tell(PrefillDone())) == ["session.closed"]
     labels = [type(effect).__name__ for effect in live.stage.effects]
-    assert labels == ["Cancel", "Send", "Release", "Close"]
+    assert labels == ["Send", "Release", "Close"]
 
 
 def test_the_ends_that_nobody_asked_for() -> None:

@@ -136,6 +136,12 @@ export class DuplexSession extends Emitter {
     return true;
   }
 
+  /** Tell the model what was typed; the state's captions have it once it is taken. @param {string} text */
+  sendText(text) {
+    const isTalk = ["running", "pausing", "paused"].includes(this.#state.phase);
+    return isTalk && (this.#link?.send({ type: "text_input", text }) ?? 0) > 0;
+  }
+
   /**
    * Send one unit's sound.
    * @param {DuplexInput} input
@@ -208,12 +214,6 @@ export class DuplexSession extends Emitter {
     const { phase } = this.#state;
     const isWaiting = phase === "connecting" || phase === "queued";
     this.#leave(endReason(isWaiting ? "cancelled" : "stopped"));
-  }
-
-  /** Leave the queue. */
-  cancelQueue() {
-    const { phase } = this.#state;
-    if (phase === "connecting" || phase === "queued") this.stop();
   }
 
   /** End at once and listen to the page no more; the object is of no use afterwards. */

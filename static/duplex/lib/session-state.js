@@ -317,7 +317,7 @@ function reduceServer(state, event) {
     case "stopped":
       if (OVER.has(state.phase) || !message.recording_session_id) return state;
       return { ...state, recordingSessionId: message.recording_session_id };
-    case "user_transcript": return { ...state, captions: captioned(state.captions, message, state.units, nowMs) };
+    case "user_transcript": case "text_added": return { ...state, captions: captioned(state.captions, message, state.units, nowMs) };
     case "warning": return afterWarning(state, message.code);
     default: return state;
   }

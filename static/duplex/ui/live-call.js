@@ -80,14 +80,9 @@ export class LiveCall extends Emitter {
   }
 
   get isActive() {
-    return this.#devices.isStarting || this.#isInSession;
+    return this.#devices.isStarting || (this.#session?.isActive ?? false);
   }
 
-  get #isInSession() {
-    return this.#session?.isActive ?? false;
-  }
-
-  /** @type {import("../lib/user-turns.js").UserTurns} */
   get userTurns() {
     return this.#userTurns;
   }
@@ -145,6 +140,11 @@ export class LiveCall extends Emitter {
 
   interrupt() {
     this.#session?.interrupt();
+  }
+
+  /** @param {string} text typed @returns {boolean} whether it went out */
+  sendText(text) {
+    return this.#session?.sendText(text) ?? false;
   }
 
   toggleForceListen() {
@@ -368,7 +368,7 @@ export class LiveCall extends Emitter {
 
   /** @param {string} code */
   #reportProblem(code) {
-    if (this.#isInSession) this.emit("problem", warningOf(code));
+    if (this.#session?.isActive) this.emit("problem", warningOf(code));
   }
 
   /** Run something at the end of each call while the devices are still open. @param {() => Promise<void>} run */

@@ -10,11 +10,13 @@ import { formatClock } from "../../shared/formats.js";
 import { late } from "../../shared/late.js";
 import { claimTab, tabStateOf } from "../../shared/tab-state.js";
 import { toastProblem } from "../../shared/toast.js";
+import { controlsFor } from "../lib/call-state.js";
 import { withCaptions } from "../lib/captions.js";
 import { mountCallControls } from "./call-controls.js";
 import { mountProblemNotice } from "./problem-notice.js";
 import { mountQueueBanner } from "./queue-banner.js";
 import { mountStage } from "./stage.js";
+import { mountTextField } from "./text-field.js";
 import { mountTranscript } from "./transcript.js";
 import { throttled } from "./throttled.js";
 
@@ -34,7 +36,7 @@ import { throttled } from "./throttled.js";
 
 const TRANSCRIPT_MS = 200;
 /** Warnings shown for a moment; lasting ones are shown by `problem`. */
-const TOLD_WARNINGS = new Set(["late_chunk", "upload_slow", "context_nearly_full", "recording_stopped", "bad_frame", "no_captions", "one_voice", "voice_cut"]);
+const TOLD_WARNINGS = new Set(["late_chunk", "upload_slow", "context_nearly_full", "recording_stopped", "bad_frame", "no_captions", "one_voice", "too_big", "voice_cut"]);
 const TOLD_AGAIN_MS = 20_000;
 
 /**
@@ -63,6 +65,19 @@ export function mountLiveView(call, options) {
     { startKey: options.startKey },
   );
   const transcript = mountTranscript(byId("transcript", HTMLElement));
+  /** Pictures that were shown by hand, of which the server says nothing. @type {import("../lib/captions.js").Caption[]} */
+  let pictures = [];
+  let sendPicture = (/** @type {string} */ _base64) => false;
+  const textField = mountTextField(byId("transcript", HTMLElement), {
+    sendText: (text) => call.sendText(text),
+    sendPicture(base64, name) {
+      const isSent = sendPicture(base64);
+      if (isSent) pictures = [...pictures, { text: t("live.picture_shown", { name }), startedAtMs: performance.now(), lengthMs: 0, isTyped: true }];
+      drawTranscript();
+      return isSent;
+    },
+  });
+  call.on("opened", (opened) => (sendPicture = opened.sendPicture));
   /** @type {ReturnType<typeof import("./live-instruments.js")["mountInstruments"]> | null} */
   let instruments = null;
   const loadInstruments = late(() => import("./live-instruments.js"), ({ mountInstruments }) => {
@@ -78,6 +93,7 @@ export function mountLiveView(call, options) {
     const { isMuted, canMute, isStarting, isHeld } = devices;
     stage.update(isHeld ? heldState(state) : state, isMuted);
     controls.update({ state, isMuted, canMute, isStarting });
+    textField.update(controlsFor(state).isTalk);
     const { queue: place } = state;
     tab.show(tabStateOf(state), place ? `(${place.position}) ` : undefined);
     document.documentElement.dataset.call = state.phase;
@@ -86,7 +102,7 @@ export function mountLiveView(call, options) {
   };
   const drawTranscript = throttled(() => {
     const { turns, captions, preparedAtMs } = call.state;
-    const userTurns = withCaptions(call.userTurns.turns, captions);
+    const userTurns = withCaptions(call.userTurns.turns, [...captions, ...pictures]);
     transcript.update({ modelTurns: turns, userTurns, startedAtMs: preparedAtMs });
   }, TRANSCRIPT_MS);
   /** @type {import("../lib/session-state.js").QueuePlace | null} */
@@ -100,7 +116,10 @@ export function mountLiveView(call, options) {
     if (isStarting) byId("stage", HTMLElement).scrollIntoView({ block: "nearest" });
   });
   call.on("assigned", () => queue.playTurn());
-  call.on("prepared", () => queue.playReady());
+  call.on("prepared", () => {
+    pictures = [];
+    queue.playReady();
+  });
   call.on("prepared", () => loadInstruments().catch(toastProblem));
   call.on("heard", drawTranscript);
   call.on("warning", warningTeller());

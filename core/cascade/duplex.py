@@ -136,9 +136,15 @@ class _Reply:
 
 
 class CascadeDuplexView(CascadeView):
-    """A live call."""
+    """A live call.
+
+    Attributes:
+        slice_limit: most slices per picture; pictures are not cut here.
+        patience_s: how long a unit waits for a reply.
+    """
 
     slice_limit = 1
+    patience_s = PATIENCE_S
 
     def __init__(self, parts: Parts, threads: Threads) -> None:
         super().__init__(parts, threads)
@@ -216,7 +222,7 @@ class CascadeDuplexView(CascadeView):
         elif self._reply is None and not must_listen:
             await self._answer_if_asked(force_speak=force_speak)
         heard_ms = (time.monotonic() - began_s) * MS_PER_S
-        made = await self._spoken_unit(began_s + PATIENCE_S, on_sound)
+        made = await self._spoken_unit(began_s + self.patience_s, on_sound)
         spent_ms = (time.monotonic() - began_s) * MS_PER_S
         return made.model_copy(
             update={

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from core.audio import FloatArray
-from core.cascade import duplex
 from core.cascade.duplex import CascadeDuplexView, PictureAhead
 from core.cascade.hearing import TURN_MAX_S, Hearing
 from core.cascade.parts import Line, Parts, Sampling
@@ -32,7 +31,7 @@ QUIET, VOICE = 0.0, 0.5
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no verdict depend on how fast the machine is."""
-    monkeypatch.setattr(duplex, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(CascadeDuplexView, "patience_s", 60.0)
 
 
 def second(*levels: float) -> FloatArray:
@@ -303,7 +302,7 @@ def test_a_language_model_that_fails_or_waits_leaves_nothing_running(
 
         waiting = Waiting()
         talk = await call(replace(scripted(heard=[QUESTION, "Stop."]), language=waiting))
-        monkeypatch.setattr(duplex, "PATIENCE_S", 0.0)
+        monkeypatch.setattr(CascadeDuplexView, "patience_s", 0.0)
         assert modes(await talk.hear(ENDS, SILENCE, SPEECH)) == "LLL" and waiting.ended == 1
         assert asyncio.all_tasks() == {asyncio.current_task()}
 

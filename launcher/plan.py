@@ -40,12 +40,14 @@ class Programs:
     Attributes:
         tiny_checkpoint: writes a toy checkpoint to the folder it is given.
         embedded_checkpoint: assembles the embedded one there.
+        cascade: fetches the cascade's files into the folder it is given.
     """
 
     worker: tuple[str, ...] = (sys.executable, str(PROJECT_ROOT / "worker.py"))
     gateway: tuple[str, ...] = (sys.executable, str(PROJECT_ROOT / "gateway.py"))
     tiny_checkpoint: tuple[str, ...] = (sys.executable, "-m", "MiniCPMO45.tiny")
     embedded_checkpoint: tuple[str, ...] = (sys.executable, "-m", "core.nano_assets")
+    cascade: tuple[str, ...] = (sys.executable, "-m", "core.cascade.assets")
 
 
 @dataclass(frozen=True)
@@ -159,18 +161,13 @@ class Planner:
         size_bytes = int(logging.file_max_mb * BYTES_PER_MB)
         return LogFile(self.logs / f"{name}.log", size_bytes, logging.files_kept)
 
-    def workers(self, gpus: Sequence[Gpu], checkpoint: str | None) -> list[ProgramPlan]:
-        """Return the workers.
-
-        Args:
-            gpus: that may be used.
-            checkpoint: folder or hub id; None leaves it to the configuration.
-        """
+    def workers(self, gpus: Sequence[Gpu]) -> list[ProgramPlan]:
+        """Return the workers, on the GPUs that may be used."""
         count = self.options.workers
         devices = worker_devices(
             self.settings.service.num_workers if count is None else count, gpus
         )
-        return [self._worker(index, devices, checkpoint) for index in range(len(devices))]
+        return [self._worker(index, devices) for index in range(len(devices))]
 
     def gateway(
         self, worker_count: int, certfile: Path | None, keyfile: Path | None
@@ -197,9 +194,7 @@ class Planner:
             scheme="https" if certfile else "http",
         )
 
-    def _worker(
-        self, index: int, devices: Sequence[Gpu | None], checkpoint: str | None
-    ) -> ProgramPlan:
+    def _worker(self, index: int, devices: Sequence[Gpu | None]) -> ProgramPlan:
         device, sharing = devices[index], devices.count(devices[index])
         flags = ["--worker-index", str(index)]
         # A worker sees its own GPU only, as the first; the number is for people.
@@ -212,8 +207,6 @@ class Planner:
                 flags += ["--slots", str(slots)]
         elif "OMP_NUM_THREADS" not in self.environment:
             variables["OMP_NUM_THREADS"] = str(max(1, self.cpu_count // len(devices)))
-        if checkpoint:
-            flags += ["--model-path", checkpoint]
         if self.options.backend:
             flags += ["--backend", self.options.backend.value]
         return self._program(

@@ -11,6 +11,7 @@ from gateway_modules.admin.admin_sessions import TOKEN_FILE, ensure_admin_token
 from gateway_modules.web.certificates import Certificate, ensure_certificate, lan_addresses
 from launcher.checkpoint import ensure_checkpoint, shown
 from launcher.display import Display
+from launcher.fetching import Fetching
 from launcher.health import trust
 from launcher.machine import Gpu, PortError, check_port
 from launcher.pace import Pace
@@ -44,6 +45,7 @@ class System:
             drain_s=self._service.drain_timeout_s,
             load_limit_s=self._service.start_timeout_s,
         )
+        self._fetching = Fetching(planner, display, pace)
         self._is_up = False
 
     async def run(self) -> int:
@@ -72,6 +74,7 @@ class System:
         except (StartError, PortError, SettingsError, OSError) as error:
             self._display.error(str(error))
         finally:
+            await self._fetching.stop()
             await self._supervisor.stop()
             self._folder.clear()
             self._display.say("Stopped.")
@@ -79,15 +82,19 @@ class System:
 
     async def _start_and_watch(self) -> None:
         await self._clean_up()
-        for plan in self._planner.workers(self._gpus, None):
+        workers = self._planner.workers(self._gpus)
+        for plan in workers:
             check_port(plan.host, plan.port)
-        workers = self._planner.workers(self._gpus, await self._checkpoint())
+        await self._prepare_default()
         self._describe(workers)
         await self._supervisor.start_workers(workers)
         await self._start_gateway(len(workers))
         self._supervisor.set_phase(Phase.READY)
         self._is_up = True
-        await self._supervisor.watch([self._planner.log_file("launcher")])
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._supervisor.watch([self._planner.log_file("launcher")]))
+            if self._planner.settings.model.embedded == "auto":
+                group.create_task(self._watch_fetching())
 
     async def _clean_up(self) -> None:
         """End what an earlier launcher left behind, and take its place."""
@@ -98,16 +105,33 @@ class System:
             self._display.say(f"Stopping what it left running: {', '.join(leftovers)}")
         limit_s = self._service.drain_timeout_s + self._pace.end_margin_s
         await end_processes(leftovers.values(), self._pace.poll_s, limit_s)
+        self._fetching.forget()
         self._folder.clear()
         self._folder.announce()
         check_port(self._service.gateway_host, self._service.gateway_port)
 
-    async def _checkpoint(self) -> str | None:
-        """Return the configured checkpoint, else the default one."""
-        configured = self._planner.settings.model.model_path
-        if configured or self._planner.options.backend is Backend.FAKE:
-            return configured
-        return str(await ensure_checkpoint(self._planner, self._display, self._pace))
+    async def _prepare_default(self) -> None:
+        """Put in its place what the workers find there if no checkpoint is configured.
+
+        Raises:
+            StartError: what the settings demand cannot be had.
+        """
+        model = self._planner.settings.model
+        if model.model_path or self._planner.options.backend is Backend.FAKE:
+            return
+        await ensure_checkpoint(self._planner, self._display, self._pace)
+        if model.embedded in ("auto", "cascade"):
+            await self._fetching.start()
+        if model.embedded == "cascade" and (problem := await self._fetching.watch()):
+            raise StartError(f"model.embedded is cascade, but {problem}")
+
+    async def _watch_fetching(self) -> None:
+        if problem := await self._fetching.watch():
+            self._display.say(
+                f"The cascade is not here, so the smaller model stays: {problem}. The next start "
+                "goes on from there.",
+                "yellow",
+            )
 
     async def _start_gateway(self, worker_count: int) -> None:
         certificate: Certificate | None = None

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field
 
 from core.schemas import limits
 from core.schemas.common import WireModel
+from core.schemas.fetching import FetchProgress
 from core.schemas.queue import RequestType
 from core.schemas.worker import ModelFacts, WorkerStatus
 
@@ -191,6 +192,9 @@ class ServiceStatus(WireModel):
     is_intake_paused: bool = Field(False, description="New requests are refused.")
     model: ModelFacts | None = Field(None, description="What is loaded; null until it is.")
     loading: LoadState | None = Field(None, description="How far the first loading worker is.")
+    fetch: FetchProgress | None = Field(
+        None, description="How far the fetch of the embedded cascade is; null: there is none."
+    )
 
 
 class EtaConfig(WireModel):

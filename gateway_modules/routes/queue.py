@@ -27,6 +27,7 @@ from gateway_modules.queue.models import (
 from gateway_modules.relay.live_sessions import SessionInfo, SessionList
 from gateway_modules.service import AdminOnly, Gateway, GatewayHere, ViewHere
 from gateway_modules.web.answers import problems
+from settings.progress import read_progress
 
 router = APIRouter(tags=["status"])
 
@@ -81,10 +82,13 @@ async def metrics(gateway: GatewayHere) -> Response:
 async def status(gateway: GatewayHere, view: ViewHere) -> ServiceStatus:
     """Count workers, requests that wait, and requests that are served."""
     check_open(gateway)
+    fetch = await asyncio.to_thread(read_progress, gateway.settings.service.data_dir)
+    if fetch and view.masks is not None:
+        fetch = fetch.model_copy(update={"problem": None})  # it names folders of this machine
     pool = gateway.pool
     workers, queue = pool.workers.values(), pool.get_queue_status()
     counts = worker_view.service_status(workers, queue, is_intake_paused=pool.is_intake_paused)
-    return view.of(counts)
+    return view.of(counts.model_copy(update={"fetch": fetch}))
 
 
 @router.get("/workers", responses=problems(503))

@@ -2,6 +2,7 @@
 /** Overview: how the service is now, whether it takes new conversations, and the last hour. */
 
 import { h, on, setText } from "../shared/dom.js";
+import { mountFetchNote } from "../shared/fetch-note.js";
 import { formatNumber } from "../shared/formats.js";
 import { onLangChange, t } from "../shared/i18n.js";
 import { act } from "./action-button.js";
@@ -66,10 +67,12 @@ function troubles({ loading, broken }) {
  */
 export function mountSection(el, { api, page }) {
   const model = h("p", { class: "soft" });
+  const fetchPlace = h("div", { class: "card", hidden: true });
+  const fetchNote = mountFetchNote(fetchPlace);
   const cards = Object.entries(FIGURES).map(([id, figure]) => figureCard(id, figure));
   const intake = mountIntake(api, page);
   const chartsPlace = h("div", { class: "stack" });
-  el.append(model, intake.node, h("div", { class: "admin-figures" }, cards.map(({ node }) => node)), chartsPlace);
+  el.append(model, fetchPlace, intake.node, h("div", { class: "admin-figures" }, cards.map(({ node }) => node)), chartsPlace);
   const charts = mountCharts(chartsPlace);
 
   /** @type {{status: Status, facts: Overview} | null} */
@@ -77,6 +80,7 @@ export function mountSection(el, { api, page }) {
   const draw = () => {
     if (!latest) return;
     for (const card of cards) card.draw(latest.facts);
+    fetchNote.draw(latest.status);
     intake.draw(latest.status.is_intake_paused);
     const { model: loaded } = latest.status;
     setText(model, loaded ? t(loaded.is_demonstration ? "admin.model_demo" : "admin.model", { name: loaded.name }) : t("admin.no_model"));

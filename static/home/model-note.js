@@ -1,25 +1,30 @@
 // @ts-check
 /**
- * Says in plain words that a demonstration model is loaded, and what it understands.
+ * Says in plain words that a demonstration model is loaded, what it understands, and what is to follow it.
  */
 
 import { fill, h, icon } from "../shared/dom.js";
+import { mountFetchNote } from "../shared/fetch-note.js";
 import { onLangChange, t } from "../shared/i18n.js";
 
-/** @typedef {import("../shared/status-source.js").ServiceModel} ServiceModel */
+/** @typedef {import("../shared/status-source.js").ServiceStatus} ServiceStatus */
 
 const MOST_SUGGESTIONS = 6;
 
 /**
  * @param {HTMLElement} el stays hidden while the real model, or nothing, is loaded
- * @returns {{update: (model: ServiceModel | null) => void}}
+ * @returns {{update: (status: ServiceStatus | null) => void}}
  */
 export function mountModelNote(el) {
-  /** @type {ServiceModel | null} */
-  let model = null;
+  const place = h("div");
+  const fetchNote = mountFetchNote(place);
+  /** @type {ServiceStatus | null} */
+  let status = null;
   const draw = () => {
+    const model = status?.model ?? null;
     el.hidden = !model?.is_demonstration;
     if (model === null || el.hidden) return fill(el);
+    fetchNote.draw(status);
     const { kind, name } = model;
     const suggestions = (model.try_saying ?? []).slice(0, MOST_SUGGESTIONS);
     fill(
@@ -32,6 +37,7 @@ export function mountModelNote(el) {
         suggestions.length > 0 && h("p", { class: "label" }, t("home.try_saying")),
         suggestions.length > 0 &&
           h("ul", { class: "suggestions" }, suggestions.map((sentence) => h("li", {}, t("home.quoted", { sentence })))),
+        place,
       ),
     );
   };
@@ -39,9 +45,10 @@ export function mountModelNote(el) {
   draw();
   return {
     update(given) {
-      if (JSON.stringify(given) === JSON.stringify(model)) return;
-      model = given;
-      draw();
+      const isNew = JSON.stringify(given?.model) !== JSON.stringify(status?.model);
+      status = given;
+      if (isNew) draw();
+      else fetchNote.draw(status);
     },
   };
 }

@@ -37,7 +37,7 @@ function draw() {
   const lines = readinessLines(known.browser, known.report, known.waitS, formatClock);
   card.update(lines);
   hero.setLines(lines);
-  note.update(known.report?.status?.model ?? null);
+  note.update(known.report?.status ?? null);
 }
 
 /** @param {Report} report */

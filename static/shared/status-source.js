@@ -15,6 +15,12 @@ const INTERVAL_MS = 10_000;
  * @property {number} [parameters]
  * @property {string[]} [try_saying]
  *
+ * @typedef {Object} ServiceFetch
+ * @property {"fetching" | "complete" | "failed"} state
+ * @property {number} done_bytes
+ * @property {number} total_bytes
+ * @property {string | null} problem why it failed; administrators are told
+ *
  * @typedef {Object} ServiceStatus the answer of GET /status, as far as pages need it
  * @property {number} total_workers
  * @property {number} idle_workers
@@ -27,6 +33,7 @@ const INTERVAL_MS = 10_000;
  * @property {number} max_queue_size
  * @property {boolean} is_intake_paused
  * @property {ServiceModel | null} [model]
+ * @property {ServiceFetch | null} [fetch] of the model that is to take over
  *
  * @typedef {{status: ServiceStatus | null, isReached: boolean}} StatusReport
  */

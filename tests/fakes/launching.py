@@ -20,6 +20,8 @@ SETUP = Setup(
         worker=(*STAND_IN, "worker"),
         gateway=(*STAND_IN, "gateway"),
         tiny_checkpoint=(*STAND_IN, "checkpoint"),
+        embedded_checkpoint=(*STAND_IN, "checkpoint"),
+        cascade=(*STAND_IN, "cascade"),
     ),
     pace=Pace(
         poll_s=0.02,

@@ -1,4 +1,4 @@
-"""Stands in for `worker.py`, `gateway.py` and the maker of the toy checkpoint, without any of them.
+"""Stands in for `worker.py`, `gateway.py`, the makers of checkpoints and the cascade's fetch.
 
 `python stand_in.py ROLE [flags of the real program]`. What it does is read from two variables:
 STAND_IN_DEEDS, JSON of `{program name: Deeds}`, and STAND_IN_TRACE, a file it appends events to.
@@ -145,10 +145,27 @@ def make_checkpoint(program: Program, place: Path) -> None:
     (place / "config.json").write_text("{}", encoding="utf8")
 
 
+def fetch(program: Program, folder: Path) -> None:
+    """Tell how far a fetch is that fetches nothing."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def tell(**facts: object) -> None:
+        told = {"done_bytes": 240_000_000, "total_bytes": 600_000_000, **facts}
+        (folder / "progress.json").write_text(json.dumps(told), encoding="utf8")
+
+    tell(state="fetching")
+    while program.progress < 1.0:
+        time.sleep(0.02)
+    if program.deeds.fails:
+        tell(state="failed", problem="no place has it, said the stand-in")
+        sys.exit(EXIT_BROKEN)
+    tell(state="complete")
+
+
 def main() -> None:
     """Play the part."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("role", choices=("worker", "gateway", "checkpoint"))
+    parser.add_argument("role", choices=("worker", "gateway", "checkpoint", "cascade"))
     parser.add_argument("place", nargs="?", type=Path)
     parser.add_argument("--host")
     parser.add_argument("--port", type=int)
@@ -164,6 +181,9 @@ def main() -> None:
     program.break_if_due()
     if flags.role == "checkpoint":
         make_checkpoint(program, flags.place)
+        return
+    if flags.role == "cascade":
+        fetch(program, flags.place)
         return
     serve(program, flags)
     while True:

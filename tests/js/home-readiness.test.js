@@ -112,7 +112,7 @@ test("a full line and a closed door are told apart", () => {
 });
 
 test("each stand-in for the model has its own words and is no problem", () => {
-  for (const kind of /** @type {const} */ (["tiny_random", "nano", "fake"])) {
+  for (const kind of /** @type {const} */ (["tiny_random", "nano", "cascade", "fake"])) {
     const { lines, of } = linesOf({}, { model: { name: "Toy", kind, is_demonstration: true } });
     assert.equal(of("model")?.text.key, `home.model_${kind}`);
     assert.equal(firstObstacle(lines), null);

@@ -10,6 +10,7 @@ import httpx
 
 from gateway import create_app
 from gateway_modules.admin.security import ADMIN_HEADER
+from settings.embedded import CASCADE_FOLDER, PROGRESS_FILE
 from tests.fakes.gateway_stage import HOST, Stage, on_stage, settings_for, until
 
 TOKEN = "a long enough token"
@@ -51,6 +52,23 @@ async def test_status_and_workers_count_what_there_is(stage: Stage) -> None:
         queue = (await stage.http.get("/api/queue")).json()
         assert (queue["queue_length"], queue["items"]) == (0, [])
         assert len(queue["running_tasks"]) == 1
+
+
+@on_stage()
+async def test_status_tells_how_far_the_fetch_of_the_cascade_is(stage: Stage) -> None:
+    async def told(client: httpx.AsyncClient = stage.http) -> object:
+        return (await client.get("/status")).json()["fetch"]
+
+    assert await told() is None
+    file = stage.gateway.data_dir / CASCADE_FOLDER / PROGRESS_FILE
+    file.parent.mkdir(parents=True)
+    file.write_text('{"state": "fet')
+    assert await told() is None
+    file.write_text('{"state": "failed", "done_bytes": 3, "total_bytes": 7, "problem": "no /disk"}')
+    facts = {"state": "failed", "done_bytes": 3, "total_bytes": 7}
+    assert await told() == {**facts, "problem": "no /disk"}
+    async with stage.http_client() as stranger:
+        assert await told(stranger) == {**facts, "problem": None}
 
 
 @on_stage()

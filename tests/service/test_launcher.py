@@ -53,7 +53,8 @@ def test_start_shows_loading_and_ctrl_c_stops_in_order(launched: Launched) -> No
         assert answer.status == 200
     assert {"gateway.pid", "launcher.pid", "worker_0.pid"} <= set(launched.left_files())
     flags = (launched.data / "logs" / "worker_1.log").read_text(encoding="utf8")
-    assert f"--port {launched.port + 2} --worker-index 1 --model-path {launched.data}/tiny" in flags
+    assert f"--port {launched.port + 2} --worker-index 1" in flags
+    assert (launched.data / "tiny" / "config.json").is_file()
 
     launched.deeds["gateway"] = Deeds(drain_s=0.3)
     assert launched.press_ctrl_c(process) == 0
@@ -181,6 +182,55 @@ def test_a_model_that_cannot_be_loaded_ends_the_start_with_the_reason(launched: 
     assert launched.finish() == 1
     assert "worker_0 failed while starting: no such checkpoint" in launched.output
     launched.assert_nothing_left()
+
+
+@pytest.fixture
+def fetching(launched: Launched) -> Launched:
+    """A launcher that fetches the cascade beside the system."""
+    launched.variables["OMNI_MODEL_EMBEDDED"] = "auto"
+    return launched
+
+
+def test_the_system_is_up_while_the_cascade_is_fetched_and_ctrl_c_ends_that(
+    fetching: Launched,
+) -> None:
+    fetching.deeds = {"cascade": Deeds(load_s=3_600)}
+    process = fetching.start()
+    eventually("it shows how far", lambda: "cascade: fetching 600 MB 40%" in fetching.output)
+    assert fetching.press_ctrl_c(process) == 0
+    fetching.assert_nothing_left()
+    assert list((fetching.data / "cascade").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("deeds", "said"),
+    [
+        (Deeds(), "The cascade is complete"),
+        (Deeds(fails=True), "the smaller model stays: no place has it, said the stand-in."),
+        (Deeds(breaks=True), "the smaller model stays: fetching it ended with exit code 3."),
+    ],
+)
+def test_how_the_fetch_ended_is_said_and_ends_nothing_else(
+    fetching: Launched, deeds: Deeds, said: str
+) -> None:
+    fetching.deeds = {"cascade": deeds}
+    process = fetching.start()
+    eventually(said, lambda: said in fetching.output)
+    assert process.poll() is None
+    assert fetching.press_ctrl_c(process) == 0
+    fetching.assert_nothing_left()
+
+
+def test_a_start_that_demands_the_cascade_waits_for_it(fetching: Launched) -> None:
+    fetching.variables["OMNI_MODEL_EMBEDDED"] = "cascade"
+    fetching.deeds = {"cascade": Deeds(fails=True)}
+    assert fetching.finish() == 1
+    assert "model.embedded is cascade, but no place has it, said the stand-in" in fetching.output
+    assert "worker_0 start" not in fetching.trace
+    fetching.assert_nothing_left()
+    fetching.deeds = {"cascade": Deeds(load_s=0.2)}
+    fetching.press_ctrl_c(fetching.start())
+    assert fetching.output.count("The cascade is complete") == 1
 
 
 STAGES = {"making": "checkpoint start", "loading": "worker_1 start", "gateway": "gateway start"}

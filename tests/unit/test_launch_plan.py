@@ -81,45 +81,43 @@ def test_a_gpu_takes_as_many_conversations_as_its_memory_holds(
 
 
 def test_how_many_conversations_a_worker_takes_can_be_told() -> None:
-    (worker,) = planner().workers([A], None)
+    (worker,) = planner().workers([A])
     assert flag(worker, "--slots") == "28"
-    first, *_ = planner({"service": {"num_workers": 3}}).workers([A, B], None)
+    first, *_ = planner({"service": {"num_workers": 3}}).workers([A, B])
     assert flag(first, "--slots") == "8"  # two of the three are on this card
-    (worker,) = planner({"duplex": {"max_kv_tokens": 40_960}}).workers([A], None)
+    (worker,) = planner({"duplex": {"max_kv_tokens": 40_960}}).workers([A])
     assert flag(worker, "--slots") == "8"  # each may become five times as long
-    (worker,) = planner({"service": {"worker_slots": 4}}).workers([A], None)
+    (worker,) = planner({"service": {"worker_slots": 4}}).workers([A])
     assert flag(worker, "--slots") is None  # the configuration says it
-    (worker,) = planner().workers([], None)
+    (worker,) = planner().workers([])
     assert flag(worker, "--slots") is None
 
 
 def test_a_worker_sees_its_own_gpu_alone() -> None:
-    _, second = planner().workers([A, B], "some-lab/model")
+    _, second = planner().workers([A, B])
     assert second.name == "worker_1"
     assert second.environment["CUDA_VISIBLE_DEVICES"] == "GPU-bbbb"
     assert flag(second, "--gpu-id") == "3"
     assert flag(second, "--port") == "22401"
     assert flag(second, "--host") == "127.0.0.1"
     assert flag(second, "--worker-index") == "1"
-    assert flag(second, "--model-path") == "some-lab/model"
     assert second.health_url == "http://127.0.0.1:22401/health"
     assert second.environment["HOME"] == "/h"
 
 
 def test_workers_on_the_cpu_share_the_cores() -> None:
-    plans = planner(options=Options(workers=3)).workers([], None)
+    plans = planner(options=Options(workers=3)).workers([])
     assert [plan.environment["OMP_NUM_THREADS"] for plan in plans] == ["2", "2", "2"]
     assert [plan.environment["CUDA_VISIBLE_DEVICES"] for plan in plans] == ["", "", ""]
     assert flag(plans[0], "--gpu-id") is None
-    assert flag(plans[0], "--model-path") is None
-    told = planner(environment={"OMP_NUM_THREADS": "5"}).workers([], None)
+    told = planner(environment={"OMP_NUM_THREADS": "5"}).workers([])
     assert told[0].environment["OMP_NUM_THREADS"] == "5"
 
 
 def test_the_command_line_counts_before_the_configuration() -> None:
     settings = {"service": {"num_workers": 2}}
-    assert len(planner(settings).workers([], None)) == 2
-    assert len(planner(settings, Options(workers=1)).workers([], None)) == 1
+    assert len(planner(settings).workers([])) == 2
+    assert len(planner(settings, Options(workers=1)).workers([])) == 1
 
 
 def test_the_gateway_knows_its_workers_and_its_certificate() -> None:
@@ -135,7 +133,7 @@ def test_the_gateway_knows_its_workers_and_its_certificate() -> None:
     assert flag(plan, "--config") == "/c/config.json"
     assert "--https" in plan.command
     assert plan.health_url == "https://127.0.0.1:9000/health"
-    worker = planner(options=options).workers([], None)[0]
+    worker = planner(options=options).workers([])[0]
     assert flag(worker, "--backend") == "fake"
     assert flag(worker, "--config") == "/c/config.json"
 

@@ -11,7 +11,7 @@ const DISMISSED_KEY = "live_headphones_advice";
 const MOST_SUGGESTIONS = 5;
 
 /**
- * Tells when the loaded model is a demonstration, and what the trained one of these can be asked.
+ * Tells when the loaded model is a demonstration, and what the trained ones of these can be asked.
  *
  * @param {HTMLElement} el
  * @param {import("../../shared/page.js").Page} page

@@ -1,0 +1,87 @@
+"""Fetches the cascade's files beside the running system, and shows how far that is."""
+
+from __future__ import annotations
+
+import asyncio
+
+from config import PROJECT_ROOT
+from core.cascade.files import find
+from core.schemas.fetching import FetchProgress
+from launcher.display import Display, Loading
+from launcher.pace import Pace
+from launcher.plan import Planner
+from launcher.processes import Child, until
+from settings.embedded import CASCADE_FOLDER, EMBEDDED_FOLDER, PROGRESS_FILE, WHISPER_FOLDER
+from settings.progress import read_progress
+
+BYTES_PER_MB = 1_000_000
+
+
+class Fetching:
+    """One fetch, from the look whether it is needed to its last word."""
+
+    def __init__(self, planner: Planner, display: Display, pace: Pace) -> None:
+        self._planner = planner
+        self._display = display
+        self._pace = pace
+        self._data_dir = planner.settings.service.data_dir
+        self._child: Child | None = None
+
+    async def start(self) -> None:
+        """Start it unless the files are there and right.
+
+        Raises:
+            OSError: the program cannot be started.
+        """
+        folder = self._data_dir / CASCADE_FOLDER
+        if await asyncio.to_thread(find, folder):
+            self._display.say("The cascade is here and answers as soon as it is loaded.")
+            return
+        self._display.say(
+            "Fetching the cascade, 0.6 GB, once: three small models in a row that stand in for "
+            "MiniCPM-o and talk about anything. model.embedded: nano does without."
+        )
+        whisper = self._data_dir / EMBEDDED_FOLDER / WHISPER_FOLDER
+        flags = ("--whisper", str(whisper)) if whisper.is_dir() else ()
+        self._child = Child(
+            (*self._planner.programs.cascade, str(folder), *flags),
+            environment=self._planner.environment,
+            folder=PROJECT_ROOT,
+            log=self._planner.log_file("cascade"),
+        )
+
+    async def watch(self) -> str:
+        """Show how far it is until it ends; return why it failed, or an empty text."""
+        if self._child is None:
+            return ""
+        with self._display.loading() as bars:
+            while not self._child.has_ended:
+                bars.show([_loading(read_progress(self._data_dir))])
+                await asyncio.sleep(self._pace.ask_s)
+            told = read_progress(self._data_dir)
+            if self._child.succeeded and told:
+                bars.show([_loading(told)])
+        if self._child.succeeded:
+            self._display.say("The cascade is complete: new conversations are its.", "green")
+            return ""
+        self._display.quote("It printed:", self._child.last_lines())
+        return (told and told.problem) or f"fetching it {self._child.how_it_ended}"
+
+    async def stop(self) -> None:
+        """End it; what was fetched stays, and the next start goes on from there."""
+        if child := self._child:
+            child.kill()
+            await until(lambda: child.has_ended, self._pace.poll_s, self._pace.end_margin_s)
+        self.forget()
+
+    def forget(self) -> None:
+        """Remove what a fetch has told of itself, perhaps one that was killed."""
+        (self._data_dir / CASCADE_FOLDER / PROGRESS_FILE).unlink(missing_ok=True)
+
+
+def _loading(told: FetchProgress | None) -> Loading:
+    if told is None or not told.total_bytes:
+        return Loading("cascade", "starting to fetch")
+    stage = f"fetching {told.total_bytes / BYTES_PER_MB:.0f} MB"
+    share, is_done = told.done_bytes / told.total_bytes, told.state == "complete"
+    return Loading("cascade", "complete" if is_done else stage, share, is_done)

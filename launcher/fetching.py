@@ -58,14 +58,14 @@ class Fetching:
             while not self._child.has_ended:
                 bars.show([_loading(read_progress(self._data_dir))])
                 await asyncio.sleep(self._pace.ask_s)
-            told = read_progress(self._data_dir)
-            if self._child.succeeded and told:
-                bars.show([_loading(told)])
+            progress = read_progress(self._data_dir)
+            if self._child.succeeded and progress:
+                bars.show([_loading(progress)])
         if self._child.succeeded:
             self._display.say("The cascade is complete: new conversations are its.", "green")
             return ""
         self._display.quote("It printed:", self._child.last_lines())
-        return (told and told.problem) or f"fetching it {self._child.how_it_ended}"
+        return (progress and progress.problem) or f"fetching it {self._child.how_it_ended}"
 
     async def stop(self) -> None:
         """End it; what was fetched stays, and the next start goes on from there."""
@@ -75,13 +75,13 @@ class Fetching:
         self.forget()
 
     def forget(self) -> None:
-        """Remove what a fetch has told of itself, perhaps one that was killed."""
+        """Remove the progress of a fetch, perhaps one that was killed."""
         (self._data_dir / CASCADE_FOLDER / PROGRESS_FILE).unlink(missing_ok=True)
 
 
-def _loading(told: FetchProgress | None) -> Loading:
-    if told is None or not told.total_bytes:
+def _loading(progress: FetchProgress | None) -> Loading:
+    if progress is None or not progress.total_bytes:
         return Loading("cascade", "starting to fetch")
-    stage = f"fetching {told.total_bytes / BYTES_PER_MB:.0f} MB"
-    share, is_done = told.done_bytes / told.total_bytes, told.state == "complete"
+    stage = f"fetching {progress.total_bytes / BYTES_PER_MB:.0f} MB"
+    share, is_done = progress.done_bytes / progress.total_bytes, progress.state == "complete"
     return Loading("cascade", "complete" if is_done else stage, share, is_done)

@@ -13,7 +13,7 @@ from settings.embedded import CASCADE_FOLDER, PROGRESS_FILE
 def read_progress(data_dir: Path) -> FetchProgress | None:
     """Return it; None if nothing has been fetched since the start."""
     try:
-        told = (data_dir / CASCADE_FOLDER / PROGRESS_FILE).read_bytes()
-        return FetchProgress.model_validate_json(told)
+        content = (data_dir / CASCADE_FOLDER / PROGRESS_FILE).read_bytes()
+        return FetchProgress.model_validate_json(content)
     except (OSError, ValidationError):
         return None

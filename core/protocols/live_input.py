@@ -7,8 +7,9 @@ Of more than `WAITING_MAX_BYTES` that wait to be taken out, the oldest is left o
 
 from __future__ import annotations
 
-import base64
 from typing import Final
+
+from pybase64 import b64encode_as_string
 
 from core.protocols.events import MS_PER_S
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, SAMPLE_BYTES, UNIT_MS
@@ -64,7 +65,7 @@ class LiveInput:
             return None
         unit = bytes(self._unit[:UNIT_BYTES])
         del self._unit[:UNIT_BYTES]
-        return base64.b64encode(unit).decode("ascii")
+        return b64encode_as_string(unit)
 
     def fill_unit(self) -> None:
         """End the unit that is not full with silence; this does not move the session's clock."""
@@ -76,7 +77,7 @@ class LiveInput:
             return None
         piece = bytes(self._undetected[:UNIT_BYTES])
         del self._undetected[: len(piece)]
-        return base64.b64encode(piece).decode("ascii")
+        return b64encode_as_string(piece)
 
     def _take(self, samples: bytes) -> None:
         self._heard_bytes += len(samples)

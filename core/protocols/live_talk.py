@@ -5,10 +5,11 @@ What protocols of continuous speech share; the rules of units are the duplex mac
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+
+from pybase64 import b64decode
 
 from core.endpointing import SpeechStarted
 from core.protocols.duplex import DuplexMachine
@@ -196,10 +197,10 @@ class LiveTalk:
                 return self._with_detector(prompt)
             case Send(duplex.ResultPart(audio_data=sound)):
                 if is_heard:
-                    self.sender.put(base64.b64decode(sound))
+                    self.sender.put(b64decode(sound, validate=True))
             case Send(duplex.Result() as result):
                 if is_heard:
-                    self.sender.put(base64.b64decode(result.audio_data))
+                    self.sender.put(b64decode(result.audio_data, validate=True))
                     self.sender.end_unit(result.text)
                 self._state.drops_unit = False
                 self._note(result)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
+
+from pybase64 import b64encode_as_string
 
 from core.protocols import realtime_events as events
 from core.protocols.realtime_events import Json, RealtimeEvent
@@ -203,7 +204,7 @@ class Answer:
         written = self.output.format
         size = written.rate_hz // DELTAS_PER_S * written.sample_bytes
         for start in range(0, len(pcm), size):
-            delta = base64.b64encode(pcm[start : start + size]).decode("ascii")
+            delta = b64encode_as_string(pcm[start : start + size])
             sent.append(self._part_event("response.output_audio.delta", delta=delta))
         return sent
 

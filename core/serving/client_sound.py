@@ -5,7 +5,6 @@ One stream each way; resamplers and the byte of half a sample are kept from one 
 
 from __future__ import annotations
 
-import base64
 import binascii
 from io import BytesIO
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 import numpy as np
 import soundfile
 import soxr  # type: ignore[import-untyped]  # ships no type information
+from pybase64 import b64decode, b64encode_as_string
 
 from core.audio import FloatArray
 from core.errors import AudioCorruptError
@@ -71,7 +71,7 @@ class ClientSound:
         """
         most_bytes = int(longest_s * self._rate_hz) * self._sample_bytes
         try:
-            raw = base64.b64decode(text[: most_bytes // 3 * GROUP_CHARS], validate=True)
+            raw = b64decode(text[: most_bytes // 3 * GROUP_CHARS], validate=True)
         except (binascii.Error, ValueError) as error:
             raise AudioCorruptError("The audio is not valid Base64.") from error
         raw = self._half + raw
@@ -88,7 +88,7 @@ class ClientSound:
         sound = np.concatenate([self._kept, self._rate.change(samples)])
         length = len(samples) * self._rate_hz // OUTPUT_SAMPLE_RATE_HZ
         sound, self._kept = np.clip(sound[:length], -1.0, 1.0), sound[length:]
-        return base64.b64encode(encoded(sound, self._kind, self._rate_hz)).decode("ascii")
+        return b64encode_as_string(encoded(sound, self._kind, self._rate_hz))
 
 
 def decode_pcm(text: str) -> FloatArray:
@@ -98,7 +98,7 @@ def decode_pcm(text: str) -> FloatArray:
         AudioCorruptError: It is not Base64, or not whole samples.
     """
     try:
-        raw = base64.b64decode(text, validate=True)
+        raw = b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise AudioCorruptError("The audio is not valid Base64.") from error
     if len(raw) % PCM_BYTES:

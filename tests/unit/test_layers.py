@@ -40,7 +40,7 @@ IO_AND_CLOCKS = frozenset(
 )
 EVENT_LOOP = frozenset({"asyncio"})
 WORDS = frozenset({"pydantic", "pydantic_core", "pydantic_settings"})
-MEDIA = frozenset({"PIL", "av", "numpy", "onnxruntime", "soundfile", "soxr"})
+MEDIA = frozenset({"PIL", "av", "numpy", "onnxruntime", "pybase64", "soundfile", "soxr"})
 MODEL = frozenset(
     "PIL huggingface_hub jinja2 modelscope numpy onnx onnxruntime safetensors tokenizers torch "
     "tqdm transformers triton yaml".split()
@@ -88,7 +88,7 @@ LAYERS = (
             "gateway_modules.queue.eta",
         ),
         ("0 words",),
-        frozenset(),
+        frozenset({"pybase64"}),  # sound in events
         IO_AND_CLOCKS,
     ),
     Layer(

@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -23,7 +22,7 @@ from core.cascade.hearing import Hearing
 from core.cascade.parts import Line, Parts, Sampling
 from core.cascade.prompts import asks_to_see
 from core.cascade.talk import COOLING, MS_PER_S, SPOKEN_TOKENS_MAX, CascadeView
-from core.cascade.turns import is_backchannel, is_echo, is_over, is_stop, words_of
+from core.cascade.turns import PAUSE_S, is_backchannel, is_echo, is_over, is_stop, words_of
 from core.schemas.duplex_calls import DuplexConfig, DuplexGenerateResult
 from core.schemas.limits import INPUT_SAMPLE_RATE_HZ, OUTPUT_SAMPLE_RATE_HZ
 
@@ -272,11 +271,15 @@ class CascadeDuplexView(CascadeView):
     async def _is_interrupted(self) -> bool:
         """Return whether the user speaks over the reply, and not only to show that they listen."""
         hearing = self._listening.hearing
-        if hearing.speech_s < BARGE_IN_S:
+        is_short = hearing.speech_s < BARGE_IN_S
+        if hearing.speech_s < SPEECH_MIN_S or (is_short and hearing.silence_s < PAUSE_S):
             if hearing.has_speech and hearing.silence_s > NOISE_OVER_S:
                 hearing.clear()
             return False
         words = await self._hear(hearing.sound)
+        if is_short:  # a word at most, and only one of them ends a reply
+            hearing.clear()
+            return is_stop(words)
         if not words or self._listening.is_echo(words):
             hearing.clear()
             return False
@@ -344,10 +347,8 @@ class CascadeDuplexView(CascadeView):
     async def _end_reply(self) -> None:
         """Say nothing more; what was handed out is what was said."""
         reply, self._reply = self._reply, None
-        if reply is None:
-            return
-        with suppress(asyncio.CancelledError):
-            await reply.close()
+        assert reply is not None, "there is one"
+        await reply.close()
         if reply.text.strip():
             self._lines.append(Line("assistant", reply.text.strip()))
 

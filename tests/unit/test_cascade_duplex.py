@@ -160,6 +160,17 @@ def test_only_the_users_own_words_end_a_reply(heard: str, goes_on: bool) -> None
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("heard", "goes_on"), [("Stop.", False), ("Berlin.", True)])
+def test_of_short_words_only_stop_ends_a_reply(heard: str, goes_on: bool) -> None:
+    async def scenario() -> None:
+        talk = await call(scripted(ANSWER, heard=[QUESTION, heard]))
+        await talk.hear(ENDS)
+        [unit] = await talk.hear(second(VOICE, *[QUIET] * 3))
+        assert unit.is_listen is not goes_on
+
+    asyncio.run(scenario())
+
+
 def test_after_stop_it_stays_silent_and_after_another_question_it_answers_that() -> None:
     async def scenario() -> None:
         wanted = "No, I mean the one of Spain."

@@ -37,6 +37,7 @@ from core.protocols.events import (
     PlaceChanged,
     QueueRefused,
     Rejected,
+    ShuttingDown,
     TimerFired,
     TimerName,
     TurnEnded,
@@ -188,6 +189,8 @@ class Relay:
         if isinstance(event, ClientSaid) and self._is_relaying:
             await self._pass_up(event.text)  # it was read just before the worker was there
             return
+        if isinstance(event, ShuttingDown) and self.may_return and self._link is not None:
+            await self._link.hold()  # for the gateway that is started next
         self._notes.saw(event, self._machine.phase)
         for effect in self._machine.handle(event):
             await self._carry_out(effect)

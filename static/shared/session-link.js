@@ -1,16 +1,19 @@
 // @ts-check
 /**
- * A live session's socket from opening to the one reason why it ended. Device.
+ * A live session's sockets from opening to the one reason why it ended. Device.
  *
- * Knows `error`, `timeout` and `stopped`; passes on everything but the first two.
+ * Knows `error`, `timeout`, `stopped` and what lets another socket go on with the session; passes on
+ * everything that a session has to know.
  */
 
 import { endReason, needsProbe, reasonOfClose, reasonOfError, reasonOfTimeout } from "./end-reasons.js";
 import { openLiveSocket } from "./live-socket.js";
+import { CLOSE_CODES } from "./protocol.js";
 
 /** @typedef {import("./end-reasons.js").EndReason} EndReason */
 /** @typedef {import("./end-reasons.js").ServerProbe} ServerProbe */
 /** @typedef {import("./end-reasons.js").SocketEnd} SocketEnd */
+/** @typedef {import("./live-socket.js").LiveSocket} LiveSocket */
 /** @typedef {import("./live-socket.js").WireMessage} WireMessage */
 /** @typedef {import("./live-socket.js").SocketFactory} SocketFactory */
 
@@ -21,6 +24,7 @@ import { openLiveSocket } from "./live-socket.js";
  * @property {() => void} [onOpen]
  * @property {(message: WireMessage) => void} onMessage
  * @property {() => void} [onMalformed]
+ * @property {(isThere: boolean) => void} [onConnection] The socket broke, or another one goes on.
  * @property {(reason: EndReason) => void} onEnd Called exactly once, the last call of all.
  */
 
@@ -35,6 +39,13 @@ import { openLiveSocket } from "./live-socket.js";
 /** How long the server has to answer `stop`; it waits up to 5 s for a running unit itself. */
 export const STOP_LIMIT_MS = 8_000;
 
+/** How a socket closes whose session waits for another. Sources: RFC 6455, section 7.4.1, and its
+ * registry: 1006 vanished, 1012 restarted. @type {ReadonlySet<number>} */
+const LOST_CODES = new Set([1006, CLOSE_CODES.SHUTDOWN, CLOSE_CODES.INTERNAL, 1012]);
+/** Before the first try, the second, ...; half of each is left to chance, so that not all come at once. */
+const RETRY_MS = [200, 500, 1_000, 2_000];
+const MS_PER_S = 1_000;
+
 /**
  * Open the socket of a session.
  * @param {SessionLinkOptions} options
@@ -46,46 +57,97 @@ export function openSessionLink(options) {
   let isOver = false;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let stopTimer;
+  /** @type {{token: string, graceS: number} | null} How to come back. */
+  let offer = null;
+  /** @type {EndReason | null} */
+  let lastError = null;
+  let lastSeq = 0;
+  /** @type {number | null} */
+  let lostAtMs = null;
+  let tries = 0;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let retryTimer;
+
+  /**
+   * @param {Record<string, string>} query
+   * @returns {LiveSocket}
+   */
+  function connect(query) {
+    const url = new URL(options.url);
+    for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
+    const onOpen = lastSeq === 0 && tries === 0 ? options.onOpen : undefined;
+    const { onMalformed, socketFactory } = options;
+    return openLiveSocket(url.href, { onOpen, onMessage, onMalformed, onClosed: (end) => void afterClose(end) }, socketFactory);
+  }
 
   /** @param {EndReason} reason */
   function finish(reason) {
     if (isOver) return;
     isOver = true;
     clearTimeout(stopTimer);
+    clearTimeout(retryTimer);
     socket.close();
     options.onEnd(reason);
   }
 
   /** @param {WireMessage} message */
   function onMessage(message) {
+    if (message.type === "error" && offer && message.code === "shutting_down") {
+      lastError = reasonOfError(message); // if it does not start again
+      return;
+    }
     if (message.type === "error") return finish(wished ?? reasonOfError(message));
     if (message.type === "timeout") return finish(wished ?? reasonOfTimeout(message));
-    options.onMessage(message);
+    if (typeof message.seq === "number") lastSeq = message.seq;
+    if (message.type === "session_resumable") {
+      offer = { token: String(message.resume_token), graceS: Number(message.grace_s) };
+      return;
+    }
+    if (lostAtMs !== null) {
+      lostAtMs = null;
+      lastError = null;
+      tries = 0;
+      options.onConnection?.(true);
+    }
+    if (message.type !== "session_resumed") options.onMessage(message);
+    else if (message.last_seq === 0) options.onMessage({ type: "queue_done" }); // not prepared yet
     if (message.type === "stopped") finish(wished ?? endReason("stopped"));
   }
 
   /** @param {SocketEnd} end */
   async function afterClose(end) {
     if (wished) return finish(wished);
+    if (offer && LOST_CODES.has(end.closeCode) && comesBack(offer)) return;
+    if (lastError) return finish(lastError);
     const probe = needsProbe(end) && options.probe ? await options.probe() : null;
     finish(wished ?? reasonOfClose(end, probe));
   }
 
-  const socket = openLiveSocket(
-    options.url,
-    {
-      onOpen: options.onOpen,
-      onMessage,
-      onMalformed: options.onMalformed,
-      onClosed: (end) => void afterClose(end),
-    },
-    options.socketFactory,
-  );
+  /**
+   * Try to come back, if there is time left; the first try is made however late it is.
+   * @param {{token: string, graceS: number}} how
+   * @returns {boolean}
+   */
+  function comesBack({ token, graceS }) {
+    if (isOver) return false;
+    if (lostAtMs === null) {
+      lostAtMs = Date.now();
+      options.onConnection?.(false);
+    } else if (Date.now() - lostAtMs > graceS * MS_PER_S) return false;
+    const mostMs = RETRY_MS[Math.min(tries, RETRY_MS.length - 1)];
+    tries += 1;
+    retryTimer = setTimeout(() => {
+      socket = connect({ resume_token: token, last_seq: String(lastSeq) });
+    }, mostMs * (1 - Math.random() / 2));
+    return true;
+  }
+
+  let socket = connect({ resumable: "1" });
 
   return {
     send: (message) => socket.send(message),
-    isOpen: socket.isOpen,
-    bufferedBytes: socket.bufferedBytes,
+    isOpen: () => lostAtMs === null && socket.isOpen(),
+    bufferedBytes: () => socket.bufferedBytes(),
     leave(reason) {
       if (isOver || wished) return;
       wished = reason;

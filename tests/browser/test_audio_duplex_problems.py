@@ -25,6 +25,9 @@ def _no_default_voice(problems: Problems) -> None:
     problems.allow("HTTP 404 GET .*/api/default_ref_audio")
 
 
+HASTY = {"limits": {"resume_grace_s": 0.5}}  # a lost call is given up soon
+
+
 def expect_problem(
     page: Page,
     code: str,
@@ -91,7 +94,7 @@ def test_the_model_is_still_loading(visit: Visits, fake_site: RunningSystem) -> 
 
 
 def test_the_server_goes_away(visit: Visits, shared_site: SiteMaker, problems: Problems) -> None:
-    system = shared_site(workers=1, slots=1)
+    system = shared_site(workers=1, slots=1, config=HASTY)
     page = visit("/audio_duplex", at=system)
     calls.start(page)
     problems.allow_cut()

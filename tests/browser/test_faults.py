@@ -24,7 +24,7 @@ from tests.browser.conftest import SiteMaker
 from tests.browser.devices import Devices, held_tracks, wait_until_playing
 from tests.browser.problems import Problems
 from tests.browser.sites import taken_place
-from tests.browser.test_audio_duplex_problems import expect_problem
+from tests.browser.test_audio_duplex_problems import HASTY, expect_problem
 from tests.browser.test_omni import NO_VOICE
 from tests.browser.visits import Visits, wait_until_ready
 from tests.system.running import RunningSystem
@@ -90,7 +90,7 @@ def test_after_a_worker_died_the_call_is_started_again(
 
 
 def test_the_network_is_lost(visit: Visits, shared_site: SiteMaker, problems: Problems) -> None:
-    system = shared_site(workers=1, slots=1)
+    system = shared_site(workers=1, slots=1, config=HASTY)
     page = visit("/audio_duplex", at=system)
     calls.start(page)
     problems.allow_cut()
@@ -98,6 +98,21 @@ def test_the_network_is_lost(visit: Visits, shared_site: SiteMaker, problems: Pr
     os.kill(system.pid("gateway"), signal.SIGKILL)  # a socket that is open outlives the switch
     expect_problem(page, "network_lost", "The connection was lost.", "Check your network")
     calls.wait_for_phase(page, "ended")
+
+
+def test_a_call_goes_on_after_the_gateway_was_killed(
+    visit: Visits, shared_site: SiteMaker, problems: Problems
+) -> None:
+    system = shared_site(workers=1, slots=1)
+    page = visit("/audio_duplex", at=system)
+    calls.start(page)
+    problems.allow_cut()
+    os.kill(system.pid("gateway"), signal.SIGKILL)  # the launcher starts another one
+    expect(page.locator(".toast", has_text="Connection lost, reconnecting")).to_be_visible()
+    expect(page.locator(".toast", has_text="The connection is back.")).to_be_visible(
+        timeout=calls.CALL_LIMIT_MS
+    )
+    calls.wait_for_phase(page, "running")
 
 
 def test_an_answer_can_be_stopped(visit: Visits, shared_site: SiteMaker) -> None:

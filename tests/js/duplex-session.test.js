@@ -15,7 +15,7 @@ test("prepare goes out once, after queue_done, with the settings of the page", (
   const sessionId = session.start(START);
   assert.match(sessionId, /^adx_[a-z0-9]+_[0-9a-f]{6}$/);
   const socket = sockets.last();
-  assert.ok(socket.url.endsWith(sessionId));
+  assert.ok(new URL(socket.url).pathname.endsWith(sessionId));
   socket.open();
   assert.deepEqual(socket.sent, []);
   socket.hear(queued(2), QUEUE_DONE);

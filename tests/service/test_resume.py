@@ -279,3 +279,51 @@ def test_whom_nobody_comes_back_to_ends(tmp_path: Path) -> None:
 
     with running_worker(settings_for(tmp_path / "worker", limits=limits), FakeBackend) as hasty:
         run(hasty, tmp_path / "gateway", test, limits=limits)
+
+
+@pytest.mark.parametrize("path", ["/v1/realtime", "/v1/live/sessions"])
+def test_openai_sessions_go_on(worker: RunningWorker, tmp_path: Path, path: str) -> None:
+    async def test(stage: Stage) -> None:
+        caller = Caller(stage, path)
+        await caller.open()
+        if path == "/v1/realtime":
+            await caller.hear("session.created")
+        else:
+            await caller.say("session.start", session={"model": "gpt-live-1"})
+            await caller.hear("session.started")
+        for count in range(2):
+            caller.cut()
+            assert (await caller.come_back())["lost_messages"] == 0
+            if path == "/v1/realtime":
+                text = {"type": "input_text", "text": f"Hello {count}"}
+                item = {"type": "message", "role": "user", "content": [text]}
+                await caller.say("conversation.item.create", item=item)
+                await caller.hear("conversation.item.done")
+            else:
+                await caller.hear("session.output_audio.delta")
+        caller.check_whole()
+        assert caller.socket is not None
+        await caller.socket.close()
+
+    run(worker, tmp_path, test)
+
+
+def test_a_session_outlives_a_gateway_that_is_told_to_end(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
+    async def test(stage: Stage) -> None:
+        caller = Caller(stage, "/ws/duplex/adx_drain")
+        await caller.open()
+        await prepare(caller)
+        await stage.stop_gateway()
+        assert await caller.end() == 1001
+        assert caller.heard[-1]["code"] == "shutting_down"
+        async with restarted(stage) as after:
+            caller.stage = after
+            assert (await caller.come_back())["lost_messages"] == 0
+            await duplex_unit(caller)
+            caller.check_whole()
+            await caller.say("stop")
+            await caller.end()
+
+    run(worker, tmp_path, test)

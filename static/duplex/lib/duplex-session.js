@@ -106,6 +106,7 @@ export class DuplexSession extends Emitter {
       probe,
       onMessage: (message) => this.#onMessage(message),
       onMalformed: () => this.#warn("malformed_message"),
+      onConnection: (isThere) => this.#warn(isThere ? "reconnected" : "reconnecting"),
       onEnd: (reason) => this.#onEnd(reason),
     });
     this.#apply({ type: "start", sessionId, nowMs: clock.nowMs() });

@@ -146,6 +146,7 @@ export class HalfDuplexSession extends Emitter {
       probe,
       onMessage: (message) => this.#onMessage(message),
       onMalformed: () => this.#warn("malformed_message"),
+      onConnection: (isThere) => this.#warn(isThere ? "reconnected" : "reconnecting"),
       onEnd: (reason) => this.#onEnd(reason),
     });
     const nowMs = clock.nowMs();

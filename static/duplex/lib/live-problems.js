@@ -27,7 +27,7 @@ const EXPECTED = new Set(["kv_limit", "context_full", "ended_by_admin", "timeout
 export const DEVICE_CODES = new Set(["permission_denied", "no_microphone", "busy", "unplugged"]);
 
 /** Codes of a microphone that delivers nothing useful. @type {ReadonlySet<string>} */
-const MILD_CODES = new Set(["silent_microphone", "sound_suspended", "late_chunk", "upload_slow", "context_nearly_full", "no_captions", "one_voice", "voice_cut"]);
+const MILD_CODES = new Set(["reconnecting", "reconnected", "silent_microphone", "sound_suspended", "late_chunk", "upload_slow", "context_nearly_full", "no_captions", "one_voice", "voice_cut"]);
 
 /**
  * Why a session ended, as a problem; null if the user wanted it.

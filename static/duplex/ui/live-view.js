@@ -36,7 +36,7 @@ import { throttled } from "./throttled.js";
 
 const TRANSCRIPT_MS = 200;
 /** Warnings shown for a moment; lasting ones are shown by `problem`. */
-const TOLD_WARNINGS = new Set(["late_chunk", "upload_slow", "context_nearly_full", "recording_stopped", "bad_frame", "no_captions", "one_voice", "too_big", "voice_cut"]);
+const TOLD_WARNINGS = new Set(["reconnecting", "reconnected", "late_chunk", "upload_slow", "context_nearly_full", "recording_stopped", "bad_frame", "no_captions", "one_voice", "too_big", "voice_cut"]);
 const TOLD_AGAIN_MS = 20_000;
 
 /**

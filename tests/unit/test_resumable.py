@@ -1,0 +1,178 @@
+"""A socket that breaks anywhere and is replaced: no message lost, none twice, nothing left."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+import pytest
+
+from core.errors import SessionExpiredError
+from core.serving.resumable import ResumableSocket, SentMessages
+from core.serving.wire import SocketClosedError
+
+GRACE_S = 60.0
+Raw = dict[str, Any]
+
+
+class Peer:
+    """The other end of one socket: hears until it breaks, which it may do after any message."""
+
+    def __init__(self, breaks_after: int | None = None) -> None:
+        self.heard: list[Raw] = []
+        self.closed: int | None = None
+        self.says: asyncio.Queue[str | int] = asyncio.Queue()
+        self._breaks_after = breaks_after
+
+    async def receive(self) -> str | bytes:
+        said = await self.says.get()
+        if isinstance(said, int):
+            self.says.put_nowait(said)
+            raise SocketClosedError(said)
+        return said
+
+    async def send(self, text: str) -> None:
+        await asyncio.sleep(0)
+        if self._breaks_after == len(self.heard):
+            self.break_off()
+        if not self.says.empty() or self.closed is not None:
+            raise SocketClosedError()
+        self.heard.append(json.loads(text))
+
+    async def close(self, code: int, reason: str) -> None:
+        self.closed = code
+        self.says.put_nowait(code)
+
+    def break_off(self, code: int = 1006) -> None:
+        """End without a goodbye, or with one."""
+        self.says.put_nowait(code)
+
+    @property
+    def seqs(self) -> list[int]:
+        """Numbers of what it heard."""
+        return [message["seq"] for message in self.heard if "seq" in message]
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a test that ends."""
+    asyncio.run(asyncio.wait_for(test(), 120))
+
+
+async def settle(rounds: int = 20) -> None:
+    """Let everybody do what can be done now."""
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_breaks_every_message_comes_once_and_in_order(seed: int) -> None:
+    random = Random(seed)
+
+    async def test() -> None:
+        peer = Peer(random.randrange(5))
+        socket = ResumableSocket(peer, GRACE_S)
+        reading = asyncio.create_task(socket.receive())
+        heard: list[int] = []
+        going_on: list[asyncio.Task[None]] = []
+        for count in range(60):
+            await socket.send(json.dumps({"type": "result", "n": count}))
+            if random.random() < 0.5:
+                await settle()
+            if random.random() < 0.3:  # it comes back, whether its former socket broke or not
+                heard += peer.seqs
+                peer = Peer(random.choice([None, 0, 1, 2, 5]))
+                going_on.append(asyncio.create_task(socket.go_on(peer, len(heard))))
+                await settle()
+        heard += peer.seqs
+        last = Peer()
+        going_on.append(asyncio.create_task(socket.go_on(last, len(heard))))
+        await settle(200)
+        assert heard + last.seqs == list(range(1, 61))
+        last.says.put_nowait("hello")
+        assert await reading == "hello"
+        await socket.close(1000, "")
+        assert last.closed == 1000
+        await asyncio.gather(*going_on)
+
+    run(test)
+
+
+def test_what_is_no_longer_kept_is_told() -> None:
+    async def test() -> None:
+        socket = ResumableSocket(Peer(), GRACE_S, SentMessages(most_chars=100))
+        for _ in range(10):
+            await socket.send(json.dumps({"text": "x" * 20}))
+        peer = Peer()
+        going_on = asyncio.create_task(socket.go_on(peer, 2))
+        await settle()
+        greeting = peer.heard[0]
+        assert greeting["last_seq"] == 10
+        assert peer.seqs == list(range(3 + greeting["lost_messages"], 11))
+        assert 0 < greeting["lost_messages"] < 8
+        socket.end()
+        await going_on
+
+    run(test)
+
+
+@pytest.mark.parametrize("code", [1000, 1003, 1008, 4000])
+def test_a_goodbye_ends_it(code: int) -> None:
+    async def test() -> None:
+        peer = Peer()
+        socket = ResumableSocket(peer, GRACE_S)
+        peer.break_off(code)
+        with pytest.raises(SocketClosedError) as closed:
+            await socket.receive()
+        assert closed.value.code == code
+        with pytest.raises(SessionExpiredError):
+            await socket.go_on(Peer(), 0)
+
+    run(test)
+
+
+def test_nobody_is_waited_for_longer_than_the_grace_time() -> None:
+    async def test() -> None:
+        peer = Peer()
+        socket = ResumableSocket(peer, 0.001)
+        peer.break_off()
+        with pytest.raises(SocketClosedError):
+            await socket.receive()
+        assert not socket.is_away
+        with pytest.raises(SessionExpiredError):
+            await socket.go_on(Peer(), 0)
+
+    run(test)
+
+
+def test_ten_thousand_breaks_leave_nothing() -> None:
+    async def breaks(socket: ResumableSocket, count: int) -> None:
+        for _ in range(count):
+            peer = Peer()
+            going_on = asyncio.create_task(socket.go_on(peer, 1))
+            await settle(3)
+            peer.break_off()
+            await going_on
+
+    async def test() -> None:
+        first = Peer()
+        socket = ResumableSocket(first, GRACE_S)
+        reading = asyncio.create_task(socket.receive())
+        await socket.send('{"type":"prepared"}')
+        first.break_off()
+        await breaks(socket, 500)
+        tasks = len(asyncio.all_tasks())
+        gc.collect()
+        before = len(gc.get_objects())
+        await breaks(socket, 10_000)
+        gc.collect()
+        assert len(gc.get_objects()) - before < 1_000  # one object a break would be a leak
+        assert len(asyncio.all_tasks()) == tasks
+        socket.end()
+        with pytest.raises(SocketClosedError):
+            await reading
+
+    run(test)

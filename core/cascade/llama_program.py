@@ -15,23 +15,24 @@ CONVERSATIONS: Final = 2  # prompts kept: of the conversation, and of a request 
 CONTEXT_TOKENS: Final = 4_096  # of each
 BATCH_TOKENS: Final = 256  # smaller than usual, which saves memory and costs a CPU nothing
 THREADS_MAX: Final = 4  # more hardly help a model of this size
-# Its threads wait for each other after each layer without sleeping. Where one of them has to share
-# its core with the worker or a browser, two are many times slower than one.
-CORES_LEFT: Final = 1
+# Its threads wait for each other after each layer; sleeping meanwhile, they share a core with the
+# worker or a browser without starving it.
+SPIN_NEVER: Final = 0
 
 
 def main() -> None:
     """Serve the model file named on the command line, and tell the address."""
     path = sys.argv[1]
     key = sys.stdin.readline().strip()
-    threads = max(1, min(THREADS_MAX, len(os.sched_getaffinity(0)) - CORES_LEFT))
+    threads = min(THREADS_MAX, len(os.sched_getaffinity(0)))
     params = xllamacpp.CommonParams()
     params.model.path = path
     params.api_keys = [key]
     params.n_parallel = CONVERSATIONS
     params.n_ctx = CONVERSATIONS * CONTEXT_TOKENS
     params.n_batch = params.n_ubatch = BATCH_TOKENS
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+    for cpu in (params.cpuparams, params.cpuparams_batch):
+        cpu.n_threads, cpu.poll = threads, SPIN_NEVER
     params.cache_ram_mib = 0  # the prompts of conversations that ended are not kept beside these
     params.cache_idle_slots = False
     params.ui = False

@@ -91,6 +91,13 @@ SIGHT: Final = re.compile(
     r"|\b(what|which) (colou?r|shape|number|digit)\b|\bam i (holding|showing|wearing)\b"
     r"|\bhow many (are there|fingers|things|of them)\b|\b(picture|image|photo|camera)\b"
 )
+# Without a picture only what cannot be answered from knowledge is taken for such a question.
+POINTING: Final = re.compile(
+    r"\b(do|can|could|did) you see (me|my|this|that|it|anything|what|now|here|the \w+)\b"
+    r"|\bwhat do you see\b|\bam i (holding|showing|wearing)\b"
+    r"|\b(what|which) (colou?r|shape|number|digit) (is (this|that|it|my \w+)|am i|do you see)\b"
+    r"|\b(the|this|that|my) (picture|image|photo|camera)\b"
+)
 PICTURE_MARK: Final = "(Of the picture: "
 UNSEEN: Final = "you cannot make out what is on it. Say so."
 LOOKING_UP: Final = re.compile(
@@ -132,9 +139,9 @@ def known_answer(lines: Sequence[Line], names: Sequence[str]) -> str | None:
             "I'm a stand-in of three small models, not MiniCPM-o: "
             f"{names[0]} hears you, {names[1]} thinks, and {names[2]} speaks."
         )
-    if asks_to_see(question) and PICTURE_MARK not in question:
+    if POINTING.search(asked) and PICTURE_MARK not in question:
         return BLIND
     said = " ".join(line.content for line in lines if line.role == "user")
     if MY_NAME.search(asked) and (known := NAMED.findall(said)):
-        return f"Your name is {known[-1]}."
+        return f"Your name is {known[-1]}."  # it says "My name is Anna", whatever the examples
     return None

@@ -19,7 +19,7 @@ import typer
 from fastapi import FastAPI
 
 from config import PRIVATE_UMASK, Settings, SettingsError, load_settings
-from core.cascade.files import find
+from core.cascade.files import LANGUAGE_MODEL_SHA256, find
 from core.errors import OmniError
 from core.logging_setup import setup_logging
 from core.metrics import new_registry
@@ -169,7 +169,8 @@ def real_backend(settings: Settings, gpu_id: int | None) -> Backend:
     from core.cascade.backend import CascadeBackend, parts_of
 
     def load_parts(base: RealBackend) -> Parts | None:
-        files = find(settings.service.data_dir / CASCADE_FOLDER)
+        published = None if settings.cascade.llm_url else LANGUAGE_MODEL_SHA256
+        files = find(settings.service.data_dir / CASCADE_FOLDER, published)
         return (
             None
             if files is None

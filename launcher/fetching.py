@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from config import PROJECT_ROOT
-from core.cascade.files import find
+from core.cascade.files import LANGUAGE_MODEL_SHA256, find
 from core.schemas.fetching import FetchProgress
 from launcher.display import Display, Loading
 from launcher.pace import Pace
@@ -34,15 +34,18 @@ class Fetching:
             OSError: the program cannot be started.
         """
         folder = self._data_dir / CASCADE_FOLDER
-        if await asyncio.to_thread(find, folder):
+        has_own = self._planner.settings.cascade.llm_url is None  # a language model of its own
+        if await asyncio.to_thread(find, folder, LANGUAGE_MODEL_SHA256 if has_own else None):
             self._display.say("The cascade is here and answers as soon as it is loaded.")
             return
         self._display.say(
-            "Fetching the cascade, 0.6 GB, once: three small models in a row that stand in for "
-            "MiniCPM-o and talk about anything. model.embedded: nano does without."
+            f"Fetching the cascade, {0.6 if has_own else 0.1} GB, once: three small models in a "
+            "row that stand in for MiniCPM-o and talk about anything. model.embedded: nano does "
+            "without."
         )
         whisper = self._data_dir / EMBEDDED_FOLDER / WHISPER_FOLDER
-        flags = ("--whisper", str(whisper)) if whisper.is_dir() else ()
+        flags = ["--whisper", str(whisper)] if whisper.is_dir() else []
+        flags += [] if has_own else ["--no-language-model"]
         self._child = Child(
             (*self._planner.programs.cascade, str(folder), *flags),
             environment=self._planner.environment,

@@ -14,7 +14,7 @@ import shutil
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -63,7 +63,7 @@ class Source:
     Attributes:
         hub_url: the language model at its publisher's.
         pieces: the same file in packages, in order.
-        language_model_sha256: of it.
+        language_model_sha256: of it; None where another model is used.
         voice: a package.
         voice_bytes: its size.
         whisper_bytes: what the transcriber's packages have.
@@ -71,7 +71,7 @@ class Source:
 
     hub_url: str
     pieces: tuple[Piece, ...]
-    language_model_sha256: str
+    language_model_sha256: str | None
     voice: Wheel
     voice_bytes: int
     whisper_bytes: int
@@ -105,6 +105,7 @@ PUBLISHED: Final = Source(
     voice_bytes=14_032_178,
     whisper_bytes=71_000_000,
 )
+WITHOUT_LANGUAGE_MODEL: Final = replace(PUBLISHED, pieces=(), language_model_sha256=None)
 
 
 class Progress:
@@ -194,7 +195,9 @@ class Fetch:
         if first_damaged(files.voice):
             jobs.append((self._unzip_voice, source.voice_bytes))
         model = files.language_model
-        if not model.is_file() or file_sha256(model) != source.language_model_sha256:
+        if source.language_model_sha256 is not None and (
+            not model.is_file() or file_sha256(model) != source.language_model_sha256
+        ):
             jobs.append((self._fetch_language_model, source.language_model_bytes))
         return jobs
 
@@ -335,11 +338,12 @@ def assemble(out: Path, source: Source = PUBLISHED, *, whisper: Path | None = No
 def main(
     out: Annotated[Path, typer.Argument(help="Folder to complete.")],
     whisper: Annotated[Path | None, typer.Option(help="The transcriber, if it is here.")] = None,
+    language_model: Annotated[bool, typer.Option(help="Fetch a language model, too.")] = True,
 ) -> None:
     """Fetch the cascade's files."""
     os.nice(NICENESS)
     try:
-        assemble(out, whisper=whisper)
+        assemble(out, PUBLISHED if language_model else WITHOUT_LANGUAGE_MODEL, whisper=whisper)
     except (AssetsError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(REFUSED) from error

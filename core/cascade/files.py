@@ -32,18 +32,21 @@ def files_in(folder: Path) -> CascadeFiles:
     return CascadeFiles(folder / "language.gguf", folder / "whisper", folder / "voice")
 
 
-def find(folder: Path, language_model_sha256: str = LANGUAGE_MODEL_SHA256) -> CascadeFiles | None:
+def find(
+    folder: Path, language_model_sha256: str | None = LANGUAGE_MODEL_SHA256
+) -> CascadeFiles | None:
     """Return the files if all are there and none is damaged.
 
     Cheap while one is missing; otherwise everything is read once, half a second for 0.5 GB.
 
     Args:
         folder: of the cascade.
-        language_model_sha256: of the published file.
+        language_model_sha256: of the published file; None where another model is used.
     """
     files = files_in(folder)
-    if not files.language_model.is_file() or first_damaged(files.whisper):
+    is_wanted, model = language_model_sha256 is not None, files.language_model
+    if is_wanted and not model.is_file():
         return None
-    if first_damaged(files.voice) or file_sha256(files.language_model) != language_model_sha256:
+    if first_damaged(files.whisper) or first_damaged(files.voice):
         return None
-    return files
+    return None if is_wanted and file_sha256(model) != language_model_sha256 else files

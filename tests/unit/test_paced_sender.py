@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.protocols.paced_sender import LONGEST_BYTES, PIECE_BYTES, PacedSender
+from core.protocols.paced_sender import (
+    LATE_PIECES,
+    LONGEST_BYTES,
+    PIECE_BYTES,
+    PIECE_MS,
+    PIECE_S,
+    PacedSender,
+)
 
 SECOND = PIECE_BYTES * 10
 
@@ -94,8 +101,19 @@ def test_what_waits_is_bounded() -> None:
     sender.begin(0.0)
     for _ in range(70):
         sender.put(bytes(SECOND))
-    assert sum(len(piece.samples) for piece in sender.due(59.95)) == LONGEST_BYTES
+    pieces = [piece for second in range(60) for piece in sender.due(second + 0.95)]
+    assert sum(len(piece.samples) for piece in pieces) == LONGEST_BYTES
     assert not sender.is_audible
+
+
+def test_a_client_that_reads_too_slowly_misses_what_is_oldest() -> None:
+    sender = PacedSender()
+    sender.begin(0.0)
+    late_s = 2 * LATE_PIECES * PIECE_S
+    pieces = sender.due(late_s)
+    assert len(pieces) == LATE_PIECES
+    assert pieces[-1].start_ms == 2 * LATE_PIECES * PIECE_MS
+    assert sender.due(late_s) == []
 
 
 @given(st.text(max_size=60), st.integers(0, SECOND // 4))

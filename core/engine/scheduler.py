@@ -178,6 +178,8 @@ def first_portion(request: Request, most: int) -> tuple[Request, Request | None]
 def joined(answers: Sequence[Any]) -> Any:
     """Return the answer to a request from those to its portions, in order."""
     last = answers[-1]
+    if len(answers) == 1:
+        return last
     if isinstance(last, LlmOutput):
         return replace(last, hidden=torch.cat([answer.hidden for answer in answers]))
     return [each for answer in answers for each in answer]

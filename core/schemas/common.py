@@ -322,11 +322,10 @@ def parse_message(adapter: TypeAdapter[AnyMessage], text: str | bytes) -> AnyMes
 def explain(error: ValidationError) -> OmniError:
     """Turn a validation error into ours: the first problem in one sentence, never the input."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
+    if any(map(_is_of_type, problems)):
+        return UnknownTypeError("The message's type is missing or not known here.")
     problem = next((found for found in problems if not _is_other_form(found)), problems[0])
     kind, path = problem["type"], [str(part) for part in problem["loc"]]
-    is_unknown = kind in _TYPE_PROBLEMS and not path
-    if is_unknown or (kind == "literal_error" and path[1:] == ["type"]):
-        return UnknownTypeError("The message's type is missing or not known here.")
     if kind in _SYNTAX_PROBLEMS:
         return BadPayloadError("The message is not valid JSON.")
     reason = problem["msg"][:REASON_MAX_CHARS]
@@ -338,6 +337,14 @@ def explain(error: ValidationError) -> OmniError:
     if names & _FRAME_FIELDS:
         return PictureError(sentence)
     return AudioError(sentence) if is_audio else BadPayloadError(sentence)
+
+
+def _is_of_type(problem: ErrorDetails) -> bool:
+    """Whether it says that there is no such type of message."""
+    kind, path = problem["type"], problem["loc"]
+    return (kind in _TYPE_PROBLEMS and not path) or (
+        kind == "literal_error" and path[1:] == ("type",)
+    )
 
 
 def _is_other_form(problem: ErrorDetails) -> bool:

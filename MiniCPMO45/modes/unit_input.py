@@ -47,7 +47,7 @@ Pieces = list[TokenIds | Embeddings]
 
 @dataclass(frozen=True, eq=False)
 class SlicedPicture:
-    """A picture cut into slices beforehand, where that holds up nobody else.
+    """A picture cut into slices beforehand, where no other conversation waits for it.
 
     Attributes:
         slices: the whole picture first, then its parts.

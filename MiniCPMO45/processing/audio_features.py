@@ -17,7 +17,7 @@ from transformers import audio_utils
 
 
 @lru_cache(maxsize=16)
-@torch.inference_mode(False)  # whoever asks first, training may ask later
+@torch.inference_mode(False)  # the cached value serves training, too
 def mel_filter_bank(
     sample_rate_hz: int, n_fft: int, n_mels: int, f_min_hz: float, f_max_hz: float
 ) -> Tensor:
@@ -215,6 +215,6 @@ def _piece_embedding_count(n_samples: int) -> int:
 
 
 @lru_cache(maxsize=1)
-@torch.inference_mode(False)  # whoever asks first, training may ask later
+@torch.inference_mode(False)  # the cached value serves training, too
 def _hann_window() -> Tensor:
     return torch.hann_window(N_FFT, periodic=True, device="cpu")

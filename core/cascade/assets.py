@@ -146,7 +146,7 @@ class Progress:
 
 @dataclass
 class Fetch:
-    """One fetch into a folder that nobody else fetches into.
+    """One fetch into a folder whose lock is held.
 
     Attributes:
         whisper: the transcriber, if it is here.

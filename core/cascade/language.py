@@ -41,7 +41,7 @@ class ChatEndpoint:
         name: of its model.
     """
 
-    is_small = False  # whoever configures one chooses it
+    is_small = False  # an operator chooses it
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ if TYPE_CHECKING:  # it imports the tensor library
     from core.processors.view import Threads
 
 MS_PER_S: Final = 1_000
-SPOKEN_TOKENS_MAX: Final = 120  # ours: half a minute; nobody listens longer without a word
+SPOKEN_TOKENS_MAX: Final = 120  # ours: half a minute of speech
 # Settings are made for a model of eight billion parameters; a small one wanders off at their heat.
 COOLING: Final = 0.25
 NOT_HEARD: Final = "Sorry, I didn't catch that."

@@ -131,8 +131,8 @@ def pack_programs(out: Path) -> None:
         if found is None:
             raise InputError(f"{program} is not installed: apt-get install {' '.join(PROGRAMS)}")
         shutil.copy(found, out / "bin")
-        told = subprocess.run(["ldd", found], check=True, capture_output=True, text=True).stdout
-        for word in told.split():
+        listed = subprocess.run(["ldd", found], check=True, capture_output=True, text=True).stdout
+        for word in listed.split():
             if word.startswith("/"):
                 shutil.copy(Path(word), out / "lib")
     data = out / "share" / ESPEAK_DATA.name

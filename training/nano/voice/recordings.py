@@ -74,7 +74,7 @@ class Recordings:
         with np.load(path) as file:
             arrays = {name: torch.from_numpy(file[name]) for name in ("starts", "codes", "wave")}
             f0_hz = torch.from_numpy(file["f0_hz"]).float()
-            told = json.loads(str(file["told"]))
+            described = json.loads(str(file["told"]))
         wave = arrays["wave"].to(device)
         edges = (arrays["starts"] * SAMPLES_PER_CODE).tolist()
         mels = [
@@ -82,8 +82,8 @@ class Recordings:
             for start, stop in zip(edges[:-1], edges[1:], strict=True)
         ]
         return cls(
-            tuple(told["texts"]),
-            tuple(tuple(words) for words in told["word_codes"]),
+            tuple(described["texts"]),
+            tuple(tuple(words) for words in described["word_codes"]),
             arrays["starts"],
             arrays["codes"].long().to(device),
             wave,
@@ -111,7 +111,7 @@ def record(texts: Sequence[str], path: Path, *, seed: int = 0) -> None:
 def write(spoken: Sequence[Utterance], path: Path) -> None:
     """Write utterances as one file, atomically."""
     counts = [len(each.codes) for each in spoken]
-    told = {
+    described = {
         "texts": [each.text for each in spoken],
         "word_codes": [each.word_codes for each in spoken],
     }
@@ -123,7 +123,7 @@ def write(spoken: Sequence[Utterance], path: Path) -> None:
         codes=np.concatenate([np.array(each.codes, np.int16) for each in spoken]),
         wave=np.concatenate([_to_int16(each.wave) for each in spoken]),
         f0_hz=np.concatenate([each.f0_hz for each in spoken]).astype(np.float16),
-        told=json.dumps(told),
+        told=json.dumps(described),
     )
     partial.replace(path)
 

@@ -81,12 +81,12 @@ class CodeTable:
 def spoken_lines(path: Path) -> list[Spoken]:
     """Return the texts of a set of recordings with their codes behind the lead."""
     with np.load(path) as file:
-        told = json.loads(str(file["told"]))
+        described = json.loads(str(file["told"]))
         starts, codes = file["starts"].tolist(), file["codes"].tolist()
     return [
         Spoken(text, tuple(codes[start + LEAD_CODES : stop]), tuple(words))
         for text, words, (start, stop) in zip(
-            told["texts"], told["word_codes"], pairwise(starts), strict=True
+            described["texts"], described["word_codes"], pairwise(starts), strict=True
         )
     ]
 

@@ -113,7 +113,9 @@ IDENTITY: Final = re.compile(
     r"(chatgpt|gpt|ai|human|person|robot|bot|real|minicpm|qwen|siri|alexa|model)\b"
     r"|\byour name\b|\bwho (made|built|created) you\b"
 )
-MY_NAME: Final = re.compile(r"\bwho am i\b|\bmy name\b.*\?|\b(what's|know) my name\b")
+MY_NAME: Final = re.compile(
+    r"\bwho am i\b|\b(what's|what is|what was|know|remember|say|forgotten|forget) my name\b"
+)
 NAMED: Final = re.compile(r"\b(?:[Mm]y name is|[Mm]y name's|[Cc]all me) ([A-Z][a-z]+)")
 CANNOT_LOOK_UP: Final = "I'm sorry, I can't look things up, so I don't know that."
 BLIND: Final = "I can't see anything: there is no picture, so perhaps the camera is off."

@@ -295,6 +295,8 @@ def test_a_long_conversation_forgets_its_beginning_and_never_its_instructions() 
         (f"What do you see? {PICTURE_MARK}a circle)", None),
         ("What is my name?", "Your name is Anna."),
         ("Do you know my name?", "Your name is Anna."),
+        ("And what was my name again?", "Your name is Anna."),
+        ("My name is Julia. How are you?", None),
         ("What's the capital of France?", None),
         ("How many days does a leap year have?", None),
         ("Why does the weather change?", None),
